@@ -1,8 +1,9 @@
 """A pool of verifier processes that can be killed: no verdict can hold up or fell the others.
 
-A worker judges one completion at a time and reports each as it is done; the clock of a verdict
-starts when the worker begins it. The pool kills and replaces a worker whose verdict passes its
-deadline and one that dies, and gives the rest of its work to others.
+A worker judges one completion at a time and counts each as it is done; the clock of a verdict
+starts when the worker begins it. Quick verdicts are reported together. The pool kills and replaces
+a worker whose verdict passes its deadline and one that dies, and gives the rest of its work to
+others.
 
 Why not pebble or ``ProcessPoolExecutor``: the first stops all its workers for three seconds for
 each one that must be killed while in C code, and gives up for good when a worker dies in the
@@ -27,7 +28,7 @@ from types import TracebackType
 
 from rlvr_core.errors import RunError
 from rlvr_core.types import Completion, Problem, Verdict
-from rlvr_core.verify.process import START_LIMIT, Worker
+from rlvr_core.verify.process import AHEAD_BYTES, START_LIMIT, Worker
 from rlvr_core.verify.stats import Tally, VerifierStats
 from rlvr_core.verify.worker import OUT_OF_MEMORY, Setup, Task, VerifierSpec, describe, from_plain
 
@@ -36,11 +37,13 @@ __all__ = ["VerifierPool", "VerifierSpec", "VerifierStats"]
 BATCH_SECONDS = 0.02
 """Work sent to a worker at once, so that a verdict of microseconds does not cost a round trip."""
 BATCH_TASKS = 64
-PILE_UP = 0.001
-"""Seconds in which the reports of workers that all have more to do may pile up: waking for each
-would cost this process more than many verdicts cost the worker."""
+RUNNING_OUT = 0.005
+"""Work left to a worker below which it is sent the next batch, so that it need not wait for it."""
 FALSE_STARTS = 3
 """Workers in a row that die before they are ready, after which the pool gives up."""
+
+_Report = tuple[float, float, list[list[object]] | None, str]
+"""When a call was finished, seconds it took, its verdicts or None, what went wrong."""
 
 
 @dataclass(slots=True)
@@ -207,8 +210,6 @@ class VerifierPool:
                 self._assign()
                 self._listen()
                 self._expire()
-                if all(len(worker.batch) > 1 for worker in self._workers):
-                    time.sleep(PILE_UP)
         except BaseException as error:
             with self._lock:
                 self._closing = True
@@ -235,32 +236,46 @@ class VerifierPool:
             for item in self._take(None):
                 self._fail(item, self._broken.get(item.task.name, reason))
             return
-        idle = [worker for worker in self._workers if worker.ready and not worker.batch]
-        for left, worker in zip(range(len(idle), 0, -1), idle, strict=True):
+        free = sorted(filter(self._runs_out, self._workers), key=lambda worker: len(worker.batch))
+        for left, worker in zip(range(len(free), 0, -1), free, strict=True):
             batch = []
-            for item in self._take(left):
+            for item in self._take(left, ahead=bool(worker.batch)):
                 if item.task.name in self._broken:
                     self._fail(item, self._broken[item.task.name])
                 else:
                     batch.append(item)
             if batch and not worker.send([item.task for item in batch], batch):
-                self._return(batch)
-                self._bury(worker)
+                self._return(batch)  # its end of file comes next
 
-    def _take(self, sharers: int | None) -> list[_Item]:
-        """The next items for one of so many idle workers; None takes everything."""
+    def _runs_out(self, worker: Worker[_Item]) -> bool:
+        """Whether a worker should have more to do."""
+        if not worker.ready or worker.unopened or len(worker.batch) > BATCH_TASKS // 2:
+            return False
+        return sum(map(self._expected, worker.batch)) < RUNNING_OUT
+
+    def _expected(self, item: _Item) -> float:
+        """Seconds an item may take."""
+        mean = self._tallies[item.task.name].mean
+        return BATCH_SECONDS if mean is None else mean * len(item.rows)
+
+    def _take(self, sharers: int | None, *, ahead: bool = False) -> list[_Item]:
+        """The next items for one of so many free workers; None takes everything.
+
+        Args:
+            sharers: Free workers.
+            ahead: Whether the worker is still busy.
+        """
         taken: list[_Item] = []
         with self._lock:
             if sharers is None:
                 taken, self._queue = list(self._queue), deque()
                 return taken
             most = min(BATCH_TASKS, -(-len(self._queue) // sharers))
-            expected = 0.0
+            seconds, room = 0.0, AHEAD_BYTES if ahead else float("inf")
             while self._queue and len(taken) < most:
-                item = self._queue[0]
-                mean = self._tallies[item.task.name].mean
-                expected += BATCH_SECONDS if mean is None else mean * len(item.rows)
-                if taken and expected > BATCH_SECONDS:
+                seconds += self._expected(self._queue[0])
+                room -= self._queue[0].task.size
+                if room < 0 or (taken and seconds > BATCH_SECONDS):
                     break
                 taken.append(self._queue.popleft())
         return taken
@@ -300,7 +315,8 @@ class VerifierPool:
         if kind == "done":
             self._done(worker, *message)  # type: ignore[arg-type]
         elif kind == "start":
-            worker.deadline = float(message[0]) + self._limit(worker)  # type: ignore[arg-type]
+            worker.unopened -= 1
+            worker.begin(float(message[0]), self._limit(worker))  # type: ignore[arg-type]
         elif kind == "constructing":
             worker.constructing = str(message[0])
             worker.deadline = time.monotonic() + START_LIMIT
@@ -311,40 +327,36 @@ class VerifierPool:
         else:
             raise ValueError(kind)
 
-    def _done(
-        self,
-        worker: Worker[_Item],
-        now: float,
-        seconds: float,
-        plain: list[list[object]] | None,
-        fault: str,
-    ) -> None:
-        item = worker.batch.popleft()
-        worker.deadline = now + self._limit(worker) if worker.batch else None
-        if plain is not None:
-            for row, verdict in zip(item.rows, plain, strict=True):
-                self._settle(item, row, from_plain(verdict), seconds / len(item.rows))
-        elif fault == OUT_OF_MEMORY and worker.judged > 0 and not item.retried:
-            item.retried = True  # others may have filled the memory
-            self._return([item])
-        else:
-            self._fail(item, fault, seconds)
-        worker.judged += 1
-        if fault == OUT_OF_MEMORY:
-            self._return(worker.batch)
-            self._bury(worker)
+    def _done(self, worker: Worker[_Item], reports: list[_Report]) -> None:
+        for now, seconds, plain, fault in reports:
+            item = worker.batch.popleft()
+            worker.judged += 1
+            if plain is not None:
+                for row, verdict in zip(item.rows, plain, strict=True):
+                    self._settle(item, row, from_plain(verdict), seconds / len(item.rows))
+            elif fault == OUT_OF_MEMORY and worker.judged > 1 and not item.retried:
+                item.retried = True  # others may have filled the memory
+                self._return([item])
+            else:
+                self._fail(item, fault, seconds)
+            worker.deadline = None
+            if worker.batch:
+                worker.begin(now, self._limit(worker))
+            if fault == OUT_OF_MEMORY:
+                self._return(worker.batch)
+                self._bury(worker)
 
     def _died(self, worker: Worker[_Item]) -> None:
         reason = worker.cause_of_death()
         if not worker.ready:
             self._false_start(worker, reason)
         elif worker.batch:
-            item = worker.batch.popleft()
-            if worker.judged > 0 and not item.retried:
+            item, rest = worker.take_current()
+            if worker.progress.read() > 0 and not item.retried:
                 item.retried = True  # it may not have been the one at fault
-                self._return([item, *worker.batch])
+                self._return([item, *rest])
             else:
-                self._return(worker.batch)
+                self._return(rest)
                 self._fail(item, f"worker died: {reason}")
         self._bury(worker)
 
@@ -366,8 +378,8 @@ class VerifierPool:
             if not worker.ready:
                 self._false_start(worker, f"not done after {START_LIMIT:g} s")
             else:
-                item = worker.batch.popleft()
-                self._return(worker.batch)
+                item, rest = worker.take_current()
+                self._return(rest)
                 limit = self._limits[item.task.name]
                 timeout = Verdict(None, "timeout", detail=f"took longer than {limit:g} s")
                 self._conclude(item, timeout, limit)

@@ -7,20 +7,24 @@ so that nothing a verifier returns is ever unpickled by the trainer.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
+import mmap
 import os
 import pickle
 import resource
 import signal
+import struct
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rlvr_core.protocols import config_class
 from rlvr_core.types import Json, Usage, Verdict
@@ -32,6 +36,9 @@ MAX_EXTRACTED = 20_000
 """Characters of an extracted answer that are kept."""
 MAX_PARTS = 1_000
 """Named partial scores a verdict may have."""
+REPORT_EVERY = 0.002
+"""Seconds of verdicts that may go into one report: a message each would cost the pool more than
+many verdicts cost the worker."""
 
 OUT_OF_MEMORY = "out of memory"
 
@@ -88,20 +95,54 @@ class Task:
     completions: tuple[bytes, ...]
     grouped: bool
 
+    @property
+    def size(self) -> int:
+        """Bytes of what is pickled."""
+        return len(self.problem) + sum(map(len, self.completions))
 
-def main(descriptor: int, parent: int) -> None:
+
+class Progress:
+    """Calls a worker has finished, in memory it shares with the pool.
+
+    It tells the pool which call a dead or hung worker was at, whatever was still unreported.
+    """
+
+    _FORM = struct.Struct("=Q")
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, self._FORM.size)
+
+    @classmethod
+    def create(cls) -> tuple[Progress, IO[bytes]]:
+        """A new one, and the open file to hand to the worker."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+        file.truncate(cls._FORM.size)
+        return cls(file.fileno()), file
+
+    def read(self) -> int:
+        """Calls finished."""
+        count: int = self._FORM.unpack_from(self._memory)[0]
+        return count
+
+    def write(self, count: int) -> None:
+        """Calls finished."""
+        self._FORM.pack_into(self._memory, 0, count)
+
+
+def main(descriptor: int, progress: int, parent: int) -> None:
     """Serve until the pool closes the connection. Runs in the worker process."""
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.set_inheritable(descriptor, False)
+    os.set_inheritable(progress, False)
     with Connection(descriptor) as connection:
         try:
             setup: Setup = pickle.loads(connection.recv_bytes())
             verifiers, faults = _construct(setup.specs, connection)
             _limit_memory(setup.memory_mb)
             _send(connection, "ready", faults)
-            _serve(connection, verifiers)
+            _serve(connection, verifiers, Progress(progress))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the pool is gone
 
@@ -141,15 +182,25 @@ def _construct(
     return verifiers, faults
 
 
-def _serve(connection: Connection, verifiers: Mapping[str, Any]) -> None:
+def _serve(connection: Connection, verifiers: Mapping[str, Any], progress: Progress) -> None:
+    finished = 0
     while True:
         tasks: list[Task] = pickle.loads(connection.recv_bytes())
-        _send(connection, "start", time.monotonic())
-        for task in tasks:
+        told = time.monotonic()
+        _send(connection, "start", told)
+        reports: list[Json] = []
+        for task, following in itertools.zip_longest(tasks, tasks[1:]):
             began = time.monotonic()
             verdicts, fault = _judge(verifiers[task.name], task)
             now = time.monotonic()
-            _send(connection, "done", now, now - began, verdicts, fault)
+            finished += 1
+            progress.write(finished)
+            reports.append([now, now - began, verdicts, fault])
+            # calls reported together are of one verifier: the pool's clock for them is the same
+            same = following is not None and following.name == task.name
+            if not same or now - told >= REPORT_EVERY or fault:
+                _send(connection, "done", reports)
+                told, reports = now, []
             if fault == OUT_OF_MEMORY:
                 return  # what is left of this process is not to be trusted
 

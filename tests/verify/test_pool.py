@@ -75,6 +75,28 @@ def test_t51_hung_worker_is_replaced_and_costs_only_itself():
         assert (stats.calls, stats.timeouts, stats.errors) == (6, 2, 0)
 
 
+@pytest.mark.parametrize("at", [0, 1, 31, 63, 199])
+def test_t51_the_hung_verdict_is_found_among_quick_ones_that_were_not_reported_yet(at):
+    with make_pool("Sleeps", workers=1, timeout=0.5) as pool:
+        judge(pool, "Sleeps", *["warm"] * 100)
+        texts = ["quick"] * 200
+        texts[at] = "hang"
+        verdicts = judge(pool, "Sleeps", *texts)
+        assert [i for i, v in enumerate(verdicts) if v.status != "ok"] == [at]
+        assert verdicts[at].status == "timeout"
+        stats = pool.stats()["Sleeps"]
+        assert (stats.timeouts, stats.errors) == (1, 0)
+
+
+def test_t51_a_hung_worker_never_holds_up_the_pool_that_sends_it_more():
+    with make_pool("Sleeps", workers=1, timeout=0.5) as pool:
+        judge(pool, "Sleeps", *["warm"] * 100)
+        big = ["x" * 2**20] * 20
+        verdicts = judge(pool, "Sleeps", "hang", *big, "hang", *big)
+        assert [v.status for v in verdicts].count("timeout") == 2
+        assert [v.status for v in verdicts].count("ok") == 40
+
+
 def test_t51_hang_in_c_code_does_not_stall_the_others():
     with make_pool("HangsInC", "Good", workers=2, timeout=0.4) as pool:
         judge(pool, "HangsInC", "warm", "up")
