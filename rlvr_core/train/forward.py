@@ -18,6 +18,7 @@ from rlvr_core.train.batch import MicroBatch
 from rlvr_core.train.chosen import chosen_logits, top_logprobs
 from rlvr_core.train.lean import lean_hidden
 from rlvr_core.train.logprobs import entropy, fused_logprobs
+from rlvr_core.train.tree import saves_time, takes_trees, tree_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -118,12 +119,14 @@ def _predict(
         lean = recognise(model)
     with autocast:
         head = _head(model)
-        if head is None:
-            states = _whole_rows(model, batch)
-        elif lean is not None:
+        if lean is not None and head is not None:
             states = lean_hidden(lean, batch)
         else:
-            states = _whole_rows(_body(model) if compiled is None else compiled, batch)
+            body = model if head is None else compiled or _body(model)
+            if saves_time(model, batch) and takes_trees(model, _whole_rows):
+                states = tree_rows(body, batch, model.dtype)
+            else:
+                states = _whole_rows(body, batch)
     return _Predicted(states, head, batch, temperature, autocast)
 
 
@@ -255,6 +258,7 @@ def prove(model: PreTrainedModel) -> None:
     """Find out now how the model is to be run: that takes a forward pass."""
     recognise(model)
     _head(model)
+    takes_trees(model, _whole_rows)
 
 
 def _head(model: PreTrainedModel) -> torch.nn.Linear | None:

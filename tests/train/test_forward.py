@@ -161,12 +161,13 @@ def test_lean_forward_equals_whole_rows(name, budget):
     compare(model, even_rows(), temperature=1.0, budget=budget, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("make", [qwen3, gpt2])
+# Qwen's norms are float32 in any model, so sums of their gradients round by their order
+@pytest.mark.parametrize(("make", "tolerance"), [(qwen3, 1e-6), (gpt2, 1e-10)])
 @pytest.mark.parametrize("budget", [10, 1000])
-def test_generic_forward_equals_whole_rows(make, budget):
+def test_generic_forward_equals_whole_rows(make, tolerance, budget):
     model = perturbed(make()).double()
     assert recognise(model) is None
-    compare(model, ragged_rows(), temperature=0.6, budget=budget, tolerance=1e-10)
+    compare(model, ragged_rows(), temperature=0.6, budget=budget, tolerance=tolerance)
 
 
 def test_completions_of_one_token_need_no_completion_input():

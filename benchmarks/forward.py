@@ -1,0 +1,222 @@
+"""Training's forward and backward, and generation: shared prompts, skewed lengths, memory.
+
+    python benchmarks/forward.py [--quick] [--threads N]
+
+Sides take turns within one process, except for memory, where each has a fresh one. ``whole rows``
+runs every completion behind a prompt of its own through the model's forward, padded, as TRL does;
+``trees`` is the same forward with each prompt once under a tree mask; ``lean`` is what a run uses
+for Llama-like models in float32 on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from step_task import SIZES
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rlvr_core.engines.decode import RowPlan, decode
+from rlvr_core.engines.lean import LeanDecoder, recognise
+from rlvr_core.engines.stop import StopStrings
+from rlvr_core.train.batch import MicroBatch, Row, micro_batches
+from rlvr_core.train.forward import _whole_rows
+from rlvr_core.train.lean import lean_hidden
+from rlvr_core.train.logprobs import fused_logprobs
+from rlvr_core.train.tree import tree_rows
+from rlvr_core.types import SamplingParams
+
+VOCABULARY = 419
+GROUP = 8
+LENGTHS = {"8:1": (256, 32), "1:1": (128, 128), "1:8": (32, 256)}
+MEMORY = {"vocabulary": 151_936, "hidden": 64, "tokens": 2048}
+SIDES = ("whole rows", "trees", "lean")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="the small model, one repeat")
+    parser.add_argument("--threads", type=int, default=2, help="torch threads")
+    parser.add_argument("--memory", choices=("logits", "fused"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.memory:
+        print(json.dumps(_memory_of(options.memory)))
+        return
+    repeats = 1 if options.quick else 5
+    sizes = ["0.8M"] if options.quick else ["0.8M", "10M"]
+    print(f"torch {torch.__version__}, {options.threads} threads, median of {repeats}\n")
+    print(
+        "| shared prompt: training | prompt:completion | "
+        + " | ".join(SIDES)
+        + " | trees x | lean x |"
+    )
+    print("|---|---|" + "---|" * 5)
+    for size in sizes:
+        for ratio, (prompt, tokens) in LENGTHS.items():
+            rows = _rows([(prompt, [tokens] * GROUP)] * 4)
+            _line(f"{size} | {ratio}", _train(size, rows, repeats))
+    print("\n| shared prompt: generation | prompt:completion | once a row | once a group | x |")
+    print("|---|---|---|---|---|")
+    for size in sizes:
+        for ratio, (prompt, tokens) in LENGTHS.items():
+            alone, shared = _generate(size, prompt, tokens, repeats)
+            print(f"| {size} | {ratio} | {alone:.3f} | {shared:.3f} | {alone / shared:.2f} |")
+    print(
+        "\n| skewed lengths: training | completions | "
+        + " | ".join(SIDES)
+        + " | trees x | lean x |"
+    )
+    print("|---|---|" + "---|" * 5)
+    draw = random.Random(0)
+    skewed = [[max(4, int(draw.lognormvariate(3.2, 0.9))) for _ in range(GROUP)] for _ in range(8)]
+    for size in sizes:
+        rows = _rows([(24, [min(n, 256) for n in lengths]) for lengths in skewed])
+        _line(f"{size} | log-normal", _train(size, rows, repeats))
+    _print_memory()
+
+
+def _model(size: str) -> Any:
+    hidden, layers, heads, kv_heads, head_dim, mlp = SIZES[size]
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate_size=mlp,
+        eos_token_id=None,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+def _rows(groups: Iterable[tuple[int, list[int]]]) -> list[Row]:
+    draw = random.Random(1)
+
+    def ids(n: int) -> tuple[int, ...]:
+        return tuple(draw.randrange(VOCABULARY) for _ in range(n))
+
+    return [
+        Row(prompt, ids(n), (True,) * n, (0.0,) * n, 1.0)
+        for length, lengths in groups
+        for prompt in [ids(length)]
+        for n in lengths
+    ]
+
+
+def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
+    """Median seconds of a forward and backward pass over the rows, by side."""
+    model = _model(size)
+    lean = recognise(model)
+    assert lean is not None
+    as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
+    packed = micro_batches(rows, tokens_per_micro_batch=4096)
+    runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]] = [
+        (as_given, lambda batch: _whole_rows(model.model, batch)),
+        (packed, lambda batch: tree_rows(model.model, batch, torch.float32)),
+        (packed, lambda batch: lean_hidden(lean, batch)),
+    ]
+    took: list[list[float]] = [[] for _ in runs]
+    for _ in range(repeats + 1):
+        for seconds, (batches, states) in zip(took, runs, strict=True):
+            model.zero_grad()
+            begun = time.perf_counter()
+            for batch in batches:
+                target_N = batch.completion_ids_BT[batch.mask_BT]
+                head_VH = model.lm_head.weight
+                logp_N = fused_logprobs(states(batch), head_VH, target_N, temperature=1.0)
+                logp_N.sum().backward()
+            seconds.append(time.perf_counter() - begun)
+    return [statistics.median(seconds[1:]) for seconds in took]
+
+
+def _only(rows: list[Row]) -> MicroBatch:
+    (batch,) = micro_batches(rows, tokens_per_micro_batch=10**9)
+    return batch
+
+
+def _line(name: str, seconds: list[float]) -> None:
+    whole, trees, lean = seconds
+    print(
+        f"| {name} | {whole:.3f} | {trees:.3f} | {lean:.3f} | {whole / trees:.2f} "
+        f"| {whole / lean:.2f} |",
+        flush=True,
+    )
+
+
+class _NoStops(StopStrings):
+    def __init__(self) -> None:
+        pass
+
+    def special_ids(self, strings: tuple[str, ...]) -> frozenset[int]:
+        return frozenset()
+
+
+def _generate(size: str, prompt: int, tokens: int, repeats: int) -> tuple[float, float]:
+    """Median seconds of sampling four groups: every row's prompt computed, and every group's."""
+    lean = recognise(_model(size))
+    assert lean is not None
+    prompts = [row.prompt_ids for row in _rows([(prompt, [1])] * 4)]
+    plan = RowPlan(SamplingParams(max_tokens=tokens), 0, tokens)
+    ways = [
+        ([p for p in prompts for _ in range(GROUP)], [[plan]] * (4 * GROUP)),
+        (prompts, [[plan] * GROUP] * 4),
+    ]
+    took: list[list[float]] = [[], []]
+    for _ in range(repeats + 1):
+        for seconds, (texts, plans) in zip(took, ways, strict=True):
+            begun = time.perf_counter()
+            with torch.inference_mode():
+                decode(LeanDecoder(lean), texts, plans, eos_ids=(), stop_strings=_NoStops())
+            seconds.append(time.perf_counter() - begun)
+    alone, shared = (statistics.median(seconds[1:]) for seconds in took)
+    return alone, shared
+
+
+def _print_memory() -> None:
+    print(
+        f"\n| LM head of {MEMORY['vocabulary']:,} entries, {MEMORY['tokens']:,} tokens | "
+        "peak MiB above the start | seconds |\n|---|---|---|"
+    )
+    for way in ("logits", "fused"):
+        command = [sys.executable, __file__, "--memory", way]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        print(f"| {way} | {found['mib']:.0f} | {found['seconds']:.2f} |", flush=True)
+
+
+def _memory_of(way: str) -> dict[str, float]:
+    """Peak memory of log-probs and their gradients, in this process, above what it began with."""
+    V, H, N = MEMORY["vocabulary"], MEMORY["hidden"], MEMORY["tokens"]
+    torch.manual_seed(0)
+    weight_VH = torch.randn(V, H).mul_(0.02).requires_grad_()
+    hidden_NH = torch.randn(N, H).requires_grad_()
+    target_N = torch.randint(0, V, (N,))
+    weight_VH.grad, hidden_NH.grad = torch.zeros_like(weight_VH), torch.zeros_like(hidden_NH)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begun = time.perf_counter()
+    if way == "fused":
+        logp_N = fused_logprobs(hidden_NH, weight_VH, target_N, temperature=1.0)
+    else:  # TRL's: logits of every token, then a log-softmax of the chosen one
+        logits_NV = hidden_NH @ weight_VH.T
+        logp_N = logits_NV.gather(1, target_N[:, None])[:, 0] - logits_NV.logsumexp(-1)
+    logp_N.sum().backward()
+    seconds = time.perf_counter() - begun
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"mib": (peak - before) / 1024, "seconds": seconds}
+
+
+if __name__ == "__main__":
+    main()
