@@ -26,7 +26,8 @@ from step_task import SIZES
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.engines.decode import RowPlan, decode
-from rlvr_core.engines.lean import LeanDecoder, recognise
+from rlvr_core.engines.lean import recognise
+from rlvr_core.engines.lean_decode import LeanDecoder
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.train.batch import MicroBatch, Row, micro_batches
 from rlvr_core.train.forward import _whole_rows

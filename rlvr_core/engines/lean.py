@@ -11,16 +11,12 @@ Dimensions: N tokens, B rows, H hidden size, h heads, D head dimension, I MLP si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-
-from rlvr_core.engines.decode import Decoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -215,6 +211,8 @@ def _linear(module: Any) -> bool:
 @torch.no_grad()
 def _agrees(lean: LeanModel) -> bool:
     """Compare the lean prefill and step with the model's own forward on two short texts."""
+    from rlvr_core.engines.lean_decode import LeanDecoder  # which needs this module
+
     vocabulary = len(lean.embedding)
     ids_BT = torch.arange(2 * 9).view(2, 9) * 31 % vocabulary
     decoder = LeanDecoder(lean)
@@ -232,125 +230,6 @@ def _agrees(lean: LeanModel) -> bool:
     return bool((ours_BV - theirs_BV).abs().max() <= 1e-4 * scale)
 
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, query (N, h, D), key, value) -> attention's output (N, h D)."""
-
-
-class LeanDecoder(Decoder):
-    """Prefill and step over preallocated caches of shape (B, kv heads, positions, D).
-
-    Scores are products batched over C = B x kv heads: at one position a row, that is faster than
-    the attention kernel.
-    """
-
-    def __init__(self, lean: LeanModel) -> None:
-        self._lean = lean
-        self._layers = lean.weights()
-        self._head_VH = lean.lm_head * (lean.final_norm * math.sqrt(len(lean.final_norm)))
-        self.vocabulary = len(self._head_VH)
-        self.device = self._head_VH.device
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
-        self._mask_C1L: Tensor | None = None
-        self._no_mask = torch.zeros(1, 1, 1)
-        self._position_B = torch.empty(0)
-        self._length = 0
-
-    def prefill(
-        self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int], max_new_tokens: int
-    ) -> Tensor:
-        """See ``Decoder``. Prompts are padded on the left, the pad positions masked."""
-        S, P = len(prompts), max(map(len, prompts))
-        ids_SP = torch.tensor([[0] * (P - len(p)) + list(p) for p in prompts])
-        length_S = torch.tensor([len(p) for p in prompts])
-        position_SP = torch.arange(P) - (P - length_S)[:, None]
-        row_B = torch.repeat_interleave(torch.arange(S), torch.tensor(list(counts)))
-        B, h = len(row_B), self._lean.kv_heads
-        shape = (B, h, P + max_new_tokens, self._lean.head_dim)
-        ragged = int(length_S.min()) < P
-        causal_S1PP: Tensor | None = None
-        if ragged:
-            seen_SPP = (position_SP >= 0)[:, None, :] & torch.ones(P, P, dtype=torch.bool).tril()
-            seen_SPP |= torch.eye(P, dtype=torch.bool)  # a pad position sees itself: no NaN
-            causal_S1PP = _additive(seen_SPP[:, None])
-            seen_BL = F.pad((position_SP >= 0)[row_B], (0, max_new_tokens), value=True)
-            self._mask_C1L = _additive(seen_BL.repeat_interleave(h, 0)[:, None])
-
-        def attend(index: int, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor) -> Tensor:
-            q, k, v = (x.view(S, P, *x.shape[1:]).transpose(1, 2) for x in (q_NhD, k_NhD, v_NhD))
-            for cache, new in ((self._keys, k), (self._values, v)):
-                cache.append(torch.empty(shape))
-                cache[index][:, :, :P] = new[row_B]
-            if causal_S1PP is None:
-                out: Tensor = flash(q, k, v, 0.0, True)[0]
-            else:
-                out = flash(q, k, v, 0.0, False, attn_mask=causal_S1PP)[0]
-            return out.transpose(1, 2).reshape(S * P, -1)
-
-        rotation = self._lean.rotation(position_SP.clamp(min=0).flatten())
-        x_NH = self._run(ids_SP.flatten(), rotation, attend)
-        self._length, self._position_B = P, length_S[row_B]
-        return self._logits(x_NH.view(S, P, -1)[:, -1])[row_B]
-
-    def step(self, token_B: Tensor) -> Tensor:
-        """See ``Decoder``."""
-        B, now = len(token_B), self._length
-        self._length += 1
-        h, D, length = self._lean.kv_heads, self._lean.head_dim, self._length
-        mask_C1L = self._no_mask if self._mask_C1L is None else self._mask_C1L[..., :length]
-
-        def attend(index: int, q_BhD: Tensor, k_BhD: Tensor, v_BhD: Tensor) -> Tensor:
-            keys, values = self._keys[index], self._values[index]
-            keys[:, :, now] = k_BhD
-            values[:, :, now] = v_BhD
-            # the query heads of one key head are taken as so many positions
-            q_CgD = q_BhD.reshape(B * h, -1, D)
-            key_CLD = keys.view(B * h, -1, D)[:, :length]
-            value_CLD = values.view(B * h, -1, D)[:, :length]
-            score_CgL = torch.baddbmm(mask_C1L, q_CgD, key_CLD.mT, alpha=D**-0.5)
-            return torch.bmm(score_CgL.softmax(-1), value_CLD).view(B, -1)
-
-        x_BH = self._run(token_B, self._lean.rotation(self._position_B), attend)
-        self._position_B = self._position_B + 1
-        return self._logits(x_BH)
-
-    def select(self, rows_K: Tensor) -> None:
-        """See ``Decoder``."""
-        for caches in (self._keys, self._values):
-            for index, old in enumerate(caches):
-                caches[index] = old.new_empty(len(rows_K), *old.shape[1:])
-                caches[index][:, :, : self._length] = old[rows_K, :, : self._length]
-        if self._mask_C1L is not None:
-            h = self._lean.kv_heads
-            self._mask_C1L = self._mask_C1L[(rows_K[:, None] * h + torch.arange(h)).flatten()]
-        self._position_B = self._position_B[rows_K]
-
-    def _run(self, id_N: Tensor, rotation_N1d: Tensor, attend: Attend) -> Tensor:
-        lean = self._lean
-        rotated, both = lean.heads + lean.kv_heads, lean.heads + 2 * lean.kv_heads
-        x_NH = F.embedding(id_N, lean.embedding)
-        for index, layer in enumerate(self._layers):
-            h_NH = unit(x_NH, lean.eps)[0]
-            qkv_NQ = F.linear(h_NH, layer.qkv_QH, layer.qkv_bias_Q)
-            heads_NhD = qkv_NQ.view(-1, both, lean.head_dim)
-            qk_NhD = heads_NhD[:, :rotated]
-            if layer.qk_norm_hD is not None:
-                qk_NhD = unit(qk_NhD, lean.eps)[0].mul_(layer.qk_norm_hD)
-            qk_NhD = rotate(qk_NhD, rotation_N1d)
-            a_NA = attend(
-                index, qk_NhD[:, : lean.heads], qk_NhD[:, lean.heads :], heads_NhD[:, rotated:]
-            )
-            x_NH.addmm_(a_NA, layer.out_HA.t())
-            h_NH = unit(x_NH, lean.eps)[0]
-            gate_NI, up_NI = F.linear(h_NH, layer.gate_up_IH).chunk(2, dim=1)
-            x_NH.addmm_(F.silu(gate_NI).mul_(up_NI), layer.down_HI.t())
-        return x_NH
-
-    def _logits(self, x_NH: Tensor) -> Tensor:
-        logits_NV: Tensor = F.linear(unit(x_NH, self._lean.eps)[0], self._head_VH)
-        return logits_NV
-
-
 def unit(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """RMS norm along the last axis, save for the factor sqrt(n), which the weights hold.
 
@@ -366,7 +245,3 @@ def rotate(x_NhD: Tensor, rotation_N1d: Tensor) -> Tensor:
     """Rotary embedding of heads whose pairs are neighbours."""
     pairs = torch.view_as_complex(x_NhD.view(*x_NhD.shape[:2], -1, 2))
     return torch.view_as_real(pairs * rotation_N1d).flatten(2)
-
-
-def _additive(seen: Tensor) -> Tensor:
-    return torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)

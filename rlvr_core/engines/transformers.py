@@ -16,7 +16,8 @@ import torch
 from pydantic import Field
 
 from rlvr_core.engines.decode import Decoder, HuggingFaceDecoder, RowPlan, Sampled, decode
-from rlvr_core.engines.lean import LeanDecoder, LeanModel, recognise
+from rlvr_core.engines.lean import LeanModel, recognise
+from rlvr_core.engines.lean_decode import LeanDecoder
 from rlvr_core.engines.score import score
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.errors import MachineError

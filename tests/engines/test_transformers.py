@@ -18,7 +18,8 @@ from embedded import (  # type: ignore[import-not-found]
     start,
 )
 
-from rlvr_core.engines.lean import LeanDecoder, recognise
+from rlvr_core.engines.lean import recognise
+from rlvr_core.engines.lean_decode import LeanDecoder
 from rlvr_core.errors import MachineError, RunError
 from rlvr_core.protocols import EngineContext
 
