@@ -152,7 +152,7 @@ class Odd(ModuleSource):
 @pytest.mark.slow
 @needs_vllm
 def test_t30_layers_that_vllm_would_leave_out_are_an_error(engine):
-    with pytest.raises(RunError, match="no place for the adapters of 4 layers"):
+    with pytest.raises(RunError, match="no place for the adapters of 7 layers"):
         engine.load_weights(5, Odd(policy(2)))
     with pytest.raises(RunError, match="out of order"):
         sample(engine)
