@@ -252,6 +252,9 @@ def merged(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
             base model is not the one it was trained on.
     """
     check_installed()
+    if not (folder / WEIGHTS).is_file():
+        # peft would unpickle an adapter_model.bin
+        raise MachineError(f"there is no {WEIGHTS}", where=str(folder))
     import peft
 
     from rlvr_core.config.model import ModelSection

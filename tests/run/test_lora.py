@@ -8,9 +8,13 @@ import time
 
 import pytest
 import torch
+from click.testing import CliRunner
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from rlvr_core.cli.export import export_
+from rlvr_core.errors import ConfigError
 
 LORA = {"rank": 4, "alpha": 8}
 STEPS = {"steps": 4, "lr": 1e-2, "warmup_steps": 1}
@@ -66,13 +70,17 @@ def test_trainer_and_engine_agree_and_the_reference_is_the_base(run):
     assert all(line["kl/mean"] > 1e-4 for line in metrics[1:])
 
 
-def test_export_of_the_adapter_and_what_it_refuses(lab, run, model_dir):
-    said = lab.rlvr("export", "lab", "adapter").stdout
-    assert said == "adapter: adapter\n"
+def test_export_of_the_adapter_and_what_it_refuses(lab, run, monkeypatch):
+    monkeypatch.chdir(lab.folder)
+
+    def export(*arguments):
+        return CliRunner().invoke(export_, arguments)
+
+    assert export("lab", "adapter").output == "adapter: adapter\n"
     names = {path.name for path in (lab.folder / "adapter").iterdir()}
     assert "adapter_model.safetensors" in names
     assert not names & {"COMPLETE", "trainer"}
-    lab.rlvr("export", "adapter", "merged", "--merge", "--dtype", "bfloat16")
+    assert export("adapter", "merged", "--merge", "--dtype", "bfloat16").exit_code == 0
     saved = load_file(lab.folder / "merged" / "model.safetensors")
     assert {tensor.dtype for tensor in saved.values()} == {torch.bfloat16}
     for arguments, words in {
@@ -82,7 +90,9 @@ def test_export_of_the_adapter_and_what_it_refuses(lab, run, model_dir):
         ("lab", "other", "--step", "3"): "it has: 2, 4",
         ("org/name", "other"): "no run, checkpoint or adapter",
     }.items():
-        assert words in lab.rlvr("export", *arguments, check=2).stderr
+        refused = export(*arguments).exception
+        assert isinstance(refused, ConfigError)
+        assert words in str(refused)
     assert not (lab.folder / "other").exists()
 
 
@@ -138,13 +148,15 @@ def test_vllm_follows_the_adapter_and_evaluates_the_checkpoint(lab, model_dir, w
     [
         {"lora": LORA, "dtype": "bfloat16"},
         {"lora": LORA, "dtype": "float16"},
-        {"lora": LORA | {"target_modules": ["q_proj", "v_proj"]}, "checkpointing": True},
-        {"lora": LORA | {"dropout": 0.2}, "checkpointing": True},
+        {
+            "lora": LORA | {"target_modules": ["q_proj", "v_proj"], "dropout": 0.2},
+            "checkpointing": True,
+        },
         {"reference": {"every": 2}},
         {"reference": {"every": 1, "mix": 0.5}, "dtype": "bfloat16"},
         {"lora": LORA, "reference": {"every": 1}},
     ],
-    ids=["bf16", "fp16", "targets", "dropout", "copied", "average", "lora-copied"],
+    ids=["bf16", "fp16", "dropout", "copied", "average", "lora-copied"],
 )
 def test_modes_run_and_trainer_and_engine_agree(lab, model_dir, sections):
     train = STEPS | {"gradient_checkpointing": "checkpointing" in sections}

@@ -20,9 +20,7 @@ from rlvr_core.train.step import PolicyTrainer
 from rlvr_core.types import Completion, Group, Judged, Problem
 
 CASES = {
-    "ddp": ("ddp", torch.float32, {}),
     "ddp-follows": ("ddp", torch.float32, {"every": 2, "mix": 0.5}),
-    "fsdp": ("fsdp", torch.float32, {}),
     "fsdp-follows": ("fsdp", torch.float32, {"every": 2, "mix": 0.5}),
     "fsdp-bf16": ("fsdp", torch.bfloat16, {}),
 }

@@ -24,7 +24,7 @@ from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.train import checkpoint, lora
 from rlvr_core.train.batch import Row, micro_batches
 from rlvr_core.train.export import is_adapter, write_merged
-from rlvr_core.train.forward import completion_logprobs
+from rlvr_core.train.forward import compile_body, completion_logprobs
 from rlvr_core.train.model import check_model_path, enable_checkpointing, load_policy
 from rlvr_core.train.optim import Optimizer
 from rlvr_core.train.reference import SeparateModel, UnderAdapter
@@ -203,6 +203,32 @@ def test_gradient_checkpointing_stays_on_and_gives_the_same_gradient():
     assert len(calls) == 2  # once more in the backward pass
     for name, matrix in matrices(other).items():
         torch.testing.assert_close(matrix.grad, plain[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_compiled_body_sees_which_adapter_is_at_work():
+    model = attach(qwen3())
+    reference = UnderAdapter(model, ReferenceSection(every=1))
+    with torch.no_grad():
+        for matrix in matrices(model).values():
+            matrix.mul_(1.5)
+    compiled = compile_body(model)
+    (batch,) = micro_batches(rows(), tokens_per_micro_batch=1000)
+
+    def seen(**options):
+        return completion_logprobs(model, batch, temperature=0.7, **options)
+
+    for _ in range(2):  # there and back
+        with torch.no_grad(), reference.active():
+            torch.testing.assert_close(seen(compiled=compiled), seen(), rtol=1e-4, atol=1e-4)
+        with torch.no_grad(), lora.base(model):
+            torch.testing.assert_close(seen(compiled=compiled), seen(), rtol=1e-4, atol=1e-4)
+        grads = []
+        for options in ({}, {"compiled": compiled}):
+            model.zero_grad()
+            seen(**options).square().sum().backward()
+            grads.append([matrix.grad.clone() for matrix in matrices(model).values()])
+        torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-3)
 
 
 def test_dropout_is_at_work_in_its_block_alone_and_drawn_by_its_key():
@@ -412,6 +438,15 @@ def test_an_adapter_of_which_the_base_is_gone_says_so(base_folder, tmp_path):
     _save(tmp_path / "saved", _policy(base_folder))
     base_folder.rename(tmp_path / "moved")
     with pytest.raises(MachineError, match="does not exist"):
+        write_merged(tmp_path / "saved", tmp_path / "merged", torch.float32)
+
+
+def test_an_adapter_is_never_unpickled(base_folder, tmp_path):
+    _save(tmp_path / "saved", _policy(base_folder))
+    (tmp_path / "saved" / "adapter_model.safetensors").rename(
+        tmp_path / "saved" / "adapter_model.bin"
+    )
+    with pytest.raises(MachineError, match=r"no adapter_model\.safetensors"):
         write_merged(tmp_path / "saved", tmp_path / "merged", torch.float32)
 
 
