@@ -301,6 +301,7 @@ class EngineContext:
         max_model_len: Longest prompt plus completion, in tokens.
         seed: The run's seed.
         trust_remote_code: Whether code that comes with the model may run.
+        adapter_rank: Rank of the LoRA adapter that is trained; None where there is none.
     """
 
     model_path: str
@@ -310,6 +311,20 @@ class EngineContext:
     max_model_len: int
     seed: int
     trust_remote_code: bool = False
+    adapter_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter as peft saves it.
+
+    Attributes:
+        tensors: Its matrices, whole, by their names in the file.
+        config: What goes into ``adapter_config.json``.
+    """
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Json]
 
 
 class WeightSource(Protocol):
@@ -320,7 +335,10 @@ class WeightSource(Protocol):
         """The trainer's model, for engines that share it."""
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Full, unsharded tensors by Hugging Face name; a tied weight once."""
+        """Full, unsharded tensors by Hugging Face name; a tied weight once; adapters merged."""
+
+    def adapter(self) -> Adapter:
+        """The LoRA adapter alone, of a run that trains one."""
 
 
 @runtime_checkable

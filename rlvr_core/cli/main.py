@@ -29,6 +29,7 @@ COMMANDS = {
     "passk": ("rlvr_core.cli.passk:passk", "Measure pass@k, and how hard each problem is."),
     "regrade": ("rlvr_core.cli.regrade:regrade", "Judge stored completions by another verifier."),
     "watch": ("rlvr_core.cli.watch:watch", "Evaluate checkpoints of a run as they appear."),
+    "export": ("rlvr_core.cli.export:export_", "Write a checkpoint's model or adapter, merged."),
     "config": ("rlvr_core.cli.config:config", "Check, resolve and explain configs."),
     "verify": ("rlvr_core.cli.verify:verify", "Try a verifier on a file of answers."),
     "list": ("rlvr_core.cli.list:list_", "List datasets, verifiers, losses and the like."),

@@ -44,6 +44,20 @@ class RunSection(ComponentConfig):
     """Seconds that any one wait (generation, verdicts) may take before the run stops."""
 
 
+class LoraSection(ComponentConfig):
+    """Low-rank adapters: the model's weights stay as they are, small matrices beside them learn."""
+
+    rank: Positive = 16
+    """Inner size of an adapter's two matrices."""
+    alpha: Positive = 32
+    """An adapter's product is multiplied by ``alpha / rank``."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of an adapter's inputs that is dropped in the training pass, and in no other."""
+    target_modules: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
+    """Layers that get an adapter, by name or its last part; ``all-linear`` leaves out the LM
+    head."""
+
+
 class ModelSection(ComponentConfig):
     """The one model reference and the one precision plan."""
 
@@ -57,6 +71,8 @@ class ModelSection(ComponentConfig):
     """Hub revision; ignored for folders."""
     trust_remote_code: bool = False
     """Run code that comes with the model. Off unless you trust its author."""
+    lora: LoraSection | None = None
+    """Train LoRA adapters (by peft) in the place of the whole model; null trains it all."""
 
 
 class SourceRef(ComponentRef):
@@ -153,6 +169,23 @@ class VerifySection(ComponentConfig):
     """Share of verdicts with status error or timeout above which the run stops."""
 
 
+class ReferenceSection(ComponentConfig):
+    """The model that a loss with a KL term holds the policy to."""
+
+    every: Positive | None = None
+    """Optimizer updates after which it takes over weights of the policy; null: never, it stays the
+    model the run began with."""
+    mix: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the policy in what it then is: 1 copies the policy, less makes it a moving
+    average (kept in float32)."""
+
+    @model_validator(mode="after")
+    def _mix_needs_every(self) -> ReferenceSection:
+        if self.every is None and self.mix != 1.0:
+            raise ValueError("mix has no effect without every: a reference that never moves")
+        return self
+
+
 class TrainSection(ComponentConfig):
     """The optimizer step."""
 
@@ -183,6 +216,8 @@ class TrainSection(ComponentConfig):
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a part of
     its weights, gradients and optimizer state. One process has all of it in any case."""
+    reference: ReferenceSection = ReferenceSection()
+    """What the reference of a loss with ``beta`` above 0 is."""
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_skipped: Natural = 5

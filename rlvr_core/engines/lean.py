@@ -18,6 +18,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from rlvr_core.engines.adapter import is_plain_linear, weight_of
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -107,7 +109,7 @@ class LeanModel:
         attention, mlp = layer.self_attn, layer.mlp
         root = math.sqrt(self.embedding.shape[1])
         q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
-        qkv_QH = torch.cat([self._paired(q.weight), self._paired(k.weight), v.weight])
+        qkv_QH = torch.cat([self._paired(weight_of(q)), self._paired(weight_of(k)), weight_of(v)])
         bias_Q = None
         if q.bias is not None:
             bias_Q = torch.cat([self._paired(q.bias), self._paired(k.bias), v.bias])
@@ -123,10 +125,10 @@ class LeanModel:
             qkv_QH=qkv_QH * (root * layer.input_layernorm.weight),
             qkv_bias_Q=bias_Q,
             qk_norm_hD=norm_hD,
-            out_HA=attention.o_proj.weight,
-            gate_up_IH=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+            out_HA=weight_of(attention.o_proj),
+            gate_up_IH=torch.cat([weight_of(mlp.gate_proj), weight_of(mlp.up_proj)])
             * (root * layer.post_attention_layernorm.weight),
-            down_HI=mlp.down_proj.weight,
+            down_HI=weight_of(mlp.down_proj),
         )
 
     def _paired(self, weight: Tensor) -> Tensor:
@@ -187,7 +189,8 @@ def _looks_right(model: Any) -> bool:
         for p in model.parameters()
     )
     unhooked = not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    return plain and unhooked and _linear(model.lm_head) and all(map(_plain_layer, inner.layers))
+    head = type(model.lm_head) is nn.Linear and model.lm_head.bias is None
+    return plain and unhooked and head and all(map(_plain_layer, inner.layers))
 
 
 def _plain_layer(layer: Any) -> bool:
@@ -195,7 +198,7 @@ def _plain_layer(layer: Any) -> bool:
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     biases = {getattr(projection, "bias", None) is None for projection in projections}
     return (
-        all(type(projection) is nn.Linear for projection in projections)
+        all(map(is_plain_linear, projections))
         and len(biases) == 1
         and all(
             _linear(module)
@@ -205,7 +208,7 @@ def _plain_layer(layer: Any) -> bool:
 
 
 def _linear(module: Any) -> bool:
-    return type(module) is nn.Linear and module.bias is None
+    return is_plain_linear(module) and module.bias is None
 
 
 @torch.no_grad()

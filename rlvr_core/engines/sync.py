@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rlvr_core.engines.adapter import adapter_of, merged_tensors
 from rlvr_core.errors import RunError
+from rlvr_core.protocols import Adapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -28,10 +30,12 @@ class ModuleSource:
     module: PreTrainedModel
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Full tensors by Hugging Face name, a tied weight once, no graph, no copy."""
-        for name, parameter in self.module.named_parameters():
-            gather = getattr(parameter, "full_tensor", None)
-            yield name, (gather() if gather is not None else parameter).detach()
+        """Full tensors by Hugging Face name, a tied weight once, adapters merged; no graph."""
+        return merged_tensors(self.module)
+
+    def adapter(self) -> Adapter:
+        """The LoRA adapter alone."""
+        return adapter_of(self.module)
 
 
 PROBE_TOKENS = 4

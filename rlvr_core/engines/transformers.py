@@ -212,7 +212,8 @@ class TransformersEngine:
         assert self._context is not None
         dtype = self._context.dtype
         autocast: Any = contextlib.nullcontext()
-        if dtype in (torch.bfloat16, torch.float16) and self._model.dtype != dtype:
+        half = dtype in (torch.bfloat16, torch.float16)
+        if half and any(parameter.dtype != dtype for parameter in self._model.parameters()):
             autocast = torch.autocast(self._model.device.type, dtype=dtype)
         training = [module for module in self._model.modules() if module.training]
         for module in training:

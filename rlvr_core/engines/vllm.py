@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -16,6 +16,7 @@ from pydantic import Field
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, probe_prompt, trainer_logprobs
 from rlvr_core.engines.transformers import eos_ids
+from rlvr_core.engines.vllm_lora import Adapters
 from rlvr_core.engines.vllm_process import VERBOSE, first_line, untouched_randomness
 from rlvr_core.errors import RlvrError, RunError
 from rlvr_core.protocols import (
@@ -43,6 +44,7 @@ class _Running:
     context: EngineContext
     device: torch.device
     probe_ids: tuple[int, ...]
+    adapters: Adapters | None = None
     asleep: bool = False
 
 
@@ -68,6 +70,9 @@ class VllmEngine:
         """Completions generated at a time. null: vLLM's choice."""
         sleep: bool = True
         """Let ``sleep`` give weights and KV cache back to the trainer; GPU only."""
+        lora: Literal["merged", "adapter"] = "merged"
+        """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
+        the ``adapter`` alone, which vLLM then computes beside the base."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -78,6 +83,7 @@ class VllmEngine:
         """Build the engine; see ``Engine.start``.
 
         Raises:
+            ConfigError: If it is to take adapters, and there are none or they are too large.
             MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         """
         from rlvr_core.engines.vllm_launch import launch
@@ -95,6 +101,7 @@ class VllmEngine:
             context=context,
             device=torch.device(llm.vllm_config.device_config.device_type),
             probe_ids=probe_prompt(context.tokenizer, llm.model_config.get_vocab_size(), length),
+            adapters=Adapters(llm) if self.config.lora == "adapter" else None,
         )
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
@@ -145,7 +152,7 @@ class VllmEngine:
             raise RunError(f"asked to score with {len(running.queue)} completions unfinished")
         try:
             with untouched_randomness():
-                return score(running.llm, requests, timeout)
+                return score(running.llm, requests, timeout, running.queue.adapter)
         except RlvrError:
             raise
         except Exception as error:
@@ -167,7 +174,7 @@ class VllmEngine:
             )
         try:
             with untouched_randomness():
-                self._transfer(running.llm, version, source)
+                self._transfer(running, version, source)
                 running.queue.version = version
                 self._probe(running, source)
         except RlvrError as error:
@@ -177,11 +184,15 @@ class VllmEngine:
             what = f"weight sync to version {version} failed: {first_line(error)}"
             raise self._break(running, what) from error
 
-    def _transfer(self, llm: Any, version: int, source: WeightSource) -> None:
-        llm.collective_rpc("start_weight_update")
-        update = {"weights": source.tensors()}
-        llm.collective_rpc("update_weights", kwargs={"update_info": update})
-        llm.collective_rpc("finish_weight_update")
+    def _transfer(self, running: _Running, version: int, source: WeightSource) -> None:
+        llm = running.llm
+        if running.adapters is not None:
+            running.queue.adapter = running.adapters.load(source.adapter())
+        else:
+            llm.collective_rpc("start_weight_update")
+            update = {"weights": source.tensors()}
+            llm.collective_rpc("update_weights", kwargs={"update_info": update})
+            llm.collective_rpc("finish_weight_update")
         # keys and values of the old weights must not outlive them (T19)
         if not llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache")
@@ -227,6 +238,8 @@ class VllmEngine:
         from rlvr_core.engines.vllm_launch import shut_down
 
         running.queue.fail(RunError("the engine was closed before the request was finished"))
+        if running.adapters is not None:
+            running.adapters.close()
         shut_down(running.llm)
 
     def _ready(self) -> _Running:

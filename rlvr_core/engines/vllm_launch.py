@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.engines.vllm_lora import check_rank, room_for
 from rlvr_core.engines.vllm_process import (
     VERBOSE,
     adapt_cpu_build,
@@ -36,9 +37,12 @@ def launch(config: VllmEngine.Config, context: EngineContext) -> Any:
     """Vllm's ``LLMEngine`` for this rank, with the rest of the process left as it was.
 
     Raises:
+        ConfigError: If it is to take adapters, and there are none or they are too large.
         MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         RunError: If this is one of several ranks and their process group does not exist yet.
     """
+    if config.lora == "adapter":
+        check_rank(context.adapter_rank)
     import_vllm()
     check_process_group()
     with untouched_process(), untouched_randomness():
@@ -61,10 +65,12 @@ def launch(config: VllmEngine.Config, context: EngineContext) -> Any:
             )
         except Exception as error:
             _groups.release()
+            adapters = ("adapters: vLLM has them for some models only; lora: merged needs none",)
             raise MachineError(
                 f"vLLM could not start: {first_line(error)}",
                 where="engine",
                 remedy=(
+                    *(adapters if config.lora == "adapter" else ()),
                     "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
                     "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
                     VERBOSE,
@@ -103,6 +109,8 @@ def arguments(config: VllmEngine.Config, context: EngineContext, *, cpu: bool) -
         # a prompt cut in two makes vLLM rewind the completion's generator, which only CUDA's can
         found["enable_chunked_prefill"] = False
         found["max_num_batched_tokens"] = max(_CPU_STEP_TOKENS, context.max_model_len)
+    if config.lora == "adapter":
+        found |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for(context)}
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         # an engine of this rank's own, on its device, inside the trainer's process group
         found["distributed_executor_backend"] = "external_launcher"

@@ -17,6 +17,7 @@ from rlvr_core.protocols import Generation
 from rlvr_core.types import GenerationRequest
 
 if TYPE_CHECKING:
+    from vllm.lora.request import LoRARequest
     from vllm.outputs import RequestOutput
 
 MAX_ATTEMPTS = 3
@@ -59,6 +60,7 @@ class Queue:
         self._samples: dict[str, _Sample] = {}
         self._names = itertools.count()
         self.version = 0
+        self.adapter: LoRARequest | None = None
 
     def __len__(self) -> int:
         """Completions that are not finished."""
@@ -111,6 +113,7 @@ class Queue:
                 name,
                 {"type": "token", "prompt_token_ids": list(request.prompt_ids)},
                 sampling_params(request.params, request.seeds[sample.index], sorted(stop_ids)),
+                lora_request=self.adapter,
             )
         except Exception as error:  # its validation errors have no base of their own
             raise RunError(f"request {request.id}: vLLM refuses it: {first_line(error)}") from error

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.errors import RunError
 from rlvr_core.protocols import ScoreRequest, Scores
 
+if TYPE_CHECKING:
+    from vllm.lora.request import LoRARequest
 
-def score(llm: Any, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
+
+def score(
+    llm: Any, requests: Sequence[ScoreRequest], timeout: float | None, adapter: LoRARequest | None
+) -> list[Scores]:
     """Score each request's tokens behind its prompt.
 
     Args:
         llm: vLLM's ``LLMEngine``, with nothing else to do.
         requests: What to score.
         timeout: Seconds.
+        adapter: To be computed beside the base model, if any.
 
     Returns:
         One result a request, in order.
@@ -40,7 +46,9 @@ def score(llm: Any, requests: Sequence[ScoreRequest], timeout: float | None) -> 
     names = [f"score-{index}" for index in range(len(requests))]
     for name, request in zip(names, requests, strict=True):
         ids = [*request.prompt_ids, *request.token_ids]
-        llm.add_request(name, {"type": "token", "prompt_token_ids": ids}, params)
+        llm.add_request(
+            name, {"type": "token", "prompt_token_ids": ids}, params, lora_request=adapter
+        )
     found: dict[str, Scores] = {}
     wanted = dict(zip(names, requests, strict=True))
     while llm.has_unfinished_requests():

@@ -74,6 +74,15 @@ class EvalConfig(ComponentConfig):
             raise ValueError("an evaluation has no steps over which a weight could move")
         return value
 
+    @model_validator(mode="after")
+    def _nothing_is_trained(self) -> EvalConfig:
+        if self.model.lora is not None:
+            raise ValueError(
+                "model.lora says how to train adapters; to evaluate one, name its folder as "
+                "model.path"
+            )
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
 from rlvr_core.record.rundir import RunFolder, find_run
 from rlvr_core.types import Json
+
+if TYPE_CHECKING:
+    from rlvr_core.config.model import ModelSection
 
 _STEP = re.compile(r"^step(\d{6,})$")
 _SAMPLED = 64
@@ -65,7 +71,8 @@ def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
         MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
     """
     folder = Path(text).expanduser()
-    if (folder / "config.json").is_file() or _STEP.match(folder.resolve().name):
+    model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+    if model or _STEP.match(folder.resolve().name):
         if step is not None:
             raise ConfigError(f"'{text}' is a model's folder, which has no steps", where="--step")
         return _checkpoint(folder) or ModelRef(text)
@@ -129,6 +136,29 @@ def _checkpoint(folder: Path) -> ModelRef | None:
     except ConfigError:
         return ModelRef(str(folder))
     return ModelRef(str(folder), run, int(match[1]))
+
+
+def runnable(path: str, section: ModelSection) -> str:
+    """A model's path, or for a LoRA adapter's that of a merged copy, gone when the process ends.
+
+    Raises:
+        MachineError: If the adapter or its base model cannot be loaded.
+        RunError: If the copy cannot be written; TMPDIR says where.
+    """
+    from rlvr_core.train.export import is_adapter, write_merged
+    from rlvr_core.train.model import DTYPES
+
+    if not is_adapter(path):
+        return path
+    place = Path(tempfile.mkdtemp(prefix="rlvr-merged-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    write_merged(
+        Path(path).expanduser(),
+        place / Path(path).name,
+        DTYPES[section.dtype],
+        trust_remote_code=section.trust_remote_code,
+    )
+    return str(place / Path(path).name)
 
 
 def fingerprint(path: str, revision: str | None) -> dict[str, Json]:

@@ -17,7 +17,7 @@ from rlvr_core.evals import contamination
 from rlvr_core.evals.asking import SelfAsking, refuse
 from rlvr_core.evals.contamination import Contamination, Trained
 from rlvr_core.evals.engine import choose, engine_record, find_component, inputs, is_remote
-from rlvr_core.evals.model_ref import fingerprint
+from rlvr_core.evals.model_ref import fingerprint, runnable
 from rlvr_core.evals.spec import Spec, make_spec, sampling_of, verifier_options
 from rlvr_core.evals.trained_on import trained_on
 from rlvr_core.protocols import EvalTask
@@ -218,14 +218,15 @@ def prepare(
                 ),
             )
         )
-    path = locate_model()
+    given = path = locate_model()
     if is_remote(path):
         for one in ready:
             if one.needs_engine:
                 refuse(one.name, one.task, "a model on another machine", "use one on this")
     else:
+        path = runnable(given, config.model)
         check_model_path(path)
-    trained = trained_on(path, config.trained_on, host, runs_dir)
+    trained = trained_on(given, config.trained_on, host, runs_dir)
     found = {one.name: _contamination(one, trained) for one in ready}
     contamination.check(found, config.max_contaminated, "", "--allow-contamination")
     engine, why = choose(config, host, path)
@@ -238,7 +239,7 @@ def prepare(
         engine=engine,
         why=why,
         beside={
-            "model": fingerprint(path, config.model.revision),
+            "model": fingerprint(given, config.model.revision),
             "engine": engine_record(engine, path, config.model),
             **({"verifiers": apart} if apart else {}),
             "versions": versions(plugin_versions(host)),

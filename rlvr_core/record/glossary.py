@@ -120,6 +120,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("distill/covered", "Mean probability of the teacher's compared tokens.", "share"),
         Metric("sft/nll", "Mean minus log-prob of the given answers' tokens.", "nats"),
+        Metric("reference/version", "Policy version the reference last took over.", "updates"),
         Metric("loss/<name>", "A number <name> the loss reports; its own page explains it.", ""),
     ),
     "Mismatch between trainer and engine": (

@@ -27,6 +27,7 @@ from rlvr_core.guards import gold
 from rlvr_core.protocols import Sampler, Source
 from rlvr_core.record.tensorboard import check_installed
 from rlvr_core.rollout.judge import Judge
+from rlvr_core.train import lora
 from rlvr_core.train.demonstrations import Demonstrations, load_answers
 from rlvr_core.train.model import check_model_path, load_tokenizer
 from rlvr_core.verify.error_rate import ErrorRate
@@ -36,7 +37,7 @@ from rlvr_core.verify.reward import RewardPlan
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.config.model import LossRef, RunConfig
+    from rlvr_core.config.model import LoraSection, LossRef, RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.evals.contamination import Contamination
@@ -126,6 +127,9 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
     _check_writable(Path(config.run.dir))
     if config.track:
         check_installed()
+    if config.model.lora is not None:
+        lora.check_installed()
+    _check_reference(resolved)
     sources = load_sources(_loaders(resolved))
     tasks = _tasks(resolved)
     problems = [problem for source in sources for problem in source.problems]
@@ -196,6 +200,18 @@ def _contamination(
     where = resolved.where(("eval", "tasks"))
     contamination.check(found, limit, where, "guards.max_contaminated")
     return found
+
+
+def _check_reference(resolved: Resolved) -> None:
+    """Refuse a reference that moves and that nothing asks for."""
+    config = resolved.config
+    losses = [resolved.build("loss", ref) for ref in config.losses.values()]
+    if config.train.reference.every and not any(loss.needs_reference for loss in losses):
+        raise ConfigError(
+            "no loss has a KL term, so there is no reference that could move",
+            where=resolved.where(("train", "reference")),
+            remedy="set a loss's beta above 0, or leave train.reference out",
+        )
 
 
 def _check_processes(config: RunConfig) -> None:
@@ -317,6 +333,14 @@ def _choose_engine(config: RunConfig, model_path: str) -> tuple[ComponentRef, st
     return ComponentRef(use=name), why
 
 
+def _lora_line(section: LoraSection) -> str:
+    targets = section.target_modules
+    named = targets if isinstance(targets, str) else ", ".join(targets)
+    return (
+        f"lora: rank {section.rank}, alpha {section.alpha}, dropout {section.dropout:g}, on {named}"
+    )
+
+
 def _gold(
     problems: Sequence[Problem], plan: RewardPlan, judge: Judge, config: RunConfig
 ) -> list[str]:
@@ -360,6 +384,8 @@ def _lines(
         f"{_shortened(renderer.text(first))}",
         f"loss: {loss}, {config.train.steps} steps, lr {config.train.lr:g}",
     ]
+    if config.model.lora is not None:
+        lines.append(_lora_line(config.model.lora))
     if ranks.count() > 1:
         lines.append(
             f"processes: {ranks.count()}, {_STRATEGIES[config.train.parallel]}; each has "

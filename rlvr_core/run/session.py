@@ -154,12 +154,16 @@ class Session:
             report = self.trainer.update(groups, self.step, self.version)
         self._account(rollouts, report)
         metrics |= report.metrics
+        if self.trainer.reference is not None:
+            metrics |= self.trainer.reference.metrics(sampled_under)
         metrics |= self._applied(report)
         self.engine.wake()
         if metrics["step_skipped"] == 0 and report.update is not None:
             self.version += 1
             for one in rollouts.kept:
                 self.replay.put(one)
+            if self.trainer.reference is not None:
+                self.trainer.reference.follow(self.version)
             with self._phase("sync"):
                 self.engine.load_weights(self.version, self.source)
         self._record(metrics, report, sampled_under)
@@ -196,7 +200,10 @@ class Session:
         """Write a checkpoint from which the run goes on exactly."""
         with self._phase("checkpoint"):
             tensors = checkpoint.collect(
-                self.trainer.model, self.trainer.optimizer, keep=self.ranks.main
+                self.trainer.model,
+                self.trainer.optimizer,
+                self.trainer.reference,
+                keep=self.ranks.main,
             )
             path = self.ranks.on_main(
                 lambda: self.checkpoints.write(
@@ -208,7 +215,12 @@ class Session:
 
     def resume(self, folder: Path) -> None:
         """Go on from a checkpoint of this run."""
-        state = checkpoint.load(folder, model=self.trainer.model, optimizer=self.trainer.optimizer)
+        state = checkpoint.load(
+            folder,
+            model=self.trainer.model,
+            optimizer=self.trainer.optimizer,
+            reference=self.trainer.reference,
+        )
         self.step, self.version = state["step"], state["version"]
         self.skipped = state["skipped"]
         if state.get("best"):

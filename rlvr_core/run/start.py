@@ -32,7 +32,7 @@ from rlvr_core.rollout.spread import SpreadGenerator
 from rlvr_core.run.early_stop import EarlyStop
 from rlvr_core.run.session import Session
 from rlvr_core.run.stop import Stop
-from rlvr_core.train import checkpoint
+from rlvr_core.train import checkpoint, lora
 from rlvr_core.train.forward import compile_body
 from rlvr_core.train.model import (
     DTYPES,
@@ -45,6 +45,7 @@ from rlvr_core.train.model import (
 from rlvr_core.train.objective import Objective, Term
 from rlvr_core.train.optim import Optimizer
 from rlvr_core.train.parallel import GatheredSource, Spread, replica_of
+from rlvr_core.train.reference import Reference, SeparateModel, UnderAdapter
 from rlvr_core.train.step import PolicyTrainer
 from rlvr_core.train.teacher import Teacher, check_vocabulary, prompt_of
 from rlvr_core.verify.error_rate import ErrorRate
@@ -141,14 +142,11 @@ def _trainer(
     sharded = spread is not None and spread.sharded
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
-    model = load_policy(prepared.model_path, config.model, place)
-    _spare_threads(model)
-    if config.train.gradient_checkpointing:
-        enable_checkpointing(model)
+    model = _policy(prepared, place, precision)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:
-        reference = load_reference(prepared.model_path, config.model, place, precision)
+        reference = _reference(prepared, model, place, precision)
     compiled = compile_body(model) if config.train.compile else None
     source: WeightSource = ModuleSource(model)
     if sharded:
@@ -160,9 +158,10 @@ def _trainer(
             "autocast_dtype": precision.autocast,
         }
         spread.add(model, trained=True, compiled=compiled, **options)
-        for frozen in [reference, *objective.teachers]:
-            if frozen is not None:
-                spread.add(frozen, trained=False, **options)
+        # a reference under the adapter is the policy, which is in already
+        own = [reference.model] if isinstance(reference, SeparateModel) else []
+        for frozen in [*own, *objective.teachers]:
+            spread.add(frozen, trained=False, **options)
     trainer = PolicyTrainer(
         model=model,
         reference=reference,
@@ -175,10 +174,30 @@ def _trainer(
         reward_weights=prepared.judge.plan.weights,
         advantage_scale=_advantage_scale(prepared),
         compiled=compiled,
+        seed=config.run.seed,
         ranks=ranks,
         spread=spread,
     )
     return trainer, source
+
+
+def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> PreTrainedModel:
+    config = prepared.config
+    model = load_policy(prepared.model_path, config.model, place)
+    _spare_threads(model)
+    if config.train.gradient_checkpointing:
+        enable_checkpointing(model)
+    if config.model.lora is not None:
+        lora.attach(
+            model,
+            config.model.lora,
+            seed=config.run.seed,
+            compute=precision.compute,
+            path=prepared.model_path,
+            revision=config.model.revision,
+            where=prepared.resolved.where(("model", "lora", "target_modules")),
+        )
+    return model
 
 
 def _objective(prepared: Prepared, device: torch.device, precision: Precision) -> Objective:
@@ -215,7 +234,7 @@ def _teacher(
         where = prepared.resolved.where((*loc, "with", "teacher"))
         section = prepared.config.model.model_copy(update={"revision": None})
         check_vocabulary(load_tokenizer(loss.teacher, section), prepared.tokenizer, where)
-        return Teacher(loss.top_k, load_reference(loss.teacher, section, device, precision))
+        return Teacher(loss.top_k, load_reference(loss.teacher, section, device, precision.compute))
     if hasattr(loss, "top_k"):
         prompt = prompt_of(loss.prompt, prepared.renderer)
         for source in prepared.sources:
@@ -233,6 +252,18 @@ def _advantage_scale(prepared: Prepared) -> dict[str, float]:
         if ref.advantage_scale != 1
         for problem in source.problems
     }
+
+
+def _reference(
+    prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
+) -> Reference:
+    section = prepared.config.train.reference
+    if prepared.config.model.lora is not None:
+        return UnderAdapter(policy, section)
+    # what is added up in small parts is not rounded in between
+    dtype = precision.compute if section.mix == 1.0 else torch.float32
+    model = load_reference(prepared.model_path, prepared.config.model, place, dtype)
+    return SeparateModel(model, policy, section)
 
 
 def _spare_threads(model: PreTrainedModel) -> None:
@@ -265,6 +296,7 @@ def _started(
                 max_model_len=prepared.longest_prompt + longest,
                 seed=config.run.seed,
                 trust_remote_code=config.model.trust_remote_code,
+                adapter_rank=None if config.model.lora is None else config.model.lora.rank,
             )
         )
         yield

@@ -1,25 +1,32 @@
 """What a checkpoint holds: a model folder anyone can load, and all a run needs to go on exactly.
 
     model.safetensors, config.json, tokenizer …   loads in transformers and vLLM as it is
+    adapter_model.safetensors, …                  in the place of the model, with LoRA
     trainer/optimizer.safetensors                 moments and step counts by parameter name
     trainer/master.safetensors                    float32 weights, where the model folder rounds
+    trainer/reference.safetensors                 the reference, where it moves
     trainer/state.json                            step, version, sampler, ledger, offsets, RNG
 
-The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. The
-reference is not saved: it is frozen and comes from ``model.path`` (T94).
+The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. A
+reference that never moves is not saved: it comes from ``model.path`` (T94), as does what is below
+an adapter.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from rlvr_core.engines.adapter import matrices
+from rlvr_core.train import lora
+from rlvr_core.train import reference as references
+from rlvr_core.train.reference import Reference
 from rlvr_core.train.sharded import is_sharded, like, whole
 
 if TYPE_CHECKING:
@@ -36,20 +43,29 @@ class Tensors:
     """The tensors of a checkpoint, whole.
 
     Attributes:
-        weights: Parameters and buffers by name.
+        weights: Parameters and buffers by name; with LoRA those of the adapter alone.
         moments: The optimizer's state.
+        reference: The reference, where it moves.
     """
 
     weights: dict[str, torch.Tensor]
     moments: dict[str, torch.Tensor]
+    reference: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-def collect(model: PreTrainedModel, optimizer: Optimizer, *, keep: bool = True) -> Tensors:
+def collect(
+    model: PreTrainedModel,
+    optimizer: Optimizer,
+    reference: Reference | None = None,
+    *,
+    keep: bool = True,
+) -> Tensors:
     """Whole weights and moments. If they are sharded every process has to ask.
 
     Args:
         model: The policy.
         optimizer: Its optimizer.
+        reference: The run's reference, if any.
         keep: Whether this process is the one that writes them; the others only take part.
     """
     gathered = {}
@@ -58,7 +74,7 @@ def collect(model: PreTrainedModel, optimizer: Optimizer, *, keep: bool = True) 
         if keep:
             gathered[name] = full.cpu() if is_sharded(tensor) else full
     moments = optimizer.state_tensors(keep=keep)
-    return Tensors(gathered, moments)
+    return Tensors(gathered, moments, references.collect(reference, keep=keep))
 
 
 def save(
@@ -79,17 +95,25 @@ def save(
         tokenizer: Saved beside it, so that the folder stands alone.
         optimizer: AdamW state and loss scale.
         compute_dtype: Dtype of the exported weights; below float32 the master goes to trainer/.
+            An adapter is float32 in any case.
         state: The run's own state, JSON.
         tensors: What ``collect`` gave; collected here when left out.
     """
     tensors = tensors or collect(model, optimizer)
-    _export(folder, tensors.weights, model, tokenizer, compute_dtype)
+    adapter = lora.is_lora(model)
+    if adapter:
+        lora.write(folder, model, tensors.weights)
+        tokenizer.save_pretrained(folder)
+    else:
+        export(folder, tensors.weights, model, tokenizer, compute_dtype)
     trainer = folder / "trainer"
     trainer.mkdir()
-    if compute_dtype != torch.float32:
+    if compute_dtype != torch.float32 and not adapter:
         master = {name: tensor.cpu().contiguous() for name, tensor in tensors.weights.items()}
         save_file(master, trainer / "master.safetensors")
     save_file(tensors.moments, trainer / "optimizer.safetensors")
+    if tensors.reference:
+        save_file(tensors.reference, trainer / "reference.safetensors")
     full = {
         "format": FORMAT,
         "scaler": optimizer.scaler.state_dict(),
@@ -99,8 +123,14 @@ def save(
     (trainer / "state.json").write_text(json.dumps(full, indent=1), encoding="utf-8")
 
 
-def load(folder: Path, *, model: PreTrainedModel, optimizer: Optimizer) -> dict[str, Any]:
-    """Put weights, optimizer and random state back; the inverse of ``save``.
+def load(
+    folder: Path,
+    *,
+    model: PreTrainedModel,
+    optimizer: Optimizer,
+    reference: Reference | None = None,
+) -> dict[str, Any]:
+    """Put weights, optimizer, reference and random state back; the inverse of ``save``.
 
     Returns:
         The run's own state as it was given to ``save``.
@@ -112,8 +142,11 @@ def load(folder: Path, *, model: PreTrainedModel, optimizer: Optimizer) -> dict[
     state: dict[str, Any] = json.loads((trainer / "state.json").read_text(encoding="utf-8"))
     if state.pop("format") != FORMAT:
         raise ValueError(f"{folder} was written in another checkpoint format")
-    master = trainer / "master.safetensors"
-    saved = load_file(master if master.is_file() else folder / "model.safetensors")
+    if lora.is_lora(model):
+        saved = lora.read(folder, model)
+    else:
+        master = trainer / "master.safetensors"
+        saved = load_file(master if master.is_file() else folder / "model.safetensors")
     ours = weights(model)
     if set(saved) != set(ours):
         odd = sorted(set(saved) ^ set(ours))[:3]
@@ -121,6 +154,8 @@ def load(folder: Path, *, model: PreTrainedModel, optimizer: Optimizer) -> dict[
     with torch.no_grad():
         for name, tensor in ours.items():
             tensor.copy_(like(saved[name], tensor))
+    moved = trainer / "reference.safetensors"
+    references.restore(reference, load_file(moved) if moved.is_file() else {})
     optimizer.load_state_tensors(load_file(trainer / "optimizer.safetensors"))
     optimizer.scaler.load_state_dict(state.pop("scaler"))
     rng = base64.b64decode(state.pop("torch_rng"))
@@ -134,13 +169,22 @@ def step_of(folder: Path) -> int:
     return int(state["step"])
 
 
-def _export(
+def export(
     folder: Path,
     weights: dict[str, torch.Tensor],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     dtype: torch.dtype,
 ) -> None:
+    """Write a folder that transformers and vLLM load as it is.
+
+    Args:
+        folder: Where.
+        weights: The weights, whole, by name.
+        model: Its configurations are written too.
+        tokenizer: Written too.
+        dtype: What the weights are rounded to.
+    """
     exported = {
         name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
         for name, tensor in weights.items()
@@ -155,7 +199,12 @@ def _export(
 
 
 def weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers by name, a tied one once; they share the model's memory."""
+    """Parameters and persistent buffers by name, a tied one once; they share the model's memory.
+
+    With LoRA, the matrices of the policy's adapter alone.
+    """
+    if lora.is_lora(model):
+        return {name: matrix.detach() for name, matrix in matrices(model).items()}
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     tied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     buffers = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}

@@ -43,6 +43,12 @@ def check_model_path(path: str) -> None:
     folder = Path(path).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
+            if (folder / "adapter_config.json").is_file():
+                raise MachineError(
+                    f"'{path}' is a LoRA adapter, not a model",
+                    where="model.path",
+                    remedy=f"rlvr export {path} OUT --merge makes the model that it stands for",
+                )
             raise MachineError(
                 f"'{path}' has no config.json: it is not a model folder",
                 where="model.path",
@@ -153,11 +159,11 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
 
 
 def load_reference(
-    path: str, section: ModelSection, device: torch.device, precision: Precision
+    path: str, section: ModelSection, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """The frozen reference: the weights of ``model.path``, also after a resume (T94)."""
+    """A reference without gradients: the weights of ``model.path``, also after a resume (T94)."""
     reference: Any = load_policy(path, section, device)
-    frozen: PreTrainedModel = reference.to(precision.compute).requires_grad_(False)
+    frozen: PreTrainedModel = reference.to(dtype).requires_grad_(False)
     return frozen
 
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from rlvr_core.engines.adapter import adapter_of, merged_tensors
+from rlvr_core.protocols import Adapter
 from rlvr_core.ranks import Ranks
 from rlvr_core.train.batch import MicroBatch, Row, micro_batches
 from rlvr_core.train.forward import prove
@@ -167,14 +169,18 @@ class GatheredSource:
         """A whole copy of the policy, brought up to date: every process has to ask."""
         assert self._replica is not None, "no engine of this run shares the trainer's model"
         with torch.no_grad():
-            for own, (_, new) in zip(self._replica.parameters(), self.tensors(), strict=True):
-                own.copy_(new)
+            pairs = zip(self._replica.parameters(), self.policy.parameters(), strict=True)
+            for own, new in pairs:
+                own.copy_(whole(new))
         return self._replica
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Full tensors by Hugging Face name; every process has to iterate."""
-        for name, parameter in self.policy.named_parameters():
-            yield name, whole(parameter).detach()
+        return merged_tensors(self.policy)
+
+    def adapter(self) -> Adapter:
+        """The LoRA adapter alone; every process has to ask."""
+        return adapter_of(self.policy)
 
 
 def replica_of(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -25,6 +25,7 @@ from torch import Tensor
 from rlvr_core.losses.entropy import TIE, entropy_threshold
 from rlvr_core.protocols import LossBatch, LossOutput, Normalizer
 from rlvr_core.ranks import Ranks
+from rlvr_core.train import lora
 from rlvr_core.train.batch import MicroBatch, Row, micro_batches
 from rlvr_core.train.deal import deal
 from rlvr_core.train.forward import completion_logprobs, completion_scores, top_tokens
@@ -32,6 +33,7 @@ from rlvr_core.train.model import Precision
 from rlvr_core.train.objective import Objective, Part, Term
 from rlvr_core.train.optim import Optimizer, Update
 from rlvr_core.train.parallel import Spread, Work
+from rlvr_core.train.reference import Reference
 from rlvr_core.train.rows import rows_of
 from rlvr_core.train.totals import Totals
 
@@ -61,13 +63,26 @@ class StepReport:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What other models than the policy say of a micro-batch.
+
+    Attributes:
+        taught: By term, the most likely tokens (N, K) of its teacher and their log-probs (B, T, K).
+        ref_logp_BT: The reference's log-probs; None where no loss asks for them.
+    """
+
+    taught: dict[str, tuple[Tensor, Tensor]]
+    ref_logp_BT: Tensor | None
+
+
 @dataclass(slots=True)
 class PolicyTrainer:
     """Trains the policy on groups.
 
     Attributes:
         model: The policy; float32 master weights.
-        reference: Frozen reference, when the loss asks for one.
+        reference: What a loss holds the policy to, when one asks for it.
         objective: The losses.
         optimizer: Guarded AdamW.
         precision: Compute dtype.
@@ -77,12 +92,13 @@ class PolicyTrainer:
         reward_weights: The weight of each reward at a step.
         advantage_scale: Factor on advantages by problem id; 1 where there is none.
         compiled: The policy's compiled body, when it is to be used.
+        seed: Of the run.
         ranks: The processes that train together.
         spread: The models as they compute them; None in a process that is alone.
     """
 
     model: PreTrainedModel
-    reference: PreTrainedModel | None
+    reference: Reference | None
     objective: Objective
     optimizer: Optimizer
     precision: Precision
@@ -92,6 +108,7 @@ class PolicyTrainer:
     reward_weights: Callable[[int], Sequence[float]]
     advantage_scale: Mapping[str, float] = field(default_factory=dict)
     compiled: Any = None
+    seed: int = 0
     ranks: Ranks = field(default_factory=Ranks)
     spread: Spread | None = None
 
@@ -131,15 +148,20 @@ class PolicyTrainer:
                 if normalizer.rows
             ]
         totals = Totals(self.objective.terms)
-        for part, normalizer, work in jobs:
+        for number, (part, normalizer, work) in enumerate(jobs):
             with _timed(seconds, "forward"):
                 thresholds, chosen = self._chosen(part, work)
             if thresholds:
                 metrics["entropy/threshold"] = min(thresholds.values())
-            for one, masks in zip(work, chosen, strict=True):
-                with self._accumulating(last=one is jobs[-1][-1][-1]):
+            for place, (one, masks) in enumerate(zip(work, chosen, strict=True)):
+                with _timed(seconds, "forward"):
+                    # before the policy's pass: under LoRA the reference is the same model
+                    told = self._told(part, one.batch)
+                key = (self.seed, step, self.ranks.index, number, place)
+                last = one is jobs[-1][-1][-1]
+                with lora.dropout(self.model, *key), self._accumulating(last=last):
                     with _timed(seconds, "forward"):
-                        outputs = self._losses(part, one.batch, normalizer, masks)
+                        outputs = self._losses(part, one.batch, normalizer, masks, told)
                         loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
                     with _timed(seconds, "backward"):
                         self.optimizer.backward(loss if one.counts else 0.0 * loss)
@@ -234,36 +256,46 @@ class PolicyTrainer:
         batch: MicroBatch,
         normalizer: Normalizer,
         chosen: Mapping[float, Tensor],
+        told: _Told,
     ) -> list[tuple[Term, LossOutput]]:
         """Every loss of a part, of one forward pass of the policy."""
-        taught = self._taught(part, batch)
-        ids_NK = [ids for ids, _ in taught.values()]
+        ids_NK = [ids for ids, _ in told.taught.values()]
         others_NK = torch.cat(ids_NK, dim=1) if ids_NK else None
         logp_BT, entropy_BT, *other = self._scores(
             batch, temperature=part.temperature, others_NK=others_NK
         )
         sizes = [ids.shape[1] for ids in ids_NK]
         student = iter(torch.split(other[0], sizes, dim=2) if other else ())
-        seen = self._loss_batch(part, batch, logp_BT, entropy_BT)
+        # of rows it sampled itself the current policy is the old one too, and no second pass is
+        # needed; of others the engine's log-probs are all there is
+        behaviour_BT = batch.behaviour_logp_BT.to(logp_BT.dtype)
+        seen = LossBatch(
+            logp_BT=logp_BT,
+            old_logp_BT=torch.where(batch.on_policy_B[:, None], logp_BT.detach(), behaviour_BT),
+            behaviour_logp_BT=batch.behaviour_logp_BT,
+            ref_logp_BT=told.ref_logp_BT,
+            mask_BT=batch.mask_BT,
+            advantage_B=batch.advantage_B,
+            entropy_BT=entropy_BT,
+        )
         outputs = []
         for term in part.terms:
             shown = seen
             if term.top_entropy < 1:
                 shown = replace(shown, chosen_BT=chosen[term.top_entropy])
-            if term.name in taught:
+            if term.name in told.taught:
                 shown = replace(
                     shown,
-                    teacher_logp_BTK=taught[term.name][1],
+                    teacher_logp_BTK=told.taught[term.name][1],
                     student_logp_BTK=next(student),
                 )
             outputs.append((term, term.loss(shown, normalizer)))
         return outputs
 
     @torch.no_grad()
-    def _taught(self, part: Part, batch: MicroBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        """By term, the most likely tokens (N, K) of its teacher and their log-probs (B, T, K)."""
+    def _told(self, part: Part, batch: MicroBatch) -> _Told:
         vocabulary: int = self.model.config.get_text_config().vocab_size
-        return {
+        taught = {
             term.name: self._compute(
                 top_tokens,
                 term.teacher.model or self.model,
@@ -275,26 +307,11 @@ class PolicyTrainer:
             for term in part.terms
             if term.teacher is not None
         }
-
-    def _loss_batch(
-        self, part: Part, batch: MicroBatch, logp_BT: Tensor, entropy_BT: Tensor
-    ) -> LossBatch:
         ref_logp_BT = None
         if self.reference is not None and any(term.loss.needs_reference for term in part.terms):
-            with torch.no_grad():
-                ref_logp_BT = self._logprobs(self.reference, batch)
-        # of rows it sampled itself the current policy is the old one too, and no second pass is
-        # needed; of others the engine's log-probs are all there is
-        behaviour_BT = batch.behaviour_logp_BT.to(logp_BT.dtype)
-        return LossBatch(
-            logp_BT=logp_BT,
-            old_logp_BT=torch.where(batch.on_policy_B[:, None], logp_BT.detach(), behaviour_BT),
-            behaviour_logp_BT=batch.behaviour_logp_BT,
-            ref_logp_BT=ref_logp_BT,
-            mask_BT=batch.mask_BT,
-            advantage_B=batch.advantage_B,
-            entropy_BT=entropy_BT,
-        )
+            with self.reference.active() as reference:
+                ref_logp_BT = self._logprobs(reference, batch)
+        return _Told(taught, ref_logp_BT)
 
     def _logprobs(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
         return self._compute(completion_logprobs, model, batch, temperature=self.temperature)

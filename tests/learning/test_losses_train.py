@@ -11,12 +11,13 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core import builtin
-from rlvr_core.config.model import TrainSection
+from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.registry import Registrar, Registry
 from rlvr_core.train.batch import Row
 from rlvr_core.train.model import Precision
 from rlvr_core.train.objective import Objective, Term
 from rlvr_core.train.optim import Optimizer, Update
+from rlvr_core.train.reference import SeparateModel
 from rlvr_core.train.step import PolicyTrainer
 from rlvr_core.train.teacher import Teacher
 from rlvr_core.types import Completion, Group, Judged, Problem, Verdict
@@ -89,9 +90,13 @@ def mean_reward(groups):
 def trainer(model, terms, weights=(1.0,)):
     train = TrainSection(steps=STEPS, lr=0.03, warmup_steps=0, tokens_per_micro_batch=100)
     objective = Objective(tuple(terms))
+    reference = None
+    if objective.needs_reference:
+        frozen = copy.deepcopy(model).requires_grad_(False)
+        reference = SeparateModel(frozen, model, ReferenceSection())
     return PolicyTrainer(
         model=model,
-        reference=copy.deepcopy(model).requires_grad_(False) if objective.needs_reference else None,
+        reference=reference,
         objective=objective,
         optimizer=Optimizer(model, train, torch.float32),
         precision=Precision(torch.float32),

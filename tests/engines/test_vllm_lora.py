@@ -1,0 +1,193 @@
+"""Engine vllm with adapters beside the base, against a plain forward pass of peft's layers."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlvr_core.config.model import LoraSection
+from rlvr_core.engines.adapter import matrices
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm import VllmEngine
+from rlvr_core.engines.vllm_lora import check_rank, room_for
+from rlvr_core.errors import ConfigError, RunError
+from rlvr_core.protocols import Adapter, EngineContext, ScoreRequest
+from rlvr_core.train import lora
+from rlvr_core.types import GenerationRequest, SamplingParams
+
+PROMPT = tuple(range(10, 10 + 80))  # two and a half blocks of 32
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
+)
+
+
+def tokenizer():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"<eos>": 0} | {f"w{number}": number for number in range(1, 200)}
+    inner = Tokenizer(models.WordLevel(words, unk_token="<eos>"))
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+
+
+def plain_model():
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=200,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        initializer_range=0.15,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+def policy(seed, **section):
+    """The model with adapters of rank 4 that change what it says."""
+    model = plain_model()
+    section = LoraSection(**{"rank": 4, "alpha": 8, **section})
+    lora.attach(model, section, seed=seed, compute=torch.float32, path="x", revision=None)
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for matrix in matrices(model).values():
+            matrix.copy_(0.3 * torch.randn(matrix.shape, generator=draw))
+    return model
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    model, words = plain_model(), tokenizer()
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    made = VllmEngine(VllmEngine.Config(kv_cache_mb=64, lora="adapter"))
+    context = EngineContext(str(folder), model, words, torch.float32, 192, 7, adapter_rank=4)
+    made.start(context)
+    yield made
+    made.close()
+
+
+def sample(engine):
+    future = engine.submit(GenerationRequest("r", PROMPT, SamplingParams(max_tokens=24), (0, 1, 2)))
+    engine.drain(120)
+    return future.result(0)
+
+
+@torch.no_grad()
+def oracle(model, token_ids):
+    ids = torch.tensor([[*PROMPT, *token_ids]])
+    logits = model(ids).logits[0, len(PROMPT) - 1 : -1]
+    return logits.log_softmax(-1).gather(-1, ids[0, len(PROMPT) :, None])[:, 0]
+
+
+def distance(engine, model):
+    """Largest |engine - oracle| over the sampled tokens."""
+    parts = [
+        oracle(model, answer.token_ids) - torch.tensor(answer.logprobs) for answer in sample(engine)
+    ]
+    return torch.cat(parts).abs().max().item()
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@needs_vllm
+def test_t19_an_adapter_takes_the_place_of_the_one_before(engine):
+    """Without a graph of the old one in the prefix cache: the prompt is two blocks and more."""
+    first, second = policy(1), policy(2)
+    engine.load_weights(0, ModuleSource(first))
+    assert distance(engine, first) < 1e-4
+    assert distance(engine, second) > 0.5
+    engine.load_weights(1, ModuleSource(second))
+    assert distance(engine, second) < 1e-4
+    assert {answer.version for answer in sample(engine)} == {1}
+    engine.load_weights(2, ModuleSource(first))
+    assert distance(engine, first) < 1e-4
+    running = engine._running
+    assert len(running.llm.list_loras()) == 1
+    assert len(list(running.adapters._place.iterdir())) == 1
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@needs_vllm
+def test_adapters_of_some_layers_and_of_a_smaller_rank(engine):
+    model = policy(3, rank=3, target_modules=["q_proj", "v_proj", "down_proj"])
+    engine.load_weights(3, ModuleSource(model))
+    assert distance(engine, model) < 1e-4
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@needs_vllm
+def test_given_texts_are_scored_with_the_adapter(engine):
+    model = policy(1)
+    engine.load_weights(4, ModuleSource(model))
+    tokens = (5, 99, 120, 7)
+    (found,) = engine.score([ScoreRequest(PROMPT, tokens)], 120)
+    expected = oracle(model, tokens)
+    torch.testing.assert_close(torch.tensor(found.logprobs), expected, rtol=0, atol=1e-4)
+
+
+class Odd(ModuleSource):
+    """A source whose adapter names a layer that vLLM's model does not have."""
+
+    def adapter(self):
+        found = super().adapter()
+        renamed = {name.replace("layers.1.", "layers.7."): t for name, t in found.tensors.items()}
+        return Adapter(renamed, found.config)
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@needs_vllm
+def test_t30_layers_that_vllm_would_leave_out_are_an_error(engine):
+    with pytest.raises(RunError, match="no place for the adapters of 7 layers"):
+        engine.load_weights(5, Odd(policy(2)))
+    with pytest.raises(RunError, match="out of order"):
+        sample(engine)
+    engine._broken = None  # vLLM itself is whole
+    engine.load_weights(6, ModuleSource(policy(2)))
+
+
+@pytest.mark.parametrize(("rank", "room"), [(1, 1), (2, 8), (16, 16), (33, 64), (512, 512)])
+def test_room_is_made_in_the_sizes_that_vllm_has(rank, room):
+    context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)
+    check_rank(rank)
+    assert room_for(context) == room
+
+
+@pytest.mark.parametrize(("rank", "words"), [(None, "there are none"), (513, "512 at most")])
+def test_an_engine_for_adapters_that_cannot_have_any_is_refused(rank, words):
+    engine = VllmEngine(VllmEngine.Config(lora="adapter"))
+    context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)
+    with pytest.raises(ConfigError, match=words):
+        engine.start(context)
+
+
+def test_what_is_written_for_vllm_is_what_peft_reads(tmp_path):
+    from peft import PeftModel
+
+    from rlvr_core.engines.adapter import adapter_of, write_adapter
+
+    model = policy(1)
+    write_adapter(tmp_path, adapter_of(model))
+    assert {path.name for path in Path(tmp_path).iterdir()} == {
+        "adapter_model.safetensors",
+        "adapter_config.json",
+    }
+    ids = torch.tensor([PROMPT])
+    with torch.no_grad():
+        expected = model(ids).logits
+        found = PeftModel.from_pretrained(plain_model(), tmp_path)(ids).logits
+    torch.testing.assert_close(found, expected)

@@ -1,0 +1,310 @@
+"""Runs with LoRA from the config to the exported model, and references that move."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+import torch
+from click.testing import CliRunner
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from rlvr_core.cli.export import export_
+from rlvr_core.errors import ConfigError
+
+LORA = {"rank": 4, "alpha": 8}
+STEPS = {"steps": 4, "lr": 1e-2, "warmup_steps": 1}
+KL = {"use": "grpo", "with": {"beta": 0.1}}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def run(lab, model_dir):
+    """A finished run with LoRA and a KL term."""
+    return lab.run(model={"path": str(model_dir), "lora": LORA}, train=STEPS, loss=KL)
+
+
+def answers(lab, model, *options):
+    """Greedy answers of a model, by problem."""
+    out = lab.folder / f"out{len(list(lab.folder.glob('out*')))}"
+    task = ("--task", "math/arithmetic-heldout-greedy", "--limit", "6", "--allow-truncation")
+    lab.rlvr("eval", str(model), *task, *options, "--out", str(out))
+    (found,) = out.rglob("completions.jsonl")
+    return {row["problem_id"]: row["token_ids"] for row in lines(found)}
+
+
+def test_a_checkpoint_is_the_adapter_alone_and_peft_loads_it(lab, run, model_dir):
+    folder = run / "checkpoints" / "step000004"
+    names = {path.name for path in folder.iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "trainer", "COMPLETE"} <= names
+    assert "model.safetensors" not in names
+    moments = load_file(folder / "trainer" / "optimizer.safetensors")
+    assert len(moments) == 3 * 28  # two moments and a count for each of 28 matrices
+    assert {path.name for path in (folder / "trainer").iterdir()} == {
+        "optimizer.safetensors",
+        "state.json",
+    }
+
+    base = AutoModelForCausalLM.from_pretrained(model_dir)
+    ids = torch.arange(20)[None] * 7
+    with torch.no_grad():
+        before = base(ids).logits
+        ours = PeftModel.from_pretrained(base, folder)(ids).logits
+        lab.rlvr("export", "last", "merged", "--merge")
+        merged = AutoModelForCausalLM.from_pretrained(lab.folder / "merged")(ids).logits
+    assert (ours - before).abs().max() > 0.1
+    torch.testing.assert_close(merged, ours, rtol=1e-4, atol=1e-4)
+
+
+def test_trainer_and_engine_agree_and_the_reference_is_the_base(run):
+    metrics = lines(run / "metrics.jsonl")
+    assert all(line["parity/max"] < 1e-4 for line in metrics[:2])
+    assert metrics[0]["kl/mean"] == pytest.approx(0.0, abs=1e-9)
+    assert all(line["kl/mean"] > 1e-4 for line in metrics[1:])
+
+
+def test_export_of_the_adapter_and_what_it_refuses(lab, run, monkeypatch):
+    monkeypatch.chdir(lab.folder)
+
+    def export(*arguments):
+        return CliRunner().invoke(export_, arguments)
+
+    assert export("lab", "adapter").output == "adapter: adapter\n"
+    names = {path.name for path in (lab.folder / "adapter").iterdir()}
+    assert "adapter_model.safetensors" in names
+    assert not names & {"COMPLETE", "trainer"}
+    assert export("adapter", "merged", "--merge", "--dtype", "bfloat16").exit_code == 0
+    saved = load_file(lab.folder / "merged" / "model.safetensors")
+    assert {tensor.dtype for tensor in saved.values()} == {torch.bfloat16}
+    for arguments, words in {
+        ("lab", "adapter"): "exists",
+        ("merged", "other", "--merge"): "a whole model already",
+        ("lab", "other", "--dtype", "float16"): "--merge",
+        ("lab", "other", "--step", "3"): "it has: 2, 4",
+        ("org/name", "other"): "no run, checkpoint or adapter",
+    }.items():
+        refused = export(*arguments).exception
+        assert isinstance(refused, ConfigError)
+        assert words in str(refused)
+    assert not (lab.folder / "other").exists()
+
+
+def test_a_whole_model_is_exported_as_it_is(lab):
+    run = lab.run()
+    lab.rlvr("export", "last", "out/model", "--step", "2")
+    names = {path.name for path in (lab.folder / "out" / "model").iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
+    assert not names & {"COMPLETE", "trainer"}
+    name = "model.safetensors"
+    ours = (lab.folder / "out" / "model" / name).read_bytes()
+    assert ours == (run / "checkpoints" / "step000002" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_eval_takes_an_adapter_for_the_model_it_stands_for(lab, run, model_dir):
+    folder = run / "checkpoints" / "step000004"
+    found = answers(lab, folder)
+    assert answers(lab, "last") == found
+    assert found != answers(lab, model_dir)
+    lab.rlvr("export", str(folder), "merged", "--merge")
+    assert answers(lab, "merged") == found
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize("way", ["merged", "adapter"])
+def test_vllm_follows_the_adapter_and_evaluates_the_checkpoint(lab, model_dir, way):
+    pytest.importorskip("vllm")
+    config = AutoConfig.from_pretrained(model_dir)
+    config.head_dim = 32  # vLLM's CPU build has no kernel for 16
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(lab.folder / "wider")
+    AutoTokenizer.from_pretrained(model_dir).save_pretrained(lab.folder / "wider")
+    run = lab.run(
+        model={"path": "wider", "lora": LORA},
+        train=STEPS,
+        loss=KL,
+        engine={"use": "vllm", "with": {"kv_cache_mb": 64, "lora": way}},
+    )
+    metrics = lines(run / "metrics.jsonl")
+    # at version 1 the engine has the adapter's first update, or the guard would have stopped
+    assert [line["version"] for line in metrics] == [0, 1, 2, 3]
+    assert all(line["parity/mean"] < 1e-4 for line in metrics[:2])
+    assert all(line["mismatch/abs_mean"] < 1e-4 for line in metrics)
+    ours = answers(lab, "last", "--engine", "transformers")
+    theirs = answers(lab, "last", "--engine", "vllm")
+    assert sum(ours[name] != theirs[name] for name in ours) <= 1  # a near tie may fall either way
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"lora": LORA, "dtype": "bfloat16"},
+        {"lora": LORA, "dtype": "float16"},
+        {
+            "lora": LORA | {"target_modules": ["q_proj", "v_proj"], "dropout": 0.2},
+            "checkpointing": True,
+        },
+        {"reference": {"every": 2}},
+        {"reference": {"every": 1, "mix": 0.5}, "dtype": "bfloat16"},
+        {"lora": LORA, "reference": {"every": 1}},
+    ],
+    ids=["bf16", "fp16", "dropout", "copied", "average", "lora-copied"],
+)
+def test_modes_run_and_trainer_and_engine_agree(lab, model_dir, sections):
+    train = STEPS | {"gradient_checkpointing": "checkpointing" in sections}
+    train |= {"reference": sections["reference"]} if "reference" in sections else {}
+    model = {key: sections[key] for key in ("lora", "dtype") if key in sections}
+    run = lab.run(model={"path": str(model_dir), **model}, train=train, loss=KL)
+    metrics = lines(run / "metrics.jsonl")
+    assert all(line["parity/max"] < (0.5 if "dtype" in sections else 1e-4) for line in metrics[:2])
+    assert metrics[-1]["version"] > 0
+    if sections.get("dtype") != "float16":  # whose loss scale has to be found first
+        assert all(line["grad_norm"] > 0 for line in metrics)
+    kl = [line["kl/mean"] for line in metrics]
+    if "reference" in sections and "dtype" not in sections:
+        # a copy is the policy itself: the KL is 0 whenever it has just been made
+        every = sections["reference"]["every"]
+        assert [value < 1e-9 for value in kl] == [step % every == 0 for step in range(4)]
+    elif "lora" in sections:
+        assert kl[-1] > 1e-5
+
+
+@pytest.mark.slow
+def test_two_processes_do_the_run_of_one_with_adapters(lab, model_dir):
+    """With DDP from the start, and with FSDP2 from the checkpoint of one process."""
+    lab.write(
+        model={"path": str(model_dir), "lora": LORA},
+        train=STEPS | {"tokens_per_micro_batch": 60, "reference": {"every": 2, "mix": 0.5}},
+        loss=KL,
+        checkpoint={"every": 2, "keep": 9},
+    )
+    lab.rlvr("run", "config.yaml", "--display", "none")
+    alone = lab.runs()[-1]
+    stopped = lab.folder / "runs" / "stopped"
+    shutil.copytree(alone, stopped, symlinks=True)
+    shutil.rmtree(stopped / "checkpoints" / "step000004")
+    two = ["--processes", "2", "--display", "none"]
+    lab.rlvr("launch", "--resume", str(stopped), "--set", "train.parallel=fsdp", *two)
+    lab.rlvr("launch", "config.yaml", *two)
+    (ddp,) = set(lab.runs()) - {alone, stopped}
+    wanted = lines(alone / "metrics.jsonl")
+    for run in (stopped, ddp):
+        found = lines(run / "metrics.jsonl")
+        assert [line["kl/mean"] > 1e-9 for line in found] == [False, True, True, True]
+        for ours, theirs in zip(wanted, found, strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
+        for name in ("adapter_model", "trainer/optimizer", "trainer/reference"):
+            first, second = (
+                load_file(one / "checkpoints" / "step000004" / f"{name}.safetensors")
+                for one in (alone, run)
+            )
+            torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
+
+
+EIGHT = STEPS | {"steps": 8, "reference": {"every": 2, "mix": 0.5}}
+
+
+def _digest(run):
+    step = run / "checkpoints" / "step000008"
+    files = [
+        step / "adapter_model.safetensors",
+        step / "trainer" / "optimizer.safetensors",
+        step / "trainer" / "reference.safetensors",
+        run / "metrics.jsonl",
+        run / "traces" / "rollouts.jsonl",
+    ]
+    return [path.read_bytes() for path in files]
+
+
+@pytest.mark.slow
+def test_t94_a_killed_run_with_lora_resumes_bit_for_bit(lab, model_dir):
+    """Adapter, optimizer, dropout, and a reference that follows, killed at two moments."""
+    sections = {
+        "model": {"path": str(model_dir), "lora": LORA | {"dropout": 0.1}},
+        "train": EIGHT,
+        "loss": KL,
+        "checkpoint": {"every": 2, "keep": 9},
+    }
+    straight = _digest(lab.run(**sections))
+    lab.write(**sections)
+    before = len(lab.runs())
+
+    def steps():
+        found = lab.runs()[before:]
+        path = found[0] / "metrics.jsonl" if found else None
+        return len(path.read_bytes().splitlines()) if path and path.exists() else 0
+
+    killed = 0
+    for number, least in enumerate((3, 7)):
+        resume = ["--resume", "last"] if number else []
+        process = subprocess.Popen(
+            lab.command("run", "config.yaml", *resume, "--display", "none"),
+            cwd=lab.folder,
+            env=lab.env(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and steps() < least:
+            time.sleep(0.001)
+        killed += process.poll() is None
+        process.kill()
+        process.wait()
+    assert killed >= 1
+    lab.rlvr("run", "--resume", "last", "--display", "none")
+    assert _digest(lab.runs()[before]) == straight
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"model": {"lora": {"rank": 0}}}, ["model.lora.rank"]),
+        ({"model": {"lora": {"ranks": 4}}}, ["ranks", "rank"]),
+        (
+            {"model": {"lora": {"target_modules": ["qproj"]}}},
+            ["'qproj'", "did you mean: q_proj", "k_proj, v_proj", "config.yaml:"],
+        ),
+        ({"engine": {"use": "vllm", "with": {"lora": "adapter"}}}, ["there are none"]),
+        ({"train": {"reference": {"mix": 0.5}}}, ["mix has no effect without every"]),
+        ({"train": {"reference": {"every": 2}}}, ["no loss has a KL term", "beta above 0"]),
+    ],
+    ids=["rank", "misspelt", "target", "engine", "mix", "no-reference"],
+)
+def test_mistakes_are_explained(lab, model_dir, sections, words):
+    model = {"path": str(model_dir)} | sections.get("model", {})
+    engine = sections.get("engine", "transformers")
+    lab.write(model=model, engine=engine, train=STEPS | sections.get("train", {}))
+    done = lab.rlvr("run", "config.yaml", "--display", "none", check=2)
+    assert all(word in done.stderr for word in words), done.stderr
+    assert "Traceback" not in done.stderr
+    assert lab.runs() == []
+
+
+def test_an_adapter_is_no_model_to_go_on_from(lab, run):
+    checkpoint = run / "checkpoints" / "step000004"
+    lab.write(model={"path": str(checkpoint)})
+    done = lab.rlvr("run", "config.yaml", check=4)
+    assert "rlvr export" in done.stderr
+    assert "--merge" in done.stderr
+
+
+def test_t92_peft_that_is_missing_is_named_before_anything_is_loaded(lab, tmp_path, monkeypatch):
+    broken = tmp_path / "broken" / "peft"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('no peft here')")
+    path = f"{broken.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    monkeypatch.setenv("PYTHONPATH", path)
+    lab.write(model=lab.config["model"] | {"lora": LORA})
+    done = lab.rlvr("run", "config.yaml", "--display", "none", check=4)
+    assert "LoRA needs peft" in done.stderr
+    assert "pip install 'rlvr-core[lora]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    lab.write()
+    lab.rlvr("run", "config.yaml", "--display", "none", "--set", "train.steps=1")

@@ -1,0 +1,228 @@
+"""Every loss moves adapters as the chain rule says: as it would move the merged weights.
+
+The oracle is the same step on a whole model: with W = W0 + s B A, the gradient of B is
+s dW A^T and that of A is s B^T dW.
+"""
+
+import copy
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rlvr_core import builtin
+from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
+from rlvr_core.engines.adapter import matrices, merged_tensors
+from rlvr_core.registry import Registrar, Registry
+from rlvr_core.train import lora
+from rlvr_core.train.batch import Row
+from rlvr_core.train.model import Precision
+from rlvr_core.train.objective import Objective, Term
+from rlvr_core.train.optim import Optimizer, Update
+from rlvr_core.train.reference import SeparateModel, UnderAdapter
+from rlvr_core.train.step import PolicyTrainer
+from rlvr_core.train.teacher import Teacher
+from rlvr_core.types import Completion, Group, Judged, Problem, Verdict
+
+V, RANK, ALPHA, TEMPERATURE = 24, 3, 6, 0.7
+FULL = {"beta": 0.2, "entropy_bonus": 0.01, "top_entropy": 0.6, "kl_ratio_corrected": True}
+TRAIN = TrainSection(steps=9, lr=1e-2, warmup_steps=0, tokens_per_micro_batch=30)
+
+
+def losses():
+    registry = Registry()
+    builtin.register_losses(Registrar(registry, "loss", "core"))
+    return {entry.leaf: entry.load() for entry in registry.of("loss")}
+
+
+LOSSES = losses()
+POLICY = [name for name, cls in LOSSES.items() if getattr(cls, "group", False)]
+
+
+def base():
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=V,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        tie_word_embeddings=True,
+        initializer_range=0.3,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def models():
+    """The base, a policy with adapters that do something, and the policy merged: float64."""
+    plain = base()
+    policy = copy.deepcopy(plain)
+    section = LoraSection(rank=RANK, alpha=ALPHA)
+    lora.attach(policy, section, seed=1, compute=torch.float64, path="x", revision=None)
+    draw = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for matrix in matrices(policy).values():
+            matrix.copy_(0.3 * torch.randn(matrix.shape, generator=draw))
+    policy.double()
+    merged = copy.deepcopy(plain).double()
+    merged.load_state_dict(dict(merged_tensors(policy)), strict=False)
+    return plain.double(), policy, merged
+
+
+def groups(version=0):
+    """Three groups of four ragged completions, one of an older policy."""
+    draw = torch.Generator().manual_seed(4)
+    made = []
+    for index in range(3):
+        prompt = tuple(torch.randint(V, (2 + index,), generator=draw).tolist())
+        members = []
+        for place in range(4):
+            n = 1 + (place + index) % 4
+            ids = tuple(torch.randint(V, (n,), generator=draw).tolist())
+            logps = tuple((-3.5 + torch.rand(n, generator=draw)).tolist())
+            answer = Completion(prompt, ids, logps, (True,) * n, "", "stop", version)
+            members.append(Judged(answer, {"r": Verdict(place / 3)}, place / 3, None))
+        problem = Problem(f"p{index}", "x", "v", {}, "d")
+        made.append(Group(problem, tuple(members), version if index else version - 1))
+    return made
+
+
+class Answers:
+    def rows(self, step):
+        return [
+            Row((1, 2), (3, 4, 5), (True,) * 3, (0.0,) * 3, 0.0),
+            Row((6,), (7, 8), (True,) * 2, (0.0,) * 2, 0.0),
+        ]
+
+
+def gradients(model, terms, reference):
+    """The step's metrics, and the gradient of every trained parameter by name."""
+    trainer = PolicyTrainer(
+        model=model,
+        reference=reference,
+        objective=Objective(tuple(terms)),
+        optimizer=Optimizer(model, TRAIN, torch.float32),
+        precision=Precision(torch.float32),
+        train=TRAIN,
+        temperature=TEMPERATURE,
+        max_completion_tokens=8,
+        reward_weights=lambda step: (1.0,),
+    )
+    found = {}
+
+    def take(step):
+        named = zip(trainer.optimizer.names, trainer.optimizer.parameters, strict=True)
+        found.update({name: parameter.grad.clone() for name, parameter in named})
+        trainer.optimizer._adamw.zero_grad(set_to_none=True)
+        return Update(1.0, True)
+
+    trainer.optimizer.step = take
+    metrics = trainer.update(groups(), 0, 0).metrics
+    return metrics, found
+
+
+def compare(models, terms):
+    plain, policy, merged = models
+    section = ReferenceSection()
+    ours, found = gradients(policy, terms, UnderAdapter(policy, section))
+    frozen = copy.deepcopy(plain).requires_grad_(False)
+    theirs, whole = gradients(merged, terms, SeparateModel(frozen, merged, section))
+    assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+    assert len(found) == 28
+    scale = ALPHA / RANK
+    for layer, own in policy.named_modules():
+        if not hasattr(own, "lora_A"):
+            continue
+        dw_OI = whole[f"{layer}.weight"]
+        a_RI, b_OR = own.lora_A["default"].weight, own.lora_B["default"].weight
+        close = {"rtol": 1e-8, "atol": 1e-12}
+        grad_a = found[f"{layer}.lora_A.default.weight"]
+        grad_b = found[f"{layer}.lora_B.default.weight"]
+        torch.testing.assert_close(grad_b, scale * dw_OI @ a_RI.T, **close)
+        torch.testing.assert_close(grad_a, scale * b_OR.T @ dw_OI, **close)
+    assert max(float(grad.abs().max()) for grad in found.values()) > 1e-4
+    return ours
+
+
+@pytest.mark.parametrize("options", [{}, FULL], ids=["defaults", "everything"])
+@pytest.mark.parametrize("name", POLICY)
+def test_a_policy_loss(models, name, options):
+    metrics = compare(models, [Term(name, LOSSES[name](LOSSES[name].Config(**options)))])
+    assert not options or metrics["kl/mean"] > 0.01
+
+
+def test_given_answers(models):
+    sft = LOSSES["sft"]
+    metrics = compare(models, [Term("sft", sft(sft.Config()), 1.0, Answers())])
+    assert metrics["sft/rows"] == 2
+
+
+def test_a_sum_of_losses(models):
+    terms = [
+        Term("dapo", LOSSES["dapo"](LOSSES["dapo"].Config(**FULL))),
+        Term("gspo", LOSSES["gspo"](LOSSES["gspo"].Config()), 0.5),
+        Term("sft", LOSSES["sft"](LOSSES["sft"].Config()), 0.3, Answers()),
+    ]
+    metrics = compare(models, terms)
+    assert {"loss/dapo", "loss/gspo", "loss/sft"} <= metrics.keys()
+
+
+def test_distillation_from_a_frozen_teacher(models):
+    teacher = base().double().requires_grad_(False)
+    with torch.no_grad():
+        teacher.model.layers[0].mlp.up_proj.weight.mul_(1.5)
+    gkd = LOSSES["gkd"](LOSSES["gkd"].Config(teacher="x", top_k=5))
+    compare(models, [Term("gkd", gkd, teacher=Teacher(5, teacher))])
+
+
+def test_t2_the_reference_has_the_temperature_of_sampling(models):
+    """With an adapter that does nothing, policy and reference are one: the KL is 0 exactly."""
+    _, policy, _ = models
+    bare = copy.deepcopy(policy)
+    with torch.no_grad():
+        for name, matrix in matrices(bare).items():
+            if "lora_B" in name:
+                matrix.zero_()
+    term = Term("grpo", LOSSES["grpo"](LOSSES["grpo"].Config(beta=0.1)))
+    metrics, _ = gradients(bare, [term], UnderAdapter(bare, ReferenceSection()))
+    assert metrics["kl/mean"] == pytest.approx(0.0, abs=1e-15)
+
+
+class Noting:
+    """A loss that keeps what it was shown."""
+
+    needs_reference, advantage, group = True, "center", True
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, batch, normalizer):
+        from rlvr_core.protocols import LossOutput
+
+        self.seen.append(batch)
+        return LossOutput(batch.logp_BT.sum(), {}, {})
+
+
+def test_dropout_is_of_the_policy_alone(models):
+    """Neither the reference nor the policy as its own teacher drops anything."""
+    _, policy, _ = models
+    shown = {}
+    for share in (0.0, 0.5):
+        noisy = base()
+        section = LoraSection(rank=RANK, alpha=ALPHA, dropout=share)
+        lora.attach(noisy, section, seed=1, compute=torch.float64, path="x", revision=None)
+        noisy.double()
+        with torch.no_grad():
+            for name, matrix in matrices(noisy).items():
+                matrix.copy_(matrices(policy)[name])
+        loss = Noting()
+        reference = UnderAdapter(noisy, ReferenceSection(every=1))
+        gradients(noisy, [Term("noting", loss, teacher=Teacher(4))], reference)
+        shown[share] = loss.seen
+    for plain, noisy in zip(shown[0.0], shown[0.5], strict=True):
+        torch.testing.assert_close(noisy.ref_logp_BT, plain.ref_logp_BT)
+        torch.testing.assert_close(noisy.teacher_logp_BTK, plain.teacher_logp_BTK)
+        assert not torch.allclose(noisy.logp_BT, plain.logp_BT)
