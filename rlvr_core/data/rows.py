@@ -76,6 +76,7 @@ def problems(
             dataset=name,
             stop=tuple(mapping.stop),
             tags={tag: _field(row, tag, where) for tag in mapping.tags},
+            where=where,
         )
     if not seen:
         raise DataError("there are no rows", where=source)
