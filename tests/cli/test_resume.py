@@ -31,5 +31,5 @@ def test_without_a_config_runs_are_looked_for_where_run_dir_is_set(tmp_path, mon
         what_to_run(None, (), "last", host)
     assert "'runs'" in str(caught.value)
     assert "--set run.dir=DIR" in str(caught.value)
-    with pytest.raises(ConfigError, match="--set run.dir=DIR says where"):
+    with pytest.raises(ConfigError, match=r"--set run\.dir=DIR says where"):
         what_to_run(None, (), "toy", host)
