@@ -31,8 +31,9 @@ def test_check_warns_of_a_model_and_data_that_are_not_there(rlvr, run_file):
     Path("gone.csv").touch()
     there = ["--set", "data.sources.0.with.path=gone.csv", "--set", "model.path=org/name"]
     assert rlvr("config", "check", run_file, *there).stderr == ""
-    elsewhere = ["--set", "data.sources.0.with.path=s3://bucket/gone.csv"]
-    assert "data file" not in rlvr("config", "check", run_file, *elsewhere).stderr
+    rows = "{use: core/jsonl, with: {path: 's3://bucket/gone', prompt: q, verifier: exactly}}"
+    elsewhere = ["--set", f"data.sources=[{rows}]", "--set", "model.path=org/name"]
+    assert rlvr("config", "check", run_file, *elsewhere).stderr == ""
 
 
 def test_a_misspelt_verifier_exits_2(rlvr, run_file):
