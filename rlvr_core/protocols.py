@@ -59,6 +59,17 @@ CombineMode = Literal["sum_then_normalise", "normalise_then_sum"]
 """Whether several rewards are summed before or after they become advantages."""
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Marks an option that holds a component's name: ``Annotated[str, Names("verifier")]``.
+
+    Attributes:
+        kind: What kind of component.
+    """
+
+    kind: str
+
+
 class ComponentConfig(BaseModel):
     """Base of every component's ``Config``: unknown keys are errors, values are frozen.
 

@@ -52,6 +52,8 @@ class Problem:
         max_tokens: Its own cap on completion length, in tokens; None leaves the run's.
         tags: Level, subject and the like, to stratify by.
         environment: Name of the environment that plays it; None for a single answer.
+        where: File and line, or row, it was read from, for messages; no part of the problem, so
+            equality and fingerprints leave it out.
     """
 
     id: str
@@ -63,6 +65,7 @@ class Problem:
     max_tokens: int | None = None
     tags: Mapping[str, Json] = field(default_factory=dict)
     environment: str | None = None
+    where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

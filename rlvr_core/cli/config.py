@@ -41,17 +41,21 @@ def config() -> None:
 def check(file: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Say whether FILE is right in itself, and what it would do.
 
-    Model and data are not looked at: `rlvr run FILE --dry-run` does that too.
+    A model folder or data file that this machine lacks is a warning. What is in them is not looked
+    at: `rlvr run FILE --dry-run` does that too.
     """
+    from rlvr_core.cli.presence import missing
+
     resolved = _resolve(file, overrides)
     numbers = _numbers(resolved)
+    warnings = [*resolved.warnings, *missing(resolved)]
     if as_json:
-        output.print_json({"ok": True, **numbers, "warnings": list(resolved.warnings)})
+        output.print_json({"ok": True, **numbers, "warnings": warnings})
         return
     output.print_line(f"ok: {file}")
     for line in _plan(resolved, numbers):
         output.print_line(f"  {line}")
-    for warning in resolved.warnings:
+    for warning in warnings:
         output.print_line(f"warning: {warning}", stderr=True)
 
 

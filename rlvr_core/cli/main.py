@@ -18,7 +18,7 @@ import click
 
 from rlvr_core import __version__, discovery
 from rlvr_core.cli import output
-from rlvr_core.errors import MachineError, RlvrError
+from rlvr_core.errors import ConfigError, MachineError, RlvrError
 
 COMMANDS = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
@@ -117,14 +117,12 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _call(args: Sequence[str] | None) -> int:
+    as_json = "--json" in (sys.argv[1:] if args is None else args)
     try:
         result = cli.main(args=args, prog_name="rlvr", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except RlvrError as error:
-        if "--json" in (sys.argv[1:] if args is None else args):
-            output.print_json_line({"ok": False, "errors": error.as_json()})
-        output.print_error(error)
-        return error.exit_code
+        return _refuse(error, as_json)
     except click.Abort as abort:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
         output.print_line("interrupted" if interrupted else "stopped", stderr=True)
@@ -133,17 +131,46 @@ def _call(args: Sequence[str] | None) -> int:
         output.print_line("interrupted", stderr=True)
         return 130
     except click.ClickException as error:
+        if as_json:
+            output.print_json_error(ConfigError(error.format_message()))
         output.print_usage_error(error)
         return error.exit_code
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in _MACHINE:
             return _bug()
-        output.print_error(MachineError("the output cannot be written: no space is left there"))
-        return MachineError.exit_code
+        return _refuse(_of_machine(error), as_json)
     except Exception:
         return _bug()
+
+
+_MACHINE = {
+    errno.ENOSPC: "the output cannot be written: no space is left there",
+    errno.EDQUOT: "the output cannot be written: no space is left there",
+    errno.EROFS: "a file cannot be written: its file system takes no writes",
+    errno.EACCES: "a file cannot be used: permission is denied",
+    errno.EPERM: "a file cannot be used: permission is denied",
+    errno.EISDIR: "a folder stands where a file should be",
+    errno.ENOTDIR: "a file stands where a folder should be",
+    errno.EMFILE: "too many files are open; raise the limit: ulimit -n",
+    errno.EIO: "a file cannot be read or written: its device reports an error",
+}
+"""What the system refuses to whoever is at the machine, and is no fault of the program."""
+
+
+def _of_machine(error: OSError) -> MachineError:
+    """An error of the system as one that is told without a traceback."""
+    assert error.errno is not None
+    return MachineError(_MACHINE[error.errno], where=str(error.filename or ""))
+
+
+def _refuse(error: RlvrError, as_json: bool) -> int:
+    """Tell what is wrong; the exit code."""
+    if as_json:
+        output.print_json_error(error)
+    output.print_error(error)
+    return error.exit_code
 
 
 def _bug() -> int:

@@ -74,6 +74,11 @@ def print_error(error: RlvrError) -> None:
         click.echo(f"{_red('error:')} {complaint}", err=True)
 
 
+def print_json_error(error: RlvrError) -> None:
+    """Print what was wrong as one JSON object on one line of stdout."""
+    print_json_line({"ok": False, "errors": error.as_json()})
+
+
 def print_usage_error(error: click.ClickException) -> None:
     """Print what was wrong with the command line, and where its help is."""
     click.echo(f"{_red('error:')} {error.format_message()}", err=True)

@@ -65,10 +65,10 @@ def regrade(
     if as_json:
         output.print_json({"source": str(stored.path), "verifier": entry.name, **changes.data()})
     else:
-        _print(changes)
+        _print(changes, stored.is_run)
 
 
-def _print(changes: Changes) -> None:
+def _print(changes: Changes, of_run: bool) -> None:
     found = changes.data()
     rows = [
         ("completions", str(found["completions"])),
@@ -86,8 +86,9 @@ def _print(changes: Changes) -> None:
     ]
     output.print_table(("what", "found"), rows)
     for one in found["examples"]:
+        place = f"step {one['step'] + 1}, " if of_run else ""
         output.print_line(
-            f"\n{one['problem_id']} (step {one['step']}, sample {one['sample']}): {one['outcome']}"
+            f"\n{one['problem_id']} ({place}sample {one['sample']}): {one['outcome']}"
         )
         for when in ("before", "after"):
             said = one[when]

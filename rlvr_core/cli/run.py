@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,8 @@ def run(
 
     Writes a folder <run.dir>/<run.name>-<time> with everything about the run; see it with
     `rlvr show last`. A run that was stopped, killed or interrupted goes on from its newest
-    complete checkpoint with --resume, exactly as if nothing had happened.
+    complete checkpoint with --resume, exactly as if nothing had happened. Without CONFIG it is
+    looked for in 'runs', or where --set run.dir=DIR says.
     """
     from rlvr_core import ranks
     from rlvr_core.cli.display import make_display
@@ -119,14 +121,23 @@ def what_to_run(
         return resolve_file(config, overrides, host), None
     assert resume is not None
     if config is None:
-        folder = find_run(resume)
+        folder = find_run(resume, _run_dir(overrides), "--set run.dir=DIR")
         given = resolve_file(folder.resolved, overrides, host)
     else:
         given = resolve_file(config, overrides, host)
-        folder = find_run(resume, given.config.run.dir)
+        folder = find_run(resume, given.config.run.dir, "--set run.dir=DIR")
     stored = resolve_file(folder.resolved, [], host)
     _same_run(_flat(stored.dump()), _flat(given.dump()), folder)
     return given, folder
+
+
+def _run_dir(overrides: Sequence[str]) -> str:
+    """Where runs are, when no configuration says it."""
+    from rlvr_core.config.model import RunSection
+    from rlvr_core.config.resolve import parse_options
+
+    given = parse_options([text for text in overrides if text.startswith("run.dir=")], "--set")
+    return str(given.get("run", {}).get("dir") or RunSection.model_fields["dir"].default)
 
 
 def _same_run(stored: dict[str, object], given: dict[str, object], folder: RunFolder) -> None:

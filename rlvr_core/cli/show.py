@@ -171,7 +171,9 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
     from rlvr_core.record.text import printable
 
     rows = [row for row in group.get("completions", []) if isinstance(row, dict)]
-    place = f"step {group.get('step')}, {group.get('problem_id')}, {len(rows)} completions"
+    at = group.get("step")
+    counted = f"step {at + 1}" if isinstance(at, int) else "no step"
+    place = f"{counted}, {group.get('problem_id')}, {len(rows)} completions"
     yield f"  {printable(place)}"
     yield from _block("prompt", group.get("prompt"), _PROMPT_CHARACTERS)
     ranked = sorted(rows, key=lambda row: -(_number(row.get("reward")) or 0.0))

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from rlvr_core.config.asked import unknown_verifiers
 from rlvr_core.config.dialect import write
 from rlvr_core.config.faults import Subject, complaints
 from rlvr_core.config.layers import escape, options_to_node
@@ -134,6 +135,8 @@ def _resolve(
         else:
             if found is not None:
                 components[loc] = found
+    options = {loc: component.config for loc, component in components.items()}
+    errors += unknown_verifiers(data, options, draft.root, host)
     if config is not None:
         errors += _loss_faults(config, components, draft)
         fault = _engine(components, draft)

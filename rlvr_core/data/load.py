@@ -71,10 +71,13 @@ def check_problems(problems: Sequence[Problem], check: Callable[[Problem], None]
         try:
             check(problem)
         except RlvrError as error:
-            complaints.extend(error.complaints)
+            complaints.extend(
+                Complaint(one.what, one.where or problem.where, one.remedy)
+                for one in error.complaints
+            )
         except Exception as error:
             fault = f"its verifier's check failed: {type(error).__name__}: {error}"
-            complaints.append(Complaint(f"{problem.id}: {fault}"))
+            complaints.append(Complaint(f"{problem.id}: {fault}", problem.where))
     _collect(complaints)
 
 
@@ -82,7 +85,9 @@ def fingerprint(problems: Sequence[Problem]) -> str:
     """SHA-256 of the problems as canonical JSON, in order: two runs with it saw the same data."""
     digest = hashlib.sha256()
     for problem in problems:
-        digest.update(json.dumps(asdict(problem), sort_keys=True, separators=(",", ":")).encode())
+        content = asdict(problem)
+        del content["where"]
+        digest.update(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
         digest.update(b"\n")
     return digest.hexdigest()
 
@@ -115,13 +120,15 @@ def _repeated(sources: Sequence[Source]) -> list[Complaint]:
                 owners[problem.id] = label
             else:
                 places = f"twice in {label}" if first == label else f"in {first} and in {label}"
-                complaints.append(Complaint(f"problem id '{problem.id}' is {places}"))
+                complaints.append(
+                    Complaint(f"problem id '{problem.id}' is {places}", problem.where)
+                )
     return complaints
 
 
 def _malformed(sources: Sequence[Source]) -> list[Complaint]:
     return [
-        Complaint(f"{source.name}: problem {problem.id!r}: {fault}")
+        Complaint(f"{source.name}: problem {problem.id!r}: {fault}", problem.where)
         for source in sources
         for problem in source.problems
         if (fault := _fault(problem))

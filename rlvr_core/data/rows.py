@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from rlvr_core.errors import DataError
-from rlvr_core.protocols import ComponentConfig
+from rlvr_core.protocols import ComponentConfig, Names
 from rlvr_core.types import Json, Message, Problem
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w-]*)\}")
@@ -22,7 +22,7 @@ ROLES = ("system", "user", "assistant", "tool")
 class RowMapping(ComponentConfig):
     """How a row becomes a problem."""
 
-    verifier: str
+    verifier: Annotated[str, Names("verifier")]
     """Verifier that ``rewards: [{use: auto}]`` takes for these problems."""
     prompt: str | None = None
     """Field with the prompt: text, or chat messages ``[{role, content}, ...]``."""
@@ -76,6 +76,7 @@ def problems(
             dataset=name,
             stop=tuple(mapping.stop),
             tags={tag: _field(row, tag, where) for tag in mapping.tags},
+            where=where,
         )
     if not seen:
         raise DataError("there are no rows", where=source)

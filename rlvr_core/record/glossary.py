@@ -167,8 +167,9 @@ _HEAD = """\
 # Metrics
 
 One line a step in `metrics.jsonl`: `{"step": …, "version": …, …}`. `step` counts the steps
-of the loop from 0; `version` is the policy version that sampled the step's completions, that is,
-the number of updates applied before it.
+of the loop from 0, and is thus the number of steps done before it; what is shown to a person
+counts from 1, so that `step 3/150` on a screen is `"step": 2` here. `version` is the policy
+version that sampled the step's completions, that is, the number of updates applied before it.
 
 - A metric that was not computed in a step is absent from its line; it is never written as 0.
 - Nothing here depends on time: two runs with one seed write the same file, and so does a run

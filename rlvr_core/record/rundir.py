@@ -168,13 +168,14 @@ def list_runs(root: str | Path) -> list[RunFolder]:
     return sorted(folders, key=lambda folder: (folder.started, folder.name), reverse=True)
 
 
-def find_run(text: str, root: str | Path = "runs") -> RunFolder:
+def find_run(text: str, root: str | Path = "runs", elsewhere: str = "--runs-dir DIR") -> RunFolder:
     """The run a user means.
 
     Args:
         text: ``last``, a path, a folder's name, a run's name (its newest run), or the beginning
             of either while only one run's name begins so.
         root: Folder of run folders.
+        elsewhere: What a user writes to have another folder searched, for messages.
 
     Raises:
         ConfigError: If there is none, or the beginning fits runs of several names.
@@ -186,7 +187,7 @@ def find_run(text: str, root: str | Path = "runs") -> RunFolder:
         if not runs:
             raise ConfigError(
                 f"there is no run in '{root}' yet",
-                remedy=("start one: rlvr run CONFIG", "or say where runs are: --runs-dir DIR"),
+                remedy=("start one: rlvr run CONFIG", f"or say where runs are: {elsewhere}"),
             )
         return runs[0]
     if "/" in text or (Path(text).is_dir() and _looks_like_run(Path(text))):
@@ -201,17 +202,19 @@ def find_run(text: str, root: str | Path = "runs") -> RunFolder:
             )
         if found:
             return found[0]
-    raise ConfigError(f"there is no run '{text}' in '{root}'", remedy=_suggestions(text, runs))
+    raise ConfigError(
+        f"there is no run '{text}' in '{root}'", remedy=_suggestions(text, runs, elsewhere)
+    )
 
 
-def _suggestions(text: str, runs: list[RunFolder]) -> list[str]:
+def _suggestions(text: str, runs: list[RunFolder], elsewhere: str) -> list[str]:
     names = {run.name: run.name for run in runs} | {_run_name(r.name): r.name for r in runs}
     near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
     if near:
         return ["did you mean: " + ", ".join(dict.fromkeys(names[name] for name in near))]
     if runs:
         return ["newest runs: " + ", ".join(run.name for run in runs[:3])]
-    return ["there are no runs there; --runs-dir DIR says where they are"]
+    return [f"there are no runs there; {elsewhere} says where they are"]
 
 
 def _is_folder(folder: str, text: str) -> bool:

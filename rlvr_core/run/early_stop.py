@@ -49,7 +49,7 @@ class EarlyStop:
         best = "never was a number" if self.best is None else f"best {self.best:.6g}"
         return (
             f"early stop: {self.section.metric} has not {word}{by} in {self.waited} evaluations "
-            f"({best} at step {self.best_step})"
+            f"({best} after {self.best_step} steps)"
         )
 
     def state_dict(self) -> dict[str, Json]:

@@ -25,6 +25,6 @@ def preview(sampler: Sampler) -> list[str]:
         mix = ", ".join(f"{count} of {name}" for name, count in sorted(sets.items()))
         ids = [problem.id for problem in problems[:IDS]]
         rest = f" and {len(problems) - IDS} more" if len(problems) > IDS else ""
-        lines.append(f"step {step} would draw {mix}: {', '.join(ids)}{rest}")
+        lines.append(f"step {step + 1} would draw {mix}: {', '.join(ids)}{rest}")
     sampler.load_state_dict(before)
     return lines

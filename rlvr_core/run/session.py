@@ -356,7 +356,7 @@ class Session:
         if self.skipped > self.config.train.max_skipped:
             raise RunError(
                 f"the gradient was not finite in {self.skipped} steps in a row",
-                where=f"step {self.step}",
+                where=f"step {self.step + 1}",
                 remedy="lower train.lr or use model.dtype: bfloat16; the last good checkpoint is "
                 "kept",
             )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlvr_core.errors import MachineError
+from rlvr_core.train.model_path import check_model_path as check_model_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -32,40 +32,6 @@ class Precision:
     def autocast(self) -> torch.dtype | None:
         """The dtype of autocast regions, or None when everything is float32."""
         return None if self.compute == torch.float32 else self.compute
-
-
-def check_model_path(path: str) -> None:
-    """Refuse early a path that looks like a folder and is not one.
-
-    Raises:
-        MachineError: If the folder is missing, or is no Hugging Face model folder.
-    """
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            if (folder / "adapter_config.json").is_file():
-                raise MachineError(
-                    f"'{path}' is a LoRA adapter, not a model",
-                    where="model.path",
-                    remedy=f"rlvr export {path} OUT --merge makes the model that it stands for",
-                )
-            raise MachineError(
-                f"'{path}' has no config.json: it is not a model folder",
-                where="model.path",
-                remedy="point model.path at a folder that transformers can load",
-            )
-        return
-    parts = path.split("/")
-    if path.startswith(("/", ".", "~")) or len(parts) != 2 or not all(parts):
-        raise MachineError(
-            f"model folder '{path}' does not exist",
-            where="model.path",
-            remedy=(
-                f"looked in {folder.absolute()}",
-                "give an existing folder, a hub id (org/name), or tiny:math/arithmetic for a "
-                "tiny model made on the spot",
-            ),
-        )
 
 
 def load_tokenizer(path: str, section: ModelSection) -> PreTrainedTokenizerBase:

@@ -202,3 +202,25 @@ def test_doctor():
     assert found["python"] == sys.version.split()[0]
     assert found["libraries"]["torch"]
     assert {"name": "core", "status": "ok"}.items() <= found["plugins"][0].items()
+
+
+@pytest.mark.parametrize(
+    "args", [["show", "--json", "--nope"], ["verify", "--json"], ["frob", "--json"]], ids=" ".join
+)
+def test_a_wrong_command_line_is_json_too_where_json_was_asked_for(args):
+    done = run(*args)
+    assert done.returncode == 2
+    told = json.loads(done.stdout)
+    assert told["ok"] is False
+    assert told["errors"][0]["what"] in done.stderr
+
+
+def test_what_the_system_refuses_is_no_bug_of_ours(tmp_path):
+    """Exit 4 and a message; anything else that escapes is a bug and keeps its traceback."""
+    (tmp_path / "demo" / "metrics.jsonl").mkdir(parents=True)
+    done = run("show", str(tmp_path / "demo"), "--json")
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+    [told] = json.loads(done.stdout)["errors"]
+    assert told["what"] == "a folder stands where a file should be"
+    assert told["where"].endswith("metrics.jsonl")

@@ -143,6 +143,7 @@ def test_report_for_people(tmp_path, run_show):
         "all passed",
         "| before 0 0",
         "| after 0 0",
+        "step 4, ",  # the record says 3: people count from 1, as the progress lines do
         "[right] reward 1 advantage 1 trained",
     ):
         assert told in shown, told

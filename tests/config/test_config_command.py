@@ -20,6 +20,22 @@ def test_check_says_what_the_run_would_do(rlvr, run_file):
     assert "warning: sampling.top_p is 0.9" in done.stderr
 
 
+def test_check_warns_of_a_model_and_data_that_are_not_there(rlvr, run_file):
+    """Only a warning: a config may be checked on another machine than it runs on."""
+    absent = ["--set", "model.path=./gone", "--set", "data.sources.0.with.path=gone.csv"]
+    done = rlvr("config", "check", run_file, "--json", *absent)
+    assert done.returncode == 0
+    model, data = json.loads(done.stdout)["warnings"]
+    assert model == "model folder './gone' does not exist [--set model.path=./gone (model.path)]"
+    assert data.startswith("data file 'gone.csv' does not exist [--set ")
+    Path("gone.csv").touch()
+    there = ["--set", "data.sources.0.with.path=gone.csv", "--set", "model.path=org/name"]
+    assert rlvr("config", "check", run_file, *there).stderr == ""
+    rows = "{use: core/jsonl, with: {path: 's3://bucket/gone', prompt: q, verifier: exactly}}"
+    elsewhere = ["--set", f"data.sources=[{rows}]", "--set", "model.path=org/name"]
+    assert rlvr("config", "check", run_file, *elsewhere).stderr == ""
+
+
 def test_a_misspelt_verifier_exits_2(rlvr, run_file):
     done = rlvr("config", "check", run_file, "--set", "rewards.1.use=toy/exactli")
     assert (done.returncode, done.stdout) == (2, "")

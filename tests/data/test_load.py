@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from rlvr_core.data.jsonl import JsonLines
 from rlvr_core.data.load import (
     NamedLoader,
     check_problems,
@@ -101,6 +104,27 @@ def test_specs_are_checked_together():
         "a: no answer",
         "c: its verifier's check failed: KeyError: 'missing'",
     ]
+
+
+def test_faults_found_by_a_check_name_the_row(tmp_path):
+    """The third line of the file is bad, and the message says so: the id alone is a hash."""
+    path = tmp_path / "sums.jsonl"
+    path.write_text('{"q": "1+1", "answer": "2"}\n\n{"q": "2+2"}\n')
+    config = JsonLines.Config(path=str(path), verifier="core/exact", prompt="q")
+    problems = list(JsonLines(config).load())
+
+    def check(problem):
+        problem.spec["answer"]
+
+    with pytest.raises(DataError) as caught:
+        check_problems(problems, check)
+    assert [one.where for one in caught.value.complaints] == [f"{path}:3"]
+
+
+def test_where_a_row_stands_is_no_part_of_its_problem():
+    moved = replace(problem("a", x=1), where="elsewhere.jsonl:7")
+    assert moved == problem("a", x=1)
+    assert fingerprint([moved]) == fingerprint([problem("a", x=1)])
 
 
 def test_fingerprints_follow_the_content_and_its_order():

@@ -59,7 +59,7 @@ def test_its_state_goes_on_and_another_metric_begins_anew():
     assert (again.best, again.best_step, again.waited) == (0.5, 0, 1)
     again.observe(2, 0.1)
     again.observe(3, 0.5)
-    assert "has not risen in 3 evaluations (best 0.5 at step 0)" in again.reason
+    assert "has not risen in 3 evaluations (best 0.5 after 0 steps)" in again.reason
     other = EarlyStop(EarlyStopSection(metric="t:other"))
     other.load_state_dict(stop.state_dict())
     assert other.best is None

@@ -116,7 +116,7 @@ def test_passk_writes_the_curriculum_and_the_pass_rates_that_a_run_reads(lab, mo
     def first_step(use, **options):
         lab.write(sampler={"use": use, "with": {"prompts_per_step": 4, **options}})
         done = lab.rlvr("run", "config.yaml", "--dry-run", "--display", "plain")
-        (line,) = [x for x in (done.stdout + done.stderr).splitlines() if "step 0 would" in x]
+        (line,) = [x for x in (done.stdout + done.stderr).splitlines() if "step 1 would" in x]
         return line.rpartition(": ")[2].split(", ")
 
     assert first_step("curriculum", order="order.txt") == order[:4]
@@ -131,7 +131,7 @@ def test_a_dry_run_shows_the_problems_of_the_first_steps(lab):
     lab.write(sampler={"use": "curriculum", "with": options | {"adaptive": adaptive}})
     done = lab.rlvr("run", "config.yaml", "--dry-run", "--display", "plain")
     said = done.stdout + done.stderr
-    assert "step 0 would draw 2 of data: p30, p7" in said
-    assert "step 2 would draw 2 of data: p14, p1" in said
+    assert "step 1 would draw 2 of data: p30, p7" in said
+    assert "step 3 would draw 2 of data: p14, p1" in said
     assert "2 prompts x up to 8 = 16 completions" in said
     assert not lab.runs()

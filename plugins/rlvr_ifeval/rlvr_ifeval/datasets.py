@@ -86,6 +86,7 @@ class Rows:
                     "constraints": len(constraints),
                     "constraint": constraints[0].id if len(constraints) == 1 else "several",
                 },
+                where=where,
             )
         self._report(invalid)
         if not seen:

@@ -8,8 +8,10 @@ from pydantic import Field
 
 from rlvr_core import Completion, ComponentConfig, DataError, Problem, Verdict
 from rlvr_math import compare, extract, fallback, symbolic
+from rlvr_math.choice import same_choice
 from rlvr_math.extract import Found
 from rlvr_math.symbolic import Comparison, Order
+from rlvr_math.units import other_money
 from rlvr_math.verifiers import KEPT, amount, answer_part, reference, same_amount, short, unscorable
 
 Policy = Literal["boxed", "answer-is", "hash", "last-math", "last-number", "any"]
@@ -153,7 +155,7 @@ class Answer:
         if self.config.compare == "numeric":
             return same_amount(gold, answer) or self._near(gold, answer, tolerance)
         left, right = compare.normalise(gold), compare.normalise(answer)
-        if not right.text:
+        if not right.text or other_money(gold, answer):
             return None
         if compare.same_text(left, right):
             return "text"
@@ -172,6 +174,8 @@ class Answer:
             return None
         if same(gold, answer):
             return "value" if tolerance == 0 else f"value to {tolerance:g}"
+        if same_choice(left.text, answer):
+            return "choice"
         if fallback.unread(gold, answer) and fallback.same_by_sympy(gold, answer):
             return "sympy"
         return None

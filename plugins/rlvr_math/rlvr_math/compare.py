@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from rlvr_math.spelling import unify
-from rlvr_math.units import NOT_UNITS, canonical
+from rlvr_math.units import NOT_UNITS, canonical, other_money
 
 MAX_DIGITS = 1000
 """Longer numbers are compared as text only: Python refuses to convert very long ones."""
@@ -28,6 +28,12 @@ _UNIT = re.compile(
     r"|(?<=[\d}]) ([A-Za-z][A-Za-z.]+(?: [A-Za-z.]+){0,3})$"
     r"|(?<=[\d}]) ((?:k?m|cm|k?g|mi|ft)/(?:s|h|hr|min))$"
 )
+_HALF_DAY = re.compile(
+    rf"(?<=\d) ?(?:{_STYLES}[ ]?\{{ ?)?([AaPp])\. ?[Mm](?:\.|(?![A-Za-z])) ?\}}?"
+    rf"|(?<=:\d\d) ?(?:{_STYLES}[ ]?\{{ ?)?([AaPp])[Mm](?![A-Za-z]) ?\}}?"
+)
+_CLOCK = re.compile(r"(\d{1,2}:\d\d) ?([ap]m)")
+_LEADING_ZERO = re.compile(r"0(?=\d:\d\d)")
 _SHORT_FRACTION = re.compile(r"\\[dtc]?frac(?![A-Za-z])")
 _BARE_ARGUMENTS = re.compile(r"\\frac ?(\d) ?(\d)")
 _BARE_BOTTOM = re.compile(r"\\frac(\{[^{}]*\}) ?(\w)")
@@ -90,7 +96,7 @@ RULES: tuple[tuple[str, Rule], ...] = (("text", same_text), ("number", same_numb
 def agree(gold: str, answer: str) -> str | None:
     """The name of the first rule by which the answers are the same, or None."""
     left, right = normalise(gold), normalise(answer)
-    if not right.text:
+    if not right.text or other_money(gold, answer):
         return None
     return next((name for name, same in RULES if same(left, right)), None)
 
@@ -101,7 +107,12 @@ def normalise(text: str) -> Normal:
         return Normal(text.removeprefix("+"))
     text = _DROPPED.sub(" ", unify(text).replace("\\!", ""))
     text = " ".join(text.split()).rstrip(".,;: ")
+    text = _HALF_DAY.sub(lambda found: f"{(found[1] or found[2]).lower()}m", text)
+    if _LEADING_ZERO.match(text):
+        text = text[1:]
     text, unit = _cut_unit(text)
+    if half := _CLOCK.fullmatch(text):
+        text, unit = half[1], half[2]
     text = _STYLED.sub(r"\1", text).strip()
     text = _SHORT_FRACTION.sub(r"\\frac", text)
     text = _BARE_ARGUMENTS.sub(r"\\frac{\1}{\2}", text)

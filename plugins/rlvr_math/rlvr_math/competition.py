@@ -133,6 +133,7 @@ class Competition:
             dataset=f"math/{self.NAME}",
             stop=stop,
             tags=self._tags(row),
+            where=where,
         )
 
     def _wanted(self, row: Row) -> bool:

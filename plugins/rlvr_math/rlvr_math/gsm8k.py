@@ -68,6 +68,7 @@ class Gsm8k:
                 spec={"answer": answer},
                 dataset=DATASET,
                 stop=stop,
+                where=where,
             )
 
     def _rows(self) -> Iterator[tuple[str, Mapping[str, Json]]]:

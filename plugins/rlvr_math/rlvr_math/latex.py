@@ -265,7 +265,7 @@ class _Parser:
                 base = self.argument()
             else:
                 power = self.argument()
-        inverse = power == ("mul", ("num", Fraction(-1)), ("num", Fraction(1)))
+        inverse = power is not None and _whole(power) == -1
         argument = self.power()
         while self.kind in ("num", "sym") or self.next in ("\\pi", "\\frac"):
             argument = ("mul", argument, self.power())  # sin 2x is sin(2x)
@@ -295,6 +295,21 @@ class _Parser:
 
 def _ratio(top: Tree, bottom: Tree) -> Tree:
     return ("mul", top, ("pow", bottom, ("num", Fraction(-1))))
+
+
+def _whole(tree: Tree) -> Fraction | None:
+    """The value of a number, or of a product of numbers such as ``-1`` is read as."""
+    if tree[0] == "num":
+        value: Fraction = tree[1]
+        return value
+    if tree[0] != "mul":
+        return None
+    product = Fraction(1)
+    for factor in map(_whole, tree[1:]):
+        if factor is None:
+            return None
+        product *= factor
+    return product
 
 
 def _is_natural(tree: Tree) -> bool:

@@ -80,4 +80,5 @@ def _problem(index: int, where: str, row: Row, part: str) -> Problem:
         dataset="math/mixed",
         stop=_STOP[part],
         tags={"part": part},
+        where=where,
     )

@@ -70,7 +70,14 @@ CHARACTERS = str.maketrans(
         "\N{ELEMENT OF}": r"\in ",
         "\N{EMPTY SET}": r"\varnothing ",
         "\N{DOUBLE-STRUCK CAPITAL R}": r"\mathbb{R}",
+        "\N{LOGICAL OR}": r"\lor ",
+        "\N{LOGICAL AND}": r"\land ",
+        "\N{LEFT FLOOR}": r"\lfloor ",
+        "\N{RIGHT FLOOR}": r"\rfloor ",
+        "\N{LEFT CEILING}": r"\lceil ",
+        "\N{RIGHT CEILING}": r"\rceil ",
         "\N{DEGREE SIGN}": "",
+        "\N{MASCULINE ORDINAL INDICATOR}": "",
         "\N{INDIAN RUPEE SIGN}": "",
         "\N{HORIZONTAL ELLIPSIS}": "...",
         "\N{NO-BREAK SPACE}": " ",
@@ -90,6 +97,15 @@ _LOWERED = re.compile(f"[{''.join(_SUB)}]+")
 _DEGREES = re.compile(r"\^\s*+(?:\{(?:\s|\\[,;:! ])*+\\circ\s*+\}|\\circ(?![A-Za-z]))")
 _EMPTY = re.compile(r"\\(?:mathstrut|strut)(?![A-Za-z])|\\[hv]?phantom ?\{\}")
 _GAP = re.compile(r"\\[hv]space\*? ?\{[^{}]*\}")
+_DRESS = re.compile(
+    r"\\(?:text)?color ?\{[^{}]*\}"
+    r"|\\(?:underline|boldmath|tiny|(?:script|footnote|normal)size|small|large|Large|LARGE|huge|Huge"
+    r"|bf|rm|it)(?![A-Za-z])"
+)
+_SAID = re.compile(r"\\(lor|vee|land|wedge|textminus|minus)(?![A-Za-z])")
+_WORDS = {"lor": r"\text{ or }", "vee": r"\text{ or }", "land": r"\text{ and }"}
+_WORDS |= {"wedge": r"\text{ and }", "textminus": "-", "minus": "-"}
+_LETTER_TIMES = re.compile(r"(?<=\d) [xX] (?=10 ?\^)")
 _ROW = re.compile(r"\\\\(?: ?\[-?[\d.]+ ?(?:pt|em|ex|mm|cm|in|mu)\])?")
 _DOTS = re.compile(r"\\[lcd]?dots(?![A-Za-z])")
 _COMPARED = re.compile(r"<=|>=|!=")
@@ -113,10 +129,12 @@ def unify(text: str) -> str:
     text = _LOWERED.sub(lambda run: f"_{{{''.join(_SUB[one] for one in run[0])}}}", text)
     if "\\" in text:
         text = _ROW.sub(r"\\cr ", text)  # a new row, not an escaped space
+        text = _SAID.sub(lambda found: _WORDS[found[1]], _DRESS.sub(" ", text))
         text = _DEGREES.sub("", _GAP.sub(" ", _EMPTY.sub("", text))).removesuffix("\\")
         text = _DOTS.sub("...", text)
     if "." in text:
         text = _PERIODIC.sub(_fraction, text)
+    text = _LETTER_TIMES.sub(r"\\times ", text)
     text = _COMPARED.sub(lambda sign: _SIGNS[sign[0]], text)
     return text.replace("**", "^")
 

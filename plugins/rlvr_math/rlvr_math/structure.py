@@ -37,6 +37,15 @@ _SILENT = str.maketrans("", "", "()[]{}'\"`,.\\$*!?")
 _JOINS = {"and", "or", "oder", "und", "and/or"}
 
 
+_NO_SOLUTION = {
+    f"{start}{kind}solution{end}"
+    for start in ("no", "thereisno")
+    for kind in ("", "real")
+    for end in ("", "s")
+} | {"emptyset", "theemptyset"}
+_ALL_REALS = {"allrealnumbers", "allreals", "therealnumbers", "realnumbers"}
+"""What ``word`` makes of the ways to say an empty set, and the real line."""
+
 _INFINITE = Expression(("inf",))
 _WHOLE_SETS: dict[str, Answer] = {
     "\\varnothing": Listed((), braces=True),
@@ -60,7 +69,10 @@ def _read(tokens: list[Token]) -> Answer:
         raise UnreadableError("empty")
     if _is_text(tokens):
         minus = "-" if tokens[0][1] == "-" else ""
-        return Words(minus + "".join(word(piece) for _, piece in tokens))
+        said = minus + "".join(word(piece) for _, piece in tokens)
+        if said in _NO_SOLUTION:
+            return _WHOLE_SETS["\\varnothing"]
+        return _WHOLE_SETS["\\reals"] if said in _ALL_REALS else Words(said)
     items = _split(tokens)
     if len(items) > MAX_ITEMS:
         raise UnreadableError("too many answers")
@@ -197,6 +209,11 @@ def _encloses(tokens: list[Token]) -> bool:
 
 
 def _environment(tokens: list[Token]) -> Answer | None:
+    if tokens[0][1] == "cases" and _encloses(tokens):
+        lines = _split(
+            [("chr", ",") if kind == "row" else (kind, piece) for kind, piece in tokens[1:-1]]
+        )
+        return Listed(tuple(_read(line) for line in lines if line))
     if tokens[-1][0] != "end" or not _encloses(tokens) or "matrix" not in tokens[0][1]:
         if tokens[0][1] == "array" and _encloses(tokens):
             pass

@@ -154,6 +154,8 @@ def _styled(content: str) -> list[Token]:
         return [("word" if spaced else "sym", content)]
     if re.fullmatch(r"\d+(\.\d+)?", content):
         return [("num", content)]
+    if content in _PLAIN_NAMES:
+        return [("cmd", _PLAIN_NAMES[content])]
     parts = [part.strip(" ,") for part in _JOINT.split(content)]
     return [("word", part) for part in parts if part]
 

@@ -51,12 +51,25 @@ _SHORT = {
     "hr": "h",
     "liter": "l",
     "litre": "l",
-    "sq": "square",
     "usd": "dollar",
     "degree": "",
     "percent": "",
 }
 _POWERS = {"square": "2", "squared": "2", "cubic": "3", "cubed": "3"}
+
+
+_DOLLARS = re.compile(r"\$(?=\s?-?[\d.])")
+_CENTS = re.compile(
+    r"(?<![A-Za-z])cents?(?![A-Za-z])|\N{CENT SIGN}|\\cent(?![A-Za-z])", re.IGNORECASE
+)
+
+
+def other_money(one: str, other: str) -> bool:
+    """Whether one amount is written with a dollar sign and the other in cents."""
+    return any(
+        _CENTS.search(cents) and _DOLLARS.search(dollars) and not _CENTS.search(dollars)
+        for cents, dollars in ((one, other), (other, one))
+    )
 
 
 def canonical(words: str, power: str = "") -> str:
@@ -69,6 +82,7 @@ def canonical(words: str, power: str = "") -> str:
     found = []
     for word in words.lower().split():
         word = word.removesuffix(".")
+        word = "square" if word == "sq" else word
         if word in _POWERS and not power:
             power = _POWERS[word]
             continue

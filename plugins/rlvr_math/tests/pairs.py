@@ -290,6 +290,36 @@ SAME = {
         ["1.5\\times10^{-3}", "0.0015", "1.5e-3", r"1.5\cdot10^{-3}", r"\frac{3}{2000}"],
         ["2516_8", "2516_{8}", "2516"],
     ],
+    "dress": [
+        [
+            "7",
+            r"\color{red}{7}",
+            r"\color{blue} 7",
+            r"{\color{red}7}",
+            r"\textcolor{red}{7}",
+            r"\large 7",
+            r"\underline{7}",
+            r"{\bf 7}",
+        ],
+        ["-5", r"\textminus5", r"\color{red}{-5}"],
+        ["45", "45\N{MASCULINE ORDINAL INDICATOR}", r"45^\circ"],
+        [r"\lfloor x\rfloor", "\N{LEFT FLOOR}x\N{RIGHT FLOOR}"],
+        [r"1.5\times10^{-3}", "1.5 x 10^-3", "0.0015"],
+    ],
+    "clock": [
+        [r"9:45\text{ a.m.}", "9:45 am", "9:45 AM", "9:45 a.m.", "09:45 am", "9:45"],
+        ["12:30 p.m.", r"12:30\text{ PM}", "12:30pm"],
+    ],
+    "inverse functions": [
+        [r"\tan^{-1}(2)", r"\tan^{-1}2", r"\arctan 2", r"\operatorname{arctan}(2)", "arctan(2)"],
+        [r"\sin^{-1} x", r"\arcsin x", r"\arcsin(x)"],
+    ],
+    "said in words": [
+        [r"\varnothing", r"\text{no solution}", "No solutions", r"\text{no real solutions}"],
+        [r"\mathbb{R}", r"\text{all real numbers}", "all reals", r"(-\infty,\infty)"],
+        ["x<-1 \\lor x>1", r"(-\infty,-1)\cup(1,\infty)", "x<-1 \N{LOGICAL OR} x>1"],
+        [r"\begin{cases}x=3\\y=4\end{cases}", "(3,4)", "x=3, y=4"],
+    ],
 }
 
 DIFFERENT = {
@@ -400,4 +430,23 @@ DIFFERENT = {
         ["e^{-x}", "e^x", "-e^x"],
         ["xy", "x+y", "x", "yx+1"],
     ],
+    "dress": [["7", r"\color{red}{8}", r"\color{7}{8}", r"\underline{77}"]],
+    "clock": [["9:45 a.m.", "9:45 p.m.", "9:54 a.m.", "945", "21:45"]],
+    "inverse functions": [
+        [
+            r"\tan^{-1}(2)",
+            r"\frac{1}{\tan 2}",
+            r"\cot 2",
+            r"\tan 2",
+            r"\tan^{-2}(2)",
+            r"\sin^{-1}(2)",
+        ],
+        [r"\sin^2 x", r"\sin^{-1} x", r"\arcsin x"],
+    ],
+    "said in words": [
+        [r"\varnothing", "0", r"\text{one solution}", r"\{0\}", r"\text{not no solution}"],
+        [r"\mathbb{R}", r"\text{not all real numbers}", r"\text{all real numbers but 0}", "x>0"],
+        [r"\begin{cases}x=3\\y=4\end{cases}", "(4,3)", "x=3", "x=3,y=5"],
+    ],
+    "money": [[r"\$5", "5 cents", r"5\text{ cents}", "5\N{CENT SIGN}"], ["5 cents", "$5", "$500"]],
 }

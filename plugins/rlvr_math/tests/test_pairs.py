@@ -112,3 +112,32 @@ def test_a_factor_goes_to_every_cell_of_a_matrix():
 @pytest.mark.parametrize(("gold", "text", "right"), RESPONSES)
 def test_responses(gold, text, right):
     assert judge(gold, text).passed == right, judge(gold, text)
+
+
+CHOICES = [
+    # (answer, whether it is choice C)
+    ("C", True),
+    ("(C)", True),
+    (r"\textbf{(C)}", True),
+    (r"\textbf{(C) } 12", True),
+    ("C) 12", True),
+    ("(C) x + 1", True),
+    ("Option C", True),
+    ("choice (C)", True),
+    ("(B) 12", False),
+    ("not (C)", False),
+    ("(C) or (D)", False),
+    ("(C) and (D)", False),
+    ("(B), (C)", False),
+    ("(A)(B)(C)", False),
+    ("all but C", False),
+    ("Option CD", False),
+    ("C 12", False),
+]
+
+
+@pytest.mark.parametrize(("answer", "right"), CHOICES)
+def test_a_choice_may_bring_its_text_but_no_other_choice(answer, right):
+    assert judge("C", f"so $\\boxed{{{answer}}}$.").passed is right
+    if right:
+        assert not judge("D", f"so $\\boxed{{{answer}}}$.").passed
