@@ -177,7 +177,7 @@ class Llama:
                 _, end = _DECODER.raw_decode(rest)
             except (ValueError, RecursionError):
                 end = len(rest)
-            calls.append(_json_call(rest[:end], "parameters", repair))
+            calls.append(_json_call(rest[:end], "parameters", repair, cut=True))
             rest = rest[end:].lstrip().removeprefix(";").lstrip()
         return calls
 
@@ -243,10 +243,18 @@ def _listed(tools: Sequence[Tool]) -> str:
     return "\n".join(["You may call these functions:", *lines])
 
 
-def _json_call(text: str, key: str, repair: bool) -> ToolCall | BadCall:
+def _json_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCall | BadCall:
+    """The call that a text is.
+
+    Args:
+        text: JSON.
+        key: Where the arguments are.
+        repair: See ``ToolFormat.parse``.
+        cut: Whether the end of the text may be missing, as nothing says where it is.
+    """
     mended: list[str] = []
     try:
-        found = _decoded(text.strip(), repair, mended)
+        found = _decoded(text.strip(), repair, mended, cut)
     except (ValueError, RecursionError) as error:
         return BadCall(f"the call is not valid JSON ({_reason(error)}); it was not run")
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
@@ -260,7 +268,7 @@ def _json_call(text: str, key: str, repair: bool) -> ToolCall | BadCall:
             mended.append(f"'{theirs[0]}' for '{key}'")
     if repair and isinstance(arguments, str):
         try:
-            arguments = _decoded(arguments, False, mended)
+            arguments = _decoded(arguments, False, mended, cut)
         except (ValueError, RecursionError) as error:
             return BadCall(f'"{key}" is not valid JSON ({_reason(error)}); it was not run')
         mended.append("arguments written as a text")
@@ -271,7 +279,7 @@ def _json_call(text: str, key: str, repair: bool) -> ToolCall | BadCall:
     return ToolCall(found["name"], arguments, tuple(mended))
 
 
-def _decoded(text: str, repair: bool, mended: list[str]) -> Any:
+def _decoded(text: str, repair: bool, mended: list[str], cut: bool) -> Any:
     """The JSON of a text, mended on request as long as nothing need be guessed.
 
     Raises:
@@ -280,14 +288,14 @@ def _decoded(text: str, repair: bool, mended: list[str]) -> Any:
     """
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         if not repair:
             raise
         first = error
     fence = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
     attempts = [("a code fence", fence[1])] if fence else []
     text = fence[1] if fence else text
-    closed = _closed(text)
+    closed = None if cut else _closed(text)
     if closed is not None:
         attempts.append(("brackets not closed", closed))
     attempts.append(("a trailing comma", re.sub(r",(\s*[}\]])(?=[\s}\]]*$)", r"\1", text)))
@@ -309,16 +317,29 @@ def _decoded(text: str, repair: bool, mended: list[str]) -> Any:
 
 
 def _literal(text: str, otherwise: ValueError) -> Any:
-    """A Python literal that JSON could have said as well."""
+    """A Python literal that JSON could have said as well.
+
+    Raises:
+        ValueError: If it is none.
+    """
     try:
-        found = ast.literal_eval(text)
+        tree = ast.parse(text, mode="eval")
+        for node in ast.walk(tree):
+            keys = [ast.dump(key) for key in getattr(node, "keys", ()) if key is not None]
+            if len(set(keys)) < len(keys):
+                raise ValueError("a key is there twice")
+        found = ast.literal_eval(tree)
         return json.loads(json.dumps(found, allow_nan=False))
     except (ValueError, SyntaxError, TypeError, MemoryError) as error:
         raise otherwise from error
 
 
 def _closed(text: str) -> str | None:
-    """The text with the brackets closed that are open at its end; None inside a text or if none."""
+    """The text with the brackets closed that are open at its end; None if none are.
+
+    Where something may be missing, at the end of a text or behind an opening bracket, comma or
+    colon, it is not closed.
+    """
     waiting: list[str] = []
     inside = escaped = False
     for sign in text:
@@ -331,7 +352,7 @@ def _closed(text: str) -> str | None:
             waiting.append("}" if sign == "{" else "]")
         elif sign in "}]" and (not waiting or waiting.pop() != sign):
             return None
-    if inside or not waiting:
+    if inside or not waiting or text.rstrip()[-1] in "{[,:":
         return None
     return text + "".join(reversed(waiting))
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import pickle
+import select
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,9 +28,19 @@ MAX_COUNTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first message: how to construct each environment, by full name."""
+    """The first message.
+
+    Attributes:
+        specs: How to construct each environment, by full name.
+        tickets: Descriptor with a byte for each call sent, ``GO`` or ``SKIP``; as long as one lies
+            there the pool may take it back and give the call to another process.
+    """
 
     specs: Mapping[str, VerifierSpec]
+    tickets: int
+
+
+GO, SKIP = b"g", b"s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +73,26 @@ def main(descriptor: int, parent: int) -> None:
                     environments[name] = spec.build()
                 except BaseException as error:
                     faults[name] = f"the environment cannot be constructed: {describe(error)}"
+            os.set_inheritable(setup.tickets, False)
             send(connection, "ready")
             while True:
                 for call in pickle.loads(connection.recv_bytes()):
+                    if _ticket(setup.tickets) != GO:
+                        continue
                     began = time.monotonic()
                     answer = faults.get(call.name) or _answer(environments[call.name], call)
                     send(connection, "done", time.monotonic() - began, answer)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the pool is gone
+
+
+def _ticket(tickets: int) -> bytes:
+    """The next ticket, as soon as there is one."""
+    while True:
+        try:
+            return os.read(tickets, 1)
+        except BlockingIOError:  # the pool has taken it back, and will say what to skip
+            select.select([tickets], [], [])
 
 
 def _answer(environment: Any, call: Call) -> Json:
@@ -84,7 +108,7 @@ def _answer(environment: Any, call: Call) -> Json:
         if call.what == "cut":
             return {"verdict": plain(environment.cut(state, call.argument))}
         found = environment.step(state, call.argument)
-        return {"state": _packed(state), **_said(found)}
+        return {"state": _packed(state), **said(found)}
     except BaseException as error:
         return f"{call.what}: {describe(error)}"
 
@@ -93,7 +117,7 @@ def _packed(state: Any) -> str:
     return base64.b85encode(pickle.dumps(state, pickle.HIGHEST_PROTOCOL)).decode("ascii")
 
 
-def _said(found: object) -> dict[str, Json]:
+def said(found: object) -> dict[str, Json]:
     """Check what ``step`` returned.
 
     Raises:

@@ -45,8 +45,9 @@ from rlvr_core.types import (
 )
 from rlvr_core.verify.worker import from_plain
 
-PATIENCE = 2.0
-"""Seconds a round waits for answers of environments before it goes on without the slowest."""
+PATIENCE = 5.0
+"""Seconds a round waits for answers of environments before it goes on without the slowest. Within
+it, what is generated together does not depend on timing, and a run can be repeated bit by bit."""
 
 Suffix = Callable[[Problem, Sequence[int], Sequence[Message]], tuple[int, ...]]
 """Tokens behind a reply; see ``rlvr_core.data.suffix``."""
@@ -207,7 +208,11 @@ class TurnTaking:
                 waits = [_left(deadline, timeout)]
                 waits += [max(patience - time.monotonic(), 0.0)] if self._ready else []
                 known = [wait for wait in waits if wait is not None]
-                if not self._changed.wait(min(known, default=None)) and self._ready:
+                if self._changed.wait(min(known, default=None)) or not self._ready:
+                    continue
+                if self._pool.starting:
+                    patience = time.monotonic() + PATIENCE
+                else:
                     self._late |= self._calls.keys()
             return False
 

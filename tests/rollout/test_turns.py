@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -19,15 +18,17 @@ from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.rollout.judge import Judge
 from rlvr_core.rollout.turns import TurnTaking
-from rlvr_core.types import Draw, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.types import Draw, GenerationRequest, Problem, Prompt, SamplingParams, Verdict
 from rlvr_core.verify.worker import VerifierSpec
 
 PARAMS = SamplingParams(max_tokens=100)
 
 
 @pytest.fixture(autouse=True)
-def _toys_importable(monkeypatch):
+def _toys(monkeypatch):
+    """Toys can be imported, and no machine is too busy for a sound answer."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr(turns, "PATIENCE", 300.0)
 
 
 class Engine:
@@ -246,6 +247,10 @@ def test_limits_end_a_conversation_with_a_reason(section, params, script, ended,
     assert pool.asked == [one]  # a limit is the model's doing: verifiers judge it
 
 
+LIMIT = defaultdict(lambda: 300.0, hang=5.0)
+"""Seconds: a sound answer may take as long as a busy machine likes."""
+
+
 @pytest.mark.parametrize(
     ("where", "how", "ended", "detail"),
     [
@@ -254,7 +259,7 @@ def test_limits_end_a_conversation_with_a_reason(section, params, script, ended,
         ("close", "raise", "error", "close: RuntimeError: broken on purpose"),
         ("start", "exit", "error", "start: its process ended, exit code 3"),
         ("step", "exit", "error", "step: its process ended, exit code 3"),
-        ("step", "hang", "timeout", "step took longer than 1 s"),
+        ("step", "hang", "timeout", "step took longer than 5 s"),
         ("step", "text", "error", "returned str, neither Observation nor Done"),
         ("step", "silent", "error", "at least one message"),
         ("step", "system", "error", "speaks as tool or user, not system"),
@@ -264,7 +269,7 @@ def test_limits_end_a_conversation_with_a_reason(section, params, script, ended,
 )
 def test_a_failing_environment_is_a_failure_and_never_a_reward_of_0(where, how, ended, detail):
     draws = [Draw(problem(0), 2, 0), Draw(problem(1, **{"in": where, "how": how}), 2, 1)]
-    found, _, groups, pool = play(lambda *_: "P", draws, plan_of("Faulty", timeout=1.0))
+    found, _, groups, pool = play(lambda *_: "P", draws, plan_of("Faulty", timeout=LIMIT[how]))
     assert [one.reward for one in groups[0].group.members] == [1.0, 1.0]
     for member in groups[1].group.members:
         assert member.completion.transcript.ended == ended
@@ -284,15 +289,30 @@ def test_an_environment_that_cannot_be_constructed_says_so():
     assert "cannot be constructed: RuntimeError: no licence" in found[0][0].transcript.detail
 
 
-def test_one_hung_step_holds_up_no_other_conversation(monkeypatch):
+def test_a_slow_step_holds_up_no_other_conversation(monkeypatch, tmp_path):
+    """It ends only when all others have, so they cannot have waited for it."""
     monkeypatch.setattr(turns, "PATIENCE", 0.3)
-    draws = [Draw(problem(i), 1, i) for i in range(20)]
-    draws[7] = Draw(problem(7, **{"in": "step", "how": "hang"}), 1, 7)
-    begun = time.monotonic()
-    found, *_ = play(lambda *_: "P", draws, plan_of("Faulty", timeout=3.0, workers=2))
-    assert [one.transcript.ended for (one,) in found].count("done") == 19
-    assert found[7][0].transcript.ended == "timeout"
-    assert time.monotonic() - begun < 250
+    plan = plan_of("Faulty", workers=2)
+    taking = TurnTaking(Engine(lambda *_: "P"), plan, suffix)
+    others = []
+
+    def one_more(done):
+        assert done.result()[0].transcript.ended == "done"
+        others.append(done)
+        if len(others) == 11:
+            (tmp_path / "go").touch()
+
+    try:
+        for i in range(12):
+            spec = {"in": "step", "how": "wait", "for": str(tmp_path / "go")} if i == 3 else {}
+            request = GenerationRequest(f"r{i}", (0,), PARAMS, (i,), problem=problem(i, **spec))
+            done = taking.submit(request)
+            if i != 3:
+                done.add_done_callback(one_more)
+        taking.drain(600.0)
+    finally:
+        taking.close()
+    assert len(others) == 11
 
 
 def test_a_generation_that_fails_ends_the_rollout_with_its_error():
@@ -305,7 +325,7 @@ def test_a_generation_that_fails_ends_the_rollout_with_its_error():
 
 def test_a_rollout_that_passes_its_deadline_says_so():
     draws = [Draw(problem(0, **{"in": "step", "how": "hang"}), 1, 0)]
-    with pytest.raises(RunError, match="conversations were not finished within 1.5 s"):
+    with pytest.raises(RunError, match=r"conversations were not finished within 1\.5 s"):
         play(lambda *_: "P", draws, plan_of("Faulty", timeout=300.0), deadline=1.5)
 
 

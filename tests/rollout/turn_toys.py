@@ -71,6 +71,8 @@ class Faulty:
         how = state["how"]
         if how == "hang":
             time.sleep(1e6)
+        while how == "wait" and not Path(state["for"]).exists():
+            time.sleep(0.05)
         if how == "exit":
             os._exit(3)
         if how == "raise":
