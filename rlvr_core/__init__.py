@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from rlvr_core.protocols import ComponentConfig, NoConfig, Source
     from rlvr_core.registry import Registrar
     from rlvr_core.samplers.base import SamplerBase, SamplerConfig
+    from rlvr_core.tools import BadCall, Tool, ToolCall, ToolFormat, tool_format
     from rlvr_core.types import (
         Completion,
+        Done,
         Draw,
         Drop,
         EvalReport,
@@ -32,9 +34,13 @@ if TYPE_CHECKING:
         Judged,
         Keep,
         Message,
+        Observation,
         Outcome,
         Problem,
+        Reply,
         SamplingParams,
+        Transcript,
+        Turn,
         Verdict,
     )
 
@@ -42,10 +48,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "API_VERSION",
+    "BadCall",
     "Completion",
     "ComponentConfig",
     "ConfigError",
     "DataError",
+    "Done",
     "Draw",
     "Drop",
     "EvalReport",
@@ -56,19 +64,27 @@ __all__ = [
     "MachineError",
     "Message",
     "NoConfig",
+    "Observation",
     "Outcome",
     "PluginError",
     "Problem",
     "Registrar",
+    "Reply",
     "RlvrError",
     "RunError",
     "SamplerBase",
     "SamplerConfig",
     "SamplingParams",
     "Source",
+    "Tool",
+    "ToolCall",
+    "ToolFormat",
+    "Transcript",
+    "Turn",
     "Verdict",
     "__version__",
     "hookimpl",
+    "tool_format",
 ]
 
 _HOMES = {
@@ -77,8 +93,10 @@ _HOMES = {
     "protocols": ("ComponentConfig", "NoConfig", "Source"),
     "registry": ("Registrar",),
     "samplers.base": ("SamplerBase", "SamplerConfig"),
+    "tools": ("BadCall", "Tool", "ToolCall", "ToolFormat", "tool_format"),
     "types": (
         "Completion",
+        "Done",
         "Draw",
         "Drop",
         "EvalReport",
@@ -87,9 +105,13 @@ _HOMES = {
         "Judged",
         "Keep",
         "Message",
+        "Observation",
         "Outcome",
         "Problem",
+        "Reply",
         "SamplingParams",
+        "Transcript",
+        "Turn",
         "Verdict",
     ),
 }

@@ -23,6 +23,11 @@ def register_datasets(registrar: Registrar) -> None:
         "rlvr_core.data.hub:Hub",
         summary="Problems from a data set on the Hugging Face hub.",
     )
+    registrar.add(
+        "lookup",
+        "rlvr_core.environments.lookup:Lookup",
+        summary="Generated questions that only a tool can answer; a tiny model learns to call it.",
+    )
 
 
 @hookimpl
@@ -42,6 +47,11 @@ def register_verifiers(registrar: Registrar) -> None:
         "overlong",
         "rlvr_core.verify.overlong:Overlong",
         summary="DAPO's soft penalty on completions near the token cap; goes beside another.",
+    )
+    registrar.add(
+        "environment",
+        "rlvr_core.verify.environment:EnvironmentVerdict",
+        summary="What the environment itself said of a conversation.",
     )
 
 
@@ -202,4 +212,24 @@ def register_eval_tasks(registrar: Registrar) -> None:
         "external",
         "rlvr_core.evals.external:External",
         summary="Another harness: a command on the checkpoint that leaves metrics as JSON.",
+    )
+    registrar.add(
+        "lookup-heldout",
+        "rlvr_core.environments.lookup:LookupHeldout",
+        summary="Unseen lookups of core/lookup, sampled at temperature 1.",
+    )
+    registrar.add(
+        "lookup-heldout-greedy",
+        "rlvr_core.environments.lookup:LookupHeldoutGreedy",
+        summary="The same lookups, greedy.",
+    )
+
+
+@hookimpl
+def register_environments(registrar: Registrar) -> None:
+    """Environments that know no domain."""
+    registrar.add(
+        "lookup",
+        "rlvr_core.environments.lookup:LookupWorld",
+        summary="A table behind one tool: call it, read the result, answer.",
     )

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from rlvr_core.types import (
     Completion,
+    Done,
     Draw,
     Drop,
     EvalReport,
@@ -24,9 +25,12 @@ from rlvr_core.types import (
     Group,
     Json,
     Keep,
+    Observation,
     Outcome,
     Problem,
+    Reply,
     SamplingParams,
+    Transcript,
     Usage,
     Verdict,
 )
@@ -135,6 +139,35 @@ class Verifier(Protocol):
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one completion."""
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """Turns a problem into a conversation: answers what the model writes, until it is done.
+
+    It runs in worker processes, which are killed when a call takes too long, so its methods are
+    plain functions. What it must remember of a conversation is the state: any object that can be
+    pickled. It is kept between calls, and the next call may come in another process, so nothing
+    else does. All conversations about one draw of a problem are started with the same seed.
+
+    It may also define ``present(problem) -> Problem``, which gives the prompt and the tools as the
+    model is to see them, and ``check(problem) -> None``, which raises ``DataError`` if the spec
+    lacks what the environment needs: both are called in the trainer's process when data is loaded.
+    ``cut(state, ended) -> Verdict`` says what a conversation is worth that ended at a limit, 0 when
+    it is left out. ``close(state) -> None`` gives back what a conversation holds; it is called once
+    for each that was started, whichever way it ended. A static ``time_limit(config) -> float`` is
+    the seconds that one call may take, in place of ``environment.timeout``.
+    """
+
+    def start(self, problem: Problem, seed: int) -> Any:
+        """The state of a new conversation."""
+
+    def step(self, state: Any, reply: Reply) -> Observation | Done:
+        """Answer the model, and bring the state up to date in place.
+
+        What the model did wrong is answered by an observation or a verdict. An exception says that
+        the environment failed: the conversation is then recorded as failed, and not trained on.
+        """
 
 
 @runtime_checkable
@@ -290,7 +323,10 @@ class Loss(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One finished answer of an engine; see ``Completion`` for the fields."""
+    """One finished answer of an engine; see ``Completion`` for the fields.
+
+    ``loss_mask`` and ``transcript`` are of conversations, which no engine makes by itself.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -298,6 +334,8 @@ class Generation:
     finish_reason: Literal["stop", "length", "abort", "error"]
     version: int
     usage: Usage | None = None
+    loss_mask: tuple[bool, ...] | None = None
+    transcript: Transcript | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +400,9 @@ class Engine(Protocol):
     In a run of several processes each has an engine. One that never touches the trainer's model in
     this process says so by a class attribute ``separate = True``; it finds the GPUs that
     ``rlvr launch --engine-gpus`` keeps for it in ``RLVR_ENGINE_GPUS``.
+
+    One that begins with a request while ``drain`` is at work on others says so by a class attribute
+    ``continuous = True``; it must stand a ``submit`` from a callback of one of its futures.
     """
 
     def start(self, context: EngineContext) -> None:

@@ -54,6 +54,8 @@ class Problem:
         environment: Name of the environment that plays it; None for a single answer.
         where: File and line, or row, it was read from, for messages; no part of the problem, so
             equality and fingerprints leave it out.
+        tools: JSON schemas of functions, given to the model's chat template; none where the
+            prompt itself tells of them.
     """
 
     id: str
@@ -66,6 +68,7 @@ class Problem:
     tags: Mapping[str, Json] = field(default_factory=dict)
     environment: str | None = None
     where: str = field(default="", compare=False)
+    tools: tuple[Mapping[str, Json], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +113,12 @@ class Completion:
         token_ids: Token ids it produced, the end-of-sequence token included when it produced one.
         logprobs: Log-probability of each token under the distribution really sampled from.
         loss_mask: Which tokens the loss may train; tool output and the like is False.
-        text: ``token_ids`` decoded, without special tokens; what a verifier reads.
+        text: ``token_ids`` decoded, without special tokens; of a conversation the last turn that
+            the model wrote. What a verifier reads.
         finish_reason: ``stop``, ``length``, ``abort`` (not an answer, T20) or ``error``.
         version: Policy version read before generation began.
         usage: What it took to ask, of a remote engine; its completions have no tokens here.
+        transcript: The turns of a conversation; None of a single answer.
 
     Raises:
         ValueError: If the per-token sequences differ in length.
@@ -127,6 +132,7 @@ class Completion:
     finish_reason: FinishReason
     version: int = 0
     usage: Usage | None = None
+    transcript: Transcript | None = None
 
     def __post_init__(self) -> None:
         lengths = (len(self.token_ids), len(self.logprobs), len(self.loss_mask))
@@ -137,6 +143,11 @@ class Completion:
     def n_tokens(self) -> int | None:
         """Length in tokens; of a remote engine's answer as its server counted them, if it did."""
         return len(self.token_ids) if self.usage is None else self.usage.completion_tokens
+
+    @property
+    def n_sampled(self) -> int:
+        """Tokens that the model wrote: all but those of an environment."""
+        return sum(self.loss_mask)
 
     @classmethod
     def from_text(cls, text: str) -> Completion:
@@ -172,6 +183,120 @@ class Verdict:
     def __post_init__(self) -> None:
         if (self.score is None) == (self.status == "ok"):
             raise ValueError(f"score {self.score!r} does not go with status {self.status!r}")
+
+
+Ended = Literal["done", "max_turns", "turn_length", "budget", "timeout", "error"]
+"""How a conversation ended: by its environment's word; at a limit (turns, tokens of one turn, room
+for another one); or by a failure of the environment, which is no fault of the model's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a conversation after the prompt.
+
+    Attributes:
+        role: ``assistant`` for what the model wrote, else who the environment spoke as.
+        text: What was said, without special tokens.
+        n_tokens: Its tokens in the completion. Those of the template between two turns of the
+            model are counted at the first message between them.
+    """
+
+    role: Literal["assistant", "tool", "user"]
+    text: str
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A conversation between the model and an environment.
+
+    Attributes:
+        environment: Full name of the environment.
+        turns: What was said after the prompt, in order.
+        ended: How it ended.
+        detail: What went wrong, if something did.
+        verdict: What the environment says of it all; None when it leaves that to verifiers.
+        counts: What the environment counted, such as tool calls.
+    """
+
+    environment: str
+    turns: tuple[Turn, ...]
+    ended: Ended
+    detail: str = ""
+    verdict: Verdict | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the environment failed: such a conversation is judged by nobody."""
+        return self.ended in ("timeout", "error")
+
+    @property
+    def n_turns(self) -> int:
+        """Turns that the model wrote."""
+        return sum(turn.role == "assistant" for turn in self.turns)
+
+    def loss_mask(self, length: int) -> tuple[bool, ...]:
+        """Which tokens of the completion the model wrote.
+
+        Args:
+            length: Tokens of the completion; 0 of a remote engine's, which has none.
+        """
+        if length == 0:
+            return ()
+        return tuple(turn.role == "assistant" for turn in self.turns for _ in range(turn.n_tokens))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Transcript:
+        """The transcript that ``dataclasses.asdict`` made this of."""
+        verdict = data["verdict"]
+        if verdict is not None:
+            usage = verdict["usage"]
+            verdict = Verdict(**{**verdict, "usage": None if usage is None else Usage(**usage)})
+        turns = tuple(Turn(**turn) for turn in data["turns"])
+        return cls(**{**data, "turns": turns, "verdict": verdict})
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model wrote in one turn, as an environment gets it; it is whole, never cut off.
+
+    Attributes:
+        text: Without special tokens.
+        turn: Turns that the model wrote before it.
+        turns_left: Turns it may write after it.
+    """
+
+    text: str
+    turn: int
+    turns_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """An environment's answer to a reply, after which the model goes on.
+
+    Attributes:
+        messages: At least one, each as ``tool`` or ``user``. A chat template frames them; where
+            the prompt is raw text they are put behind the reply as they are.
+        counts: What is to be counted, such as ``{"tool_calls": 1}``.
+    """
+
+    messages: tuple[Message, ...]
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An environment's word that the conversation is over.
+
+    Attributes:
+        verdict: What it says of it; None leaves that to the verifiers of ``rewards``.
+        counts: As in ``Observation``.
+    """
+
+    verdict: Verdict | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,13 +439,19 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One prompt and one seed per completion wanted; ``turns`` as in ``Prompt``."""
+    """One prompt and one seed per completion wanted; ``turns`` as in ``Prompt``.
+
+    ``problem`` is what is answered and ``world_seed`` is that of its environment, the same for all
+    completions of one draw: whoever plays environments reads them, engines need not.
+    """
 
     id: str
     prompt_ids: tuple[int, ...]
     params: SamplingParams
     seeds: tuple[int, ...]
     turns: tuple[Message, ...] = ()
+    problem: Problem | None = None
+    world_seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

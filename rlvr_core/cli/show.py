@@ -31,10 +31,20 @@ _ANSWER_CHARACTERS = 600
     help="Show the last N groups of completions [default: 1; with --json none].",
 )
 @click.option(
+    "--conversation",
+    metavar="ID",
+    help="Show one conversation of several turns; a part of an ID that fits several lists them.",
+)
+@click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Plot this metric; may be repeated."
 )
 def show(
-    run: str, as_json: bool, runs_dir: str, rollouts: int | None, metrics: tuple[str, ...]
+    run: str,
+    as_json: bool,
+    runs_dir: str,
+    rollouts: int | None,
+    conversation: str | None,
+    metrics: tuple[str, ...],
 ) -> None:
     """Show what a run did: its outcome, learning curve, ledger and sample answers.
 
@@ -46,6 +56,15 @@ def show(
     from rlvr_core.record.summary import before_after, read_metrics, summarise
 
     folder = find_run(run, runs_dir)
+    if conversation is not None:
+        from rlvr_core.cli.conversation import find_conversations, lines
+
+        found = find_conversations(folder, conversation)
+        if as_json:
+            output.print_json(found)
+        for line in () if as_json else lines(found):
+            output.print_line(line)
+        return
     summary = summarise(folder)
     chosen = _chosen_metrics(read_metrics(folder), metrics, folder)
     groups = tail_jsonl(

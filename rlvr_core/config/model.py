@@ -156,6 +156,26 @@ class RewardRef(ComponentRef):
     """Moves the weight over the run."""
 
 
+class EnvironmentSection(ComponentRef):
+    """Conversations: what plays the problems that have an environment, and the limits of each."""
+
+    use: str = "auto"
+    """``auto``: the environment that each problem names, if it names one. A name: that one, for
+    every problem."""
+    max_turns: Positive = 8
+    """Turns the model may write in one conversation."""
+    max_turn_tokens: Positive | None = None
+    """Tokens the model may write in one turn; null leaves it what is left of the whole. The whole,
+    the environment's tokens included, is ``sampling.max_tokens``."""
+    timeout: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds one answer of the environment may take; then its process is killed and the
+    conversation counts as failed."""
+    workers: Positive = 4
+    """Processes that environments run in."""
+    concurrent: Positive = 256
+    """Conversations that are going on at a time."""
+
+
 class VerifySection(ComponentConfig):
     """The pool of verifier processes."""
 
@@ -337,6 +357,7 @@ class RunConfig(ComponentConfig):
     rewards: list[RewardRef] = Field(default=[RewardRef(use="auto")], min_length=1)
     """Verifiers whose weighted sum is the reward."""
     verify: VerifySection = VerifySection()
+    environment: EnvironmentSection = EnvironmentSection()
     engine: ComponentRef = ComponentRef(use="auto")
     """Generates completions; ``auto`` chooses when the run starts and says which and why."""
     loss: LossRef | Annotated[list[LossRef], Field(min_length=1)] = LossRef(use="grpo")
@@ -355,7 +376,7 @@ class RunConfig(ComponentConfig):
         if not isinstance(value, dict):
             return value
         filled = dict(value)
-        for name in ("sampler", "engine", "loss"):
+        for name in ("sampler", "environment", "engine", "loss"):
             given = filled.get(name)
             if isinstance(given, dict) and "use" not in given:
                 filled[name] = {"use": cls.model_fields[name].default.use, **given}

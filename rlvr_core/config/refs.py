@@ -12,6 +12,7 @@ COMPONENTS: dict[Loc, Kind] = {
     ("data", "sources", "*"): "dataset",
     ("sampler",): "sampler",
     ("rewards", "*"): "verifier",
+    ("environment",): "environment",
     ("engine",): "engine",
     ("loss",): "loss",
     ("loss", "data"): "dataset",
@@ -24,6 +25,7 @@ COMPONENTS: dict[Loc, Kind] = {
 
 AUTO: dict[Loc, str] = {
     ("rewards", "*"): "takes the verifier of each problem",
+    ("environment",): "takes the environment of each problem that has one",
     ("engine",): "chooses the engine when the run starts",
 }
 """Where ``use: auto`` is no component but a choice made later, and what it means there."""

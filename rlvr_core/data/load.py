@@ -87,6 +87,8 @@ def fingerprint(problems: Sequence[Problem]) -> str:
     for problem in problems:
         content = asdict(problem)
         del content["where"]
+        if not problem.tools:
+            del content["tools"]  # problems had none when the first fingerprints were taken
         digest.update(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
         digest.update(b"\n")
     return digest.hexdigest()

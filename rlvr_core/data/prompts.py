@@ -7,7 +7,7 @@ template applied to a base model makes it babble (T37), and base models often sh
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -25,18 +25,29 @@ _BASE = re.compile(r"(^|[-_.])base$", re.IGNORECASE)
 _ANSWER = "\u2713answer\u2713"
 
 
+def _as_it_is(problem: Problem) -> Problem:
+    return problem
+
+
 class Renderer:
     """Renders problems for one tokenizer.
 
     Args:
         tokenizer: The model's.
         section: The config's ``data.prompt``.
+        present: A problem as its environment wants it shown; as it is when left out.
 
     Raises:
         ConfigError: If ``chat_template: always`` and the tokenizer has none.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, section: PromptSection) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        section: PromptSection,
+        present: Callable[[Problem], Problem] | None = None,
+    ) -> None:
+        self.present = present or _as_it_is
         self._tokenizer: Any = tokenizer
         self._section = section
         self._has_template = bool(getattr(tokenizer, "chat_template", None))
@@ -95,7 +106,7 @@ class Renderer:
         except TemplateError:
             return None
         rest = str(text).rpartition(_ANSWER)[2]
-        ids = self._encode(rest.lstrip())
+        ids = self.encode(rest.lstrip())
         special = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
         return ids[0] if ids and ids[0] in special else None
 
@@ -118,7 +129,7 @@ class Renderer:
     @cached_property
     def _leading_ids(self) -> tuple[int, ...]:
         """What the tokenizer puts before raw text by default: nothing, or a BOS token."""
-        bare = self._encode("x")
+        bare = list(self.encode("x"))
         full = list(self._tokenizer("x")["input_ids"])
         for start in range(len(full) - len(bare) + 1):
             if full[start : start + len(bare)] == bare:
@@ -136,9 +147,15 @@ class Renderer:
         Raises:
             DataError: If the problem is a chat and cannot be rendered as one.
         """
+        problem = self.present(problem)
         prompt = problem.prompt
         turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
-        as_chat = self._as_chat(problem)
+        as_chat = self.as_chat(problem)
+        if problem.tools and not as_chat:
+            raise DataError(
+                f"problem {problem.id} has tools, which only a chat template tells the model of",
+                remedy="use a chat model, or let the prompt itself tell of them",
+            )
         if as_chat and not self._has_template:
             raise DataError(
                 f"problem {problem.id} is a chat, but {self._name} has no chat template",
@@ -146,7 +163,8 @@ class Renderer:
             )
         return self._render(problem, turns, as_chat)
 
-    def _as_chat(self, problem: Problem) -> bool:
+    def as_chat(self, problem: Problem) -> bool:
+        """Whether a problem is rendered by the chat template."""
         if isinstance(problem.prompt, str):
             return self._text_as_chat
         return self._section.chat_template != "never"
@@ -157,7 +175,7 @@ class Renderer:
             said = [{"role": turn.role, "content": turn.content} for turn in turns]
             if system is not None:
                 said.insert(0, {"role": "system", "content": system})
-            return self._apply_template(problem, said) + (prefix or "")
+            return self.apply_template(problem, said) + (prefix or "")
         if len(turns) != 1 or turns[0].role != "user":
             raise DataError(
                 f"problem {problem.id} is a chat of {len(turns)} turns, and chat_template is "
@@ -166,13 +184,21 @@ class Renderer:
             )
         return raw_text(system, turns[0], prefix)
 
-    def _apply_template(self, problem: Problem, said: list[dict[str, str]]) -> str:
+    def apply_template(self, problem: Problem, said: list[dict[str, str]]) -> str:
+        """A conversation as text that ends where the model's turn begins.
+
+        Raises:
+            DataError: If the template refuses it.
+        """
         from jinja2 import TemplateError
 
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    said, tokenize=False, add_generation_prompt=True
+                    said,
+                    tools=[dict(tool) for tool in problem.tools] or None,
+                    tokenize=False,
+                    add_generation_prompt=True,
                 )
             )
         except TemplateError as error:
@@ -188,9 +214,9 @@ class Renderer:
         Raises:
             DataError: If the problem cannot be rendered, or renders to no token at all.
         """
-        ids = tuple(self._encode(self.text(problem)))
+        ids = self.encode(self.text(problem))
         lead = self._leading_ids
-        if not self._as_chat(problem) and ids[: len(lead)] != lead:
+        if not self.as_chat(self.present(problem)) and ids[: len(lead)] != lead:
             ids = lead + ids
         if not ids:
             raise DataError(f"the prompt of problem {problem.id} has no tokens")
@@ -205,8 +231,21 @@ class Renderer:
         ids = self.render(problem)
         return Prompt(ids, str(self._tokenizer.decode(list(ids))))
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text, nothing added."""
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def is_end(self, token: int) -> bool:
+        """Whether a token ends a turn: a special one, such as the end of a text."""
+        return token in self._special_ids
+
+    @cached_property
+    def _special_ids(self) -> set[int]:
+        added = self._tokenizer.added_tokens_decoder
+        return {
+            *self._tokenizer.all_special_ids,
+            *(id_ for id_, token in added.items() if token.special),
+        }
 
 
 def framed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import framed, raw_text
 from rlvr_core.errors import ConfigError, DataError
@@ -14,13 +16,21 @@ class TextRenderer:
     Args:
         section: How problems are rendered.
         as_chat: Whether the engine takes a chat; otherwise raw text.
+        present: A problem as its environment wants it shown; as it is when left out.
 
     Raises:
         ConfigError: If the section asks for what such an engine cannot do.
     """
 
-    def __init__(self, section: PromptSection, *, as_chat: bool) -> None:
+    def __init__(
+        self,
+        section: PromptSection,
+        *,
+        as_chat: bool,
+        present: Callable[[Problem], Problem] | None = None,
+    ) -> None:
         self._section, self._as_chat = section, as_chat
+        self._present = present
         impossible = "never" if as_chat else "always"
         if section.chat_template == impossible:
             takes = "a chat, which the server puts in its template" if as_chat else "raw text"
@@ -42,6 +52,12 @@ class TextRenderer:
         Raises:
             DataError: If the problem cannot be put that way.
         """
+        problem = problem if self._present is None else self._present(problem)
+        if problem.tools:
+            raise DataError(
+                f"problem {problem.id} has tools, which no chat template here tells the model of",
+                remedy="let the prompt itself tell of them",
+            )
         asked = problem.prompt
         turns = (Message("user", asked),) if isinstance(asked, str) else asked
         system, turns, prefix = framed(turns, self._section)

@@ -59,6 +59,7 @@ class OpenAIEngine:
         answer like any other, with what is left of it."""
 
     text_only: Literal[True] = True
+    continuous = True
 
     def __init__(self, config: Config) -> None:
         self._config = config

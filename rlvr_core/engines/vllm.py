@@ -51,6 +51,8 @@ class _Running:
 class VllmEngine:
     """Generates with vLLM, in this process."""
 
+    continuous = True
+
     class Config(ComponentConfig):
         """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
 

@@ -14,6 +14,7 @@ from rlvr_core.config.layers import assign
 from rlvr_core.config.load import Draft, read_draft
 from rlvr_core.config.model import (
     ComponentRef,
+    EnvironmentSection,
     Fraction,
     ModelSection,
     Natural,
@@ -42,6 +43,8 @@ class EvalConfig(ComponentConfig):
     """Verifiers whose weighted sum is the score, as in a run; the first decides what passes."""
     engine: ComponentRef = ComponentRef(use="auto")
     """Generates completions; ``auto`` chooses as in a run, and ``openai`` for ``openai:NAME``."""
+    environment: EnvironmentSection = EnvironmentSection()
+    """Plays problems as conversations; a checkpoint brings the section of its run."""
     verify: VerifySection = VerifySection()
     """The pool of verifier processes."""
     limit: Positive | None = None

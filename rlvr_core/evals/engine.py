@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.prompts import Renderer
+from rlvr_core.data.suffix import suffix_ids
 from rlvr_core.data.text_prompts import TextRenderer
 from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.errors import ConfigError
 from rlvr_core.evals.asking import SelfAsking
 from rlvr_core.protocols import Engine, EngineContext, TextEngine
+from rlvr_core.rollout.turns import Suffix
 from rlvr_core.train.model import DTYPES, load_policy
-from rlvr_core.types import REMOTE, Json, Problem, Prompt
+from rlvr_core.types import REMOTE, Json, Message, Problem, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -30,7 +33,7 @@ AUTO = "auto"
 VLLM = "core/vllm"
 
 Say = Callable[[str], None]
-Inputs = tuple[Callable[[Problem], Prompt], EngineContext]
+Inputs = tuple[Callable[[Problem], Prompt], EngineContext, Suffix]
 
 
 def is_remote(model: str) -> bool:
@@ -68,7 +71,7 @@ def engine_record(engine: ComponentRef, path: str, section: ModelSection) -> dic
 
 
 def inputs(session: Session, engine: Engine, say: Say) -> Inputs:
-    """How problems become prompts, and what the engine starts from.
+    """How problems become prompts, what the engine starts from, and what goes between turns.
 
     Raises:
         ConfigError: If a prompt cannot be rendered.
@@ -81,7 +84,7 @@ def inputs(session: Session, engine: Engine, say: Say) -> Inputs:
 
 def _local(session: Session, say: Say) -> Inputs:
     config, tokenizer = session.config, session.tokenizer()
-    renderer = Renderer(tokenizer, config.prompt)
+    renderer = Renderer(tokenizer, config.prompt, session.environments.present)
     longest = 0
     for task in session.tasks:
         if not isinstance(task.task, SelfAsking):
@@ -94,7 +97,7 @@ def _local(session: Session, say: Say) -> Inputs:
         say(f"prompts: {renderer.describe()}")
     say(f"loading {session.model_path}")
     model = _model(session.model_path, config.model, weights=session.engine.use != VLLM)
-    return renderer.prompt, EngineContext(
+    context = EngineContext(
         model_path=session.model_path,
         model=model,
         tokenizer=tokenizer,
@@ -103,17 +106,20 @@ def _local(session: Session, say: Say) -> Inputs:
         seed=config.seed,
         trust_remote_code=config.model.trust_remote_code,
     )
+    return renderer.prompt, context, partial(suffix_ids, renderer)
 
 
 def _remote(session: Session, engine: TextEngine, say: Say) -> Inputs:
     config = session.config
-    renderer = TextRenderer(config.prompt, as_chat=engine.takes_turns)
+    renderer = TextRenderer(
+        config.prompt, as_chat=engine.takes_turns, present=session.environments.present
+    )
     say(f"prompts: {renderer.describe()}")
     for task in session.tasks:
         if not isinstance(task.task, SelfAsking):
             for problem in task.problems:
                 renderer.prompt(problem)  # faults before the first request, not after a thousand
-    return renderer.prompt, EngineContext(
+    context = EngineContext(
         model_path=session.model_path,
         model=None,
         tokenizer=cast("PreTrainedTokenizerBase", None),  # a TextEngine uses none
@@ -121,6 +127,11 @@ def _remote(session: Session, engine: TextEngine, say: Say) -> Inputs:
         max_model_len=0,
         seed=config.seed,
     )
+    return renderer.prompt, context, _no_tokens
+
+
+def _no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Message]) -> Any:
+    raise AssertionError("an engine that takes text has no tokens between turns")
 
 
 def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedModel:

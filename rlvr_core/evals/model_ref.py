@@ -55,7 +55,12 @@ class ModelRef:
 
         config = load(self.run.resolved).config
         model = config.model.model_dump(include={"dtype", "attention", "trust_remote_code"})
-        return {"prompt": config.data.prompt.model_dump(), "model": model}
+        environment = config.environment.model_dump(by_alias=True)
+        return {
+            "prompt": config.data.prompt.model_dump(),
+            "environment": environment,
+            "model": model,
+        }
 
 
 def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:

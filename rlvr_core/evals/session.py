@@ -23,7 +23,9 @@ from rlvr_core.evals.trained_on import trained_on
 from rlvr_core.protocols import EvalTask
 from rlvr_core.record.manifest import versions
 from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.rollout.judge import Judge
+from rlvr_core.rollout.turns import TurnTaking
 from rlvr_core.train.model import check_model_path, load_tokenizer, max_positions
 from rlvr_core.types import Json, Problem, SamplingParams
 from rlvr_core.verify.error_rate import ErrorRate
@@ -76,6 +78,7 @@ class Session:
         model_path: Local folder or hub id.
         tasks: What to evaluate.
         plan: What judges.
+        environments: What plays problems as conversations.
         engine: The engine's reference, never ``auto``, with all its options.
         why: Why that engine.
         beside: Model, engine and versions, as every result folder records them.
@@ -87,6 +90,7 @@ class Session:
     model_path: str
     tasks: tuple[Ready, ...]
     plan: RewardPlan
+    environments: EnvironmentPlan
     engine: ComponentRef
     why: str
     beside: Mapping[str, Json]
@@ -127,7 +131,9 @@ class Session:
         config = self.config
         component = find_component(self.host, "engine", self.engine)
         engine = component.cls(component.config)
-        prompt, context = inputs(self, engine, say)
+        prompt, context, suffix = inputs(self, engine, say)
+        if self.environments:
+            engine = TurnTaking(engine, self.environments, suffix)
         with contextlib.ExitStack() as stack:
             pool = stack.enter_context(
                 VerifierPool(
@@ -188,6 +194,8 @@ def prepare(
     ]
     plan = _plan(config, everyone, host)
     check_problems(everyone, plan.check)
+    environments = EnvironmentPlan.build(config.environment, everyone, host)
+    check_problems(everyone, environments.check)
     judged_by, apart = verifier_options(plan, host)
     ready: list[Ready] = []
     for (component, task), problems in zip(tasks, loaded, strict=True):
@@ -215,6 +223,7 @@ def prepare(
                     rewards=None if own else config.rewards,
                     seed=config.seed,
                     identity=own.identity() if own else None,
+                    environment=None if own else environments.record(problems),
                 ),
             )
         )
@@ -236,6 +245,7 @@ def prepare(
         model_path=path,
         tasks=tuple(ready),
         plan=plan,
+        environments=environments,
         engine=engine,
         why=why,
         beside={

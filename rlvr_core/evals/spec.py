@@ -75,6 +75,7 @@ def make_spec(
     rewards: Sequence[RewardRef] | None,
     seed: int,
     identity: Mapping[str, Json] | None = None,
+    environment: Mapping[str, Json] | None = None,
 ) -> Spec:
     """Freeze an evaluation.
 
@@ -90,6 +91,7 @@ def make_spec(
             None if another harness decides.
         seed: Decides what is drawn; of no effect, and left out, when greedy.
         identity: What else a task that asks for itself depends on.
+        environment: What plays the problems as conversations, and its limits.
     """
     own = {stop for problem in problems for stop in problem.stop}
     content: dict[str, Json] = {
@@ -118,6 +120,8 @@ def make_spec(
         content["rewards"] = [{"use": ref.use, "weight": ref.weight} for ref in rewards]
     if sampling is not None and sampling.temperature > 0:
         content["seed"] = seed
+    if environment is not None:
+        content["environment"] = dict(environment)
     if identity is not None:
         content["identity"] = dict(identity)
     return Spec(json.loads(json.dumps(content)))

@@ -26,8 +26,8 @@ from rlvr_core.errors import Complaint, ConfigError, DataError
 from rlvr_core.evals.spec import Spec, differences, ids_hash, other_evaluation
 from rlvr_core.record.files import lock_folder, sync_folder, write_atomic, write_failed
 from rlvr_core.record.jsonl import Stream, encode, read_jsonl
-from rlvr_core.record.rows import usage_row, verdict_row
-from rlvr_core.types import Completion, Group, Json, Judged, Problem, Usage, Verdict
+from rlvr_core.record.rows import transcript_row, usage_row, verdict_row
+from rlvr_core.types import Completion, Group, Json, Judged, Problem, Transcript, Usage, Verdict
 
 Row = dict[str, Any]
 Span = tuple[int, int]
@@ -285,6 +285,7 @@ def _said(member: Judged, prompt: str, *, tokens: bool) -> Row:
         "text": completion.text,
         "finish_reason": completion.finish_reason,
         "n_tokens": completion.n_tokens,
+        **transcript_row(completion),
     }
     if tokens:
         row["prompt_ids"] = list(completion.prompt_ids)
@@ -307,15 +308,17 @@ def _judged(member: Judged, problem: Problem) -> Row:
 
 def _member(said: Row, judged: Row) -> Judged:
     ids = tuple(said["token_ids"])
+    transcript = Transcript.from_json(said["transcript"]) if "transcript" in said else None
     completion = Completion(
         prompt_ids=tuple(said["prompt_ids"]),
         token_ids=ids,
         # a number JSON does not know, which no sampled token should have, is stored as null
         logprobs=tuple(float("nan") if p is None else p for p in said["logprobs"]),
-        loss_mask=(True,) * len(ids),
+        loss_mask=(True,) * len(ids) if transcript is None else transcript.loss_mask(len(ids)),
         text=said["text"],
         finish_reason=said["finish_reason"],
         usage=_usage(judged),
+        transcript=transcript,
     )
     verdicts = {
         name: Verdict(**{**fields, "usage": _usage(fields)})

@@ -37,10 +37,17 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("unique_rate", "Distinct completions over completions, within groups.", "share"),
     ),
     "Length": (
-        Metric("length/mean", "Mean tokens of a completion.", "tokens"),
+        Metric("length/mean", "Mean tokens of a completion, an environment's included.", "tokens"),
         Metric("length/max", "Tokens of the longest completion.", "tokens"),
         Metric("truncated_rate", "Share of completions cut off by the token cap.", "share"),
         Metric("stop/<reason>", "Completions whose finish reason is <reason>.", "completions"),
+    ),
+    "Conversations": (
+        Metric("turns/mean", "Mean turns that the model wrote in a conversation.", "turns"),
+        Metric("turns/max", "Turns of the model in the longest conversation.", "turns"),
+        Metric("ended/<how>", "Conversations that ended by <how>.", "conversations"),
+        Metric("environment/<name>", "Sum of what environments counted as <name>.", ""),
+        Metric("tokens/environment", "Tokens that environments put in, out of the loss.", "tokens"),
     ),
     "Groups": (
         Metric("groups/drawn", "Groups drawn, replacements of dropped ones included.", "groups"),
@@ -89,7 +96,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Batch": (
         Metric("rows", "Completions with at least one loss token, over all ranks.", "completions"),
         Metric("tokens/prompt", "Prompt tokens of the groups drawn, once a group.", "tokens"),
-        Metric("tokens/completion", "Completion tokens of all completions drawn.", "tokens"),
+        Metric("tokens/completion", "Tokens the model wrote in all completions drawn.", "tokens"),
         Metric("tokens/loss", "Tokens the loss was taken over.", "tokens"),
         Metric("<loss>/rows", "Given answers that <loss> learned from.", "answers"),
         Metric("<loss>/tokens/loss", "Tokens of them.", "tokens"),

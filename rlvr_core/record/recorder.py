@@ -16,11 +16,17 @@ from rlvr_core.errors import RunError
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.glossary import lookup
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
-from rlvr_core.record.rows import SampledGroup, evaluation_rows, life_events, rollout_row
+from rlvr_core.record.rows import (
+    SampledGroup,
+    conversation_rows,
+    evaluation_rows,
+    life_events,
+    rollout_row,
+)
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.types import EvalReport, Fate, Group, Json
 
-_EXACT = ("metrics", "rollouts", "samples", "evals")
+_EXACT = ("metrics", "rollouts", "conversations", "samples", "evals")
 """Streams that a resumed run continues exactly; the others only grow."""
 
 
@@ -58,6 +64,7 @@ class Recorder:
         self._metrics = Stream(folder.metrics, segment_bytes=None)
         self._evals = Stream(folder.evals / "index.jsonl", segment_bytes=None)
         self._rollouts = Stream(traces / "rollouts.jsonl", segment_bytes=segment_bytes)
+        self._conversations = Stream(traces / "conversations.jsonl", segment_bytes=segment_bytes)
         self._samples = Stream(traces / "samples.jsonl", segment_bytes=segment_bytes)
         self._timing = Stream(traces / "timing.jsonl", segment_bytes=segment_bytes)
         self._trace = Stream(traces / "trace.jsonl", segment_bytes=segment_bytes)
@@ -157,6 +164,8 @@ class Recorder:
     ) -> None:
         """Write one group with all its completions, and the life of its draw to samples.
 
+        What was said in conversations goes to a file of its own.
+
         Args:
             step: The step that drew it.
             version: The trainer's version at that step.
@@ -168,6 +177,8 @@ class Recorder:
         """
         line = rollout_row(step, version, group, prompt_text, fates, advantages, draw_index)
         self._rollouts.write(line)
+        for row in conversation_rows(step, version, group, prompt_text, draw_index):
+            self._conversations.write(row)
         for event, args in life_events(group, fates):
             self.sample(step, version, event, group.problem.id, draw_index, **args)
 
@@ -286,6 +297,7 @@ class Recorder:
         streams = {
             "metrics": self._metrics,
             "rollouts": self._rollouts,
+            "conversations": self._conversations,
             "samples": self._samples,
             "evals": self._evals,
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
-from rlvr_core.types import Fate, Group, Json, Judged, Usage, Verdict
+from rlvr_core.types import Completion, Fate, Group, Json, Judged, Usage, Verdict
 
 
 class SampledGroup(Protocol):
@@ -32,9 +32,17 @@ def rollout_row(
 ) -> dict[str, Json]:
     """A line of ``rollouts.jsonl``: one group with everything about its completions."""
     rows = []
-    for member, fate, advantage in zip(group.members, fates, advantages, strict=True):
+    told = zip(group.members, fates, advantages, strict=True)
+    for sample, (member, fate, advantage) in enumerate(told):
         completion = member.completion
         row = completion_row(member)
+        if completion.transcript is not None:
+            # what was said is in conversations.jsonl
+            row["transcript"] = {
+                "id": conversation_id(group.problem.id, draw_index, sample),
+                "ended": completion.transcript.ended,
+                "turns": [[turn.role, turn.n_tokens] for turn in completion.transcript.turns],
+            }
         row["token_ids"] = list(completion.token_ids)
         row["logprobs"] = list(completion.logprobs)
         row["loss_mask"] = [int(kept) for kept in completion.loss_mask]
@@ -94,6 +102,34 @@ def evaluation_rows(sampled: Iterable[SampledGroup]) -> Iterator[dict[str, Json]
             }
 
 
+def conversation_id(problem_id: str, draw_index: int, sample: int) -> str:
+    """What a conversation of a run is called."""
+    return f"{problem_id}#{draw_index}.{sample}"
+
+
+def conversation_rows(
+    step: int, version: int, group: Group, prompt_text: str, draw_index: int
+) -> Iterator[dict[str, Json]]:
+    """A group's conversations one by one, for a person to read; none of a single answer."""
+    for sample, member in enumerate(group.members):
+        transcript = member.completion.transcript
+        if transcript is not None:
+            yield {
+                "id": conversation_id(group.problem.id, draw_index, sample),
+                "step": step,
+                "version": version,
+                "environment": transcript.environment,
+                "ended": transcript.ended,
+                "detail": transcript.detail,
+                "passed": member.passed,
+                "reward": member.reward,
+                "counts": dict(transcript.counts),
+                "prompt": prompt_text,
+                "turns": [{"role": turn.role, "text": turn.text} for turn in transcript.turns],
+                "verdicts": {name: verdict_row(one) for name, one in member.verdicts.items()},
+            }
+
+
 def completion_row(member: Judged) -> dict[str, Json]:
     """One judged completion as JSON, without its tokens."""
     completion = member.completion
@@ -105,7 +141,14 @@ def completion_row(member: Judged) -> dict[str, Json]:
         "verdicts": {name: verdict_row(verdict) for name, verdict in member.verdicts.items()},
         "reward": member.reward,
         "passed": member.passed,
+        **transcript_row(completion),
     }
+
+
+def transcript_row(completion: Completion) -> dict[str, Json]:
+    """The turns of a conversation, under ``transcript``; nothing of a single answer."""
+    transcript = completion.transcript
+    return {} if transcript is None else {"transcript": asdict(transcript)}
 
 
 def verdict_row(verdict: Verdict) -> dict[str, Json]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from rlvr_core.engines.seeds import completion_seed
+from rlvr_core.engines.seeds import WORLD, completion_seed
 from rlvr_core.errors import RunError
 from rlvr_core.protocols import Engine, Generation, Sampler
 from rlvr_core.rollout.judge import Judge
@@ -175,6 +175,8 @@ class Generator:
             prompt_ids=prompt.ids,
             turns=prompt.turns,
             params=SamplingParams(params.temperature, params.top_p, params.top_k, cap, stop),
+            problem=problem,
+            world_seed=completion_seed(self.seed, problem.id, version, draw.index, WORLD),
             seeds=tuple(
                 completion_seed(self.seed, problem.id, version, draw.index, sample)
                 for sample in range(draw.first, draw.first + draw.n)
@@ -315,7 +317,9 @@ def _outcome(sampled: Sampled) -> Outcome:
 
 
 def _completion(prompt_ids: tuple[int, ...], generation: Generation) -> Completion:
-    if generation.finish_reason not in ("stop", "length"):
+    transcript = generation.transcript
+    failed = transcript is not None and transcript.failed
+    if generation.finish_reason not in ("stop", "length") and not failed:
         raise RunError(
             f"the engine gave a completion that ended by '{generation.finish_reason}', which is no "
             f"answer to judge",
@@ -325,11 +329,14 @@ def _completion(prompt_ids: tuple[int, ...], generation: Generation) -> Completi
         prompt_ids=prompt_ids,
         token_ids=generation.token_ids,
         logprobs=generation.logprobs,
-        loss_mask=(True,) * len(generation.token_ids),
+        loss_mask=(True,) * len(generation.token_ids)
+        if generation.loss_mask is None
+        else generation.loss_mask,
         text=generation.text,
         finish_reason=generation.finish_reason,
         version=generation.version,
         usage=generation.usage,
+        transcript=transcript,
     )
 
 

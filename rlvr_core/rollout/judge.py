@@ -10,6 +10,7 @@ from rlvr_core.types import Completion, Problem, Verdict
 from rlvr_core.verify.error_rate import ErrorRate
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan
+from rlvr_core.verify.worker import MAX_DETAIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,31 @@ class Judge:
     def submit(
         self, problem: Problem, completions: Sequence[Completion]
     ) -> Future[list[dict[str, Verdict]]]:
-        """Judge the completions of one problem; the result is in their order."""
-        return self.pool.submit_group(problem, completions, self.plan.names(problem))
+        """Judge the completions of one problem; the result is in their order.
+
+        A conversation whose environment failed is not judged: its verdicts say how it failed.
+        """
+        names = self.plan.names(problem)
+        failed = [_failure(completion) for completion in completions]
+        if not any(failed):
+            return self.pool.submit_group(problem, completions, names)
+        sound = [one for one, fault in zip(completions, failed, strict=True) if fault is None]
+        whole: Future[list[dict[str, Verdict]]] = Future()
+
+        def put_in(done: Future[list[dict[str, Verdict]]]) -> None:
+            try:
+                judged = iter(done.result())
+                whole.set_result(
+                    [
+                        next(judged) if fault is None else dict.fromkeys(names, fault)
+                        for fault in failed
+                    ]
+                )
+            except BaseException as error:
+                whole.set_exception(error)
+
+        self.pool.submit_group(problem, sound, names).add_done_callback(put_in)
+        return whole
 
     def reward(
         self, verdicts: Mapping[str, Verdict], step: int
@@ -39,3 +63,12 @@ class Judge:
         for name, verdict in verdicts.items():
             self.errors.observe(name, verdict)
         return self.plan.combine(verdicts, step)
+
+
+def _failure(completion: Completion) -> Verdict | None:
+    """What is said of a conversation whose environment failed."""
+    transcript = completion.transcript
+    if transcript is None or not transcript.failed:
+        return None
+    detail = f"{transcript.environment}: {transcript.detail}"[:MAX_DETAIL]
+    return Verdict(None, "timeout" if transcript.ended == "timeout" else "error", detail=detail)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from rlvr_core.rollout.collect import Sampled
-from rlvr_core.types import Completion, Draw, Group, Json, Judged, Problem, Verdict
+from rlvr_core.types import Completion, Draw, Group, Json, Judged, Problem, Transcript, Verdict
 
 
 @dataclass(slots=True)
@@ -78,5 +78,7 @@ def _member(saved: Mapping[str, Json]) -> Judged:
     completion = dict(saved["completion"])
     for name in ("prompt_ids", "token_ids", "logprobs", "loss_mask"):
         completion[name] = tuple(completion[name])
+    if completion.get("transcript") is not None:
+        completion["transcript"] = Transcript.from_json(completion["transcript"])
     verdicts = {name: Verdict(**verdict) for name, verdict in saved["verdicts"].items()}
     return Judged(Completion(**completion), verdicts, saved["reward"], saved["passed"])

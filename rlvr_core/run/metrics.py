@@ -34,6 +34,7 @@ def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
     metrics |= _pass_rates(sampled)
     metrics |= _verdict_means(members)
     metrics |= _lengths(sampled, members)
+    metrics |= _conversations(members)
     return metrics
 
 
@@ -94,8 +95,29 @@ def _lengths(sampled: Sequence[Sampled], members: Sequence[Judged]) -> dict[str,
         "length/max": max(lengths),
         "truncated_rate": reasons["length"] / len(members),
         "tokens/prompt": sum(prompts),
-        "tokens/completion": sum(lengths),
+        "tokens/completion": sum(member.completion.n_sampled for member in members),
         **{f"stop/{reason}": count for reason, count in sorted(reasons.items())},
+    }
+
+
+def _conversations(members: Sequence[Judged]) -> dict[str, float]:
+    """Turns, ends, and what environments said and counted."""
+    played = [(m.completion, m.completion.transcript) for m in members]
+    scripts = [transcript for _, transcript in played if transcript is not None]
+    if not scripts:
+        return {}
+    counts: Counter[str] = Counter()
+    for transcript in scripts:
+        counts.update(transcript.counts)
+    ends = Counter(transcript.ended for transcript in scripts)
+    turns = [transcript.n_turns for transcript in scripts]
+    theirs = [len(one.token_ids) - one.n_sampled for one, transcript in played if transcript]
+    return {
+        "turns/mean": fmean(turns),
+        "turns/max": max(turns),
+        "tokens/environment": sum(theirs),
+        **{f"ended/{how}": count for how, count in sorted(ends.items())},
+        **{f"environment/{name}": count for name, count in sorted(counts.items())},
     }
 
 

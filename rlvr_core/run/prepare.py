@@ -26,6 +26,7 @@ from rlvr_core.evals.trained_on import inherit
 from rlvr_core.guards import gold
 from rlvr_core.protocols import Sampler, Source
 from rlvr_core.record.tensorboard import check_installed
+from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.rollout.judge import Judge
 from rlvr_core.train import lora
 from rlvr_core.train.demonstrations import Demonstrations, load_answers
@@ -65,6 +66,7 @@ class Prepared:
         longest_prompt: In tokens, over training and evaluation.
         tasks: Eval tasks.
         sampler: Stands before the first problem.
+        environments: What plays problems as conversations.
         judge: Verifier pool and reward.
         demonstrations: Given answers, by the place of the loss that learns from them.
         engine: The engine's reference, never ``auto``.
@@ -81,6 +83,7 @@ class Prepared:
     longest_prompt: int
     tasks: list[NamedTask]
     sampler: Sampler
+    environments: EnvironmentPlan
     judge: Judge
     demonstrations: Mapping[Loc, Demonstrations]
     engine: ComponentRef
@@ -138,6 +141,8 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
 
     plan = RewardPlan.build(config.rewards, {p.verifier for p in problems + held_out}, host)
     check_problems(problems + held_out, plan.check)
+    environments = EnvironmentPlan.build(config.environment, problems + held_out, host)
+    check_problems(problems + held_out, environments.check)
 
     model_path = locate_model()
     check_model_path(model_path)
@@ -145,7 +150,7 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
     _check_engine(config, engine)
 
     tokenizer = load_tokenizer(model_path, config.model)
-    renderer = Renderer(tokenizer, config.data.prompt)
+    renderer = Renderer(tokenizer, config.data.prompt, environments.present)
     sources, report = audit(
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
@@ -165,6 +170,7 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
             f"{config.losses[loc].use}: {len(one.answers)} answers, {one.rows_per_step} a step"
             for loc, one in demonstrations.items()
         ]
+        lines += environments.lines()
         lines += [*report.lines, *(f"warning: {text}" for text in resolved.warnings)]
         lines += [f"{name}: {line}" for name, one in found.items() for line in one.lines()]
         if config.guards.preflight and os.environ.get("RANK", "0") == "0":
@@ -180,6 +186,7 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
             longest_prompt=longest,
             tasks=tasks,
             sampler=sampler,
+            environments=environments,
             judge=judge,
             demonstrations=demonstrations,
             engine=engine,

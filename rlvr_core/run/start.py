@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.data.suffix import suffix_ids
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.errors import ConfigError, MachineError, RlvrError, RunError
 from rlvr_core.protocols import EngineContext
@@ -29,6 +30,7 @@ from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.tensorboard import TensorBoard
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.spread import SpreadGenerator
+from rlvr_core.rollout.turns import TurnTaking
 from rlvr_core.run.early_stop import EarlyStop
 from rlvr_core.run.session import Session
 from rlvr_core.run.stop import Stop
@@ -94,7 +96,7 @@ def start(
         stack.callback(display.finish, [])  # whatever happens, the terminal is given back
         display.start(prepared.lines)
         display.phase("loading the model")
-        engine: Engine = prepared.resolved.build("engine", prepared.engine)
+        engine = _engine(prepared)
         trainer, source = _trainer(prepared, ranks, engine)
         display.phase("starting the engine")
         stack.enter_context(_started(engine, prepared, trainer, source))
@@ -122,6 +124,14 @@ def start(
                 _resume(session, manifest, command, newest)
             session.run()
     return folder
+
+
+def _engine(prepared: Prepared) -> Engine:
+    """What generates: the engine itself, or with environments that answer it."""
+    engine: Engine = prepared.resolved.build("engine", prepared.engine)
+    if not prepared.environments:
+        return engine
+    return TurnTaking(engine, prepared.environments, partial(suffix_ids, prepared.renderer))
 
 
 def _device() -> torch.device:

@@ -179,13 +179,14 @@ class PolicyTrainer:
         """Trainer's and engine's log-probs of every sampled token of these groups.
 
         Returns:
-            Two float32 tensors of shape (N,), N the tokens of all completions, scored or not.
+            Two float32 tensors of shape (N,), N the sampled tokens of all completions, scored or
+            not; those of an environment are nobody's sample.
         """
         rows = [
             Row(
                 member.completion.prompt_ids,
                 member.completion.token_ids,
-                (True,) * len(member.completion.token_ids),
+                member.completion.loss_mask,
                 member.completion.logprobs,
                 0.0,
             )
@@ -196,8 +197,8 @@ class PolicyTrainer:
         for one in self._pack(rows):
             batch, logp_BT = one.batch, self._logprobs(self.model, one.batch)
             if one.counts:
-                ours.append(logp_BT[batch.valid_BT].float().cpu())
-                theirs.append(batch.behaviour_logp_BT[batch.valid_BT].float().cpu())
+                ours.append(logp_BT[batch.mask_BT].float().cpu())
+                theirs.append(batch.behaviour_logp_BT[batch.mask_BT].float().cpu())
         parts = self.ranks.gather((torch.cat(ours), torch.cat(theirs)))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 

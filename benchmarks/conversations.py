@@ -1,0 +1,174 @@
+"""Scripted conversations with tools, some of which hang: throughput, and that nothing is lost.
+
+    python benchmarks/conversations.py [--conversations 1000] [--at-a-time 32] [--hung 0.01]
+
+The model is a script, so what is measured is everything around it: turns, worker processes, and
+how the calls that hang are ended. Each conversation calls a tool and then answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.protocols import ComponentConfig, Generation
+from rlvr_core.rollout.environment_plan import EnvironmentPlan
+from rlvr_core.rollout.turns import TurnTaking
+from rlvr_core.types import (
+    Done,
+    GenerationRequest,
+    Message,
+    Observation,
+    Problem,
+    Reply,
+    SamplingParams,
+    Verdict,
+)
+from rlvr_core.verify.worker import VerifierSpec
+
+NAME = "benchmark/slow-tool"
+
+
+class SlowTool:
+    """One call that takes a while, or for ever; then the answer."""
+
+    class Config(ComponentConfig):
+        """How long the tool takes."""
+
+        seconds: float = 0.0
+        """Seconds of a call."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def start(self, problem: Problem, seed: int) -> dict[str, Any]:
+        """See ``Environment.start``."""
+        return {"hangs": bool(problem.spec["hangs"]), "called": False}
+
+    def step(self, state: dict[str, Any], reply: Reply) -> Observation | Done:
+        """See ``Environment.step``."""
+        if state["called"]:
+            return Done(Verdict(1.0, passed=True))
+        state["called"] = True
+        time.sleep(1e9 if state["hangs"] else self.config.seconds)
+        return Observation((Message("tool", " result "),))
+
+
+class Script:
+    """An engine that calls the tool first and then answers."""
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[GenerationRequest, Future[tuple[Generation, ...]]]] = []
+
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """See ``Engine.submit``."""
+        future: Future[tuple[Generation, ...]] = Future()
+        self.queue.append((request, future))
+        return future
+
+    def drain(self, timeout: float | None = None) -> None:
+        """See ``Engine.drain``."""
+        jobs, self.queue = self.queue, []
+        for request, future in jobs:
+            text = "answer" if len(request.prompt_ids) > 1 else "call"
+            ids = tuple(text.encode())
+            said = Generation(ids, (-1.0,) * len(ids), text, "stop", 0)
+            future.set_result((said,) * len(request.seeds))
+
+    def close(self) -> None:
+        """See ``Engine.close``."""
+
+
+def play(
+    conversations: int, at_a_time: int, hung: float, seconds: float, timeout: float, workers: int
+) -> dict[str, Any]:
+    """Play them all and count.
+
+    Args:
+        conversations: How many.
+        at_a_time: How many are going on at a time.
+        hung: Share of them whose tool hangs.
+        seconds: How long a tool takes that does not.
+        timeout: Seconds after which a call is ended.
+        workers: Processes.
+
+    Returns:
+        Seconds, conversations a second, how they ended, and worker processes left afterwards.
+    """
+    section = EnvironmentSection(
+        use=NAME, concurrent=at_a_time, timeout=timeout, workers=workers, max_turns=4
+    )
+    spec = VerifierSpec(f"{Path(__file__).stem}:SlowTool", {"seconds": seconds})
+    instance = SlowTool(SlowTool.Config(seconds=seconds))
+    plan = EnvironmentPlan(section, {NAME: spec}, {}, {NAME: instance}, NAME)
+    taking = TurnTaking(Script(), plan, _suffix)  # type: ignore[arg-type]
+    every = round(1 / hung) if hung else 0
+    params = SamplingParams(max_tokens=100)
+    begun = time.perf_counter()
+    futures = []
+    for i in range(conversations):
+        spec_i = {"hangs": bool(every) and i % every == every // 2}
+        problem = Problem(f"c{i}", "?", "v", spec_i, "benchmark")
+        futures.append(
+            taking.submit(GenerationRequest(problem.id, (0,), params, (i,), problem=problem))
+        )
+    taking.drain(3600.0)
+    spent = time.perf_counter() - begun
+    pids = taking._pool.pids()
+    taking.close()
+    answers = [answer for future in futures for answer in future.result(0)]
+    scripts = [answer.transcript for answer in answers if answer.transcript is not None]
+    return {
+        "seconds": spent,
+        "per_second": conversations / spent,
+        "ended": dict(Counter(script.ended for script in scripts)),
+        "answers": len(answers),
+        "left_running": sum(_alive(pid) for pid in pids),
+    }
+
+
+def _suffix(problem: Problem, reply: Any, messages: Any) -> tuple[int, ...]:
+    return tuple("".join(message.content for message in messages).encode())
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--conversations", type=int, default=1000)
+    parser.add_argument("--at-a-time", type=int, default=32)
+    parser.add_argument("--hung", type=float, default=0.01)
+    parser.add_argument("--timeout", type=float, default=2.0)
+    parser.add_argument("--workers", type=int, default=8)
+    given = parser.parse_args()
+    print(f"{given.conversations} conversations of two turns, {given.at_a_time} at a time,")
+    print(f"{given.workers} processes, calls ended after {given.timeout:g} s")
+    print(f"{'a tool takes':>14}{'hung':>7}{'seconds':>10}{'a second':>10}  ended, left running")
+    for seconds in (0.0, 0.05):
+        for hung in (0.0, given.hung):
+            found = play(
+                given.conversations, given.at_a_time, hung, seconds, given.timeout, given.workers
+            )
+            ended = ", ".join(f"{n} {how}" for how, n in sorted(found["ended"].items()))
+            print(
+                f"{seconds * 1000:>11.0f} ms{hung:>7.1%}{found['seconds']:>10.1f}"
+                f"{found['per_second']:>10.0f}  {ended}; {found['left_running']} left"
+            )
+            assert found["answers"] == given.conversations, "a conversation was lost"
+
+
+if __name__ == "__main__":
+    main()

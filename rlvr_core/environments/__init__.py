@@ -1,0 +1,1 @@
+"""Environments that know no domain."""

@@ -1,0 +1,505 @@
+"""Conversations: an engine that lets environments answer it, turn by turn, until they are done.
+
+What the model wrote stays as the tokens that were sampled; an environment's messages go behind them
+as the tokens that the template has there, without log-probs and out of the loss. So a completion of
+several turns is one sequence, exactly as the model saw it, and nothing after it need know of turns.
+
+Turns are played in rounds: everything that waits for the model is generated at once, then every
+environment answers. A round waits a little for slow answers and goes on without the slowest, which
+join a later one. Engines that are ``continuous`` get each turn as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from rlvr_core.engines.seeds import turn_seed
+from rlvr_core.errors import RunError
+from rlvr_core.protocols import Engine, EngineContext, Generation, WeightSource
+from rlvr_core.rollout.environment_plan import EnvironmentPlan
+from rlvr_core.rollout.environment_pool import (
+    EnvironmentFailedError,
+    EnvironmentPool,
+    EnvironmentTimeoutError,
+)
+from rlvr_core.rollout.environment_worker import Call
+from rlvr_core.types import (
+    Ended,
+    GenerationRequest,
+    Json,
+    Message,
+    Problem,
+    Reply,
+    Transcript,
+    Turn,
+    Usage,
+    Verdict,
+)
+from rlvr_core.verify.worker import from_plain
+
+PATIENCE = 5.0
+"""Seconds a round waits for answers of environments before it goes on without the slowest. Within
+it, what is generated together does not depend on timing, and a run can be repeated bit by bit."""
+
+Suffix = Callable[[Problem, Sequence[int], Sequence[Message]], tuple[int, ...]]
+"""Tokens behind a reply; see ``rlvr_core.data.suffix``."""
+
+
+@dataclass(eq=False, slots=True)
+class _Ticket:
+    """A request for conversations about one problem."""
+
+    request: GenerationRequest
+    environment: str
+    problem: bytes
+    stop: tuple[str, ...]
+    finished: list[Generation | None]
+    settled: bool = False
+    future: Future[tuple[Generation, ...]] = field(default_factory=Future)
+
+
+@dataclass(eq=False, slots=True)
+class _Conversation:
+    """One conversation; touched by one thread at a time, as one thing happens to it at a time.
+
+    Attributes:
+        number: Order in which conversations came.
+        ticket: What it is for.
+        index: Its place there.
+        state: The environment's, pickled; None before it is started.
+        unsaid: What the environment said that has no tokens yet.
+        limit: Tokens that the turn being written may have.
+    """
+
+    number: int
+    ticket: _Ticket
+    index: int
+    state: bytes | None = None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    mask: list[bool] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    unsaid: tuple[Message, ...] = ()
+    limit: int = 0
+    last_turn: int = 0
+    version: int = 0
+    usage: Usage | None = None
+
+    @property
+    def n_turns(self) -> int:
+        return sum(turn.role == "assistant" for turn in self.turns)
+
+    @property
+    def text(self) -> str:
+        """The last thing that the model wrote."""
+        return next((t.text for t in reversed(self.turns) if t.role == "assistant"), "")
+
+
+class TurnTaking:
+    """An engine whose requests may be conversations; others go to the engine it is made of.
+
+    Args:
+        engine: What generates.
+        plan: Which environment plays which problem.
+        suffix: Tokens between two turns.
+    """
+
+    def __init__(self, engine: Engine, plan: EnvironmentPlan, suffix: Suffix) -> None:
+        self.engine = engine
+        self._plan = plan
+        self._suffix = suffix
+        section = plan.section
+        self._section = section
+        self._pool = EnvironmentPool(plan.specs, workers=section.workers, timeout=section.timeout)
+        self._text_only = bool(getattr(engine, "text_only", False))
+        self._continuous = bool(getattr(engine, "continuous", False))
+        self._changed = threading.Condition(threading.RLock())
+        self._numbers = 0
+        self._waiting: deque[_Conversation] = deque()
+        self._playing: set[_Conversation] = set()
+        self._ready: list[_Conversation] = []
+        self._calls: Counter[_Conversation] = Counter()
+        self._late: set[_Conversation] = set()
+        self._open: dict[_Ticket, None] = {}
+
+    # -- as an engine ------------------------------------------------------------------------------
+
+    def start(self, context: EngineContext) -> None:
+        """See ``Engine.start``."""
+        self.engine.start(context)
+
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request; see ``Engine.submit``. A conversation is finished in ``drain``."""
+        problem = request.problem
+        name = None if problem is None else self._plan.name(problem)
+        if problem is None or name is None:
+            return self.engine.submit(request)
+        shown = self._plan.present(problem)
+        ticket = _Ticket(
+            request,
+            name,
+            pickle.dumps(problem, pickle.HIGHEST_PROTOCOL),
+            tuple(dict.fromkeys((*request.params.stop, *shown.stop))),
+            [None] * len(request.seeds),
+        )
+        if not request.seeds:
+            ticket.future.set_result(())
+            return ticket.future
+        with self._changed:
+            self._open[ticket] = None
+            for index in range(len(request.seeds)):
+                self._waiting.append(_Conversation(self._numbers, ticket, index))
+                self._numbers += 1
+        self._admit()
+        return ticket.future
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Play every conversation to its end; see ``Engine.drain``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                self._ask_ready()
+                self.engine.drain(_left(deadline, timeout))
+                if not self._wait(deadline, timeout):
+                    return
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def load_weights(self, version: int, source: WeightSource) -> None:
+        """See ``Engine.load_weights``."""
+        self.engine.load_weights(version, source)
+
+    def sleep(self) -> None:
+        """See ``Engine.sleep``."""
+        self.engine.sleep()
+
+    def wake(self) -> None:
+        """See ``Engine.wake``."""
+        self.engine.wake()
+
+    def close(self) -> None:
+        """End the environments' processes, then the engine."""
+        self._pool.close()
+        self.engine.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the engine can do or says of itself."""
+        return getattr(self.engine, name)
+
+    # -- rounds, in the thread that drains ---------------------------------------------------------
+
+    def _wait(self, deadline: float | None, timeout: float | None) -> bool:
+        """Wait until there is something to generate; False when everything is finished."""
+        patience = time.monotonic() + PATIENCE
+        with self._changed:
+            while self._open:
+                if self._ready and self._calls.keys() <= self._late:
+                    return True
+                waits = [_left(deadline, timeout)]
+                waits += [max(patience - time.monotonic(), 0.0)] if self._ready else []
+                known = [wait for wait in waits if wait is not None]
+                if self._changed.wait(min(known, default=None)) or not self._ready:
+                    continue
+                if self._pool.starting:
+                    patience = time.monotonic() + PATIENCE
+                else:
+                    self._late |= self._calls.keys()
+            return False
+
+    def _ask_ready(self) -> None:
+        with self._changed:
+            ready, self._ready = sorted(self._ready, key=lambda one: one.number), []
+        together: dict[tuple[Any, ...], list[_Conversation]] = {}
+        for one in ready:
+            try:
+                if one in self._playing and self._speak(one):
+                    room = self._room(one)
+                    one.limit = min(self._section.max_turn_tokens or room, room)
+                    key = (one.ticket, tuple(one.ids), self._said(one), one.limit)
+                    together.setdefault(key, []).append(one)
+            except BaseException as error:
+                self._break(one.ticket, error)
+        for group in together.values():
+            try:
+                self._ask(group)
+            except BaseException as error:
+                self._break(group[0].ticket, error)
+
+    def _speak(self, one: _Conversation) -> bool:
+        """Put what the environment said behind the reply; False if no room for an answer is left.
+
+        What finds no room is left out: the model did not see it.
+        """
+        messages, one.unsaid = one.unsaid, ()
+        if not messages:
+            return True
+        problem = one.ticket.request.problem
+        assert problem is not None
+        ids: tuple[int, ...] = ()
+        if not self._text_only:
+            reply = one.ids[len(one.ids) - one.last_turn :]
+            ids = self._suffix(problem, reply, messages)
+        if len(ids) >= self._room(one):
+            self._end(one, "budget")
+            return False
+        one.ids += ids
+        one.logprobs += [0.0] * len(ids)
+        one.mask += [False] * len(ids)
+        for index, message in enumerate(messages):
+            role: Literal["tool", "user"] = "tool" if message.role == "tool" else "user"
+            one.turns.append(Turn(role, message.content, 0 if index else len(ids)))
+        return True
+
+    def _room(self, one: _Conversation) -> int:
+        """Tokens that are left of the whole."""
+        used = len(one.ids)
+        if self._text_only and one.usage is not None:
+            used = one.usage.completion_tokens or 0
+        return one.ticket.request.params.max_tokens - used
+
+    def _said(self, one: _Conversation) -> tuple[Message, ...]:
+        """The conversation for an engine that takes text."""
+        turns = one.ticket.request.turns
+        if not self._text_only or not one.turns:
+            return turns
+        if not getattr(self.engine, "takes_turns", True):
+            text = turns[0].content + "".join(turn.text for turn in one.turns)
+            return (Message("user", text),)
+        # a message as 'tool' would have to name a call that the server has read
+        return turns + tuple(
+            Message("assistant" if turn.role == "assistant" else "user", turn.text)
+            for turn in one.turns
+        )
+
+    def _ask(self, group: Sequence[_Conversation]) -> None:
+        """Let the model go on in conversations that stand at the same point."""
+        first = group[0]
+        asked = first.ticket.request
+        request = replace(
+            asked,
+            id=f"{asked.id}/{first.index}.{first.n_turns}",
+            prompt_ids=(*asked.prompt_ids, *first.ids),
+            params=replace(asked.params, max_tokens=first.limit, stop=first.ticket.stop),
+            seeds=tuple(turn_seed(asked.seeds[one.index], one.n_turns) for one in group),
+            turns=self._said(first),
+            problem=None,
+        )
+        future = self.engine.submit(request)
+        future.add_done_callback(lambda done: self._heard(group, done))
+
+    def _heard(self, group: Sequence[_Conversation], done: Future[tuple[Generation, ...]]) -> None:
+        try:
+            for one, generation in zip(group, done.result(), strict=True):
+                if one in self._playing:
+                    self._take(one, generation)
+            if self._continuous:
+                self._ask_ready()
+        except BaseException as error:
+            self._break(group[0].ticket, error)
+
+    def _take(self, one: _Conversation, generation: Generation) -> None:
+        """A turn of the model."""
+        if generation.finish_reason not in ("stop", "length"):
+            raise RunError(
+                f"the engine gave a turn that ended by '{generation.finish_reason}', which is no "
+                f"turn to answer",
+                remedy="an engine samples again what it aborted, or fails",
+            )
+        n = len(generation.token_ids)
+        if not one.turns:
+            one.version = generation.version
+        turn = one.n_turns
+        one.ids += generation.token_ids
+        one.logprobs += generation.logprobs
+        one.mask += [True] * n
+        one.turns.append(Turn("assistant", generation.text, n))
+        one.last_turn = n
+        if generation.usage is not None:
+            one.usage = generation.usage if one.usage is None else one.usage + generation.usage
+        if generation.finish_reason == "length":
+            # not shown to the environment: what was cut off is no reply, and no code to run
+            self._end(one, "budget" if self._room(one) <= 0 else "turn_length")
+            return
+        reply = Reply(generation.text, turn, self._section.max_turns - turn - 1)
+        assert one.state is not None
+        call = Call("step", one.ticket.environment, one.state, reply)
+        self._call(one, call, self._answered)
+
+    # -- answers of environments, in the threads of their pool -------------------------------------
+
+    def _admit(self) -> None:
+        """Start conversations as far as so many may go on at a time."""
+        with self._changed:
+            free = self._section.concurrent - len(self._playing)
+            admitted = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+            self._playing.update(admitted)
+        for one in admitted:
+            ticket = one.ticket
+            seed = ticket.request.world_seed
+            call = Call("start", ticket.environment, ticket.problem, seed)
+            self._call(one, call, self._started)
+
+    def _call(
+        self,
+        one: _Conversation,
+        call: Call,
+        then: Callable[[_Conversation, dict[str, Json]], None],
+        otherwise: Callable[[_Conversation, EnvironmentFailedError], None] | None = None,
+    ) -> None:
+        def back(done: Future[dict[str, Json]]) -> None:
+            with self._changed:
+                self._late.discard(one)
+            try:
+                if one in self._playing:
+                    then(one, done.result())
+            except EnvironmentFailedError as error:
+                (otherwise or self._failed)(one, error)
+            except BaseException as error:
+                self._break(one.ticket, error)
+            with self._changed:
+                self._calls[one] -= 1
+                if not self._calls[one]:
+                    del self._calls[one]
+                self._changed.notify_all()
+
+        with self._changed:
+            self._calls[one] += 1
+        self._pool.submit(call).add_done_callback(back)
+
+    def _started(self, one: _Conversation, answer: dict[str, Json]) -> None:
+        one.state = base64.b85decode(answer["state"])
+        self._go_on(one)
+
+    def _answered(self, one: _Conversation, answer: dict[str, Json]) -> None:
+        one.state = base64.b85decode(answer["state"])
+        one.counts.update(answer["counts"])
+        if "done" in answer:
+            plain = answer["done"]
+            self._end(one, "done", verdict=None if plain is None else from_plain(plain))
+        elif one.n_turns >= self._section.max_turns:
+            self._end(one, "max_turns")
+        else:
+            one.unsaid = tuple(Message(role, text) for role, text in answer["messages"])
+            self._go_on(one)
+
+    def _go_on(self, one: _Conversation) -> None:
+        with self._changed:
+            self._ready.append(one)
+
+    def _failed(self, one: _Conversation, error: EnvironmentFailedError) -> None:
+        ended: Ended = "timeout" if isinstance(error, EnvironmentTimeoutError) else "error"
+        self._end(one, ended, str(error))
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def _end(
+        self, one: _Conversation, ended: Ended, detail: str = "", verdict: Verdict | None = None
+    ) -> None:
+        """End a conversation: ask what it is worth if it was cut, and give back what it holds."""
+        name = one.ticket.environment
+        if ended in ("max_turns", "turn_length", "budget") and verdict is None:
+            if self._plan.has(name, "cut"):
+                assert one.state is not None
+                self._call(
+                    one,
+                    Call("cut", name, one.state, ended),
+                    lambda one, answer: self._close(
+                        one, ended, detail, from_plain(answer["verdict"])
+                    ),
+                )
+                return
+            verdict = Verdict(0.0, passed=False, detail=f"not finished: {ended}")
+        self._close(one, ended, detail, verdict)
+
+    def _close(
+        self, one: _Conversation, ended: Ended, detail: str, verdict: Verdict | None
+    ) -> None:
+        name = one.ticket.environment
+        if one.state is None or not self._plan.has(name, "close"):
+            self._finish(one, ended, detail, verdict)
+            return
+        state, one.state = one.state, None
+        self._call(
+            one,
+            Call("close", name, state),
+            lambda one, _: self._finish(one, ended, detail, verdict),
+            lambda one, error: self._finish(one, "error", f"{detail} {error}".strip(), None),
+        )
+
+    def _finish(
+        self, one: _Conversation, ended: Ended, detail: str, verdict: Verdict | None
+    ) -> None:
+        ticket = one.ticket
+        transcript = Transcript(
+            ticket.environment, tuple(one.turns), ended, detail, verdict, dict(one.counts)
+        )
+        failed = transcript.failed
+        ticket.finished[one.index] = Generation(
+            token_ids=tuple(one.ids),
+            logprobs=tuple(one.logprobs),
+            text=one.text,
+            finish_reason="error" if failed else "stop" if ended == "done" else "length",
+            version=one.version,
+            usage=one.usage,
+            loss_mask=tuple(one.mask),
+            transcript=transcript,
+        )
+        with self._changed:
+            self._playing.discard(one)
+            finished = [found for found in ticket.finished if found is not None]
+            whole = len(finished) == len(ticket.finished) and not ticket.settled
+            ticket.settled |= whole
+        self._admit()
+        if whole:
+            ticket.future.set_result(tuple(finished))
+            self._forget(ticket)
+
+    def _break(self, ticket: _Ticket, error: BaseException) -> None:
+        """Give a request up: the engine failed it, or what is around it did."""
+        with self._changed:
+            first, ticket.settled = not ticket.settled, True
+            mine = {one for one in self._playing if one.ticket is ticket}
+            self._playing -= mine
+            self._waiting = deque(one for one in self._waiting if one.ticket is not ticket)
+            self._ready = [one for one in self._ready if one.ticket is not ticket]
+        if first:
+            ticket.future.set_exception(error)
+        self._forget(ticket)
+
+    def _forget(self, ticket: _Ticket) -> None:
+        with self._changed:
+            self._open.pop(ticket, None)
+            self._changed.notify_all()
+
+    def _abandon(self, error: BaseException) -> None:
+        with self._changed:
+            tickets = list(self._open)
+        for ticket in tickets:
+            self._break(ticket, error)
+
+
+def _left(deadline: float | None, timeout: float | None) -> float | None:
+    """Seconds left.
+
+    Raises:
+        RunError: If there are none.
+    """
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise RunError(
+            f"conversations were not finished within {timeout:g} s",
+            remedy="raise run.deadline, or lower environment.max_turns or environment.timeout",
+        )
+    return left

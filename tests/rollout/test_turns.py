@@ -1,0 +1,353 @@
+"""Conversations: tokens as the model saw them, limits, failures, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.engines.seeds import completion_seed, turn_seed
+from rlvr_core.errors import RunError
+from rlvr_core.protocols import Generation
+from rlvr_core.rollout import turns
+from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.environment_plan import EnvironmentPlan
+from rlvr_core.rollout.judge import Judge
+from rlvr_core.rollout.turns import TurnTaking
+from rlvr_core.types import Draw, GenerationRequest, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.verify.worker import VerifierSpec
+
+PARAMS = SamplingParams(max_tokens=100)
+
+
+@pytest.fixture(autouse=True)
+def _toys(monkeypatch):
+    """Toys can be imported, and no machine is too busy for a sound answer."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr(turns, "PATIENCE", 300.0)
+
+
+class Engine:
+    """One token a letter (its code point); says what the script has for the text so far."""
+
+    def __init__(self, script, *, at_once=False):
+        self.script = script
+        self.at_once = at_once
+        self.continuous = at_once
+        self.queue = []
+        self.requests = []
+        self.drains = 0
+        self.closed = False
+
+    def submit(self, request):
+        self.requests.append(request)
+        future = Future()
+        self.queue.append((request, future))
+        return future
+
+    def drain(self, timeout):
+        self.drains += 1
+        while self.queue:
+            jobs, self.queue = (
+                ([self.queue.pop(0)], self.queue) if self.at_once else (self.queue, [])
+            )
+            for request, future in jobs:
+                try:
+                    future.set_result(tuple(self.answer(request, seed) for seed in request.seeds))
+                except RunError as error:
+                    future.set_exception(error)
+
+    def answer(self, request, seed):
+        said = "".join(map(chr, request.prompt_ids))
+        text = self.script(said, seed)
+        if isinstance(text, Exception):
+            raise text
+        whole = text[: request.params.max_tokens]
+        reason = "stop" if whole == text else "length"
+        logprobs = tuple(-0.01 * (i + 1) for i in range(len(whole)))
+        return Generation(tuple(map(ord, whole)), logprobs, whole, reason, 7)
+
+    def close(self):
+        self.closed = True
+
+
+def plan_of(name="Echo", config=None, **section):
+    import turn_toys
+
+    cls = getattr(turn_toys, name)
+    spec = VerifierSpec(f"turn_toys:{name}", config or {})
+    made = None if name == "Unready" else cls(cls.Config(**(config or {})))
+    options = {"workers": 1, "timeout": 300.0} | section
+    full = f"toy/{name}"
+    return EnvironmentPlan(
+        EnvironmentSection(use=full, **options), {full: spec}, {}, {full: made}, full
+    )
+
+
+def suffix(problem, reply_ids, messages):
+    return tuple(ord(c) for message in messages for c in message.content)
+
+
+def problem(i=0, **spec):
+    return Problem(f"p{i}", f"q{i}", "v", spec, "toy", environment="toy/x")
+
+
+class Pool:
+    """A verifier pool that says P passes, and remembers what it was given."""
+
+    def __init__(self):
+        self.asked = []
+
+    def submit_group(self, problem, completions, names):
+        self.asked += list(completions)
+        future = Future()
+        verdicts = [Verdict(float("P" in one.text), passed="P" in one.text) for one in completions]
+        future.set_result([dict.fromkeys(names, verdict) for verdict in verdicts])
+        return future
+
+
+class Plan:
+    @staticmethod
+    def names(problem):
+        return ("v",)
+
+    @staticmethod
+    def combine(verdicts, step):
+        return verdicts["v"].score, verdicts["v"].passed
+
+
+class Errors(list):
+    def observe(self, name, verdict):
+        self.append(verdict.status)
+
+
+def play(script, draws, plan, *, params=PARAMS, at_once=False, deadline=600.0):
+    """The completions of these draws, the engine, and what verifiers were shown."""
+    engine = Engine(script, at_once=at_once)
+    taking = TurnTaking(engine, plan, suffix)
+    pool = Pool()
+    generator = Generator(
+        engine=taking,
+        judge=Judge(pool, Plan(), Errors()),
+        prompt=lambda problem: Prompt(tuple(map(ord, problem.prompt + "!")), problem.prompt),
+        seed=3,
+        deadline=deadline,
+        say_waiting=lambda label: None,
+    )
+    try:
+        groups = generator.generate(draws, params, version=5, step=0)
+        pids = taking._pool.pids()
+    finally:
+        taking.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert engine.closed
+    assert not taking._open
+    assert not taking._playing
+    assert not taking._waiting
+    return [[m.completion for m in one.group.members] for one in groups], engine, groups, pool
+
+
+def test_tokens_are_what_the_model_saw_and_only_its_own_are_trained():
+    script = {"q0!": "ab", "q0!ab<1:ab>": "cd", "q0!ab<1:ab>cd<2:cd>": "P"}
+    plan = plan_of(config={"replies": 2})
+    ((one,),), engine, (group,), _ = play(
+        lambda said, _: script[said], [Draw(problem(), 1, 0)], plan
+    )
+    text = "ab<1:ab>cd<2:cd>P"
+    assert one.prompt_ids == tuple(map(ord, "q0!"))
+    assert one.token_ids == tuple(map(ord, text))
+    assert one.loss_mask == tuple(map(bool, [1, 1, *[0] * 6, 1, 1, *[0] * 6, 1]))
+    assert one.logprobs == (-0.01, -0.02, *[0.0] * 6, -0.01, -0.02, *[0.0] * 6, -0.01)
+    assert one.n_sampled == 5
+    assert (one.text, one.finish_reason, one.version) == ("P", "stop", 7)
+    script = one.transcript
+    assert [(t.role, t.text, t.n_tokens) for t in script.turns] == [
+        ("assistant", "ab", 2),
+        ("tool", "<1:ab>", 6),
+        ("assistant", "cd", 2),
+        ("tool", "<2:cd>", 6),
+        ("assistant", "P", 1),
+    ]
+    assert script.loss_mask(len(text)) == one.loss_mask
+    assert (script.ended, script.environment, script.n_turns) == ("done", "toy/Echo", 3)
+    assert script.verdict == Verdict(1.0, passed=True, parts={"n": 3.0})
+    assert script.counts == {"calls": 2, "left": 7 + 6}
+    assert group.group.members[0].reward == 1.0
+    # the model always continues exactly the tokens recorded
+    assert [r.prompt_ids for r in engine.requests] == [
+        tuple(map(ord, s)) for s in ("q0!", "q0!ab<1:ab>", "q0!ab<1:ab>cd<2:cd>")
+    ]
+    assert {r.params.stop for r in engine.requests} == {("#",)}  # what present asked for
+
+
+def test_one_turn_is_a_conversation_too_and_plain_problems_are_not_played():
+    plan = plan_of(config={"replies": 0})
+    ((one,),), _, _, _ = play(lambda *_: "P", [Draw(problem(), 1, 0)], plan)
+    assert one.loss_mask == (True,)
+    own = EnvironmentPlan(plan.section, plan.specs, {"toy/x": "toy/Echo"}, plan.instances)
+    plain = Problem("plain", "q9", "v", {}, "toy")
+    found, engine, _, _ = play(lambda *_: "P", [Draw(problem(), 1, 0), Draw(plain, 2, 1)], own)
+    assert [[c.transcript is None for c in group] for group in found] == [[False], [True, True]]
+    assert len(engine.requests) == 2
+
+
+def test_conversations_that_stand_at_the_same_point_are_one_request():
+    def script(said, seed):
+        return "same" if said.endswith("!") else "P" if seed % 2 else "F"
+
+    (group,), engine, _, _ = play(script, [Draw(problem(), 6, 0)], plan_of())
+    assert [len(r.seeds) for r in engine.requests] == [6, 6]
+    seeds = [completion_seed(3, "p0", 5, 0, sample) for sample in range(6)]
+    assert list(engine.requests[0].seeds) == seeds
+    assert list(engine.requests[1].seeds) == [turn_seed(seed, 1) for seed in seeds]
+    assert len({*engine.requests[0].seeds, *engine.requests[1].seeds}) == 12
+    assert len(group) == 6
+
+
+def test_a_draw_is_played_in_one_world_and_every_conversation_is_closed_once(tmp_path):
+    log = tmp_path / "log"
+    draws = [Draw(problem(0), 4, 0), Draw(problem(1), 4, 1), Draw(problem(0), 2, 2)]
+    play(lambda *_: "P", draws, plan_of(config={"log": str(log)}))
+    lines = [line.split() for line in log.read_text().splitlines()]
+    worlds = Counter((what, id_, seed) for what, id_, seed, _ in lines)
+    assert sorted(worlds.values()) == [2, 2, 4, 4, 4, 4]
+    assert len({seed for _, _, seed, _ in lines}) == 3
+
+
+@pytest.mark.parametrize(
+    ("section", "params", "script", "ended", "text"),
+    [
+        ({"max_turns": 2}, PARAMS, lambda *_: "ab", "max_turns", "ab<1:ab>ab"),
+        ({"max_turn_tokens": 3}, PARAMS, lambda *_: "abcd", "turn_length", "abc"),
+        ({}, SamplingParams(max_tokens=3), lambda *_: "abcd", "budget", "abc"),
+        # 2 + 6 leave one token, which is too long a turn; of 8 nothing is left for an answer
+        ({}, SamplingParams(max_tokens=9), lambda *_: "ab", "budget", "ab<1:ab>a"),
+        ({}, SamplingParams(max_tokens=8), lambda *_: "ab", "budget", "ab"),
+    ],
+)
+@pytest.mark.parametrize("name", ["Echo", "Worth"])
+def test_limits_end_a_conversation_with_a_reason(section, params, script, ended, text, name):
+    plan = plan_of(name, {"replies": 5}, **section)
+    ((one,),), _, _, pool = play(script, [Draw(problem(), 1, 0)], plan, params=params)
+    assert "".join(map(chr, one.token_ids)) == text
+    assert one.transcript.ended == ended
+    assert one.finish_reason == "length"
+    steps = one.transcript.n_turns - (ended in ("turn_length",) or text.endswith(("a", "c")))
+    verdict = {
+        "Echo": Verdict(0.0, passed=False, detail=f"not finished: {ended}"),
+        "Worth": Verdict(0.25, passed=False, detail=f"{ended} after {steps}"),
+    }[name]
+    assert one.transcript.verdict == verdict
+    assert pool.asked == [one]  # a limit is the model's doing: verifiers judge it
+
+
+LIMIT = defaultdict(lambda: 300.0, hang=5.0)
+"""Seconds: a sound answer may take as long as a busy machine likes."""
+
+
+@pytest.mark.parametrize(
+    ("where", "how", "ended", "detail"),
+    [
+        ("start", "raise", "error", "start: RuntimeError: broken on purpose"),
+        ("step", "raise", "error", "step: RuntimeError: broken on purpose"),
+        ("close", "raise", "error", "close: RuntimeError: broken on purpose"),
+        ("start", "exit", "error", "start: its process ended, exit code 3"),
+        ("step", "exit", "error", "step: its process ended, exit code 3"),
+        ("step", "hang", "timeout", "step took longer than 5 s"),
+        ("step", "text", "error", "returned str, neither Observation nor Done"),
+        ("step", "silent", "error", "at least one message"),
+        ("step", "system", "error", "speaks as tool or user, not system"),
+        ("step", "nan", "error", "count n is nan"),
+        ("step", "lambda", "error", "pickle"),
+    ],
+)
+def test_a_failing_environment_is_a_failure_and_never_a_reward_of_0(where, how, ended, detail):
+    draws = [Draw(problem(0), 2, 0), Draw(problem(1, **{"in": where, "how": how}), 2, 1)]
+    found, _, groups, pool = play(lambda *_: "P", draws, plan_of("Faulty", timeout=LIMIT[how]))
+    assert [one.reward for one in groups[0].group.members] == [1.0, 1.0]
+    for member in groups[1].group.members:
+        assert member.completion.transcript.ended == ended
+        assert detail in member.completion.transcript.detail
+        assert member.completion.transcript.verdict is None
+        assert member.completion.finish_reason == "error"
+        assert member.reward is None
+        assert member.passed is None
+        assert member.verdicts["v"].status == ended
+        assert detail in member.verdicts["v"].detail
+    assert groups[1].fates() == ["error", "error"]
+    assert pool.asked == found[0]  # nobody judges a conversation that failed
+
+
+def test_an_environment_that_cannot_be_constructed_says_so():
+    found, *_ = play(lambda *_: "P", [Draw(problem(), 1, 0)], plan_of("Unready"))
+    assert "cannot be constructed: RuntimeError: no licence" in found[0][0].transcript.detail
+
+
+def test_a_slow_step_holds_up_no_other_conversation(monkeypatch, tmp_path):
+    """It ends only when all others have, so they cannot have waited for it."""
+    monkeypatch.setattr(turns, "PATIENCE", 0.3)
+    plan = plan_of("Faulty", workers=2)
+    taking = TurnTaking(Engine(lambda *_: "P"), plan, suffix)
+    others = []
+
+    def one_more(done):
+        assert done.result()[0].transcript.ended == "done"
+        others.append(done)
+        if len(others) == 11:
+            (tmp_path / "go").touch()
+
+    try:
+        for i in range(12):
+            spec = {"in": "step", "how": "wait", "for": str(tmp_path / "go")} if i == 3 else {}
+            request = GenerationRequest(f"r{i}", (0,), PARAMS, (i,), problem=problem(i, **spec))
+            done = taking.submit(request)
+            if i != 3:
+                done.add_done_callback(one_more)
+        taking.drain(600.0)
+    finally:
+        taking.close()
+    assert len(others) == 11
+
+
+def test_a_generation_that_fails_ends_the_rollout_with_its_error():
+    def script(said, seed):
+        return RunError("the engine broke") if "<1:" in said else "ab"
+
+    with pytest.raises(RunError, match="the engine broke"):
+        play(script, [Draw(problem(i), 2, i) for i in range(3)], plan_of())
+
+
+def test_a_rollout_that_passes_its_deadline_says_so():
+    draws = [Draw(problem(0, **{"in": "step", "how": "hang"}), 1, 0)]
+    with pytest.raises(RunError, match=r"conversations were not finished within 1\.5 s"):
+        play(lambda *_: "P", draws, plan_of("Faulty", timeout=300.0), deadline=1.5)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("concurrent", [1, 3, 256])
+def test_any_number_at_a_time_gives_the_same_conversations(at_once, concurrent):
+    def script(said, seed):
+        return "P" if said.count("<") == 2 else chr(97 + seed % 20) * (1 + seed % 3)
+
+    draws = [Draw(problem(i), 3, i) for i in range(5)]
+    plan = plan_of(config={"replies": 2}, concurrent=concurrent)
+    found, engine, _, _ = play(script, draws, plan, at_once=at_once)
+    wanted, *_ = play(script, draws, plan_of(config={"replies": 2}))
+    assert found == wanted
+    assert sum(len(r.seeds) for r in engine.requests) == 5 * 3 * 3
+    if concurrent == 1:
+        assert all(len(r.seeds) == 1 for r in engine.requests)
+
+
+def test_rounds_ask_in_the_order_of_the_draws():
+    draws = [Draw(problem(i), 2, i) for i in range(6)]
+    _, engine, _, _ = play(lambda *_: "P", draws, plan_of())
+    ids = [request.id for request in engine.requests]
+    assert ids == [f"p{i}@5#{i}/0.{turn}" for turn in range(2) for i in range(6)]
+    assert engine.drains == 3  # the last finds nothing to do
