@@ -180,4 +180,5 @@ def _ks(text: str) -> list[int]:
     try:
         return sorted({int(one) for one in text.split(",")})
     except ValueError:
-        raise ConfigError(f"'{text}' is no list of numbers", where="--k", remedy="as in 1,2,4") from None
+        remedy = "as in 1,2,4"
+        raise ConfigError(f"'{text}' is no list of numbers", where="--k", remedy=remedy) from None
