@@ -104,6 +104,7 @@ def _options_of(backend: str) -> list[click.Option]:
 @click.pass_context
 def launch(
     ctx: click.Context,
+    /,
     config: Path | None,
     backend: str,
     options: tuple[str, ...],

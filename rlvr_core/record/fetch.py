@@ -46,12 +46,16 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
         (match[1] for key in there if (match := _CHECKPOINT.match(key)) and match[2] == COMPLETE),
         key=lambda name: int(name.removeprefix("step")),
     )
-    wanted = {"none": set[str](), "last": {*complete[-1:], best}, "all": set(complete)}[which]
+    wanted: set[str] = set()
+    if which == "all":
+        wanted = set(complete)
+    elif which == "last":
+        wanted = {*complete[-1:], *({best} & set(complete) if best else ())}
     return [
         key
         for key in there
         if key not in _POINTERS
-        and ((match := _CHECKPOINT.match(key)) is None or match[1] in wanted & set(complete))
+        and ((match := _CHECKPOINT.match(key)) is None or match[1] in wanted)
     ]
 
 

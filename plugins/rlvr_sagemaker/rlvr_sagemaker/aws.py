@@ -88,7 +88,8 @@ def call(what: str, act: Callable[[], T]) -> T:
         reraise=True,
     )
     try:
-        return again(act)
+        found: T = again(act)
+        return found
     except (MachineError, FileNotFoundError, KeyboardInterrupt):
         raise
     except Exception as error:

@@ -97,7 +97,7 @@ class Attempt:
         environment = self._environment()
         words = self._words(self._fetch())
         _say("rlvr " + " ".join(words))
-        if self._stopping:
+        if self._stopped():
             return 0
         training = self._start(words, environment)
         with self._watcher(environment) as watcher:
@@ -106,7 +106,10 @@ class Attempt:
                 watcher.join()
         if code == 0 and self._machine.index == 0:
             self._hand_over()
-        return 0 if self._stopping and code == 130 else code
+        return 0 if self._stopped() and code == 130 else code
+
+    def _stopped(self) -> bool:
+        return self._stopping
 
     def failure(self) -> str:
         """Last words of the run, for SageMaker's ``FailureReason``."""

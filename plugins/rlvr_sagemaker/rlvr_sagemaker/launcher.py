@@ -15,7 +15,7 @@ from rlvr_sagemaker import staging
 from rlvr_sagemaker.aws import call, client, code_of
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
-from rlvr_sagemaker.request import DESCRIPTION, training_job
+from rlvr_sagemaker.request import training_job
 from rlvr_sagemaker.store import S3Store
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -88,7 +88,7 @@ class SageMakerLauncher:
                 config=str(details["config"]),
                 options=_kept(details["options"]),
                 runs=str(details["runs"]),
-                details={"arguments": details["description"]["arguments"]},  # type: ignore[index,call-overload]
+                details={"arguments": details["description"]["arguments"]},
             )
         )
         sys.stdout.write(f"{details['job']}\n")
@@ -171,7 +171,7 @@ class SageMakerLauncher:
 
 
 def _same(there: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    return there.get("HyperParameters") == request["HyperParameters"]
+    return bool(there.get("HyperParameters") == request["HyperParameters"])
 
 
 def _kept(options: Any) -> dict[str, Any]:
@@ -227,6 +227,3 @@ def _page(details: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {name}={value}" for name, value in request["Environment"].items())
     yield "you need these permissions (rlvr sagemaker iam prints policies):"
     yield from (f"  {one}" for one in details["permissions"])
-
-
-__all__ = ["DESCRIPTION", "SageMakerLauncher"]

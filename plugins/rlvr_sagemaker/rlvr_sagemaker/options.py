@@ -117,7 +117,7 @@ class Options(ComponentConfig):
         return self.needed("image")
 
     def _faults(self) -> list[Complaint]:
-        faults = []
+        faults: list[Complaint] = []
         wanted = ("image",) if self.local else tuple(_FROM_ENVIRONMENT)
         for name in wanted:
             try:

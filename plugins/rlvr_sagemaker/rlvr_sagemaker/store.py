@@ -206,7 +206,8 @@ def checksums(file: IO[bytes], size: int, part: int) -> Sums:
     Raises:
         TornError: If it has fewer.
     """
-    sha, whole, parts = hashlib.sha256(), _md5(), []
+    sha, whole = hashlib.sha256(), _md5()
+    parts: list[bytes] = []
     left = size
     while left > 0 or not parts:
         one = _md5()

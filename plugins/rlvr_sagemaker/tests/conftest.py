@@ -7,7 +7,9 @@ import sys
 import uuid
 from pathlib import Path
 
+import boto3
 import pytest
+
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
@@ -42,7 +44,7 @@ def session_proxy(server):
 
 
 @pytest.fixture
-def cloud(session_proxy, monkeypatch, tmp_path):
+def cloud(server, session_proxy, monkeypatch, tmp_path):
     """An account with a bucket, reached through a proxy that can be told to spoil requests."""
     session_proxy.calm()
     session_proxy.done.clear()
@@ -63,7 +65,8 @@ def cloud(session_proxy, monkeypatch, tmp_path):
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     aws.client.cache_clear()
     session_proxy.bucket = f"b-{uuid.uuid4().hex[:12]}"
-    aws.client("s3").create_bucket(
+    # not through the proxy: the first request of all may take the server seconds
+    boto3.client("s3", endpoint_url=f"http://127.0.0.1:{server}").create_bucket(
         Bucket=session_proxy.bucket,
         CreateBucketConfiguration={"LocationConstraint": "eu-north-1"},
     )

@@ -9,13 +9,13 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from rlvr_core.errors import ConfigError, DataError, MachineError
 from rlvr_sagemaker import aws
 from rlvr_sagemaker import store as store_module
 from rlvr_sagemaker.cache import Cache
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store, checksums
-
-from rlvr_core.errors import ConfigError, DataError, MachineError
 
 
 def written(path, data):
