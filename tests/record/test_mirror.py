@@ -284,7 +284,7 @@ def test_t87_a_run_comes_back_whole(sent, run, tmp_path):
     assert (back / "checkpoints" / "best").readlink() == Path("step000002")
     assert Fetch(sent, back, "last").files == 0
     assert Fetch(sent, back, "all").files == 3
-    assert {key for key in Fetch(sent, tmp_path / "x", "none").wanted} == {
+    assert Fetch(sent, tmp_path / "x", "none").wanted == {
         "run.json",
         "metrics.jsonl",
     }

@@ -7,6 +7,7 @@ what it has really got, are compared with the file's own.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import math
@@ -134,7 +135,7 @@ class S3Store:
                 raise FileNotFoundError(f"{self.place / key} is not there") from error
             raise
         found = _head(answer)
-        with answer["Body"] as body:
+        with contextlib.closing(answer["Body"]) as body:  # its own enter gives the raw one
             if found.size <= PART:
                 for block in body.iter_chunks(1 << 20):
                     file.write(block)
