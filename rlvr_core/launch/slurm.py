@@ -163,7 +163,8 @@ class SlurmLauncher:
 
     def stop(self, job: str) -> None:
         """SIGTERM to the run, which writes a checkpoint; see ``JobLauncher.stop``."""
-        _slurm(["scancel", "--signal=TERM", job])
+        begun = self.status(job).state == "running"
+        _slurm(["scancel", *(["--signal=TERM"] if begun else []), job])
 
     def _directives(self, request: LaunchRequest, processes: int) -> Iterator[str]:
         config = self._config

@@ -44,11 +44,11 @@ def test_each_is_understood(line, tmp_path, monkeypatch):
     Path("data/problems.jsonl").touch()
     plain = re.sub(r"\$\{?(\w+)\}?", r"\1", line).partition(" > ")[0]
     words = shlex.split(plain)[1:]
-    try:
+    if words[-1] == "--help":
+        with pytest.raises(click.exceptions.Exit, match="0"):
+            understood(words)
+    else:
         understood(words)
-    except click.exceptions.Exit as asked_for_help:
-        assert words[-1] == "--help"
-        assert asked_for_help.exit_code == 0
 
 
 def test_every_command_of_the_plugin_is_in_the_guide():

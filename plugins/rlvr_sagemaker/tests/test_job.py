@@ -16,13 +16,7 @@ import torch
 import yaml
 from click.testing import CliRunner
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoModelForCausalLM
 
 from rlvr_core.cli.main import cli
 from rlvr_core.errors import MachineError
@@ -50,24 +44,6 @@ class Early:
         score = sum(c < "n" for c in text) / max(1, len(text))
         return Verdict(score, passed=score > 0.7)
 """
-
-
-def write_model(folder):
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: index for index, token in enumerate([*letters, "<eos>", "<pad>"])}
-    inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True}
-    ends = {"eos_token_id": vocab["<eos>"], "pad_token_id": vocab["<pad>"], "bos_token_id": None}
-    Qwen3ForCausalLM(
-        Qwen3Config(vocab_size=len(vocab), initializer_range=0.1, **shape, **heads, **ends)
-    ).save_pretrained(folder)
-    PreTrainedTokenizerFast(
-        tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>"
-    ).save_pretrained(folder)
 
 
 @pytest.fixture
@@ -199,7 +175,7 @@ class Cluster:
 
 
 @pytest.fixture
-def submit(cloud, project, tmp_path, monkeypatch):
+def submit(cloud, project, tmp_path, write_model):
     """Submits a job as a user does; the cluster that is to run it."""
     write_model(tmp_path / "model")
     CliRunner().invoke(
