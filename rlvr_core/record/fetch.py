@@ -6,6 +6,7 @@ fetched half-way is one that can be opened, with fewer checkpoints.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -109,16 +110,25 @@ class Fetch:
                     pass
             for key in sorted(seals):
                 self._one(key, told)
+            self._drop_gone()
             for key, name in self.pointers.items():
-                if any(one.startswith(f"checkpoints/{name}/") for one in self.wanted):
+                if (self._folder / "checkpoints" / name / COMPLETE).is_file():
                     _point(self._folder / key, name)
         finally:
             if self._folder.is_dir():
                 write_atomic(self._folder / TAGS, json.dumps(self._tags, indent=0) + "\n")
 
     def _one(self, key: str, told: Callable[[int], None] | None) -> None:
-        self._store.get(key, self._path(key), told)
-        self._tags[key] = self._left[key].tag
+        with contextlib.suppress(FileNotFoundError):  # rotated away since it was listed
+            self._store.get(key, self._path(key), told)
+            self._tags[key] = self._left[key].tag
+
+    def _drop_gone(self) -> None:
+        """Files that came from there and are there no more: segments that a resumption cut off."""
+        for key in self._tags.keys() - self.there:
+            if not _CHECKPOINT.match(key):
+                self._path(key).unlink(missing_ok=True)
+                del self._tags[key]
 
     def _path(self, key: str) -> Path:
         parts = PurePosixPath(key).parts

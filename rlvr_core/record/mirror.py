@@ -256,13 +256,13 @@ class Mirror:
         # first what a checkpoint goes on from: it counts the bytes of the files beside it
         fresh = [(name, seal) for name, seal in self._complete() if self._sealed.get(name) != seal]
         self._copy_files()
+        if fresh or everything:
+            self._take_away()
         for name, seal in fresh:
             self._copy_checkpoint(name, seal)
         if fresh or everything:
             self._copy_pointers()
             self._rotate()
-        if everything:
-            self._take_away()
 
     def _copy_files(self) -> None:
         """The run's other files; those that grow up to their last whole line."""

@@ -129,6 +129,14 @@ def test_t87_a_checkpoint_is_there_soon_after_it_is_written(store, run):
     assert (store.root / "checkpoints" / "latest").read_text() == "step000002\n"
 
 
+def test_t97_copies_are_not_told_one_by_one(store, run):
+    mirror = begin(store, run, every=0.0)
+    for step in range(20):
+        save(run, step + 1)
+        assert mirror.changed(checkpoint=True) == []
+    assert mirror.close(10) == []
+
+
 def test_growing_files_are_there_up_to_a_whole_line(store, run):
     mirror = begin(store, run)
     mirror.changed()
@@ -318,6 +326,26 @@ def test_a_fetch_that_is_cut_off_leaves_no_checkpoint_that_looks_whole(sent, tmp
     sent.get = real
     Fetch(sent, back, "all").run()
     assert len(CheckpointStore(back / "checkpoints", 3).complete()) == 3
+
+
+def test_what_is_rotated_away_meanwhile_is_left_out(sent, tmp_path):
+    fetch = Fetch(sent, tmp_path / "back", "all")
+    sent.delete(sorted(key for key in sent.list() if "step000004" in key))
+    fetch.run()
+    found = CheckpointStore(tmp_path / "back" / "checkpoints", 3).complete()
+    assert [path.name for path in found] == ["step000006", "step000002"]
+
+
+def test_segments_that_were_cut_off_there_go_here(sent, tmp_path):
+    back = tmp_path / "back"
+    (sent.root / "traces").mkdir()
+    (sent.root / "traces" / "rollouts.0001.jsonl.gz").write_bytes(b"x")
+    Fetch(sent, back, "none").run()
+    (back / "notes.txt").write_text("mine")
+    (sent.root / "traces" / "rollouts.0001.jsonl.gz").unlink()
+    Fetch(sent, back, "none").run()
+    assert not (back / "traces" / "rollouts.0001.jsonl.gz").exists()
+    assert (back / "notes.txt").exists()
 
 
 def test_a_name_that_leads_elsewhere_is_refused(store, run, tmp_path):
