@@ -193,6 +193,11 @@ def register_launchers(registrar: Registrar) -> None:
         "rlvr_core.launch.accelerate:AccelerateLauncher",
         summary="Processes on several machines; the command is given on each.",
     )
+    registrar.add(
+        "slurm",
+        "rlvr_core.launch.slurm:SlurmLauncher",
+        summary="A batch job on a Slurm cluster; the command does not wait for it.",
+    )
 
 
 @hookimpl

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from rlvr_core.protocols import Store
     from rlvr_core.registry import Registrar
     from rlvr_core.types import EvalReport, Group
 
@@ -171,6 +172,11 @@ def run_finished(event: RunFinished) -> None:
 @hookspec(firstresult=True)
 def open_uri(uri: str, cache: Path) -> Path | None:
     """A local path with the content of ``uri``, or None if the scheme is not this plugin's."""
+
+
+@hookspec(firstresult=True)
+def open_store(uri: str) -> Store | None:
+    """The files under ``uri``, where none need be yet, or None if the scheme is not its own."""
 
 
 @hookspec(firstresult=True)

@@ -7,9 +7,10 @@ annotations only, so that a plugin module stays cheap to import.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
@@ -485,11 +486,30 @@ class LaunchRequest:
         arguments: The words after ``rlvr`` that do it, ``run`` first.
         name: ``run.name``.
         engine_apart: Whether the config's engine works in processes of its own.
+        files: The YAML files the config was read from, the one named in ``arguments`` first.
+        references: Values of the config that name files or folders of this machine.
     """
 
     arguments: tuple[str, ...]
     name: str
     engine_apart: bool = False
+    files: tuple[Path, ...] = ()
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A value of a config that names a file or folder of this machine.
+
+    Attributes:
+        key: Its place, as ``--set`` takes it.
+        value: The value as written.
+        path: What it names, absolute.
+    """
+
+    key: str
+    value: str
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,8 +531,9 @@ class LaunchPlan:
 class Launcher(Protocol):
     """Puts a run somewhere.
 
-    One whose job outlives the command also defines ``status(job) -> str``, ``logs(job) ->
-    Iterable[str]`` and ``stop(job) -> None``.
+    One whose job outlives the command is a ``JobLauncher`` too. One whose job runs on machines
+    that do not have this one's files says so by a class attribute ``elsewhere = True``: its config
+    is then searched for secrets before it is asked for a plan.
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
@@ -524,6 +545,94 @@ class Launcher(Protocol):
 
     def submit(self, plan: LaunchPlan) -> int:
         """Do it; the exit code of the run, or 0 when the job goes on without this command."""
+
+
+JobState = Literal["waiting", "running", "finished", "failed", "stopped", "unknown"]
+"""What a job is doing; only the first two, and ``unknown``, may still change."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What a launcher knows of a job.
+
+    Attributes:
+        state: In our words.
+        detail: In the words of the place it runs at.
+    """
+
+    state: JobState
+    detail: str = ""
+
+
+@runtime_checkable
+class JobLauncher(Launcher, Protocol):
+    """A launcher whose job goes on without the command that submitted it.
+
+    Its ``submit`` writes each job down with ``rlvr_core.launch.jobs.JobBook``; ``rlvr jobs`` makes
+    it anew from the options written there, and names the job.
+    """
+
+    def status(self, job: str) -> JobStatus:
+        """What a job is doing.
+
+        Raises:
+            MachineError: If that cannot be known.
+        """
+
+    def logs(self, job: str) -> Iterable[str]:
+        """What it has printed so far, line by line."""
+
+    def stop(self, job: str) -> None:
+        """Ask it to stop; it writes a checkpoint first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a store.
+
+    Attributes:
+        size: In bytes.
+        tag: Changes whenever the content does.
+    """
+
+    size: int
+    tag: str
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Files under one URI of a store elsewhere, by keys such as ``checkpoints/latest``.
+
+    Each call tries again by itself for a while when the store or the way there fails; what it
+    raises then is a ``MachineError``. Calls come from several threads.
+    """
+
+    def list(self, prefix: str = "") -> dict[str, StoredFile]:
+        """Every file whose key begins so."""
+
+    def put(self, path: Path, key: str, size: int | None = None) -> None:
+        """Store a file; on return the store has been seen to hold exactly this content.
+
+        Args:
+            path: The file.
+            key: Where it goes.
+            size: Only its first bytes, for a file that grows meanwhile.
+
+        Raises:
+            FileNotFoundError: If the file is not there, or is taken away meanwhile.
+        """
+
+    def get(self, key: str, path: Path, told: Callable[[int], None] | None = None) -> None:
+        """Fetch a file: whole under its name, or not there at all.
+
+        Args:
+            key: The file.
+            path: Where it goes; folders are made.
+            told: Told of bytes as they come.
+        """
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Take files away; those that are not there are no fault."""
 
 
 @runtime_checkable

@@ -3,16 +3,78 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlvr_core.cli import output
+from rlvr_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.protocols import LaunchRequest
 
 _FLAGS = ("processes", "gpus", "engine_gpus", "nodes", "node_rank", "main_address", "main_port")
 
 
-@click.command()
+class LaunchCommand(click.Command):
+    """A command that has the options of its ``--backend`` too."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, then those of the backend that was named."""
+        return [*super().get_params(ctx), *ctx.meta.get(_MORE, ())]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look for the backend first."""
+        backend = _named(args)
+        if backend is not None and backend.rpartition("/")[2] not in _SIMPLE:
+            own = {option for one in super().get_params(ctx) for option in one.opts}
+            ctx.meta[_MORE] = [one for one in _options_of(backend) if not {*one.opts} & own]
+        return super().parse_args(ctx, args)
+
+
+_MORE = "rlvr.launch.options"
+_SIMPLE = ("local", "accelerate")
+"""Backends whose every option is one of the command's own."""
+
+
+def _named(args: list[str]) -> str | None:
+    for index, word in enumerate(args):
+        if word == "--backend" and index + 1 < len(args):
+            return args[index + 1]
+        if word.startswith("--backend="):
+            return word.partition("=")[2]
+    return None
+
+
+def _options_of(backend: str) -> list[click.Option]:
+    """Options as the fields of a launcher's ``Config`` say."""
+    from typing import get_args, get_origin
+
+    from rlvr_core.plugins import load_host
+    from rlvr_core.protocols import config_class
+
+    options = []
+    for name, field in config_class(
+        load_host().entry("launcher", backend).load()
+    ).model_fields.items():
+        kinds = {field.annotation, *get_args(field.annotation)}
+        flag = bool in kinds
+        several = any(get_origin(kind) is list or kind is list for kind in kinds)
+        options.append(
+            click.Option(
+                [f"--{name.replace('_', '-')}"],
+                is_flag=flag,
+                default=None,
+                multiple=several,
+                metavar=None if flag else "TEXT",
+                help=" ".join((field.description or "").replace("``", "").split()),
+            )
+        )
+    return options
+
+
+@click.command(cls=LaunchCommand)
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--backend", default="local", show_default=True, help="Where: see rlvr list launchers."
@@ -39,7 +101,10 @@ _FLAGS = ("processes", "gpus", "engine_gpus", "nodes", "node_rank", "main_addres
 )
 @click.option("--dry-run", is_flag=True, help="Check the config, print the plan, and stop.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print the plan as JSON.")
+@click.pass_context
 def launch(
+    ctx: click.Context,
+    /,
     config: Path | None,
     backend: str,
     options: tuple[str, ...],
@@ -54,6 +119,8 @@ def launch(
 
     The run is the one that `rlvr run` would do: one folder, the same completions, the same numbers
     up to rounding. It may be resumed with another number of processes, or with `rlvr run`.
+
+    A backend has more options of its own: rlvr launch --backend NAME --help.
 
     Ctrl-C or SIGTERM lets it finish the step and write a checkpoint; a second one stops it.
     """
@@ -79,14 +146,21 @@ def launch(
     apart = engine.use != "auto" and getattr(
         host.entry("engine", engine.use).load(), "separate", False
     )
-    given = parse_options(options) | _given(flags)
-    launcher = build(
-        host,
-        "launcher",
-        ComponentRef.model_validate({"use": backend, "with": given}),
-        "rlvr launch",
+    names = {option.name for option in ctx.meta.get(_MORE, ())}
+    more = {name: flags[name] for name in names if flags[name] not in (None, (), False)}
+    more = {name: list(v) if isinstance(v, tuple) else v for name, v in more.items()}
+    given = parse_options(options) | _given(flags) | more
+    ref = ComponentRef.model_validate({"use": backend, "with": given})
+    launcher = build(host, "launcher", ref, "rlvr launch")
+    request = LaunchRequest(
+        arguments=tuple(words),
+        name=resolved.config.run.name,
+        engine_apart=apart,
+        files=resolved.loaded.draft.files,
     )
-    plan = launcher.plan(LaunchRequest(tuple(words), resolved.config.run.name, apart))
+    if getattr(launcher, "elsewhere", False):
+        request = _for_elsewhere(request, resolved)
+    plan = launcher.plan(request)
     if not dry_run:
         code: int = launcher.submit(plan)
         return code
@@ -98,6 +172,31 @@ def launch(
         for line in plan.lines:
             output.print_line(hide.text(line))
     return 0
+
+
+def _for_elsewhere(request: LaunchRequest, resolved: Resolved) -> LaunchRequest:
+    """The request with what has to travel with it.
+
+    Raises:
+        ConfigError: If a secret would travel too, or a file is not there.
+    """
+    from dataclasses import replace
+
+    from rlvr_core.launch.secrets import secrets_in, secrets_in_words
+    from rlvr_core.launch.staging import references
+
+    found = [one for path in request.files for one in secrets_in(path, str(path))]
+    found += secrets_in_words(request.arguments)
+    if found:
+        raise ConfigError.collect(found)
+    if "--resume" in request.arguments:
+        raise ConfigError(
+            "a job on other machines cannot go on with a run that lies here",
+            where="--resume",
+            remedy="it resumes by itself when it is started again; or start a run from its "
+            "checkpoint: --set model.path=…/checkpoints/step…",
+        )
+    return replace(request, references=references(resolved.dump()))
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from rlvr_core.errors import ConfigError, MachineError, RlvrError
 COMMANDS = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
     "launch": ("rlvr_core.cli.launch:launch", "Train on several processes or machines."),
+    "jobs": ("rlvr_core.cli.jobs:jobs", "Watch, stop and fetch what was launched elsewhere."),
     "show": ("rlvr_core.cli.show:show", "Show what a run did."),
     "eval": ("rlvr_core.cli.eval:eval_", "Evaluate a model or checkpoint on held-out tasks."),
     "compare": ("rlvr_core.cli.compare:compare", "Compare two evaluations problem by problem."),

@@ -30,7 +30,9 @@ FREE_KEYS = (
     "track",
     "meta.",
     "run.dir",
+    "run.mirror",
     "run.deadline",
+    "data.cache_uri",
 )
 """What may differ between a run and its resumption without changing the steps already taken."""
 
@@ -86,12 +88,15 @@ def _run(
     *,
     dry_run: bool,
 ) -> None:
+    from rlvr_core.data.uri import is_uri, local_path
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.preview import preview
     from rlvr_core.run.start import start
 
     def locate_model() -> str:
         path = resolved.config.model.path
+        if is_uri(path):
+            return str(local_path(path))
         if not path.startswith("tiny:"):
             return path
         from rlvr_core.testing.tiny import resolve_tiny

@@ -38,6 +38,9 @@ class RunSection(ComponentConfig):
     """Name of the run; its folder is ``<dir>/<name>-<time>``."""
     dir: str = "runs"
     """Folder that holds run folders, relative to the working directory."""
+    mirror: str | None = None
+    """Where the run's folder is copied to while the run goes on, such as ``s3://bucket/runs``.
+    Checkpoints are kept there by the rules of ``checkpoint``."""
     seed: Natural = 0
     """Everything random in the run derives from it."""
     deadline: Annotated[float, Field(gt=0)] = 3600.0
@@ -62,7 +65,8 @@ class ModelSection(ComponentConfig):
     """The one model reference and the one precision plan."""
 
     path: str
-    """Folder, hub id, or ``tiny:TASK`` for a tiny model made on first use."""
+    """Folder, hub id, URI that a plugin opens (``s3://bucket/model``), or ``tiny:TASK`` for a tiny
+    model made on first use."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Compute precision of trainer and engine; master weights and optimizer are float32."""
     attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
@@ -115,6 +119,9 @@ class DataSection(ComponentConfig):
     """Dataset loaders, each with options."""
     prompt: PromptSection = PromptSection()
     """How they are rendered."""
+    cache_uri: str | None = None
+    """Where data sets of the hub are looked for first, such as ``s3://bucket/datasets``: that of
+    ``OWNER/NAME`` in the folder ``OWNER--NAME/CONFIG/SPLIT``, saved by ``save_to_disk``."""
     max_prompt_tokens: Positive = 1024
     """Longer prompts are taken out, counted and reported."""
     max_overlong: Fraction = 0.05

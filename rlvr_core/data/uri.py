@@ -12,6 +12,11 @@ from rlvr_core.errors import DataError
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
+def is_uri(text: str) -> bool:
+    """Whether it is a URI (``s3://…``) and no path."""
+    return _SCHEME.match(text) is not None
+
+
 def local_path(uri: str) -> Path:
     """A local path with the content of ``uri``.
 
@@ -23,7 +28,7 @@ def local_path(uri: str) -> Path:
         DataError: If a ``file://`` URI names another machine.
         PluginError: If no installed plugin opens such URIs; names the one that does.
     """
-    if not _SCHEME.match(uri):
+    if not is_uri(uri):
         return Path(uri).expanduser()
     parts = urlsplit(uri)
     if parts.scheme.lower() == "file":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.data.uri import is_uri, local_path
 from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
 from rlvr_core.record.rundir import RunFolder, find_run
@@ -66,6 +67,8 @@ class ModelRef:
 def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
     """Find what ``text`` means: a model's folder, a run's folder or name, or else a hub id.
 
+    What a plugin opens (``s3://bucket/run/checkpoints/step000020``) is fetched first.
+
     Args:
         text: What the user wrote.
         step: Which checkpoint of a run; None for its newest.
@@ -75,6 +78,8 @@ def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
         ConfigError: If a step is given for what is no run, or the run lacks it.
         MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
     """
+    if is_uri(text):
+        text = str(local_path(text))
     folder = Path(text).expanduser()
     model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
     if model or _STEP.match(folder.resolve().name):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pluggy
 
@@ -18,9 +19,12 @@ from rlvr_core.errors import PluginError, RlvrError
 from rlvr_core.origin import Place
 from rlvr_core.plugins import loader, lookup
 from rlvr_core.plugins.loader import PluginRecord
+from rlvr_core.protocols import Store
 from rlvr_core.registry import Entry, Registry
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -94,7 +98,21 @@ class Host:
         Raises:
             PluginError: If no plugin opens such URIs, or the one that does failed.
         """
-        answer = self._ask("open_uri", {"uri": uri, "cache": cache})
+        answer = self._ask("open_uri", {"uri": uri, "cache": cache}, Path)
+        if answer is None:
+            raise lookup.unknown_uri(self.records, uri)
+        return answer
+
+    def ask_store(self, uri: str) -> Store:
+        """The store at a URI.
+
+        Args:
+            uri: E.g. ``s3://bucket/runs``.
+
+        Raises:
+            PluginError: If no plugin opens such URIs, or the one that does failed.
+        """
+        answer = self._ask("open_store", {"uri": uri}, Store)  # type: ignore[type-abstract]
         if answer is None:
             raise lookup.unknown_uri(self.records, uri)
         return answer
@@ -105,7 +123,7 @@ class Host:
         Raises:
             PluginError: If a plugin failed to say.
         """
-        return self._ask("locate_run", {"env": env})
+        return self._ask("locate_run", {"env": env}, Path)
 
     def record(self, name: str) -> PluginRecord | None:
         """The record of the plugin, or else of the distribution, of this name."""
@@ -113,7 +131,7 @@ class Host:
         named += [record for record in self.records if record.distribution == name]
         return named[0] if named else None
 
-    def _ask(self, name: str, arguments: Mapping[str, object]) -> Path | None:
+    def _ask(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> T | None:
         """The first answer of a plugin that is not None."""
         for plugin, call in self._calls(name, arguments):
             try:
@@ -126,11 +144,12 @@ class Host:
                     where=str(self._place(error, plugin)),
                     remedy=f"details: rlvr plugins show {plugin}",
                 ) from error
-            if isinstance(answer, Path):
+            if isinstance(answer, wanted):
                 return answer
             if answer is not None:
                 raise PluginError(
-                    f"plugin {plugin} answered {name} with a {type(answer).__name__}, not a Path",
+                    f"plugin {plugin} answered {name} with a {type(answer).__name__}, not a "
+                    f"{wanted.__name__}",
                     remedy=f"report it to the author of {plugin}",
                 )
         return None

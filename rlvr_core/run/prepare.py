@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core import ranks
 from rlvr_core.config.model import ComponentRef
+from rlvr_core.data.hub import cached_at
 from rlvr_core.data.load import NamedLoader, check_problems, fingerprints, load_sources
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
@@ -124,6 +125,11 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
         MachineError: If the model's folder or its tokenizer is missing.
         RunError: If a gold answer is judged wrongly.
     """
+    with cached_at(resolved.config.data.cache_uri):
+        yield from _prepare(resolved, host, locate_model)
+
+
+def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> Iterator[Prepared]:
     config = resolved.config
     _check_processes(config)
     _check_rewards(config)

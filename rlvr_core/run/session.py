@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rlvr_core.protocols import Engine, Guard, Sampler, WeightSource
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
+    from rlvr_core.record.mirror import Mirror
     from rlvr_core.record.mute import MuteRecorder
     from rlvr_core.record.recorder import Recorder
     from rlvr_core.record.rundir import RunFolder
@@ -92,6 +93,7 @@ class Session:
     plan: RewardPlan
     trackers: list[TensorBoard]
     early_stop: EarlyStop | None = None
+    mirror: Mirror | None = None
     replay: ReplayBuffer = field(default_factory=ReplayBuffer)
     ranks: Ranks = field(default_factory=Ranks)
     stop: Stop = field(default_factory=Stop)
@@ -127,6 +129,7 @@ class Session:
             due = improved or self.stop_reason or self._due(self.config.checkpoint.every)
             if due or asked:
                 self.save(best=improved)
+            self._mirror(checkpoint=bool(due or asked))
             if asked:
                 raise KeyboardInterrupt
 
@@ -259,6 +262,12 @@ class Session:
         for _, spans in parts:
             self.recorder.spans_of(spans)
         return any(asked for asked, _ in parts)
+
+    def _mirror(self, *, checkpoint: bool) -> None:
+        """Let the mirror copy what is new, and pass on what it has to say."""
+        if self.mirror is not None:
+            for text in self.mirror.changed(checkpoint=checkpoint):
+                self.display.say(text)
 
     def _collect(self, replayed: int) -> Rollouts:
         return collect(

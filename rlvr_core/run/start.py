@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.data.suffix import suffix_ids
+from rlvr_core.data.uri import is_uri, local_path
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.errors import ConfigError, MachineError, RlvrError, RunError
 from rlvr_core.protocols import EngineContext
@@ -23,6 +24,7 @@ from rlvr_core.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest, Outcome
+from rlvr_core.record.mirror import Mirror
 from rlvr_core.record.mute import MuteRecorder
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.results import write_results
@@ -57,9 +59,15 @@ if TYPE_CHECKING:
 
     from rlvr_core.cli.display import Display
     from rlvr_core.config.tree import Loc
-    from rlvr_core.protocols import Engine, Guard, WeightSource
+    from rlvr_core.protocols import Engine, Guard, Store, WeightSource
     from rlvr_core.run.prepare import Prepared
 
+
+MIRROR_PATIENCE = 600.0
+"""Seconds without any progress after which the end of a run no longer waits for its mirror."""
+
+MIRROR_GRACE = 60.0
+"""The same for a run that was asked to stop: a managed machine goes two minutes after notice."""
 
 ONE_THREAD = 500_000
 """Parameters below which a model on a CPU gets one thread."""
@@ -102,7 +110,11 @@ def start(
         stack.enter_context(_started(engine, prepared, trainer, source))
         guards = _guards(prepared)
         fresh = folder is None
+        store = _mirror_store(prepared)
         folder = folder or ranks.on_main(lambda: _new_folder(prepared))
+        mirror = None
+        if store is not None and ranks.main:
+            mirror = stack.enter_context(_mirrored(store(folder), folder, prepared, display, fresh))
         recorder: Recorder | MuteRecorder = MuteRecorder(ranks.index)
         if ranks.main:
             recorder = stack.enter_context(Recorder(folder))
@@ -111,7 +123,7 @@ def start(
             found = {name: one.data() for name, one in prepared.contamination.items()}
             manifest.update(contamination=found)
         session = _session(prepared, display, folder, recorder, trainer, source, engine, guards)
-        session.stop = stop
+        session.stop, session.mirror = stop, mirror
         if ranks.main:
             for _ in prepared.config.track:
                 tracker = stack.enter_context(contextlib.closing(TensorBoard(folder)))
@@ -132,6 +144,34 @@ def _engine(prepared: Prepared) -> Engine:
     if not prepared.environments:
         return engine
     return TurnTaking(engine, prepared.environments, partial(suffix_ids, prepared.renderer))
+
+
+def _mirror_store(prepared: Prepared) -> Callable[[RunFolder], Store] | None:
+    """Where run folders are mirrored to; asked for before there is one, lest it be in vain."""
+    uri = prepared.config.run.mirror
+    if uri is None:
+        return None
+    prepared.host.ask_store(uri)
+    return lambda folder: prepared.host.ask_store(f"{uri.rstrip('/')}/{folder.name}")
+
+
+@contextlib.contextmanager
+def _mirrored(
+    store: Store, folder: RunFolder, prepared: Prepared, display: Display, fresh: bool
+) -> Iterator[Mirror]:
+    """A mirror for the length of the run, which has its whole folder when the run has ended."""
+    mirror = Mirror(store, folder.path, keep=prepared.config.checkpoint.keep)
+    mirror.start(fresh=fresh)
+    limit = MIRROR_PATIENCE
+    try:
+        yield mirror
+    except KeyboardInterrupt:
+        limit = MIRROR_GRACE
+        raise
+    finally:
+        display.phase("copying the rest to run.mirror")
+        for text in mirror.close(limit):
+            display.say(text)
 
 
 def _device() -> torch.device:
@@ -243,8 +283,9 @@ def _teacher(
     if hasattr(loss, "teacher"):
         where = prepared.resolved.where((*loc, "with", "teacher"))
         section = prepared.config.model.model_copy(update={"revision": None})
-        check_vocabulary(load_tokenizer(loss.teacher, section), prepared.tokenizer, where)
-        return Teacher(loss.top_k, load_reference(loss.teacher, section, device, precision.compute))
+        path = str(local_path(loss.teacher)) if is_uri(loss.teacher) else loss.teacher
+        check_vocabulary(load_tokenizer(path, section), prepared.tokenizer, where)
+        return Teacher(loss.top_k, load_reference(path, section, device, precision.compute))
     if hasattr(loss, "top_k"):
         prompt = prompt_of(loss.prompt, prepared.renderer)
         for source in prepared.sources:

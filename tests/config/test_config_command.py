@@ -45,9 +45,9 @@ def test_a_misspelt_verifier_exits_2(rlvr, run_file):
 
 
 def test_a_missing_plugin_exits_3(rlvr, run_file):
-    done = rlvr("config", "check", run_file, "--set", "rewards.1.use=sagemaker/strict")
+    done = rlvr("config", "check", run_file, "--set", "rewards.1.use=bs4/strict")
     assert (done.returncode, done.stdout) == (3, "")
-    assert "pip install rlvr-sagemaker" in done.stderr
+    assert "pip install rlvr-bs4" in done.stderr
 
 
 def test_bad_yaml_exits_2(rlvr, write):

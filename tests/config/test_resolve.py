@@ -136,9 +136,9 @@ def test_faults_of_the_file_and_of_every_component_come_together(host, write):
     ("option", "what", "remedy"),
     [
         (
-            "rewards=[sagemaker/strict]",
-            "unknown verifier 'sagemaker/strict'",
-            "pip install rlvr-sagemaker",
+            "rewards=[bs4/strict]",
+            "unknown verifier 'bs4/strict'",
+            "pip install rlvr-bs4",
         ),
         ("rewards=[toy/gone]", "verifier 'toy/gone' failed to load", "rlvr plugins show toy"),
         ("rewards=[toy/odd]", "rlvr_toy_parts.Odd.Config must be", "rlvr plugins show toy"),

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core import discovery
 from rlvr_core.data.uri import cache_folder, local_path
 from rlvr_core.errors import DataError, PluginError
 
@@ -21,7 +22,8 @@ def test_file_uris():
         local_path("file://elsewhere/x")
 
 
-def test_t44_a_scheme_nobody_opens_names_the_plugin_that_would():
+def test_t44_a_scheme_nobody_opens_names_the_plugin_that_would(monkeypatch):
+    monkeypatch.setattr(discovery, "_installed", lambda: iter(()))
     with pytest.raises(PluginError, match=r"(?s)'s3://'.*rlvr-sagemaker"):
         local_path("s3://bucket/key")
     with pytest.raises(PluginError, match="'gopher://'"):

@@ -277,7 +277,7 @@ def test_dry_run_writes_nothing(lab):
     [
         ({"model": {"path": "./no-such-model"}}, 4, ["no-such-model", "does not exist"]),
         ({"rewards": [{"use": "toy/erly"}]}, 2, ["toy/erly", "toy/early", "config.yaml"]),
-        ({"rewards": [{"use": "sagemaker/none"}]}, 3, ["rlvr-sagemaker", "pip install"]),
+        ({"rewards": [{"use": "bs4/none"}]}, 3, ["rlvr-bs4", "pip install"]),
         ({"rewards": [{"use": "toy/wrong-gold"}]}, 1, ["gold", "toy/wrong-gold"]),
         (
             {

@@ -1,0 +1,1 @@
+"""Amazon SageMaker and S3 for rlvr."""

@@ -1,0 +1,167 @@
+"""Clients of Amazon's services, and what their errors mean to a user.
+
+Credentials, region and endpoint come from where every AWS tool takes them: environment, profile,
+the role of a machine. Nothing of it is ever an option here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rlvr_core import MachineError
+
+T = TypeVar("T")
+
+TIMEOUT = "RLVR_AWS_TIMEOUT"
+"""Environment variable: seconds to wait for a byte of an answer."""
+
+_ATTEMPTS = 6
+
+_AGAIN = {
+    "429",
+    "500",
+    "502",
+    "503",
+    "504",
+    "InternalError",
+    "InternalFailure",
+    "RequestTimeout",
+    "RequestTimeTooSkewed",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+_GONE = {"404", "NoSuchKey", "NotFound"}
+
+
+class TornError(Exception):
+    """What came, or went, is not what was sent."""
+
+
+@functools.lru_cache(maxsize=32)
+def client(service: str, region: str | None = None) -> Any:
+    """A client, which may be used from several threads.
+
+    Raises:
+        MachineError: If no region is known.
+    """
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        connect_timeout=10,
+        read_timeout=float(os.environ.get(TIMEOUT, "60")),
+        max_pool_connections=64,
+    )
+    try:
+        return boto3.session.Session().client(service, region_name=region, config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise _explained(error, service) from error
+
+
+def call(what: str, act: Callable[[], T]) -> T:
+    """Do something with a service, again when it fails in passing.
+
+    botocore tries every request several times; this is about what it lets through: answers that
+    break off, transfers of several requests, and outages that last longer.
+
+    Args:
+        what: What is done, for messages.
+        act: Does it; may be called several times.
+
+    Raises:
+        MachineError: If it does not work.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+    again = Retrying(
+        retry=retry_if_exception(passing),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.25, max=15),
+        reraise=True,
+    )
+    try:
+        found: T = again(act)
+        return found
+    except (MachineError, FileNotFoundError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        if code_of(error) is None and not passing(error) and not _ours(error):
+            raise
+        raise _explained(error, what) from error
+
+
+def passing(error: BaseException) -> bool:
+    """Whether an error may be gone at the next attempt."""
+    import boto3.exceptions
+    import botocore.exceptions as boto
+    import urllib3.exceptions
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, boto3.exceptions.S3UploadFailedError) and error.__context__:
+        return passing(error.__context__)
+    code = code_of(error)
+    if code is not None:
+        return code in _AGAIN
+    return isinstance(
+        error,
+        TornError
+        | boto.HTTPClientError
+        | boto.IncompleteReadError
+        | boto.FlexibleChecksumError
+        | boto3.exceptions.RetriesExceededError
+        | boto3.exceptions.S3UploadFailedError
+        | ResponseParserError
+        | urllib3.exceptions.HTTPError
+        | ConnectionError
+        | TimeoutError,
+    )
+
+
+def code_of(error: BaseException) -> str | None:
+    """The code a service answered with; None if it did not answer."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError):
+        return None
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether a service says that there is no such thing."""
+    return code_of(error) in _GONE
+
+
+def _ours(error: BaseException) -> bool:
+    import boto3.exceptions
+    from botocore.exceptions import BotoCoreError
+
+    return isinstance(error, BotoCoreError | boto3.exceptions.Boto3Error)
+
+
+def _explained(error: BaseException, what: str) -> MachineError:
+    from botocore import exceptions as boto
+
+    first = " ".join(str(error).split()) or type(error).__name__
+    remedy: str | tuple[str, ...] = "check the network, and AWS's health page"
+    code = code_of(error)
+    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
+        remedy = "log in first: aws configure, aws sso login, or AWS_PROFILE"
+    elif isinstance(error, boto.NoRegionError):
+        remedy = "say which region: --region, AWS_REGION, or a profile"
+    elif code in ("AccessDenied", "AccessDeniedException", "403", "UnauthorizedOperation"):
+        remedy = "the role or user lacks a permission: rlvr sagemaker iam prints what is needed"
+    elif code in ("ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"):
+        remedy = "the credentials have expired: log in again"
+    elif code == "NoSuchBucket":
+        remedy = "make the bucket first; a bucket's name holds for all regions and accounts"
+    elif code is not None and code not in _AGAIN:
+        remedy = ""
+    return MachineError(f"{what}: {first}", remedy=remedy)

@@ -1,0 +1,323 @@
+"""What the job's image runs on each machine: ``python -m rlvr_sagemaker.job train``.
+
+Reads what SageMaker says of the machines, fetches the run if an earlier attempt has left one, and
+hands over to ``rlvr launch``. SIGTERM goes on to it: it finishes its step, writes a checkpoint and
+copies it, all of which has to fit into the two minutes that SageMaker gives.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rlvr_core import MachineError, RlvrError
+from rlvr_sagemaker.request import CHANNEL, DESCRIPTION
+
+ROOT = "RLVR_SAGEMAKER_ROOT"
+"""Environment variable: another folder in the place of ``/opt/ml``."""
+
+PORT = 29500
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine among those of the job.
+
+    Attributes:
+        hosts: Names of all, in the order that all of them agree on.
+        index: This one's.
+        interface: Network interface they reach each other by; empty where it is not said.
+    """
+
+    hosts: tuple[str, ...]
+    index: int
+    interface: str
+
+    @classmethod
+    def read(cls, root: Path, env: Mapping[str, str] = os.environ) -> Machine:
+        """What SageMaker says, in its file or in its toolkit's variables.
+
+        Raises:
+            MachineError: If it says nothing that makes sense.
+        """
+        path = root / "input" / "config" / "resourceconfig.json"
+        try:
+            if path.is_file():
+                said = json.loads(path.read_text(encoding="utf-8"))
+                hosts, here = said["hosts"], said["current_host"]
+                interface = said.get("network_interface_name", "")
+            else:
+                hosts, here = json.loads(env["SM_HOSTS"]), env["SM_CURRENT_HOST"]
+                interface = env.get("SM_NETWORK_INTERFACE_NAME", "")
+            ordered = tuple(sorted(hosts))
+            return cls(ordered, ordered.index(here), str(interface or ""))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise MachineError(
+                f"this does not look like a SageMaker job: {type(error).__name__}: {error}",
+                where=str(path),
+            ) from error
+
+
+class Attempt:
+    """One attempt of the job on this machine.
+
+    Args:
+        root: ``/opt/ml``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._code = root / "input" / "data" / CHANNEL
+        self._machine = Machine.read(root)
+        self._said: dict[str, Any] = json.loads((self._code / DESCRIPTION).read_text("utf-8"))
+        self._runs = root / "checkpoints"
+        self._children: list[subprocess.Popen[str]] = []
+        self._stopping = False
+        self._tail: collections.deque[str] = collections.deque(maxlen=30)
+
+    def run(self) -> int:
+        """Train to the end; the job's exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._runs.mkdir(parents=True, exist_ok=True)
+        environment = self._environment()
+        words = self._words(self._fetch())
+        _say("rlvr " + " ".join(words))
+        if self._stopped():
+            return 0
+        training = self._start(words, environment)
+        with self._watcher(environment) as watcher:
+            code = self._follow(training)
+            if watcher is not None and code == 0:
+                watcher.join()
+        if code == 0 and self._machine.index == 0:
+            self._hand_over()
+        return 0 if self._stopped() and code == 130 else code
+
+    def _stopped(self) -> bool:
+        return self._stopping
+
+    def failure(self) -> str:
+        """Last words of the run, for SageMaker's ``FailureReason``."""
+        return "\n".join(self._tail)[-1000:]
+
+    # -- before the run ----------------------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str]:
+        scratch = Path(os.environ.get("RLVR_SCRATCH") or tempfile.gettempdir()) / "rlvr"
+        found = dict(os.environ)
+        # caches and temporary files: never in what is uploaded when the job ends (T89, T95)
+        found.setdefault("XDG_CACHE_HOME", str(scratch / "cache"))
+        found.setdefault("HF_HOME", str(scratch / "huggingface"))
+        found.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+        if self._machine.interface:
+            found.setdefault("NCCL_SOCKET_IFNAME", self._machine.interface)
+            found.setdefault("GLOO_SOCKET_IFNAME", self._machine.interface)
+        found |= self._secrets()
+        if self._said["install"]:
+            site = self._install(scratch / "site")
+            before = found.get("PYTHONPATH")
+            found["PYTHONPATH"] = os.pathsep.join([str(site), *([before] if before else [])])
+        return found
+
+    def _secrets(self) -> dict[str, str]:
+        from rlvr_sagemaker.aws import call, client
+
+        found = {}
+        for name, arn in self._said["secrets"].items():
+
+            def act(arn: str = arn) -> str:
+                return str(client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"])
+
+            found[name] = call(f"fetching the secret {name}", act)
+        return found
+
+    def _install(self, site: Path) -> Path:
+        """The user's own packages, which the image does not have; nothing is downloaded."""
+        words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+        for folder in self._said["install"]:
+            with tempfile.TemporaryDirectory() as copy:  # a build writes beside the sources
+                source = Path(copy) / "source"
+                shutil.copytree(self._code / folder, source)
+                command = [sys.executable, "-m", "pip", *words, "--target", str(site), str(source)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise MachineError(
+                    f"'{folder}' cannot be installed: {done.stderr.strip()[-500:]}",
+                    remedy="it has to install without network: setuptools, and dependencies that "
+                    "the image has",
+                )
+        return site
+
+    def _fetch(self) -> Path | None:
+        """The run that an earlier attempt has left; every machine needs its checkpoint."""
+        uri = self._said["runs"]
+        if uri is None:
+            here = [path.parent for path in self._runs.glob("*/run.json")]
+            return max(here, key=lambda path: path.stat().st_mtime, default=None)
+        from rlvr_core.plugins import load_host
+        from rlvr_core.record.fetch import Fetch, runs_in
+
+        host = load_host()
+        names = runs_in(host.ask_store(uri))
+        if not names:
+            return None
+        folder = self._runs / names[-1]
+        fetch = Fetch(host.ask_store(f"{uri}/{names[-1]}"), folder, "last")
+        if "run.json" not in fetch.there or "resolved.yaml" not in fetch.there:
+            return None  # the attempt ended before it had begun
+        _say(f"going on with {names[-1]}: {fetch.files} files, {fetch.size:,} bytes")
+        fetch.run()
+        return folder
+
+    def _words(self, resumed: Path | None) -> list[str]:
+        said, machine = self._said, self._machine
+        words = ["launch", *said["arguments"][1:], "--backend", "accelerate", "--display", "plain"]
+        words += ["--set", f"run.dir={self._runs}"]
+        if said["runs"] is not None:
+            words += ["--set", f"run.mirror={said['runs']}"]
+        if resumed is not None:
+            words += ["--resume", str(resumed)]
+        train = said["train_gpus"] or _all_gpus(said["engine_gpus"] + said.get("eval_gpus", []))
+        if said["processes"]:
+            train = train[: said["processes"]]
+        if train:
+            words += ["--gpus", ",".join(map(str, train))]
+        if said["engine_gpus"]:
+            words += ["--engine-gpus", ",".join(map(str, said["engine_gpus"]))]
+        words += ["--processes", str(len(train) or said["processes"] or 1)]
+        if len(machine.hosts) > 1:
+            words += ["--nodes", str(len(machine.hosts)), "--node-rank", str(machine.index)]
+            port = os.environ.get("RLVR_MAIN_PORT", str(PORT))
+            words += ["--main-address", machine.hosts[0], "--main-port", port]
+        return words
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def _start(self, words: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "rlvr_core.cli.main", *words],
+            cwd=self._code / self._said["directory"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="backslashreplace",
+        )
+        self._children.append(child)
+        if self._stopping:  # between the check above and now
+            child.send_signal(signal.SIGTERM)
+        return child
+
+    def _follow(self, child: subprocess.Popen[str]) -> int:
+        assert child.stdout is not None
+        for line in child.stdout:
+            self._tail.append(line.rstrip("\n"))
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        return child.wait()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._stopping = True
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(number)
+
+    @contextlib.contextmanager
+    def _watcher(self, environment: Mapping[str, str]) -> Iterator[threading.Thread | None]:
+        """Evaluates checkpoints as they appear, on GPUs of its own."""
+        if self._said.get("eval_config") is None or self._machine.index > 0:
+            yield None
+            return
+        over = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(environment, over), daemon=True)
+        thread.start()
+        try:
+            yield thread
+        finally:
+            over.set()
+
+    def _watch(self, environment: Mapping[str, str], over: threading.Event) -> None:
+        while not (found := [path.parent for path in self._runs.glob("*/run.json")]):
+            if over.wait(1.0):
+                return
+        folder = max(found, key=lambda path: path.name)
+        words = ["watch", str(folder), "--config", self._said["eval_config"]]
+        words += ["--out", str(folder / "evals" / "watch")]
+        if self._said["eval_gpus"]:
+            words += ["--devices", ",".join(map(str, self._said["eval_gpus"]))]
+        _say("rlvr " + " ".join(words))
+        code = self._follow(self._start(words, environment))
+        if code != 0:
+            _say(f"rlvr watch ended with {code}")
+        if self._said["runs"] is not None:
+            self._push(folder)
+
+    def _push(self, folder: Path) -> None:
+        """Results that came after the run had copied its last file."""
+        words = ["jobs", "push", str(folder), self._said["runs"]]
+        subprocess.run([sys.executable, "-m", "rlvr_core.cli.main", *words], check=False)
+
+    def _hand_over(self) -> None:
+        """The model alone for SageMaker's own archive: the best one, or else the last."""
+        for run in self._runs.glob("*/checkpoints"):
+            for name in ("best", "latest"):
+                source = run / name
+                if source.is_dir():
+                    rest = shutil.ignore_patterns("trainer", "COMPLETE")
+                    target = self._root / "model"
+                    shutil.copytree(source, target, ignore=rest, dirs_exist_ok=True)
+                    return
+
+
+def _all_gpus(kept: list[int]) -> list[int]:
+    """The GPUs that the machine shows, without those kept for others."""
+    try:
+        told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return []
+    count = sum(line.startswith("GPU ") for line in told.stdout.splitlines())
+    return [gpu for gpu in range(count) if gpu not in kept]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"rlvr_sagemaker: {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run the job; tells SageMaker why it failed."""
+    root = Path(os.environ.get(ROOT, "/opt/ml"))
+    begun = time.monotonic()
+    attempt = None
+    try:
+        attempt = Attempt(root)
+        code = attempt.run()
+        words = attempt.failure()
+    except RlvrError as error:
+        code, words = error.exit_code, str(error)
+        _say(f"error: {error}")
+    if code != 0:
+        failure = root / "output" / "failure"
+        failure.parent.mkdir(parents=True, exist_ok=True)
+        failure.write_text(f"exit code {code}\n{words}\n", encoding="utf-8")
+    _say(f"ended with {code} after {time.monotonic() - begun:.0f} s")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""The launcher ``sagemaker``: one training job, from a plan that says everything beforehand."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rlvr_core import ConfigError, MachineError
+from rlvr_core.launch.jobs import Job, JobBook
+from rlvr_core.protocols import JobState, JobStatus, LaunchPlan, LaunchRequest
+from rlvr_sagemaker import staging
+from rlvr_sagemaker.aws import call, client, code_of
+from rlvr_sagemaker.options import Options
+from rlvr_sagemaker.place import Place
+from rlvr_sagemaker.request import training_job
+from rlvr_sagemaker.store import S3Store
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+
+_STATES: dict[str, JobState] = {
+    "InProgress": "running",
+    "Stopping": "running",
+    "Completed": "finished",
+    "Failed": "failed",
+    "Stopped": "stopped",
+}
+_WAITING = {"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted"}
+
+
+class SageMakerLauncher:
+    """A training job on SageMaker; its runs are mirrored to S3 and go on after an interruption."""
+
+    elsewhere: Literal[True] = True
+
+    Config = Options
+
+    def __init__(self, config: Options) -> None:
+        self._config = config
+
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
+        """Request, files and permissions of the job; see ``Launcher.plan``.
+
+        Raises:
+            ConfigError: If an option is missing or wrong, or something must not leave this machine.
+        """
+        config = self._config
+        config.check()
+        now = datetime.now(UTC)
+        job = config.job_name or now.strftime("rlvr-adhoc-%Y%m%d-%H%M%S-") + f"{now:%f}"[:3]
+        staged = staging.stage(config, request)
+        place = Place.parse(config.where_to()) / f"jobs/{job}"
+        details: dict[str, Any] = {
+            "job": job,
+            "name": request.name,
+            "config": str(request.files[0].absolute()) if request.files else "",
+            "request": training_job(config, job, place),
+            "code": str(place / "code"),
+            "runs": str(place / "runs"),
+            "description": staged.description(config, request, str(place / "runs")),
+            "files": [one.as_json() for one in staged.files],
+            "permissions": staging.permissions(config),
+            "options": config.model_dump(mode="json", exclude_none=True),
+        }
+        return LaunchPlan("sagemaker/sagemaker", tuple(_page(details)), details)
+
+    def submit(self, plan: LaunchPlan) -> int:
+        """Stage the files and create the job; see ``Launcher.submit``."""
+        config, details = self._config, plan.details
+        say = _say
+        if config.build or config.push:
+            from rlvr_sagemaker.image import build
+
+            build(config.picture(), push=config.push, say=say)
+        if config.local:
+            from rlvr_sagemaker.local import run_here
+
+            return run_here(config, details)
+        staging.upload(details, S3Store(Place.parse(str(details["code"]))), say)
+        self._create(details["request"])
+        JobBook().add(
+            Job(
+                job=str(details["job"]),
+                launcher=plan.launcher,
+                name=str(details["name"]),
+                config=str(details["config"]),
+                options=_kept(details["options"]),
+                runs=str(details["runs"]),
+                details={"arguments": details["description"]["arguments"]},
+            )
+        )
+        sys.stdout.write(f"{details['job']}\n")
+        return self._wait(str(details["job"]), say) if config.wait else 0
+
+    def status(self, job: str) -> JobStatus:
+        """What SageMaker says; see ``JobLauncher.status``."""
+        found = self._describe(job)
+        status, second = str(found["TrainingJobStatus"]), str(found.get("SecondaryStatus", ""))
+        state = _STATES.get(status, "unknown")
+        if state == "running" and second in _WAITING:
+            state = "waiting"
+        detail = ", ".join(filter(None, [status, second, str(found.get("FailureReason", ""))]))
+        return JobStatus(state, detail)
+
+    def logs(self, job: str) -> Iterator[str]:
+        """Lines of all its machines, one machine after the other; see ``JobLauncher.logs``."""
+        logs = client("logs", self._config.region)
+        where = {"logGroupName": LOG_GROUP, "logStreamNamePrefix": f"{job}/"}
+        try:
+            streams = call(f"looking for the logs of {job}", lambda: list(_streams(logs, where)))
+        except MachineError as error:
+            if error.__cause__ is None or code_of(error.__cause__) != "ResourceNotFoundException":
+                raise
+            streams = []
+        if not streams:
+            raise MachineError(f"{job} has printed nothing yet")
+        for stream in sorted(streams):
+            machine = stream.partition("/")[2]
+            for line in _events(logs, stream):
+                yield f"[{machine}] {line}" if len(streams) > 1 else line
+
+    def stop(self, job: str) -> None:
+        """SIGTERM, and two minutes; see ``JobLauncher.stop``."""
+        sagemaker = client("sagemaker", self._config.region)
+        if self.status(job).state in ("waiting", "running"):
+            call(f"stopping {job}", lambda: sagemaker.stop_training_job(TrainingJobName=job))
+
+    def _create(self, request: Any) -> None:
+        """Create the job, once: an answer that was lost must not make it look refused."""
+        sagemaker = client("sagemaker", self._config.region)
+        begun = datetime.now(UTC).timestamp()
+
+        def act() -> None:
+            try:
+                sagemaker.create_training_job(**request)
+            except Exception as error:
+                if code_of(error) not in ("ResourceInUse", "ResourceInUseException"):
+                    raise
+                there = self._describe(request["TrainingJobName"])
+                fresh = there["CreationTime"].timestamp() > begun - 60
+                if not fresh or not _same(there, request):
+                    raise ConfigError(
+                        f"there is already a job named {request['TrainingJobName']}",
+                        where="--job-name",
+                        remedy="names are taken for ever; choose another",
+                    ) from error
+
+        call("creating the job", act)
+
+    def _describe(self, job: str) -> Mapping[str, Any]:
+        sagemaker = client("sagemaker", self._config.region)
+
+        def act() -> Mapping[str, Any]:
+            found: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=job)
+            return found
+
+        return call(f"looking at {job}", act)
+
+    def _wait(self, job: str, say: Callable[[str], None]) -> int:
+        before = None
+        while True:
+            now = self.status(job)
+            if now != before:
+                say(f"{job}: {now.detail}")
+                before = now
+            if now.state not in ("waiting", "running", "unknown"):
+                return 0 if now.state == "finished" else 1
+            time.sleep(self._config.poll)
+
+
+def _same(there: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    return bool(there.get("HyperParameters") == request["HyperParameters"])
+
+
+def _kept(options: Any) -> dict[str, Any]:
+    """The options that a command about the job needs later."""
+    return {name: options[name] for name in ("region", "store") if name in options}
+
+
+def _streams(logs: Any, where: Mapping[str, str]) -> Iterator[str]:
+    for page in logs.get_paginator("describe_log_streams").paginate(**where):
+        yield from (one["logStreamName"] for one in page["logStreams"])
+
+
+def _events(logs: Any, stream: str) -> Iterator[str]:
+    token: dict[str, str] = {}
+    while True:
+
+        def act(token: Mapping[str, str] = dict(token)) -> Any:
+            return logs.get_log_events(
+                logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **token
+            )
+
+        page = call(f"reading the log {stream}", act)
+        yield from (event["message"].rstrip("\n") for event in page["events"])
+        following = page.get("nextForwardToken")
+        if not page["events"] or following == token.get("nextToken"):
+            return
+        token = {"nextToken": following}
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _page(details: Mapping[str, Any]) -> Iterator[str]:
+    """The plan for people."""
+    request, files = details["request"], details["files"]
+    machines = request["ResourceConfig"]
+    yield f"job {details['job']} trains {details['name']}"
+    spot = ", spot" if request.get("EnableManagedSpotTraining") else ""
+    yield f"  on {machines['InstanceCount']} {machines['InstanceType']}{spot}"
+    hours = request["StoppingCondition"]["MaxRuntimeInSeconds"] / 3600
+    yield f"  for at most {hours:g} hours, with {machines['VolumeSizeInGB']} GB of disk"
+    yield f"  image {request['AlgorithmSpecification']['TrainingImage']}"
+    yield f"  role {request['RoleArn']}"
+    yield "it does: rlvr " + " ".join(details["description"]["arguments"])
+    if details["description"].get("eval_config"):
+        yield f"and evaluates checkpoints as {details['description']['eval_config']} says"
+    total = sum(one["size"] for one in files)
+    yield f"{len(files)} files go to {details['code']} ({total:,} bytes):"
+    yield from (f"  {one['key']}  {one['size']:,}" for one in files)
+    yield f"runs come to {details['runs']}"
+    yield "environment:"
+    yield from (f"  {name}={value}" for name, value in request["Environment"].items())
+    yield "you need these permissions (rlvr sagemaker iam prints policies):"
+    yield from (f"  {one}" for one in details["permissions"])

@@ -1,0 +1,209 @@
+"""What a job can be told: the options of ``rlvr launch --backend sagemaker``."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from rlvr_core import ComponentConfig, ConfigError
+from rlvr_core.errors import Complaint
+from rlvr_core.launch.secrets import secrets_in_words
+from rlvr_sagemaker.place import Place, is_s3
+
+Positive = Annotated[int, Field(gt=0)]
+
+_NAME = re.compile(r"^[A-Za-z0-9](-*[A-Za-z0-9])*$")
+_FROM_ENVIRONMENT = {
+    "store": "RLVR_SAGEMAKER_STORE",
+    "role": "RLVR_SAGEMAKER_ROLE",
+    "image": "RLVR_SAGEMAKER_IMAGE",
+    "instance_type": "RLVR_SAGEMAKER_INSTANCE_TYPE",
+}
+
+
+class Options(ComponentConfig):
+    """Options of ``sagemaker``. Without defaults are those that only an account can have."""
+
+    store: str | None = None
+    """Where jobs keep their things, as s3://bucket/folder [RLVR_SAGEMAKER_STORE]."""
+    role: str | None = None
+    """ARN of the role that the job runs as [RLVR_SAGEMAKER_ROLE]."""
+    image: str | None = None
+    """URI of the job's image in ECR [RLVR_SAGEMAKER_IMAGE]."""
+    instance_type: str | None = None
+    """Kind of machine, as ml.p4de.24xlarge [RLVR_SAGEMAKER_INSTANCE_TYPE]."""
+    instance_count: Positive = 1
+    """Machines."""
+    region: str | None = None
+    """Region; else AWS_REGION or the profile's."""
+    job_name: str | None = None
+    """Name of the job; else one that says nothing: rlvr-adhoc-<time>."""
+    volume_gb: Positive = 200
+    """Disk of each machine; those with disks of their own ignore it."""
+    max_runtime: Positive = 5 * 86400
+    """Longest time in seconds."""
+    spot: bool = False
+    """Use spare machines, which may be taken away; the run goes on when there are some again."""
+    max_wait: Positive | None = None
+    """With --spot: longest time in seconds, waiting included; else twice --max-runtime."""
+    processes: Positive | None = None
+    """Processes on each machine; else one for each GPU, or one."""
+    train_gpus: str | None = None
+    """GPUs to train on, as 0-5 or 0,1; else all."""
+    engine_gpus: str | None = None
+    """GPUs of an engine in processes of its own."""
+    eval_config: str | None = None
+    """A YAML file for rlvr watch, which evaluates each checkpoint on --eval-gpus."""
+    eval_gpus: str | None = None
+    """GPUs of the first machine for --eval-config."""
+    include: list[str] = []
+    """More files or folders that the job needs; a folder with a pyproject.toml is installed."""
+    env: list[str] = []
+    """NAME=VALUE for the job's environment; no secrets."""
+    secrets: list[str] = []
+    """NAME=ARN of a secret in Secrets Manager that the job finds in its environment."""
+    subnets: list[str] = []
+    """Subnets of a VPC, with --security-groups."""
+    security_groups: list[str] = []
+    """Security groups of that VPC."""
+    tags: list[str] = []
+    """NAME=VALUE tags of the job."""
+    max_staged_mb: Positive = 1024
+    """Largest total of the files that go along."""
+    wait: bool = False
+    """Wait for the job to end, and end with its outcome."""
+    poll: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds between two looks while waiting."""
+    build: bool = False
+    """Build --image from this environment first."""
+    push: bool = False
+    """Push --image to ECR first; its repository is made if need be."""
+    local: bool = False
+    """Run the image with docker on this machine, without SageMaker and S3."""
+    local_gpus: str | None = None
+    """GPUs for --local, as all or 0,1."""
+
+    def check(self) -> None:
+        """Refuse what cannot work, before anything is asked of AWS (T91).
+
+        Raises:
+            ConfigError: With every fault.
+        """
+        found = list(self._faults())
+        found += secrets_in_words([word for one in self.env for word in ("--env", one)])
+        if found:
+            raise ConfigError.collect(found)
+
+    def needed(self, name: str) -> str:
+        """An option that has to be given, here or in the environment."""
+        value = getattr(self, name) or os.environ.get(_FROM_ENVIRONMENT[name])
+        if not value:
+            flag = name.replace("_", "-")
+            raise ConfigError(
+                f"--{flag} is missing",
+                remedy=f"give it, or set {_FROM_ENVIRONMENT[name]}",
+            )
+        return str(value)
+
+    def where_to(self) -> str:
+        """``store``, where a local run needs none."""
+        return "s3://local/job" if self.local and not self.store else self.needed("store")
+
+    def picture(self) -> str:
+        """The image's URI."""
+        return self.needed("image")
+
+    def _faults(self) -> list[Complaint]:
+        faults: list[Complaint] = []
+        wanted = ("image",) if self.local else tuple(_FROM_ENVIRONMENT)
+        for name in wanted:
+            try:
+                self.needed(name)
+            except ConfigError as error:
+                faults += error.complaints
+        if not faults and not self.local:
+            if not is_s3(self.needed("store")):
+                faults.append(Complaint("it is no s3:// URI", "--store"))
+            else:
+                Place.parse(self.needed("store"))
+            if not re.match(r"^arn:[^:]*:iam::\d{12}:role/.+$", self.needed("role")):
+                faults.append(
+                    Complaint(
+                        "it is no role's ARN",
+                        "--role",
+                        ("it looks like arn:aws:iam::<account>:role/<name>",),
+                    )
+                )
+        faults += name_faults(self.job_name)
+        for flag in ("train_gpus", "engine_gpus", "eval_gpus"):
+            try:
+                gpus(getattr(self, flag))
+            except ValueError as error:
+                faults.append(Complaint(str(error), f"--{flag.replace('_', '-')}"))
+        twice = _overlap(self.train_gpus, self.eval_gpus, self.engine_gpus)
+        if twice:
+            faults.append(Complaint(f"GPU {twice} is named twice", "--train-gpus, --eval-gpus"))
+        if bool(self.subnets) != bool(self.security_groups):
+            faults.append(Complaint("a VPC needs both", "--subnets, --security-groups"))
+        if self.max_wait is not None and not self.spot:
+            faults.append(Complaint("it goes with --spot", "--max-wait"))
+        if self.max_wait is not None and self.max_wait < self.max_runtime:
+            faults.append(Complaint("it is less than --max-runtime", "--max-wait"))
+        if self.eval_gpus and not self.eval_config:
+            faults.append(Complaint("it goes with --eval-config", "--eval-gpus"))
+        for flag, values in {"env": self.env, "secrets": self.secrets, "tags": self.tags}.items():
+            faults += [
+                Complaint(f"write NAME=VALUE, not {one!r}", f"--{flag}")
+                for one in values
+                if not re.match(r"^[^=\s]+=.+$", one)
+            ]
+        return faults
+
+
+def name_faults(name: str | None) -> list[Complaint]:
+    """What AWS would refuse in a job's name."""
+    if name is None:
+        return []
+    remedy = ("letters, digits and single hyphens between them, at most 63",)
+    if len(name) > 63:
+        return [
+            Complaint(
+                f"a job's name has at most 63 characters, not {len(name)}", "--job-name", remedy
+            )
+        ]
+    if not _NAME.match(name):
+        return [Complaint(f"AWS refuses the job name '{name}'", "--job-name", remedy)]
+    return []
+
+
+def gpus(text: str | None) -> list[int]:
+    """``0-2,5`` as ``[0, 1, 2, 5]``.
+
+    Raises:
+        ValueError: If it is no list of GPUs.
+    """
+    found: list[int] = []
+    for part in (text or "").split(",") if text else []:
+        match = re.match(r"^\s*(\d{1,3})(?:-(\d{1,3}))?\s*$", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError(f"'{text}' is no list of GPUs such as 0-5 or 0,1")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(set(found)) < len(found):
+        raise ValueError(f"'{text}' names a GPU twice")
+    return found
+
+
+def pairs(values: list[str]) -> dict[str, str]:
+    """``NAME=VALUE`` words as a mapping."""
+    return {one.partition("=")[0]: one.partition("=")[2] for one in values}
+
+
+def _overlap(*texts: str | None) -> str:
+    try:
+        every = [gpu for text in texts for gpu in gpus(text)]
+    except ValueError:
+        return ""
+    return ", ".join(map(str, sorted({gpu for gpu in every if every.count(gpu) > 1})))

@@ -1,0 +1,86 @@
+"""A real S3 and SageMaker for as far as moto goes, over real sockets, with faults in between."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import uuid
+from pathlib import Path
+
+import boto3
+import pytest
+
+from rlvr_sagemaker import aws
+from rlvr_sagemaker.place import Place
+from rlvr_sagemaker.store import S3Store
+
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(
+        f"sagemaker_{name}", Path(__file__).with_name(f"{name}.py")
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The port of moto's server."""
+    from moto.server import ThreadedMotoServer
+
+    one = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    one.start()
+    yield one.get_host_and_port()[1]
+    one.stop()
+
+
+@pytest.fixture(scope="session")
+def session_proxy(server):
+    proxy = _load("faulty").Proxy(server)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def cloud(server, session_proxy, monkeypatch, tmp_path):
+    """An account with a bucket, reached through a proxy that can be told to spoil requests."""
+    session_proxy.calm()
+    session_proxy.done.clear()
+    session_proxy.requests.clear()
+    for name, value in {
+        "AWS_ENDPOINT_URL": session_proxy.url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test-only-not-real",
+        "AWS_DEFAULT_REGION": "eu-north-1",
+        "AWS_CONFIG_FILE": "/nonexistent",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        aws.TIMEOUT: "1.5",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "XDG_DATA_HOME": str(tmp_path / "share"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    aws.client.cache_clear()
+    session_proxy.bucket = f"b-{uuid.uuid4().hex[:12]}"
+    # not through the proxy: the first request of all may take the server seconds
+    boto3.client("s3", endpoint_url=f"http://127.0.0.1:{server}").create_bucket(
+        Bucket=session_proxy.bucket,
+        CreateBucketConfiguration={"LocationConstraint": "eu-north-1"},
+    )
+    yield session_proxy
+    session_proxy.calm()
+    aws.client.cache_clear()
+
+
+@pytest.fixture
+def store(cloud):
+    return S3Store(Place(cloud.bucket, "here"))
+
+
+@pytest.fixture(scope="session")
+def write_model():
+    """Writes a tiny model to a folder."""
+    return _load("model").write_model

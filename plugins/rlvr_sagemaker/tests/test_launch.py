@@ -1,0 +1,454 @@
+"""Plans, what goes along, and jobs at a SageMaker over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from botocore.stub import Stubber
+from click.testing import CliRunner
+
+from rlvr_core.cli.main import cli
+from rlvr_core.errors import ConfigError, MachineError, RlvrError
+from rlvr_core.launch.jobs import Job, JobBook
+from rlvr_core.protocols import JobLauncher, LaunchRequest
+from rlvr_sagemaker import aws
+from rlvr_sagemaker.launcher import SageMakerLauncher
+from rlvr_sagemaker.options import Options, gpus, name_faults
+
+GOLDEN = Path(__file__).with_name("golden")
+ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
+IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"
+ACCOUNT = {"role": ROLE, "image": IMAGE, "instance_type": "ml.p4de.24xlarge"}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder as a user has it: configs, data, a package of theirs, and rubbish."""
+    folder = tmp_path / "project"
+    files = {
+        "base.yaml": "model: {path: tiny:math/arithmetic}\ntrain: {steps: 2, lr: 1.0e-3}\n",
+        "configs/train.yaml": (
+            "extends: ../base.yaml\n"
+            "run: {name: demo}\n"
+            "data:\n"
+            "  sources:\n"
+            "    - use: core/jsonl\n"
+            "      with: {path: data/rows.jsonl, prompt: q, verifier: core/exact}\n"
+            "sampler: {use: curriculum, with: {order: data/order.txt, prompts_per_step: 2}}\n"
+        ),
+        "configs/eval.yaml": "tasks: [math/arithmetic-heldout]\n",
+        "data/rows.jsonl": '{"q": "1+1", "answer": "2"}\n',
+        "data/order.txt": "a\n",
+        ".gitignore": "*.txt\n*.jsonl\n",
+        "mine/pyproject.toml": "[project]\nname = 'mine'\nversion = '1'\n",
+        "mine/mine.py": "token = tokenizer.encode(text)\n",
+        "mine/notes.txt": "kept\n",
+        "mine/__pycache__/mine.pyc": "x",
+        "mine/.rlvrignore": "*.log\n",
+        "mine/big.log": "left out\n",
+    }
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(folder)
+    for name in list(os.environ):
+        if name.startswith("RLVR_SAGEMAKER"):
+            monkeypatch.delenv(name)
+    return folder
+
+
+def rlvr(*words, code=0):
+    """What a command prints, stdout and stderr apart, with its errors as the user sees them."""
+    result = CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=True)
+    if isinstance(result.exception, RlvrError):
+        assert code == result.exception.exit_code, str(result.exception)
+        return str(result.exception)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def launch_words(*more, store="s3://some-bucket/rlvr"):
+    words = ["launch", "configs/train.yaml", "--backend", "sagemaker", "--store", store]
+    for name, value in ACCOUNT.items():
+        words += [f"--{name.replace('_', '-')}", value]
+    return [*words, *more]
+
+
+GOLDEN_WORDS = [
+    *("--job-name", "rlvr-golden", "--instance-count", "2", "--spot", "--max-wait", "500000"),
+    *("--eval-config", "configs/eval.yaml", "--train-gpus", "0-5", "--eval-gpus", "6,7"),
+    *("--include", "mine", "--env", "A=b", "--region", "eu-north-1", "--tags", "team=maths"),
+    *("--set", "train.steps=3", "--dry-run"),
+]
+
+
+@pytest.mark.parametrize(("name", "more"), [("plan.json", ["--json"]), ("plan.txt", [])])
+def test_a_dry_run_is_a_golden_file(project, name, more):
+    """The exact request, the files, what the job is told; regenerate: RLVR_GOLDEN=1 pytest."""
+    found = rlvr(*launch_words(*GOLDEN_WORDS, *more)).replace(str(project), "<project>")
+    path = GOLDEN / name
+    if os.environ.get("RLVR_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(found)
+    assert found == path.read_text()
+
+
+def test_a_plan_asks_nobody_and_is_the_same_each_time(project, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("a plan asked AWS")
+
+    monkeypatch.setattr(aws, "client", refuse)
+    launcher = SageMakerLauncher(Options(store="s3://b/p", job_name="x", **ACCOUNT))
+    assert isinstance(launcher, JobLauncher)
+    request = LaunchRequest(("run", "configs/train.yaml"), "demo", files=(Path("base.yaml"),))
+    assert launcher.plan(request) == launcher.plan(request)
+    json.dumps(dict(launcher.plan(request).details))
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("rlvr-1", True),
+        ("a" * 63, True),
+        ("A-b--c", True),
+        ("a" * 64, False),
+        ("my_job", False),
+        ("-a", False),
+        ("a-", False),
+        ("a.b", False),
+        ("", False),
+        ("a b", False),
+        ("é", False),
+    ],
+)
+def test_t91_job_names_are_checked_here(name, good):
+    assert (name_faults(name) == []) is good
+
+
+def test_t90_names_say_nothing_and_are_not_met_twice(project):
+    launcher = SageMakerLauncher(Options(store="s3://b/p", **ACCOUNT))
+    request = LaunchRequest(("run", "base.yaml"), "secret-project", files=(Path("base.yaml"),))
+    job = launcher.plan(request).details["job"]
+    assert job.startswith("rlvr-adhoc-")
+    assert "secret-project" not in job
+    assert name_faults(job) == []
+
+
+def test_every_fault_of_the_options_at_once(project):
+    words = launch_words("--job-name", "a_b", "--train-gpus", "0-3", "--eval-gpus", "3,4")
+    words += ["--max-wait", "5", "--env", "X", "--subnets", "subnet-1", "--dry-run"]
+    words[words.index(ROLE)] = "admin"
+    told = rlvr(*words, code=2)
+    for part in ("job name 'a_b'", "GPU 3 is named twice", "goes with --spot", "NAME=VALUE"):
+        assert part in told
+    assert "no role's ARN" in told
+    assert "a VPC needs both" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("0-2,5", [0, 1, 2, 5]), ("7", [7]), (None, []), ("", [])]
+)
+def test_lists_of_gpus(text, found):
+    assert gpus(text) == found
+
+
+@pytest.mark.parametrize("text", ["a", "3-1", "0,0", "0-2,1", "-1", "1,,2"])
+def test_lists_that_are_none(text):
+    with pytest.raises(ValueError, match="GPU"):
+        gpus(text)
+
+
+# -- what goes along ------------------------------------------------------------------------------
+
+
+def plan(*more, **options):
+    words = launch_words(*more, "--job-name", "x", "--dry-run", "--json", **options)
+    return json.loads(rlvr(*words))["plan"]
+
+
+def keys(found):
+    return [one["key"] for one in found["files"]]
+
+
+def test_t98_gitignored_data_goes_along_and_is_listed(project):
+    found = plan("--include", "mine")
+    assert keys(found) == [
+        "base.yaml",
+        "configs/train.yaml",
+        "data/order.txt",
+        "data/rows.jsonl",
+        "mine/mine.py",
+        "mine/notes.txt",
+        "mine/pyproject.toml",
+    ]
+    assert found["description"]["install"] == ["mine"]
+    assert found["description"]["directory"] == "."
+    listed = rlvr(*launch_words("--include", "mine", "--dry-run"))
+    assert "  mine/notes.txt  5" in listed.splitlines()
+    assert "7 files go to" in listed
+
+
+def test_t88_the_run_keeps_its_name(project):
+    found = plan()
+    assert found["name"] == found["description"]["name"] == "demo"
+    assert found["description"]["arguments"][:2] == ["run", "configs/train.yaml"]
+
+
+def test_t89_references_are_replaced_where_they_stand(project, tmp_path):
+    """A model whose path begins like another word of the config; the text stays as it is."""
+    elsewhere = tmp_path / "models" / "demo"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "config.json").write_text("{}")
+    before = Path("configs/train.yaml").read_text()
+    found = plan("--set", f"model.path={elsewhere}", "--set", f"meta.notes=from {elsewhere}")
+    assert "models/demo/config.json" in keys(found)
+    assert "project/configs/train.yaml" in keys(found)
+    described = found["description"]
+    assert described["directory"] == "project"
+    assert described["arguments"][-2:] == ["--set", "model.path=../models/demo"]
+    assert f"meta.notes=from {elsewhere}" in described["arguments"]
+    assert Path("configs/train.yaml").read_text() == before
+
+
+def test_t93_what_is_elsewhere_is_told_relative_to_the_jobs_folder(project, monkeypatch):
+    monkeypatch.chdir(project / "configs")
+    words = [word.replace("configs/train.yaml", "train.yaml") for word in launch_words()]
+    Path("data").symlink_to(project / "data")
+    found = json.loads(rlvr(*words, "--job-name", "x", "--dry-run", "--json"))["plan"]
+    assert found["description"]["directory"] == "configs"
+    assert found["description"]["arguments"] == ["run", "train.yaml"]
+    assert keys(found) == [
+        "base.yaml",
+        "configs/data/order.txt",
+        "configs/data/rows.jsonl",
+        "configs/train.yaml",
+    ]
+
+
+def test_a_file_that_is_not_there_is_told_now(project):
+    Path("data/rows.jsonl").unlink()
+    told = rlvr(*launch_words("--dry-run"), code=2)
+    assert "no file 'data/rows.jsonl' to take along" in told
+    assert "data.sources.0.with.path" in told
+    Path("data/rows.jsonl").touch()
+    assert "no file or folder 'none'" in rlvr(*launch_words("--include", "none"), code=2)
+
+
+def test_too_much_is_refused_with_the_way_round(project):
+    Path("mine/model.bin").write_bytes(b"\0" * (2 << 20))
+    told = rlvr(*launch_words("--include", "mine", "--max-staged-mb", "1", "--dry-run"), code=2)
+    assert "the largest is mine/model.bin" in told
+    assert "rlvr sagemaker put" in told
+
+
+SECRET = "hf_" + "a1B2c3D4e5F6g7H8i9J0"
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("configs/train.yaml", f"meta: {{notes: {SECRET}}}\n"),
+        ("base.yaml", "meta: {notes: 'aws_secret_access_key: wJalrXUtnFEMIK7MDENGbPxRfiCYEXA'}\n"),
+    ],
+)
+def test_t99_a_config_with_a_secret_is_refused(project, where, text):
+    path = Path(where)
+    path.write_text(path.read_text() + text)
+    line = len(path.read_text().splitlines())
+    told = rlvr(*launch_words("--dry-run"), code=2)
+    assert "looks like a secret" in told
+    assert f"{where.split('/')[-1]}:{line}" in told
+    assert SECRET not in told
+
+
+def test_t99_secrets_are_refused_wherever_they_are(project):
+    assert "looks like a secret" in rlvr(
+        *launch_words("--dry-run", "--set", f"meta.notes={SECRET}"), code=2
+    )
+    told = rlvr(*launch_words("--dry-run", "--env", f"HF_TOKEN={SECRET}"), code=2)
+    assert "looks like a secret" in told
+    assert SECRET not in told
+    bad = {".env": "A=1\n", "key.pem": "x\n", "conf.json": f'{{"a": "{SECRET}"}}\n'}
+    for name, text in bad.items():
+        (project / "mine" / name).write_text(text)
+    told = rlvr(*launch_words("--include", "mine", "--dry-run"), code=2)
+    assert told.count("holds secrets") == 2
+    assert "conf.json:1" in told
+    assert "mine.py" not in told
+
+
+def test_t99_a_variable_travels_as_a_reference(project, monkeypatch):
+    monkeypatch.setenv("OUR_SECRET_TOKEN", "abcdefgh12345678")
+    with Path("base.yaml").open("a") as file:
+        file.write("meta: {notes: '${env:OUR_SECRET_TOKEN}'}\n")
+    found = rlvr(*launch_words("--dry-run", "--json"))
+    assert "abcdefgh12345678" not in found
+
+
+def test_t99_no_account_bucket_address_or_machine_in_the_code():
+    import re
+
+    root = Path(aws.__file__).parent
+    files = [path for path in root.rglob("*") if path.suffix in (".py", ".yaml")]
+    text = "\n".join(path.read_text() for path in files)
+    without_ranges = re.sub(r"(0\.0\.0\.0/0|10\.42\.\d+\.\d+/\d+|203\.0\.113\.7/32)", "", text)
+    assert not re.search(r"\b\d{12}\b", text)
+    assert not re.search(r"s3://(?!bucket|…|local/job)[a-z0-9]", text)
+    assert not re.search(r"\b\d{1,3}(\.\d{1,3}){3}\b", without_ranges)
+    options = Options()
+    for name in ("store", "role", "image", "instance_type", "region"):
+        assert getattr(options, name) is None
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def submitted(cloud, project):
+    """Words of a launch in the account, and the name of its job."""
+    store = f"s3://{cloud.bucket}/team"
+    job = f"job-{cloud.bucket}"
+    return launch_words("--job-name", job, store=store), job
+
+
+def described(job):
+    return aws.client("sagemaker").describe_training_job(TrainingJobName=job)
+
+
+def test_submit_status_show_and_stop(cloud, project, submitted):
+    words, job = submitted
+    assert rlvr(*words, "--include", "mine") == f"{job}\n"
+    found = described(job)
+    assert found["RoleArn"] == ROLE
+    assert found["ResourceConfig"]["InstanceType"] == "ml.p4de.24xlarge"
+    uri = found["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"]
+    assert uri == f"s3://{cloud.bucket}/team/jobs/{job}/code/"
+    there = {
+        one["Key"].removeprefix(f"team/jobs/{job}/code/"): one["Size"]
+        for one in aws.client("s3").list_objects_v2(Bucket=cloud.bucket)["Contents"]
+    }
+    assert there.pop("rlvr-job.json") > 100
+    assert there["data/rows.jsonl"] == 28
+    assert len(there) == 7
+    listed = json.loads(rlvr("jobs", "list", "--json"))
+    assert [(one["job"], one["name"], one["launcher"]) for one in listed] == [
+        (job, "demo", "sagemaker/sagemaker")
+    ]
+    assert listed[0]["config"] == str(project / "configs" / "train.yaml")
+    assert listed[0]["runs"] == f"s3://{cloud.bucket}/team/jobs/{job}/runs"
+    assert json.loads(rlvr("jobs", "show", "demo", "--json"))["job"] == job
+    state = json.loads(rlvr("jobs", "status", "last", "--json"))
+    assert state["state"] in ("running", "waiting", "finished")
+    rlvr("jobs", "stop", job)
+
+
+def test_t90_the_book_survives_many_at_once(tmp_path):
+    path = tmp_path / "jobs.jsonl"
+    script = (
+        "import sys; from pathlib import Path; from rlvr_core.launch.jobs import *\n"
+        "for n in range(50):\n"
+        "    JobBook(Path(sys.argv[1])).add(Job(f'{sys.argv[2]}-{n}', 'l', 'r', 'c'))"
+    )
+    many = [
+        subprocess.Popen([sys.executable, "-c", script, str(path), str(number)])
+        for number in range(3)
+    ]
+    assert [one.wait() for one in many] == [0, 0, 0]
+    with path.open("a") as file:
+        file.write('{"job": "cut o')
+    book = JobBook(path)
+    assert len(book.jobs()) == 150
+    book.path.write_text(path.read_text() + "\n")
+    book.add(Job("last-one", "l", "other", "c"))
+    assert book.find("last").job == book.find("last-o").job == book.find("other").job == "last-one"
+    with pytest.raises(ConfigError, match="could be several"):
+        book.find("1-")
+    with pytest.raises(ConfigError, match="did you mean"):
+        book.find("last-two")
+
+
+def test_a_job_is_created_once_whatever_happens_to_the_answer(cloud, project, submitted):
+    words, job = submitted
+    cloud.kinds, cloud.rate = ("lost",), 0.3
+    try:
+        rlvr(*words)
+    finally:
+        cloud.calm()
+        cloud.kinds = ("500", "503", "reset", "lost", "timeout", "truncated", "slow")
+    names = [
+        one["TrainingJobName"]
+        for one in aws.client("sagemaker").list_training_jobs()["TrainingJobSummaries"]
+    ]
+    assert names.count(job) == 1
+    assert len(JobBook().jobs()) == 1
+
+
+def test_a_name_that_is_taken_is_told(cloud, project, submitted):
+    words, job = submitted
+    rlvr(*words)
+    request = json.loads(rlvr(*words, "--dry-run", "--json"))["plan"]["request"]
+    there = described(job)
+    launcher = SageMakerLauncher(Options())
+    for made, refused in ((datetime(2020, 1, 1, tzinfo=UTC), True), (datetime.now(UTC), False)):
+        with Stubber(aws.client("sagemaker")) as stub:
+            stub.add_client_error("create_training_job", "ResourceInUse", http_status_code=400)
+            answer = {key: value for key, value in there.items() if key != "ResponseMetadata"}
+            stub.add_response("describe_training_job", answer | {"CreationTime": made})
+            if refused:
+                with pytest.raises(ConfigError, match="already a job named"):
+                    launcher._create(request)
+            else:  # ours, made by a request whose answer was lost
+                launcher._create(request)
+
+
+def test_waiting_ends_with_the_outcome(cloud, project, submitted):
+    words, _ = submitted
+    # moto's jobs are complete as soon as they are looked at
+    told = CliRunner().invoke(cli, [*words, "--wait", "--poll", "0.01"])
+    assert told.exit_code == 0
+    assert "Completed" in told.stderr
+
+
+def test_logs_of_several_machines(cloud, project, submitted):
+    words, job = submitted
+    rlvr(*words)
+    with pytest.raises(MachineError, match="printed nothing"):
+        list(SageMakerLauncher(Options()).logs(job))
+    logs = aws.client("logs")
+    group = "/aws/sagemaker/TrainingJobs"
+    if not logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+        logs.create_log_group(logGroupName=group)
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    for machine in ("algo-1-1", "algo-2-1"):
+        stream = f"{job}/{machine}"
+        logs.create_log_stream(logGroupName=group, logStreamName=stream)
+        events = [{"timestamp": now + n, "message": f"step {n} \x1b[2J"} for n in range(3)]
+        logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
+    printed = rlvr("jobs", "logs", job).splitlines()
+    assert printed[0] == "[algo-1-1] step 0 \\x1b[2J"
+    assert len(printed) == 6
+
+
+def test_an_unknown_job_is_told(cloud, project):
+    JobBook().add(Job("gone", "sagemaker/sagemaker", "demo", "c"))
+    with pytest.raises(MachineError, match="looking at gone"):
+        SageMakerLauncher(Options()).status("gone")
+
+
+def test_an_eval_config_goes_along_with_its_files(project):
+    Path("configs/eval.yaml").write_text(
+        yaml.safe_dump({"tasks": [{"use": "core/dataset", "with": {"path": "data/rows.jsonl"}}]})
+    )
+    found = plan("--eval-config", "configs/eval.yaml", "--eval-gpus", "7")
+    assert "configs/eval.yaml" in keys(found)
+    assert found["description"]["eval_gpus"] == [7]

@@ -1,0 +1,396 @@
+"""A run's folder copied to a store while the run goes on: ``run.mirror``.
+
+A thread of its own does it, so that no step waits for the network. A checkpoint's ``COMPLETE``
+goes last, after every other file of it was seen to be there; so what the store holds is whole or
+not there at all, as on disk. A store that fails is asked again, ever more rarely, and never stops
+a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlvr_core.errors import ConfigError, MachineError, RlvrError
+from rlvr_core.protocols import Store
+from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
+
+CHECKPOINTS = "checkpoints/"
+
+_STEP = re.compile(r"^checkpoints/(step\d{6,})/")
+_GROWING = ".jsonl"
+_LONGEST_WAIT = 60.0
+
+
+@dataclass(slots=True)
+class Behind:
+    """What a mirror has not copied yet.
+
+    Attributes:
+        checkpoints: Complete ones that the store lacks.
+        files: Other files that it lacks, or has in an older state.
+    """
+
+    checkpoints: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.checkpoints or self.files)
+
+    def __str__(self) -> str:
+        parts = [f"checkpoint {name}" for name in self.checkpoints]
+        return ", ".join([*parts, *self.files[:5], *(["…"] if len(self.files) > 5 else [])])
+
+
+class Mirror:
+    """Keeps a copy of a run's folder in a store.
+
+    Args:
+        store: Where the folder's content goes.
+        folder: The run's folder.
+        keep: How many of the newest checkpoints the store keeps, beside the best one.
+        every: Seconds between two copies of files that grow.
+    """
+
+    def __init__(self, store: Store, folder: Path, *, keep: int, every: float = 20.0) -> None:
+        self._store = store
+        self._folder = folder
+        self._keep = keep
+        self._every = every
+        self._sent: dict[str, tuple[int, int, int]] = {}
+        self._pointed: dict[str, str] = {}
+        self._sealed: dict[str, str] = {}
+        self._known = False
+        self._wake = threading.Condition()
+        self._asked = 0
+        self._done = 0
+        self._closing = False
+        self._failures = 0
+        self._told: list[str] = []
+        self._urgent = False
+        self._last = 0.0
+        self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
+
+    def start(self, *, fresh: bool) -> None:
+        """Begin to copy.
+
+        Args:
+            fresh: Whether the run has just begun, so that nothing of it can be there.
+
+        Raises:
+            ConfigError: If something is.
+        """
+        if fresh and self._taken():
+            raise ConfigError(
+                f"the store already holds another run named '{self._folder.name}'",
+                where="run.mirror",
+                remedy="give the run another name, or mirror it elsewhere",
+            )
+        self._thread.start()
+
+    def _taken(self) -> bool:
+        try:
+            return bool(self._store.list())
+        except MachineError as error:
+            self._told.append(f"run.mirror: {error.complaints[0].what}; the run goes on")
+            return False
+
+    def changed(self, *, checkpoint: bool = False) -> list[str]:
+        """Say that the folder has changed; never waits.
+
+        Args:
+            checkpoint: Whether there is a new checkpoint, which is copied at once.
+
+        Returns:
+            What there is to tell the user since the last call.
+        """
+        with self._wake:
+            self._asked += 1
+            if checkpoint:
+                self._urgent = True
+                self._wake.notify_all()
+        return self.news()
+
+    def news(self) -> list[str]:
+        """What there is to tell the user since it was last asked."""
+        with self._wake:
+            told, self._told = self._told, []
+        return told
+
+    def close(self, limit: float) -> list[str]:
+        """Copy what is left, and stop.
+
+        Args:
+            limit: Seconds to go on for after the last file that could be copied.
+
+        Returns:
+            What there is to tell the user.
+        """
+        with self._wake:
+            self._closing = True
+            self._asked += 1
+            wanted = self._asked
+            self._wake.notify_all()
+        last, moved = self._progress(), time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - moved < limit:
+            with self._wake:
+                if self._done >= wanted:
+                    break
+                self._wake.wait(0.2)
+            if self._progress() != last:
+                last, moved = self._progress(), time.monotonic()
+        behind = self.behind()
+        told = self.news()
+        if behind:
+            told.append(f"run.mirror lacks {behind}; copy it with: rlvr jobs push {self._folder}")
+        return told
+
+    def once(self) -> None:
+        """Copy everything now, in this thread.
+
+        Raises:
+            RlvrError: If the store fails.
+        """
+        self._learn()
+        self._copy(everything=True)
+
+    def behind(self) -> Behind:
+        """What the store lacks, as far as this process knows."""
+        behind = Behind()
+        for name, seal in self._complete():
+            if self._sealed.get(name) != seal:
+                behind.checkpoints.append(name)
+        for key, path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                if self._sent.get(key) != _state(path):
+                    behind.files.append(key)
+        return behind
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                self._wait_until_due()
+                wanted, closing = self._asked, self._closing
+                self._urgent = False
+            try:
+                self._learn()
+                self._copy(everything=closing)
+            except (
+                Exception
+            ) as error:  # whatever it is, it must neither end this thread nor the run
+                self._failed(error)
+                continue
+            self._recovered()
+            with self._wake:
+                self._done, self._last = wanted, time.monotonic()
+                self._wake.notify_all()
+                if closing and self._asked == wanted:
+                    return
+
+    def _wait_until_due(self) -> None:
+        """Until there is a new checkpoint or the end, or for ``every`` seconds."""
+        while not (self._closing or self._urgent):
+            left = self._last + self._every - time.monotonic()
+            if left <= 0 and self._asked != self._done:
+                return
+            self._wake.wait(max(left, 0.5))
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, RlvrError):
+            what = error.complaints[0].what
+        # anew each time, and apart from other jobs that the same outage has hit
+        longest = min(_LONGEST_WAIT, 2.0 ** min(self._failures, 10))
+        again = time.monotonic() + random.uniform(longest / 2, longest)
+        with self._wake:
+            self._urgent = True
+            if self._failures == 1:
+                self._told.append(f"run.mirror: {what}; the run goes on, and so do attempts")
+            while (left := again - time.monotonic()) > 0 and not self._closing:
+                self._wake.wait(left)
+            if self._closing:
+                self._wake.wait(min(1.0, longest))
+
+    def _recovered(self) -> None:
+        if self._failures:
+            with self._wake:
+                self._told.append(f"run.mirror works again, after {self._failures} failures")
+            self._failures = 0
+
+    def _progress(self) -> tuple[int, int]:
+        return len(self._sealed), hash(tuple(self._sent.items()))
+
+    # -- copying -----------------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Once: which of the checkpoints here the store has already."""
+        if self._known:
+            return
+        there = self._store.list(CHECKPOINTS)
+        for name, seal in self._complete():
+            key = f"{CHECKPOINTS}{name}/{COMPLETE}"
+            if key in there and self._seal_of(key) == seal:
+                self._sealed[name] = seal
+        self._known = True
+
+    def _seal_of(self, key: str) -> str:
+        aside = self._folder / f".{COMPLETE}.tmp-mirror"
+        try:
+            self._store.get(key, aside)
+            return _digest(aside)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _copy(self, *, everything: bool) -> None:
+        # first what a checkpoint goes on from: it counts the bytes of the files beside it
+        fresh = [(name, seal) for name, seal in self._complete() if self._sealed.get(name) != seal]
+        self._copy_files()
+        if fresh or everything:
+            self._take_away()
+        for name, seal in fresh:
+            self._copy_checkpoint(name, seal)
+        if fresh or everything:
+            self._copy_pointers()
+            self._rotate()
+
+    def _copy_files(self) -> None:
+        """The run's other files; those that grow up to their last whole line."""
+        for key, path in self._files():
+            with contextlib.suppress(FileNotFoundError):  # closed and compressed meanwhile
+                state = _state(path)
+                if self._sent.get(key) != state:
+                    self._store.put(path, key, _whole(path) if key.endswith(_GROWING) else None)
+                    self._sent[key] = state
+
+    def _copy_checkpoint(self, name: str, seal: str) -> None:
+        local, there = self._folder / CHECKPOINTS / name, f"{CHECKPOINTS}{name}/"
+        old = self._store.list(there)
+        if old:  # of an attempt that was cut off, or of the run before it was resumed
+            self._store.delete([f"{there}{COMPLETE}"])
+        try:
+            names = sorted(json.loads((local / COMPLETE).read_bytes())["files"])
+            for file in names:
+                self._store.put(local / file, there + file)
+            if _digest(local / COMPLETE) != seal:
+                return  # written anew meanwhile: the next round has it
+            self._store.put(local / COMPLETE, f"{there}{COMPLETE}")
+        except FileNotFoundError:
+            # rotated away before it was copied: newer ones are there
+            self._store.delete(list(self._store.list(there)))
+            return
+        self._store.delete(sorted(old.keys() - {there + file for file in (*names, COMPLETE)}))
+        self._sealed[name] = seal
+
+    def _copy_pointers(self) -> None:
+        for pointer in (LATEST, BEST):
+            target = _target(self._folder / CHECKPOINTS / pointer)
+            if target is None:
+                continue
+            if target not in self._sealed or self._pointed.get(pointer) == target:
+                continue
+            aside = self._folder / f".{pointer}.tmp-mirror"
+            try:
+                aside.write_text(target + "\n", encoding="utf-8")
+                self._store.put(aside, CHECKPOINTS + pointer)
+            finally:
+                aside.unlink(missing_ok=True)
+            self._pointed[pointer] = target
+
+    def _rotate(self) -> None:
+        """Take old checkpoints away there: the newest ``keep`` stay, and the best one."""
+        there = self._store.list(CHECKPOINTS)
+        held: dict[str, list[str]] = {}
+        for key in there:
+            match = _STEP.match(key)
+            if match:
+                held.setdefault(match[1], []).append(key)
+        complete = [name for name in held if f"{CHECKPOINTS}{name}/{COMPLETE}" in there]
+        newest = sorted(complete, key=_number, reverse=True)[: self._keep]
+        best = _target(self._folder / CHECKPOINTS / BEST)
+        local = {name for name, _ in self._complete()}
+        for name in held.keys() - {*newest, best} - local:
+            seal = f"{CHECKPOINTS}{name}/{COMPLETE}"
+            # without its seal first, so that half of one never looks whole
+            self._store.delete([seal])
+            self._store.delete([key for key in held[name] if key != seal])
+            self._sealed.pop(name, None)
+
+    def _take_away(self) -> None:
+        """Files that the folder no longer has: segments that a resumption has cut off."""
+        here = {key for key, _ in self._files()}
+        gone = [
+            key for key in self._store.list() if not key.startswith(CHECKPOINTS) and key not in here
+        ]
+        self._store.delete(gone)
+
+    def _complete(self) -> list[tuple[str, str]]:
+        """Names of the complete checkpoints here, oldest first, and what their seals say."""
+        found = []
+        for path in (self._folder / CHECKPOINTS).glob("step*"):
+            if path.is_symlink() or not re.fullmatch(r"step\d{6,}", path.name):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.name, _digest(path / COMPLETE)))
+        return sorted(found, key=lambda one: _number(one[0]))
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        """Every other file of the run by its key; ``run.json`` last, since it says how it ended."""
+        last = []
+        for path in sorted(self._folder.rglob("*")):
+            parts = path.relative_to(self._folder).parts
+            hidden = any(part.startswith(".") for part in parts)
+            if hidden or parts[0] == CHECKPOINTS[:-1] or path.is_symlink() or not path.is_file():
+                continue
+            if parts == ("run.json",):
+                last.append(("run.json", path))
+            else:
+                yield "/".join(parts), path
+        yield from last
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _whole(path: Path) -> int:
+    """Bytes up to the end of the last whole line."""
+    with path.open("rb") as file:
+        end = file.seek(0, 2)
+        while end > 0:
+            begin = max(0, end - 65536)
+            file.seek(begin)
+            found = file.read(end - begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+    return 0
+
+
+def _target(pointer: Path) -> str | None:
+    """What ``latest`` or ``best`` names."""
+    try:
+        if pointer.is_symlink():
+            return pointer.readlink().name
+        return pointer.read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("step"))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,201 @@
+"""The batch script, what a fake scheduler is asked, and what its answers mean."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rlvr_core.errors import ConfigError, MachineError
+from rlvr_core.launch.jobs import JobBook
+from rlvr_core.launch.slurm import SlurmLauncher
+from rlvr_core.protocols import JobLauncher, LaunchRequest
+
+REQUEST = LaunchRequest(("run", "my config.yaml", "--set", "a.b=it's"), "demo")
+
+FAKE = """#!{python}
+import json, os, sys
+name = os.path.basename(sys.argv[0])
+with open({log!r}, "a") as file:
+    text = sys.stdin.read() if name == "sbatch" else ""
+    file.write(json.dumps([name, sys.argv[1:], text]) + "\\n")
+answers = json.load(open({answers!r}))
+print(answers.get(name, ""))
+sys.exit(answers.get(name + ":code", 0))
+"""
+
+
+class Scheduler:
+    """Commands of Slurm that write down what they are asked, and say what they are told to."""
+
+    def __init__(self, folder):
+        self.log, self.answers = folder / "asked.jsonl", folder / "answers.json"
+        self.says(sbatch="4711")
+        text = FAKE.format(python=sys.executable, log=str(self.log), answers=str(self.answers))
+        (folder / "bin").mkdir()
+        for name in ("sbatch", "squeue", "sacct", "scancel"):
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+
+    def says(self, **answers):
+        self.answers.write_text(json.dumps(answers))
+
+    def asked(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def scheduler(tmp_path, monkeypatch):
+    one = Scheduler(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.chdir(tmp_path)
+    return one
+
+
+def slurm(**options):
+    return SlurmLauncher(SlurmLauncher.Config(**options))
+
+
+def script(request=REQUEST, **options):
+    return slurm(**options).plan(request).details["script"]
+
+
+def test_a_plan_is_a_script_that_bash_understands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    launcher = slurm(gpus=[0, 1], nodes=2, time="04:00:00", extra=["--constraint=a100"])
+    assert isinstance(launcher, JobLauncher)
+    plan = launcher.plan(REQUEST)
+    assert launcher.plan(REQUEST) == plan
+    text = plan.details["script"]
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert directives == [
+        "#SBATCH --job-name=demo",
+        "#SBATCH --nodes=2",
+        "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --gpus-per-node=2",
+        "#SBATCH --time=04:00:00",
+        "#SBATCH --signal=TERM@120",
+        "#SBATCH --requeue",
+        "#SBATCH --open-mode=append",
+        "#SBATCH --output=slurm-%j.log",
+        "#SBATCH --constraint=a100",
+    ]
+    assert f"cd {tmp_path}\n" in text
+    assert set(text.splitlines()) < set(plan.lines)
+
+
+def run_script(tmp_path, text):
+    """Run it with a srun that shows each machine's command."""
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    (tools / "scontrol").write_text("#!/bin/sh\necho head\necho second\n")
+    (tools / "srun").write_text(
+        '#!/bin/bash\nshift\nfor SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done\n'
+    )
+    shown = tools / "python"
+    shown.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    done = subprocess.run(
+        ["bash"],
+        input=text.replace(sys.executable, str(shown)),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": f"{tools}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "x"},
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_machine_starts_its_part_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = run_script(tmp_path, script(gpus=[4, 5], nodes=2))
+    assert first[:3] == ["-m", "rlvr_core.cli.main", "launch"]
+    assert first[3:6] == ["my config.yaml", "--set", "a.b=it's"]
+    assert first[first.index("--gpus") + 1] == "0,1"  # of those that slurm shows the job
+    assert first[first.index("--main-address") + 1] == "head"
+    assert first[first.index("--node-rank") + 1] == "0"
+    assert second[second.index("--node-rank") + 1] == "1"
+    assert first[first.index("run.dir=runs/slurm-7") - 1] == "--set"
+    assert "--resume" not in first
+
+
+def test_a_job_put_back_into_the_queue_goes_on_with_its_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = script(processes=1)
+    begun = tmp_path / "runs" / "slurm-7" / "demo-20250101-000000"
+    begun.mkdir(parents=True)
+    (begun / "run.json").write_text("{}")
+    first = run_script(tmp_path, text)[0]
+    assert first[first.index("--resume") + 1] == "last"
+    # one that was submitted with --resume has its run already
+    resumed = LaunchRequest(("run", "--resume", "/runs/x"), "demo")
+    assert run_script(tmp_path, script(resumed, processes=1))[0].count("--resume") == 1
+
+
+def test_submitted_and_written_down(scheduler, capsys, tmp_path):
+    launcher = slurm(processes=2, partition="long")
+    assert launcher.submit(launcher.plan(REQUEST)) == 0
+    assert capsys.readouterr().out == "4711\n"
+    ((name, words, text),) = scheduler.asked()
+    assert (name, words) == ("sbatch", ["--parsable"])
+    assert "#SBATCH --partition=long" in text
+    job = JobBook().find("last")
+    assert (job.job, job.launcher, job.name) == ("4711", "core/slurm", "demo")
+    assert job.options["processes"] == 2
+    assert job.runs == str(tmp_path / "runs" / "slurm-4711")
+
+
+@pytest.mark.parametrize(
+    ("queue", "accounting", "state"),
+    [
+        ("PENDING", "", "waiting"),
+        ("RUNNING", "", "running"),
+        ("", "COMPLETED", "finished"),
+        ("", "CANCELLED by 1000", "stopped"),
+        ("", "OUT_OF_MEMORY", "failed"),
+        ("", "", "unknown"),
+        ("", "SOMETHING_NEW", "unknown"),
+    ],
+)
+def test_states(scheduler, queue, accounting, state):
+    scheduler.says(squeue=queue, sacct=accounting)
+    assert slurm(processes=1).status("4711").state == state
+
+
+def test_stop_asks_the_run_and_logs_are_read(scheduler, tmp_path):
+    launcher = slurm(processes=1)
+    launcher.submit(launcher.plan(REQUEST))
+    scheduler.says(squeue="RUNNING")
+    launcher.stop("4711")
+    assert scheduler.asked()[-1][:2] == ["scancel", ["--signal=TERM", "4711"]]
+    scheduler.says(squeue="PENDING")
+    launcher.stop("4711")
+    assert scheduler.asked()[-1][:2] == ["scancel", ["4711"]]
+    with pytest.raises(MachineError, match="no log yet"):
+        list(launcher.logs("4711"))
+    (tmp_path / "slurm-4711.log").write_bytes(b"one\nt\xffwo\n")
+    assert list(launcher.logs("4711")) == ["one", "t\ufffdwo"]
+
+
+def test_what_the_scheduler_refuses_is_told(scheduler, monkeypatch, tmp_path):
+    launcher = slurm(processes=1)
+    scheduler.says(**{"sbatch:code": 1})
+    with pytest.raises(MachineError, match=r"sbatch failed \(1\)"):
+        launcher.submit(launcher.plan(REQUEST))
+    scheduler.says(sbatch="no job")
+    with pytest.raises(MachineError, match="no job's number"):
+        launcher.submit(launcher.plan(REQUEST))
+    assert JobBook().jobs() == []
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    with pytest.raises(MachineError, match="cannot be run"):
+        launcher.status("1")
+
+
+def test_options_cannot_add_lines(scheduler):
+    with pytest.raises(ConfigError, match="one line"):
+        slurm(processes=1, partition="a\n#SBATCH --exclusive").plan(REQUEST)

@@ -1,0 +1,363 @@
+"""run.mirror: what the store holds is whole at every moment, and never in the way of the run."""
+
+import json
+import random
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr_core.errors import ConfigError, DataError, MachineError
+from rlvr_core.protocols import Store, StoredFile
+from rlvr_core.record import mirror as mirror_module
+from rlvr_core.record.checkpoints import CheckpointStore, verify
+from rlvr_core.record.fetch import Fetch, runs_in
+from rlvr_core.record.mirror import Mirror
+
+
+class Folder:
+    """A store that is a folder, that remembers the order of what is done to it, and can fail."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.done: list[tuple[str, str]] = []
+        self.down = False
+        self.rate = 0.0
+        self.block = threading.Event()
+        self.block.set()
+        self._random = random.Random(3)
+
+    def _maybe_fail(self) -> None:
+        self.block.wait(30)
+        if self.down or self._random.random() < self.rate:
+            raise MachineError("the store is away")
+
+    def list(self, prefix=""):
+        self._maybe_fail()
+        found = {}
+        for path in self.root.rglob("*") if self.root.is_dir() else ():
+            key = path.relative_to(self.root).as_posix()
+            if path.is_file() and key.startswith(prefix):
+                found[key] = StoredFile(path.stat().st_size, str(path.stat().st_mtime_ns))
+        return found
+
+    def put(self, path, key, size=None):
+        self._maybe_fail()
+        data = path.read_bytes()[:size]
+        target = self.root / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        self.done.append(("put", key))
+
+    def get(self, key, path, told=None):
+        self._maybe_fail()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self.root / key, path)
+        if told:
+            told(path.stat().st_size)
+
+    def delete(self, keys):
+        self._maybe_fail()
+        for key in keys:
+            (self.root / key).unlink(missing_ok=True)
+            self.done.append(("delete", key))
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "runs" / "demo-20250101-000000"
+    (folder / "traces").mkdir(parents=True)
+    (folder / "run.json").write_text('{"outcome": "running"}')
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n{"st')
+    (folder / ".lock").write_text("")
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Folder(tmp_path / "there")
+
+
+def save(run, step, *, keep=2, best=False, mark="x"):
+    def fill(folder):
+        (folder / "trainer").mkdir()
+        (folder / "model.bin").write_text(f"{mark}{step}" * 1000)
+        (folder / "trainer" / "state.json").write_text(json.dumps({"step": step}))
+
+    checkpoints = CheckpointStore(run / "checkpoints", keep)
+    pinned = run / "checkpoints" / "best"
+    if pinned.is_symlink():
+        checkpoints.pinned = {int(pinned.readlink().name.removeprefix("step"))}
+    return checkpoints.write(step, fill, best=best)
+
+
+def until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def complete(store):
+    return sorted(
+        path.name for path in (store.root / "checkpoints").glob("step*") if verify(path) is None
+    )
+
+
+def begin(store, run, *, keep=2, fresh=True, every=0.05):
+    mirror = Mirror(store, run, keep=keep, every=every)
+    mirror.start(fresh=fresh)
+    return mirror
+
+
+def test_the_fake_is_a_store(store):
+    assert isinstance(store, Store)
+
+
+def test_t87_a_checkpoint_is_there_soon_after_it_is_written(store, run):
+    mirror = begin(store, run, every=1000)
+    save(run, 2)
+    assert mirror.changed(checkpoint=True) == []
+    until(lambda: complete(store) == ["step000002"])
+    keys = [key for what, key in store.done if what == "put"]
+    seal = keys.index("checkpoints/step000002/COMPLETE")
+    assert seal > keys.index("checkpoints/step000002/trainer/state.json")
+    assert keys.index("metrics.jsonl") < keys.index("checkpoints/step000002/model.bin")
+    assert mirror.close(5) == []
+    assert (store.root / "checkpoints" / "latest").read_text() == "step000002\n"
+
+
+def test_t97_copies_are_not_told_one_by_one(store, run):
+    mirror = begin(store, run, every=0.0)
+    for step in range(20):
+        save(run, step + 1)
+        assert mirror.changed(checkpoint=True) == []
+    assert mirror.close(10) == []
+
+
+def test_growing_files_are_there_up_to_a_whole_line(store, run):
+    mirror = begin(store, run)
+    mirror.changed()
+    until(lambda: (store.root / "run.json").is_file())
+    assert (store.root / "metrics.jsonl").read_text() == '{"step": 0}\n{"step": 1}\n'
+    assert not (store.root / ".lock").exists()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('ep": 2}\n')
+    (run / "run.json").write_text('{"outcome": "finished"}')
+    assert mirror.close(5) == []
+    assert len((store.root / "metrics.jsonl").read_text().splitlines()) == 3
+    assert (store.root / "run.json").read_text() == '{"outcome": "finished"}'
+
+
+def test_the_newest_and_the_best_stay(store, run):
+    mirror = begin(store, run)
+    for step in (2, 4, 6, 8):
+        save(run, step, best=step == 4)
+        mirror.changed(checkpoint=True)
+        until(lambda step=step: f"step{step:06d}" in complete(store))
+    assert mirror.close(5) == []
+    assert complete(store) == ["step000004", "step000006", "step000008"]
+    assert (store.root / "checkpoints" / "best").read_text() == "step000004\n"
+    gone = [key for what, key in store.done if what == "delete" and "step000002" in key]
+    assert gone[0] == "checkpoints/step000002/COMPLETE"
+
+
+def test_a_store_that_fails_neither_stops_nor_delays_the_run(store, run):
+    store.block.clear()  # every request hangs
+    mirror = Mirror(store, run, keep=2)
+    mirror._thread.start()
+    begun = time.perf_counter()
+    for step in range(2, 40, 2):
+        save(run, step)
+        mirror.changed(checkpoint=True)
+    waited = time.perf_counter() - begun
+    assert waited < 20  # of a hanging request alone it would be 30
+    store.down = True
+    store.block.set()
+    until(lambda: any("store is away" in text for text in mirror.news()))
+    store.down = False
+    told = mirror.close(20)
+    assert complete(store) == ["step000036", "step000038"]
+    assert [text for text in told if "works again" in text]
+    assert not [text for text in told if "lacks" in text]
+
+
+def test_what_never_arrives_is_told_with_the_way_to_send_it(store, run):
+    store.down = True
+    mirror = begin(store, run)
+    save(run, 2)
+    mirror.changed(checkpoint=True)
+    told = mirror.close(0.5)
+    assert "lacks checkpoint step000002" in told[-1]
+    assert f"rlvr jobs push {run}" in told[-1]
+    store.down = False
+    Mirror(store, run, keep=2).once()
+    assert complete(store) == ["step000002"]
+    assert (store.root / "run.json").is_file()
+
+
+def test_an_error_of_our_own_does_not_end_the_mirror(store, run, monkeypatch):
+    monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.05)
+    mirror = begin(store, run)
+    real, failing = store.put, [True]
+
+    def put(path, key, size=None):
+        if failing:
+            raise ZeroDivisionError("a bug")
+        real(path, key, size)
+
+    store.put = put
+    mirror.changed(checkpoint=True)
+    told = []
+    until(lambda: told.extend(mirror.news()) or told)
+    assert "ZeroDivisionError: a bug" in told[0]
+    failing.clear()
+    assert not [text for text in mirror.close(10) if "lacks" in text]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_lost_or_torn_while_requests_fail(store, run, monkeypatch, seed):
+    monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.02)
+    store.rate, store._random = 0.1, random.Random(seed)
+    mirror = begin(store, run, every=0.0)
+    torn = []
+    for step in range(1, 30):
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step}) + "\n")
+        if step % 3 == 0:
+            save(run, step, best=step == 9)
+        mirror.changed(checkpoint=step % 3 == 0)
+        for path in (store.root / "checkpoints").glob("step*"):
+            wrong = verify(path) if (path / "COMPLETE").is_file() else None
+            torn += [wrong] if wrong and (path / "COMPLETE").is_file() else []
+        time.sleep(0.01)
+    told = mirror.close(10)
+    assert not [text for text in told if "lacks" in text]
+    assert torn == []
+    assert complete(store) == ["step000009", "step000024", "step000027"]
+    assert (store.root / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+
+
+def test_a_step_that_is_written_again_replaces_the_old_one(store, run):
+    save(run, 2, mark="old")
+    first = begin(store, run)
+    assert first.close(5) == []
+    again = begin(store, run, fresh=False)
+    save(run, 2, mark="new")
+    assert again.close(5) == []
+    assert complete(store) == ["step000002"]
+    assert "new2" in (store.root / "checkpoints/step000002/model.bin").read_text()
+
+
+def test_a_resumed_run_sends_only_what_is_new_and_takes_cut_segments_away(store, run):
+    save(run, 2)
+    (run / "traces" / "rollouts.0001.jsonl.gz").write_bytes(b"segment")
+    assert begin(store, run).close(5) == []
+    (run / "traces" / "rollouts.0001.jsonl.gz").unlink()
+    store.done.clear()
+    assert begin(store, run, fresh=False).close(5) == []
+    assert not [key for what, key in store.done if what == "put" and "model.bin" in key]
+    assert not (store.root / "traces" / "rollouts.0001.jsonl.gz").exists()
+
+
+def test_another_runs_copy_is_never_written_over(store, run):
+    store.put(run / "run.json", "run.json")
+    with pytest.raises(ConfigError, match="already holds another run"):
+        begin(store, run)
+
+
+# -- and back -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sent(store, run):
+    for step in (2, 4, 6):
+        save(run, step, keep=3, best=step == 2)
+    Mirror(store, run, keep=3).once()
+    return store
+
+
+def test_t87_a_run_comes_back_whole(sent, run, tmp_path):
+    back = tmp_path / "back"
+    fetch = Fetch(sent, back, "last")
+    told = []
+    fetch.run(told.append)
+    assert sum(told) == fetch.size
+    names = sorted(path.name for path in (back / "checkpoints").iterdir())
+    assert names == ["best", "latest", "step000002", "step000006"]
+    store = CheckpointStore(back / "checkpoints", 3)
+    assert store.newest(pytest.fail) == back / "checkpoints" / "step000006"
+    assert (back / "checkpoints" / "best").readlink() == Path("step000002")
+    assert Fetch(sent, back, "last").files == 0
+    assert Fetch(sent, back, "all").files == 3
+    assert Fetch(sent, tmp_path / "x", "none").wanted == {
+        "run.json",
+        "metrics.jsonl",
+    }
+
+
+def test_what_changed_is_fetched_again(sent, run, tmp_path):
+    back = tmp_path / "back"
+    Fetch(sent, back, "none").run()
+    time.sleep(0.01)
+    (sent.root / "metrics.jsonl").write_text("longer than before\n" * 3)
+    again = Fetch(sent, back, "none")
+    assert again.files == 1
+    again.run()
+    assert (back / "metrics.jsonl").read_text() == "longer than before\n" * 3
+
+
+def test_a_fetch_that_is_cut_off_leaves_no_checkpoint_that_looks_whole(sent, tmp_path):
+    back = tmp_path / "back"
+    real = sent.get
+
+    def get(key, path, told=None):
+        if key == "checkpoints/step000006/model.bin":
+            raise MachineError("away")
+        real(key, path, told)
+
+    fetch = Fetch(sent, back, "all", at_once=1)
+    sent.get = get
+    with pytest.raises(MachineError):
+        fetch.run()
+    assert CheckpointStore(back / "checkpoints", 3).complete() == []
+    sent.get = real
+    Fetch(sent, back, "all").run()
+    assert len(CheckpointStore(back / "checkpoints", 3).complete()) == 3
+
+
+def test_what_is_rotated_away_meanwhile_is_left_out(sent, tmp_path):
+    fetch = Fetch(sent, tmp_path / "back", "all")
+    sent.delete(sorted(key for key in sent.list() if "step000004" in key))
+    fetch.run()
+    found = CheckpointStore(tmp_path / "back" / "checkpoints", 3).complete()
+    assert [path.name for path in found] == ["step000006", "step000002"]
+
+
+def test_segments_that_were_cut_off_there_go_here(sent, tmp_path):
+    back = tmp_path / "back"
+    (sent.root / "traces").mkdir()
+    (sent.root / "traces" / "rollouts.0001.jsonl.gz").write_bytes(b"x")
+    Fetch(sent, back, "none").run()
+    (back / "notes.txt").write_text("mine")
+    (sent.root / "traces" / "rollouts.0001.jsonl.gz").unlink()
+    Fetch(sent, back, "none").run()
+    assert not (back / "traces" / "rollouts.0001.jsonl.gz").exists()
+    assert (back / "notes.txt").exists()
+
+
+def test_a_name_that_leads_elsewhere_is_refused(store, run, tmp_path):
+    store.put(run / "run.json", "run.json")
+    real = store.list
+    store.list = lambda prefix="": real(prefix) | {"../evil": StoredFile(1, "x")}
+    with pytest.raises(DataError, match="no run writes"):
+        Fetch(store, tmp_path / "back", "none")
+
+
+def test_runs_of_a_store_by_age(tmp_path, run):
+    store = Folder(tmp_path / "several")
+    for name in ("b-20250102-000000", "a-20250103-000000", "z-20250101-000000"):
+        store.put(run / "run.json", f"{name}/run.json")
+    assert runs_in(store) == ["z-20250101-000000", "b-20250102-000000", "a-20250103-000000"]
