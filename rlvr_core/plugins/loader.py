@@ -33,6 +33,7 @@ RESERVED = frozenset(
         "config",
         "doctor",
         "eval",
+        "export",
         "jobs",
         "launch",
         "list",

@@ -122,7 +122,8 @@ def _predict(
         if lean is not None and head is not None:
             states = lean_hidden(lean, batch)
         else:
-            body = model if head is None else compiled or _body(model)
+            body = _body(model) if compiled is None else compiled
+            body = model if head is None else body
             if saves_time(model, batch) and takes_trees(model, _whole_rows):
                 states = tree_rows(body, batch, model.dtype)
             else:

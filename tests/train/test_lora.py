@@ -19,7 +19,8 @@ from transformers import (
 
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
 from rlvr_core.engines.adapter import matrices, merged_tensors
-from rlvr_core.engines.lean import LeanDecoder, recognise
+from rlvr_core.engines.lean import recognise
+from rlvr_core.engines.lean_decode import LeanDecoder
 from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.train import checkpoint, lora
 from rlvr_core.train.batch import Row, micro_batches
