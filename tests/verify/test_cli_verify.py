@@ -168,7 +168,7 @@ def start(*args, **options):
         stderr=subprocess.PIPE,
         text=True,
         # a job in the background of a shell inherits the interrupt as ignored
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **options,
     )
 
