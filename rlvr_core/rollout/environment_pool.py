@@ -8,8 +8,6 @@ no conversation is lost with a worker but the one whose call ended it.
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from collections import deque
@@ -18,12 +16,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from rlvr_core.errors import RunError
-from rlvr_core.rollout.environment_worker import GO, SKIP, Call, Setup
+from rlvr_core.rollout.environment_process import EnvironmentProcess
+from rlvr_core.rollout.environment_worker import Call
 from rlvr_core.types import Json
-from rlvr_core.verify.process import START_LIMIT, Worker
 from rlvr_core.verify.worker import VerifierSpec
 
-WORKER = "rlvr_core.rollout.environment_worker"
+START_LIMIT = 120.0
+"""Seconds a process has to start and to construct its environments."""
 BATCH_SECONDS = 0.02
 """Work sent to a worker at once, so that a call of microseconds does not cost a round trip."""
 BATCH_CALLS = 64
@@ -43,47 +42,6 @@ class EnvironmentTimeoutError(EnvironmentFailedError):
 class _Job:
     call: Call
     future: Future[dict[str, Json]] = field(default_factory=Future)
-
-
-@dataclass(frozen=True, slots=True)
-class _Hand:
-    """A worker and the pipe of its tickets: whoever reads a ticket has the call."""
-
-    worker: Worker[_Job]
-    take: int
-    give: int
-
-    @classmethod
-    def start(cls, specs: Mapping[str, VerifierSpec]) -> _Hand:
-        take, give = os.pipe()
-        os.set_blocking(take, False)  # for both who read from it
-        return cls(Worker.start(Setup(specs, take), WORKER, [take]), take, give)
-
-    def send(self, jobs: Sequence[_Job]) -> bool:
-        """Give it work. False if it is gone."""
-        os.write(self.give, GO * len(jobs))
-        return self.worker.send([job.call for job in jobs], [])
-
-    def take_back(self) -> int:
-        """How many calls it has not begun, and will not."""
-        try:
-            found = os.read(self.take, 1 << 16)
-        except BlockingIOError:
-            return 0
-        earlier = found.count(SKIP)  # it has yet to go past calls of an earlier batch
-        self.skip(earlier)
-        return len(found) - earlier
-
-    def skip(self, calls: int) -> None:
-        """Let it go past calls that were taken back."""
-        if calls:
-            os.write(self.give, SKIP * calls)
-
-    def dismiss(self) -> None:
-        """Kill it."""
-        self.worker.kill()
-        os.close(self.take)
-        os.close(self.give)
 
 
 class EnvironmentPool:
@@ -107,7 +65,7 @@ class EnvironmentPool:
             for i in range(workers)
         ]
         self._idle = 0
-        self._alive: dict[int, Worker[_Job]] = {}
+        self._alive: dict[int, EnvironmentProcess] = {}
         self._started = 0
         self._hiring = 0
 
@@ -141,8 +99,8 @@ class EnvironmentPool:
         with self._awake:
             self._closing = True
             left, self._queue = list(self._queue), deque()
-            for worker in self._alive.values():
-                worker.process.kill()
+            for process in self._alive.values():
+                process.process.kill()
             self._awake.notify_all()
         for job in left:
             job.future.set_exception(EnvironmentFailedError("the pool of environments was closed"))
@@ -152,7 +110,7 @@ class EnvironmentPool:
     # -- each worker's own thread; a worker dies with the thread that started it ------------------
 
     def _work(self) -> None:
-        hand: _Hand | None = None
+        hand: EnvironmentProcess | None = None
         while jobs := self._take():
             try:
                 if hand is None:
@@ -182,23 +140,22 @@ class EnvironmentPool:
                 taken.append(self._queue.popleft())
             return taken
 
-    def _run(self, hand: _Hand, jobs: Sequence[_Job]) -> _Hand | None:
+    def _run(self, hand: EnvironmentProcess, jobs: Sequence[_Job]) -> EnvironmentProcess | None:
         """Have the calls made; the worker, or None if it had to end."""
         pending = deque(jobs)
         skipped = 0
-        sent = hand.send(jobs)
+        sent = hand.send([job.call for job in jobs])
         begun = time.monotonic()
         while pending:
             limit = self._limits[pending[0].call.name]
             patience = limit if len(pending) == 1 else min(limit, HOLD)
-            lines = self._lines(hand.worker, begun + patience) if sent else []
-            for line in lines:
-                _, seconds, answer = json.loads(line)
+            answers = hand.receive(begun + patience) if sent else []
+            for seconds, answer in answers:
                 self._settle(pending.popleft(), seconds, answer)
-            if lines:
+            if answers:
                 begun = time.monotonic()
                 continue
-            dead = not sent or hand.worker.hung_up
+            dead = not sent or hand.hung_up
             if dead or time.monotonic() >= begun + limit:
                 self._give_up(hand, pending, limit, dead=dead)
                 return None
@@ -208,14 +165,16 @@ class EnvironmentPool:
         hand.skip(skipped)
         return hand
 
-    def _give_up(self, hand: _Hand, pending: deque[_Job], limit: float, *, dead: bool) -> None:
+    def _give_up(
+        self, hand: EnvironmentProcess, pending: deque[_Job], limit: float, *, dead: bool
+    ) -> None:
         """End a worker for the call it is at; those behind it go to others."""
         job = pending.popleft()
         fault: EnvironmentFailedError = EnvironmentTimeoutError(
             f"{job.call.what} took longer than {limit:g} s"
         )
         if dead:
-            cause = hand.worker.cause_of_death()
+            cause = hand.cause_of_death()
             fault = EnvironmentFailedError(f"{job.call.what}: its process ended, {cause}")
         self._dismiss(hand)
         self._back(pending)
@@ -229,17 +188,7 @@ class EnvironmentPool:
         else:
             job.future.set_result(answer)
 
-    def _lines(self, worker: Worker[_Job], deadline: float) -> list[bytes]:
-        """The next answers; none if the process ended or the deadline passed."""
-        while not worker.hung_up:
-            if not worker.connection.poll(max(deadline - time.monotonic(), 0.0)):
-                return []
-            lines = worker.receive()
-            if lines:
-                return lines
-        return []
-
-    def _hire(self) -> _Hand:
+    def _hire(self) -> EnvironmentProcess:
         with self._awake:
             self._hiring += 1
         try:
@@ -248,23 +197,22 @@ class EnvironmentPool:
             with self._awake:
                 self._hiring -= 1
 
-    def _ready(self) -> _Hand:
-        hand = _Hand.start(self._specs)
-        worker = hand.worker
+    def _ready(self) -> EnvironmentProcess:
+        hand = EnvironmentProcess.start(self._specs)
         with self._awake:
-            self._alive[worker.pid] = worker
+            self._alive[hand.process.pid] = hand
             if self._closing:
-                worker.process.kill()
-        if not self._lines(worker, time.monotonic() + START_LIMIT):
-            cause = worker.cause_of_death() if worker.hung_up else f"not after {START_LIMIT:g} s"
+                hand.process.kill()
+        if not hand.receive(time.monotonic() + START_LIMIT):
+            cause = hand.cause_of_death() if hand.hung_up else f"not after {START_LIMIT:g} s"
             self._dismiss(hand)
             raise EnvironmentFailedError(f"its process did not start: {cause}")
         return hand
 
-    def _dismiss(self, hand: _Hand) -> None:
-        hand.dismiss()
+    def _dismiss(self, hand: EnvironmentProcess) -> None:
+        hand.kill()
         with self._awake:
-            self._alive.pop(hand.worker.pid, None)
+            self._alive.pop(hand.process.pid, None)
 
     def _back(self, jobs: Sequence[_Job]) -> None:
         with self._awake:

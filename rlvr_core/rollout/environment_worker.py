@@ -7,10 +7,13 @@ that the trainer keeps and never opens.
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
 import pickle
+import resource
 import select
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,28 +22,23 @@ from typing import Any, Literal
 
 from rlvr_core.protocols import Environment
 from rlvr_core.types import Done, Ended, Json, Message, Observation, Reply
-from rlvr_core.verify.worker import VerifierSpec, describe, plain, send, settle_in
+from rlvr_core.verify.worker import VerifierSpec, describe, die_with, plain
 
 ROLES = ("tool", "user")
 MAX_COUNTS = 100
 """Things an environment may count."""
 
 
+GO, SKIP = b"g", b"s"
+"""Tickets, one for each call sent: make it, or go past it, as the pool has given it to another
+process. As long as one lies in the pipe the pool may take it back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first message.
-
-    Attributes:
-        specs: How to construct each environment, by full name.
-        tickets: Descriptor with a byte for each call sent, ``GO`` or ``SKIP``; as long as one lies
-            there the pool may take it back and give the call to another process.
-    """
+    """The first message: how to construct each environment, by full name."""
 
     specs: Mapping[str, VerifierSpec]
-    tickets: int
-
-
-GO, SKIP = b"g", b"s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,13 @@ class Call:
     argument: int | Reply | Ended | None = None
 
 
-def main(descriptor: int, parent: int) -> None:
+def main(descriptor: int, tickets: int, parent: int) -> None:
     """Serve until the pool closes the connection. Runs in the worker process."""
-    settle_in(descriptor, parent)
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for inherited in (descriptor, tickets):
+        os.set_inheritable(inherited, False)
     with Connection(descriptor) as connection:
         try:
             setup: Setup = pickle.loads(connection.recv_bytes())
@@ -73,17 +75,22 @@ def main(descriptor: int, parent: int) -> None:
                     environments[name] = spec.build()
                 except BaseException as error:
                     faults[name] = f"the environment cannot be constructed: {describe(error)}"
-            os.set_inheritable(setup.tickets, False)
-            send(connection, "ready")
+            _send(connection, "ready")
             while True:
                 for call in pickle.loads(connection.recv_bytes()):
-                    if _ticket(setup.tickets) != GO:
+                    if _ticket(tickets) != GO:
                         continue
                     began = time.monotonic()
                     answer = faults.get(call.name) or _answer(environments[call.name], call)
-                    send(connection, "done", time.monotonic() - began, answer)
+                    _send(connection, time.monotonic() - began, answer)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the pool is gone
+
+
+def _send(connection: Connection, *message: Json) -> None:
+    line = json.dumps(message).encode() + b"\n"
+    while line:
+        line = line[os.write(connection.fileno(), line) :]
 
 
 def _ticket(tickets: int) -> bytes:

@@ -131,7 +131,7 @@ class Progress:
 
 def main(descriptor: int, progress: int, parent: int) -> None:
     """Serve until the pool closes the connection. Runs in the worker process."""
-    _die_with(parent)
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.set_inheritable(descriptor, False)
@@ -147,7 +147,8 @@ def main(descriptor: int, progress: int, parent: int) -> None:
             return  # the pool is gone
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
+    """End this process when its parent ends."""
     if sys.platform == "linux":
         import ctypes
 
