@@ -26,6 +26,10 @@ RECIPES = {
     "gspo": {"loss": "gspo"},
     "cispo": {"loss": "cispo"},
     "reinforce": {"loss": {"use": "reinforce", "with": {"advantage": "group"}}},
+    "lora": {
+        "model": {"path": "tiny:math/arithmetic", "lora": {"rank": 16, "alpha": 32}},
+        "train": {"steps": 50, "lr": 5e-3},
+    },
     "adaptive": {
         "sampler": {
             "use": "shuffle",
