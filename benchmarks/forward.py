@@ -4,8 +4,8 @@
 
 Sides take turns within one process, except for memory, where each has a fresh one. ``whole rows``
 runs every completion behind a prompt of its own through the model's forward, padded, as TRL does;
-``trees`` is the same forward with each prompt once under a tree mask; ``lean`` is what a run uses
-for Llama-like models in float32 on a CPU.
+``trees`` is the same forward with each prompt once under a tree mask where a run would do so, which
+is what it uses for any model; ``lean`` is what it uses for Llama-like ones in float32 on a CPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rlvr_core.train.batch import MicroBatch, Row, micro_batches
 from rlvr_core.train.forward import _whole_rows
 from rlvr_core.train.lean import lean_hidden
 from rlvr_core.train.logprobs import fused_logprobs
-from rlvr_core.train.tree import tree_rows
+from rlvr_core.train.tree import saves_time, tree_rows
 from rlvr_core.types import SamplingParams
 
 VOCABULARY = 419
@@ -124,9 +124,15 @@ def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
     assert lean is not None
     as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
     packed = micro_batches(rows, tokens_per_micro_batch=4096)
+
+    def trees(batch: MicroBatch) -> Any:
+        if saves_time(model, batch):
+            return tree_rows(model.model, batch, torch.float32)
+        return _whole_rows(model.model, batch)
+
     runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]] = [
         (as_given, lambda batch: _whole_rows(model.model, batch)),
-        (packed, lambda batch: tree_rows(model.model, batch, torch.float32)),
+        (packed, trees),
         (packed, lambda batch: lean_hidden(lean, batch)),
     ]
     took: list[list[float]] = [[] for _ in runs]
