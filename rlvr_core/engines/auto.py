@@ -49,7 +49,8 @@ def parameter_count(model_path: str) -> int:
         model_path: A model folder, or a hub id whose files are cached or can be fetched.
 
     Raises:
-        MachineError: If the model has no safetensors files, or they are damaged.
+        MachineError: If the model has no safetensors files, or they are damaged, or the hub cannot
+            be reached.
     """
     try:
         folder = Path(model_path).expanduser()
@@ -109,7 +110,19 @@ def _cached(model_id: str) -> Path | None:
 def _count_on_hub(model_id: str) -> int:
     from huggingface_hub import get_safetensors_metadata
 
-    return sum(get_safetensors_metadata(model_id).parameter_count.values())
+    try:
+        return sum(get_safetensors_metadata(model_id).parameter_count.values())
+    except Exception as error:  # the hub's client lets its HTTP library's own errors through
+        raise MachineError(
+            f"the model '{model_id}' is no folder here, not in the cache, and cannot be asked for "
+            f"on the hub: {type(error).__name__}: {error}",
+            where="model.path",
+            remedy=(
+                f"if a folder was meant: looked in {Path(model_id).absolute()}",
+                "if a hub id: check the network and HF_ENDPOINT, or fetch the model elsewhere and "
+                "give its folder",
+            ),
+        ) from error
 
 
 def _in_words(n_parameters: int) -> str:

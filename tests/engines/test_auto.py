@@ -2,6 +2,7 @@ import importlib.util
 import json
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,6 +83,23 @@ def test_a_hub_model_that_is_cached_is_counted_without_the_network(tmp_path, mon
     assert parameter_count("org/name") == 21
     with pytest.raises(MachineError, match="org/other"):
         parameter_count("org/other")
+
+
+def test_a_hub_that_cannot_be_reached_is_said_so(tmp_path, monkeypatch):
+    """The hub's client raises what its HTTP library raises, which is no OSError."""
+
+    class ConnectError(Exception):
+        pass
+
+    def get_safetensors_metadata(model_id):
+        raise ConnectError("name not known")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", get_safetensors_metadata)
+    with pytest.raises(MachineError, match="ConnectError: name not known") as caught:
+        parameter_count("models/tiny")
+    [complaint] = caught.value.complaints
+    assert str(Path("models/tiny").absolute()) in complaint.remedy[0]
 
 
 # -- the choice ----------------------------------------------------------------------------------
