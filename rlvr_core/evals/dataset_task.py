@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build
 from rlvr_core.data.load import NamedLoader, load_sources
+from rlvr_core.errors import ConfigError
 from rlvr_core.plugins import load_host
-from rlvr_core.protocols import ComponentConfig
+from rlvr_core.protocols import ComponentConfig, config_class
 from rlvr_core.types import EvalReport, Group, Problem, SamplingParams
+
+_WHERE = "the option data of core/dataset"
 
 
 class DatasetTask:
@@ -40,12 +43,25 @@ class DatasetTask:
         """The problems in the order of the data.
 
         Raises:
-            ConfigError: If the loader's name or options are wrong.
+            ConfigError: If the loader's name or options are wrong, or the split is left to it.
             DataError: If the data is unusable.
         """
-        loader = build(load_host(), "dataset", self._ref, "the option data of core/dataset")
+        host = load_host()
+        loader = build(host, "dataset", self._ref, _WHERE)
+        self._check_split(type(loader))
         (source,) = load_sources([NamedLoader(self._ref.use, loader)])
         return source.problems
+
+    def _check_split(self, loader: type[Any]) -> None:
+        """Training data is what loaders give by default; an evaluation has to ask for it (T75)."""
+        split = config_class(loader).model_fields.get("split")
+        if split is not None and "split" not in self._ref.with_:
+            raise ConfigError(
+                f"which split of {self._ref.use}? It would be {split.default!r} by default, and an "
+                f"evaluation has no default split",
+                where=_WHERE,
+                remedy=f"name it, as in {{use: {self._ref.use}, with: {{split: ...}}}}",
+            )
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Share of the completions with an outcome that passed."""

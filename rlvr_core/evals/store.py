@@ -244,6 +244,7 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
     spec = Spec(head["spec"])
     problems = list(read_jsonl(folder / "problems.jsonl"))
     results = list(read_jsonl(folder / "results.jsonl"))
+    _check_outcomes(results, folder / "results.jsonl")
     ids = [problem["id"] for problem in problems]
     wanted = [(id_, sample) for id_ in ids for sample in range(spec.n)]
     there = [(row["problem_id"], row["sample"]) for row in results]
@@ -260,6 +261,24 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
             ),
         )
     return head, problems, results
+
+
+def _check_outcomes(results: Sequence[Row], file: Path) -> None:
+    """Refuse results that were changed by hand into something that cannot be counted."""
+    for number, row in enumerate(results, 1):
+        keys = isinstance(row.get("problem_id"), str) and isinstance(row.get("sample"), int)
+        passed, score = row.get("passed"), row.get("score")
+        if not keys or passed not in (True, False, None) or not _is_number_or_null(score):
+            raise DataError(
+                f"a result has passed {passed!r} and score {score!r}; it needs true, false or null "
+                f"and a number or null, with problem_id and sample",
+                where=f"{file}:{number}",
+                remedy="run the evaluation again in another folder (--out)",
+            )
+
+
+def _is_number_or_null(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _paired(folder: Path) -> Iterator[tuple[list[Row], list[Row]]]:

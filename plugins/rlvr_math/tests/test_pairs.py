@@ -141,3 +141,19 @@ def test_a_choice_may_bring_its_text_but_no_other_choice(answer, right):
     assert judge("C", f"so $\\boxed{{{answer}}}$.").passed is right
     if right:
         assert not judge("D", f"so $\\boxed{{{answer}}}$.").passed
+
+
+@pytest.mark.parametrize(
+    ("response", "form", "correct"),
+    [
+        (r"so \boxed{5}", 1.0, 1.0),
+        ("The answer is 5.", 0.0, 1.0),
+        (r"so \boxed{6}", 1.0, 0.0),
+        ("I think 6", 0.0, 0.0),
+        ("no idea", 0.0, 0.0),
+    ],
+)
+def test_t40_form_is_told_apart_from_correctness(response, form, correct):
+    verdict = judge("5", response)
+    assert verdict.parts["format"] == form
+    assert verdict.parts["correct"] == verdict.score == correct
