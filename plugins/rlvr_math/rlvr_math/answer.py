@@ -116,6 +116,8 @@ class Answer:
             return unscorable(error)
         text = answer_part(completion.text, (*problem.stop, "\nProblem:"))
         for rank, place in enumerate(self._places):
+            if rank and place in ("last-math", "last-number") and extract.denied(text):
+                break  # what is left to be found is what the answer is said not to be
             if found := self._find(text, place):
                 return self._judge(gold, tolerance, found, in_form=rank == 0)
             if place == "boxed":

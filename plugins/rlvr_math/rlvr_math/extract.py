@@ -29,7 +29,11 @@ NUMBER = re.compile(
 
 _HASH = re.compile(r"####[ \t]*([^\n]*)")
 _HEADING = re.compile(r"[ \t]*[.):][ \t]*\w")
-_ANSWER = re.compile(r"\banswer(?:\*\*)?(?: is| was|:| =)(?!\w)[ \t:*]*([^\n]*)", re.IGNORECASE)
+_DENIAL = re.compile(
+    r"\banswer(?:\*\*)?(?: is| was| can| could)(?: not|n['\N{RIGHT SINGLE QUOTATION MARK}]t|not)\b",
+    re.IGNORECASE,
+)
+_NOT = re.compile(r"(?:not|never)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?=\s)")
 
 
@@ -122,13 +126,23 @@ def stated_number(text: str, first: bool = False) -> Found | None:
 
     Within that sentence the number after the last ``=`` counts, else the first one.
     """
-    lines: list[str] = _ANSWER.findall(text) if _mentions_answer(text) else []
-    for line in lines if first else reversed(lines):
-        sentence = _SENTENCE_END.split(line, maxsplit=1)[0]
+    marks = list(_MARKER.finditer(text)) if _mentions_answer(text) else []
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    said = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)]
+    for line in said if first else reversed(said):
+        sentence = _SENTENCE_END.split(line.partition("\n")[0], maxsplit=1)[0]
+        if _NOT.match(sentence):
+            continue
         number = NUMBER.search(sentence.rpartition("=")[2]) or NUMBER.search(sentence)
         if number:
             return Found(number.group(), "answer is")
     return None
+
+
+def denied(text: str) -> bool:
+    """Whether the last number of the text is what the answer is said not to be."""
+    last = deque(_DENIAL.finditer(text), maxlen=1) if _mentions_answer(text) else ()
+    return any(len(list(islice(NUMBER.finditer(text, one.end()), 2))) == 1 for one in last)
 
 
 def first_number(text: str) -> Found | None:
@@ -161,7 +175,7 @@ def _mentions_answer(text: str) -> bool:
 
 _DELIMITER = re.compile(r"\\.|\$\$|\$|\n")
 _FORMULA_END = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
-_MARKER = re.compile(r"\banswer(?:\*\*)?(?: is| was|:| =)(?!\w)[ \t:*]*", re.IGNORECASE)
+_MARKER = re.compile(r"\banswer(?:\*\*)?(?: is| was|:| =)(?!\w)[ \t:*=]*", re.IGNORECASE)
 _BETWEEN = re.compile(r"\W*(?:(?:so|thus|hence) )?(?:(?:the|my) )?(?:(?:final|correct) )?\Z", re.I)
 _PROSE = re.compile(
     r"(?<![\\A-Za-z{ ])[a-z]{2,}+ [a-z]{2,}+(?!\})|(?<=\d) [a-z]{2,}+ [a-z]{2,}+ "
@@ -191,6 +205,8 @@ def stated(text: str, first: bool = False) -> Found | None:
             content = _LEFT_OVER.split(line, maxsplit=1)[0].strip().strip("*").rstrip(".")
         box = last_box(content)
         content = box.text if box else content.strip()
+        if _NOT.match(content) and NUMBER.search(content):
+            continue  # "not 5, it is 6"
         if content:
             return Found(content, "answer is")
     return None

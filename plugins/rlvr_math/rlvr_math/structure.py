@@ -158,7 +158,10 @@ def _or_letters(parts: list[list[Token]]) -> list[list[Token]]:
 def _union(tokens: list[Token]) -> Answer:
     if any(piece in ("\\setminus", "\\cap") for piece in _outer(tokens)):
         raise UnreadableError("set differences and intersections are left to sympy")
-    return Listed(tuple(_read(part) for part in _split(tokens, ("\\cup",))))
+    parts = _split(tokens, ("\\cup",))
+    if len(parts) <= sum(piece == "\\cup" for piece in _outer(tokens)):
+        raise UnreadableError("a union with nothing at one side")
+    return Listed(tuple(_read(part) for part in parts))
 
 
 def _bracketed(tokens: list[Token]) -> Answer | None:

@@ -62,7 +62,9 @@ class Gsm8k:
         if box := extract.last_box(text):
             return box
         text = extract.without_open_box(text)
-        return extract.hash_number(text) or extract.stated_number(text) or extract.last_number(text)
+        if found := extract.hash_number(text) or extract.stated_number(text):
+            return found
+        return None if extract.denied(text) else extract.last_number(text)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)

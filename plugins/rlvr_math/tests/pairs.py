@@ -444,7 +444,15 @@ DIFFERENT = {
         [r"\sin^2 x", r"\sin^{-1} x", r"\arcsin x"],
     ],
     "said in words": [
-        [r"\varnothing", "0", r"\text{one solution}", r"\{0\}", r"\text{not no solution}"],
+        [
+            r"\varnothing",
+            "0",
+            r"\cup",
+            r"\cup\text{ or }",
+            r"\text{one solution}",
+            r"\{0\}",
+            r"\text{not no solution}",
+        ],
         [r"\mathbb{R}", r"\text{not all real numbers}", r"\text{all real numbers but 0}", "x>0"],
         [r"\begin{cases}x=3\\y=4\end{cases}", "(4,3)", "x=3", "x=3,y=5"],
     ],

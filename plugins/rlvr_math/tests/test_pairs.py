@@ -1,12 +1,14 @@
 """Hand-decided pairs of answers, and hand-decided responses, under the symbolic verifier."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rlvr_core import Completion, Problem
-from rlvr_math.answer import Answer
+from rlvr_math.answer import Answer, QwenMath
+from rlvr_math.verifiers import Gsm8k
 
 _SPEC = importlib.util.spec_from_file_location("maths_pairs", Path(__file__).with_name("pairs.py"))
 pairs = importlib.util.module_from_spec(_SPEC)
@@ -157,3 +159,28 @@ def test_t40_form_is_told_apart_from_correctness(response, form, correct):
     verdict = judge("5", response)
     assert verdict.parts["format"] == form
     assert verdict.parts["correct"] == verdict.score == correct
+
+
+STATEMENTS = [
+    # (response, whether it answers 1200)
+    ("The answer is not 1300, it is 1200.", True),
+    ("The answer is 1300. Wait, no: the answer is 1200.", True),
+    ("The answer isn't 1300. It's 1200.", True),
+    ("The answer is = 1200", True),
+    ("The answer is not 1200, it is 1300.", False),
+    ("The answer is 1200. Wait, no: the answer is 1300.", False),
+    ("The answer is not 1200.", False),
+    ("The answer isn't 1200.", False),
+    ("The answer isn\N{RIGHT SINGLE QUOTATION MARK}t $1200$.", False),
+    ("I had 1300. The answer cannot be 1200.", False),
+]
+
+
+@pytest.mark.parametrize("verifier", [Gsm8k(Gsm8k.Config()), QwenMath(QwenMath.Config())])
+@pytest.mark.parametrize(("response", "right"), STATEMENTS)
+def test_what_the_answer_is_said_not_to_be_is_no_answer(verifier, response, right):
+    problem = Problem("p", "q", "math/gsm8k", {"answer": "#### 1200"}, "d")
+    problem = problem if isinstance(verifier, Gsm8k) else replace(problem, spec={"answer": "1200"})
+    verdict = verifier.verify(problem, Completion.from_text(response))
+    assert verdict.status == "ok"
+    assert verdict.passed is right, verdict.detail
