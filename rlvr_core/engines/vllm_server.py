@@ -1,0 +1,511 @@
+"""Engine ``vllm-server``: dedicated vLLM servers, one or many, shared by all processes of a run.
+
+What they are, how they take weights and what happens when one dies: ``docs/engines.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+
+from rlvr_core.engines.stop import StopStrings
+from rlvr_core.engines.sync import trainer_logprobs
+from rlvr_core.engines.transformers import eos_ids
+from rlvr_core.engines.vllm_client import ServerClient
+from rlvr_core.engines.vllm_fleet import Fleet, Patience, Sent
+from rlvr_core.engines.vllm_nccl import NcclSender
+from rlvr_core.engines.vllm_outgoing import Meta, Outgoing, Snapshot, n_bytes
+from rlvr_core.engines.vllm_pool import LoopThread, Pool, Server
+from rlvr_core.engines.vllm_probe import Probe
+from rlvr_core.engines.vllm_process import VERBOSE, first_line
+from rlvr_core.engines.vllm_serve import ServerProcess, arguments
+from rlvr_core.errors import ConfigError, MachineError, RlvrError, RunError
+from rlvr_core.protocols import ComponentConfig, EngineContext, Generation, WeightSource
+from rlvr_core.ranks import Ranks
+from rlvr_core.types import GenerationRequest
+
+ENGINE_GPUS = "RLVR_ENGINE_GPUS"
+"""Environment variable with the GPUs that ``rlvr launch --engine-gpus`` keeps for engines."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """What exists between ``start`` and ``close``."""
+
+    context: EngineContext
+    ranks: Ranks
+    run: str
+    thread: LoopThread
+    pool: Pool
+    fleet: Fleet
+    nccl: NcclSender | None
+    snapshot: Snapshot | None
+    folder: Path | None
+    meta: list[Meta] | None = None
+    counted: dict[str, int] = field(default_factory=dict)
+
+
+class VllmServerEngine:
+    """Generates with vLLM servers, in processes of their own."""
+
+    class Config(ComponentConfig):
+        """Options of engine ``vllm-server``. Precision, lengths and seed are the run's."""
+
+        servers: Annotated[int, Field(gt=0)] | None = None
+        """Servers to start on this machine. null: one, or one per ``tensor_parallel`` engine
+        GPUs."""
+        urls: list[str] = []
+        """Servers that run already, like ``http://gpu-7:8000``, instead of starting some."""
+        gpus: list[Annotated[int, Field(ge=0)]] | None = None
+        """GPUs of the started servers. null: those of ``rlvr launch --engine-gpus``."""
+        tensor_parallel: Annotated[int, Field(gt=0)] = 1
+        """GPUs of each started server."""
+        transfer: Literal["auto", "files", "nccl"] = "auto"
+        """How weights get there. ``files``: through shared memory or a folder. ``nccl``: over
+        NCCL, from GPU to GPU. ``auto``: ``nccl`` if trainer and servers are on GPUs."""
+        folder: str | None = None
+        """Folder for ``files``, which the servers see at the same place. null: shared memory, or
+        where that is too small the temporary folder."""
+        restarts: Annotated[int, Field(ge=0)] = 3
+        """How often each started server is started again in a run when it dies or hangs. With
+        ``nccl`` and a number above 0 a copy of the weights is kept in ``folder`` for that."""
+        deadline: Annotated[float, Field(gt=0)] = 600.0
+        """Seconds a server may take to start, and to take weights; and to come back, if others run
+        it."""
+        hang_after: Annotated[float, Field(gt=0)] = 120.0
+        """Seconds a server's engine may say nothing before it is taken for hung."""
+        max_in_flight: Annotated[int, Field(gt=0)] = 256
+        """Completions that one process has at one server at a time; the others wait for the server
+        with least to do."""
+        api_key_env: str | None = None
+        """Environment variable with the key that servers of ``urls`` want."""
+        gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
+        """Share of a GPU's memory for a started server. Not used on a CPU."""
+        kv_cache_mb: Annotated[int, Field(gt=0)] | None = None
+        """Size of a started server's KV cache in MiB. null: what ``gpu_memory_utilization`` leaves
+        on a GPU, 512 on a CPU."""
+        block_size: Annotated[int, Field(gt=0)] | None = None
+        """Tokens per block of the KV cache. null: vLLM's choice on a GPU, 32 on a CPU."""
+        enforce_eager: bool | None = None
+        """No compilation and no CUDA graphs. null: true on a CPU, false on a GPU."""
+        max_num_seqs: Annotated[int, Field(gt=0)] | None = None
+        """Completions a started server generates at a time. null: vLLM's choice."""
+
+        @model_validator(mode="after")
+        def _one_kind(self) -> VllmServerEngine.Config:
+            if self.urls:
+                ours = {"servers", "gpus", "tensor_parallel", "gpu_memory_utilization"}
+                ours |= {"kv_cache_mb", "block_size", "enforce_eager", "max_num_seqs", "restarts"}
+                if extra := sorted(ours & self.model_fields_set):
+                    raise ValueError(f"urls are of running servers, so {extra[0]} has no effect")
+                if len(set(self.urls)) != len(self.urls):
+                    raise ValueError("urls names a server twice")
+            elif self.api_key_env is not None:
+                raise ValueError("api_key_env is for urls: servers that are started want no key")
+            return self
+
+    separate: Literal[True] = True
+    """It never touches the trainer's model: the servers have their own."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._running: _Running | None = None
+        self._broken: str | None = None
+
+    def start(self, context: EngineContext) -> None:
+        """Start the servers, or reach them; see ``Engine.start``.
+
+        In a run of several processes the first of each machine starts servers for all of that
+        machine; servers of ``urls`` are led by the first process of the run.
+
+        Raises:
+            MachineError: If one does not come up, or lacks what it needs.
+            ConfigError: If a server does not fit the run.
+        """
+        if self._running is not None:
+            raise RuntimeError("engine vllm-server was started twice")
+        ranks = _ranks()
+        machine = os.environ.get("GROUP_RANK", "0")
+        leads = ranks.main if self.config.urls else os.environ.get("LOCAL_RANK", "0") == "0"
+        thread = LoopThread(self._mistake)
+        try:
+            self._running = thread.spawn(self._build(context, ranks, thread, leads)).result(
+                self.config.deadline
+            )
+            fleet = self._running.fleet
+            if leads:
+                thread.spawn(fleet.start()).result()
+            told = {"machine": machine, "leads": leads, "run": self._running.run}
+            told["sockets"] = [str(one.process.socket) for one in fleet.servers if one.process]
+            told["strange"] = [one.name for one in fleet.servers if one.strange]
+            every = ranks.gather(told)
+            if not leads:
+                of_all = bool(self.config.urls)
+                leader = next(
+                    one for one in every if one["leads"] and (of_all or one["machine"] == machine)
+                )
+                thread.spawn(self._follow(leader)).result()
+        except BaseException:
+            self.close()
+            thread.close()
+            raise
+
+    async def _build(
+        self, context: EngineContext, ranks: Ranks, thread: LoopThread, leads: bool
+    ) -> _Running:
+        config = self.config
+        folder: Path | None = None
+        servers: list[Server] = []
+        if config.urls:
+            key = _key(config.api_key_env)
+            servers = [Server(url, ServerClient(url, key)) for url in config.urls]
+        elif leads:
+            places = self._gpus()
+            folder = Path(tempfile.mkdtemp(prefix="rlvr-servers-"))
+            for index, gpus in enumerate(places):
+                words = arguments(config, context, cpu=not gpus)
+                process = ServerProcess(f"server {index}", folder, words, gpus)
+                servers.append(Server(process.name, ServerClient(process.socket), process))
+        stop_strings = StopStrings(context.tokenizer)
+        pool = Pool(servers, stop_strings, _eos_ids(context), config.max_in_flight)
+        nccl = None
+        if self._over_nccl() and leads:
+            nccl = NcclSender(thread.loop, config.deadline)
+        keeps = leads and (nccl is None or (config.restarts > 0 and not config.urls))
+        place = None if config.folder is None else Path(config.folder)
+        snapshot = Snapshot(place) if keeps else None
+        probe = Probe(context.tokenizer, context.dtype, context.max_model_len)
+        run = secrets.token_hex(4)
+        fleet = Fleet(
+            pool=pool,
+            patience=Patience(config.deadline, config.hang_after, config.restarts),
+            check=partial(self._check, context, probe),
+            leads=leads,
+            snapshot=snapshot,
+            sent=Sent(f"{run}/0"),
+            probe=probe,
+        )
+        pool.label = fleet.sent.label
+        return _Running(context, ranks, run, thread, pool, fleet, nccl, snapshot, folder)
+
+    async def _follow(self, leader: Mapping[str, Any]) -> None:
+        """Use the servers that another process leads."""
+        running = self._running
+        assert running is not None
+        running.run = leader["run"]
+        running.fleet.sent.label = running.pool.label = f"{running.run}/0"
+        if not self.config.urls:
+            for socket in map(Path, leader["sockets"]):
+                name = socket.stem.replace("-", " ")
+                running.pool.servers.append(Server(name, ServerClient(socket)))
+        for server in running.pool.servers:
+            server.strange = server.name in leader["strange"]
+        await running.fleet.start()
+
+    def _gpus(self) -> list[list[int]]:
+        """The GPUs of each server to start; empty lists on a CPU.
+
+        Raises:
+            MachineError: If servers and GPUs do not go together.
+        """
+        config = self.config
+        given = os.environ.get(ENGINE_GPUS, "")
+        gpus = config.gpus if config.gpus is not None else [int(g) for g in given.split(",") if g]
+        each = config.tensor_parallel
+        if not gpus:
+            if torch.cuda.is_available():
+                raise MachineError(
+                    "the vLLM servers have no GPU of their own",
+                    where="engine",
+                    remedy=(
+                        "keep some for them: rlvr launch --gpus 0 --engine-gpus 1, or "
+                        "engine.with.gpus",
+                        "to share one GPU with the trainer take engine: vllm",
+                    ),
+                )
+            return [[] for _ in range(config.servers or 1)]
+        count = config.servers or len(gpus) // each
+        if count * each != len(gpus):
+            raise MachineError(
+                f"{len(gpus)} engine GPUs do not divide into {config.servers or 'any number of'} "
+                f"servers of {each}",
+                where="engine",
+                remedy="servers x tensor_parallel has to be the number of engine GPUs",
+            )
+        return [gpus[index * each : (index + 1) * each] for index in range(count)]
+
+    def _over_nccl(self) -> bool:
+        transfer = self.config.transfer
+        if transfer == "nccl" and not torch.cuda.is_available():
+            raise MachineError(
+                "transfer: nccl needs a GPU, and this process has none",
+                where="engine",
+                remedy="set engine.with.transfer: files",
+            )
+        return transfer == "nccl" or (transfer == "auto" and torch.cuda.is_available())
+
+    def _check(
+        self, context: EngineContext, probe: Probe, server: Server, facts: Mapping[str, Any]
+    ) -> None:
+        """Refuse a server that could not do this run's work exactly."""
+        dtype = str(context.dtype).removeprefix("torch.")
+        wanted: dict[str, tuple[Any, str]] = {
+            "backend": ("rlvr", '--weight-transfer-config \'{"backend": "rlvr"}\''),
+            "dtype": (dtype, f"--dtype {dtype}"),
+            "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
+        }
+        if facts["device"] == "cpu":
+            wanted["chunked_prefill"] = (False, "--no-enable-chunked-prefill")
+        wrong = [
+            f"its {name} is {facts[name]}: start it with {flag}"
+            for name, (value, flag) in wanted.items()
+            if facts[name] != value
+        ]
+        if facts["max_model_len"] < context.max_model_len:
+            wrong.append(
+                f"it takes sequences of {facts['max_model_len']} tokens: start it with "
+                f"--max-model-len {context.max_model_len}"
+            )
+        if self._over_nccl() and facts["device"] == "cpu":
+            wrong.append("it is on a CPU, where NCCL does not reach: set transfer: files")
+        if wrong:
+            raise ConfigError(
+                f"vLLM server {server.name} does not fit this run",
+                where="engine",
+                remedy=wrong,
+            )
+        probe.fit(
+            vocabulary=facts["vocab_size"],
+            block_size=facts["block_size"],
+            device=facts["device"],
+        )
+
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request; see ``Engine.submit``. Its future is resolved by another thread.
+
+        Raises:
+            RunError: If the prompt is empty, or leaves no room for a token; or if no server is
+                left.
+        """
+        running = self._ready()
+        length, room = len(request.prompt_ids), running.context.max_model_len
+        if length == 0:
+            raise RunError(f"request {request.id}: the prompt has no tokens")
+        if length >= room:
+            raise RunError(
+                f"request {request.id}: a prompt of {length} tokens leaves no room for an answer "
+                f"in the engine's {room}",
+                remedy="lower data.max_prompt_tokens, or raise sampling.max_tokens",
+            )
+        strange = [one.name for one in running.fleet.servers if one.strange]
+        if strange:
+            raise RunError(
+                f"vLLM server {strange[0]} holds the weights of an earlier run",
+                where="engine",
+                remedy="start it again, so that it has the model's",
+            )
+        return running.pool.submit(request)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until every request is answered; see ``Engine.drain``.
+
+        Raises:
+            RunError: If that took longer than ``timeout`` seconds, or no server is left.
+        """
+        self._ready().pool.wait(timeout)
+
+    def load_weights(self, version: int, source: WeightSource) -> None:
+        """Give the servers the trainer's weights, in one transaction; see ``Engine.load_weights``.
+
+        Every process of the run has to take part. Requests submitted before are finished under the
+        old weights; those that come meanwhile wait for the new.
+
+        Raises:
+            RunError: If any part of it failed. The engine then refuses all further work.
+        """
+        running = self._ready()
+        label = f"{running.run}/{version}"
+        try:
+            running.pool.close_gate(self.config.deadline)
+            self._on_loop(running.fleet.hold())
+            running.ranks.gather(None)  # nobody samples under the old weights any more
+            if running.fleet.leads:
+                self._lead(running, version, label, source)
+            else:
+                running.fleet.sent = Sent(label, "known to the leader")
+                if getattr(source, "sharded", False):
+                    self._gather_along(running, source)
+            running.ranks.gather(None)  # all servers have the new ones
+            self._on_loop(running.fleet.release())
+            running.pool.open_gate(version, label)
+        except RlvrError as error:
+            self._break(running, error)
+            raise
+        except BaseException as error:  # another process was lost, or the user has enough
+            self._break(running, RunError(f"a weight sync was cut short: {first_line(error)}"))
+            raise
+
+    def _lead(self, running: _Running, version: int, label: str, source: WeightSource) -> None:
+        try:
+            with torch.no_grad():
+                self._give(running, version, label, source)
+        except RlvrError:
+            raise
+        except Exception as error:
+            what = f"weight sync to version {version} failed: {first_line(error)}"
+            raise RunError(what, remedy=VERBOSE) from error
+
+    def _give(self, running: _Running, version: int, label: str, source: WeightSource) -> None:
+        """The leader's part of a sync."""
+        fleet, nccl = running.fleet, running.nccl
+        outgoing = Outgoing(source, running.context.dtype, running.snapshot)
+        meta = running.meta = running.meta or outgoing.metadata()
+        if running.snapshot is not None:
+            running.snapshot.place(n_bytes(meta))
+        give = None
+        if nccl is None:
+            for _ in outgoing:
+                pass
+            fleet.sent = Sent(label, outgoing.fingerprint.digest())
+        else:
+
+            async def give(servers: Sequence[Server]) -> None:
+                await asyncio.to_thread(nccl.send, servers, outgoing, meta, label)
+                fleet.sent = Sent(label, outgoing.fingerprint.digest())
+
+        module = None if getattr(source, "sharded", False) else source.module
+        ours = None
+        if module is not None:
+            ours = partial(trainer_logprobs, module, dtype=running.context.dtype)
+        compare = partial(fleet.probe.compare, version=version, trainer=ours)
+        living = self._on_loop(fleet.participants())
+        self._on_loop(fleet.sync(living, give, compare))
+
+    def _gather_along(self, running: _Running, source: WeightSource) -> None:
+        """Take part in gathering a sharded policy, as often as the leader does."""
+        outgoing = Outgoing(source, running.context.dtype)
+        running.meta = running.meta or outgoing.metadata()
+        for _ in outgoing:
+            pass
+
+    def _on_loop(self, work: Any) -> Any:
+        """The result of a coroutine; each of its waits has a deadline of its own."""
+        assert self._running is not None
+        return self._running.thread.spawn(work).result()
+
+    def metrics(self) -> dict[str, float]:
+        """What became of the servers, since this was asked before; see ``Engine``."""
+        running = self._running
+        if running is None:
+            return {}
+        now = {
+            "restarts": sum(server.restarts for server in running.fleet.servers),
+            "resent": running.pool.resent,
+        }
+        since = {f"engine/{k}": float(v - running.counted.get(k, 0)) for k, v in now.items()}
+        running.counted = now
+        ready = sum(server.ready for server in running.fleet.servers)
+        return {"engine/servers": float(ready), **since}
+
+    def take_events(self) -> list[str]:
+        """What happened to the servers, in words, since this was asked before."""
+        running = self._running
+        if running is None:
+            return []
+        events = running.fleet.events
+        taken = events[:]
+        del events[: len(taken)]
+        return taken
+
+    def sleep(self) -> None:
+        """Nothing to give back: the servers have devices of their own."""
+
+    def wake(self) -> None:
+        """Nothing to undo."""
+
+    def close(self) -> None:
+        """Stop the servers that were started here; see ``Engine.close``."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        error = RunError("the engine was closed before the request was finished")
+        running.pool.fail(error)
+        if running.nccl is not None:
+            running.nccl.close()
+        running.thread.close()
+        for server in running.fleet.servers:
+            if server.process is not None:
+                server.process.kill()
+        if running.snapshot is not None:
+            running.snapshot.close()
+        if running.folder is not None:
+            shutil.rmtree(running.folder, ignore_errors=True)
+
+    def _ready(self) -> _Running:
+        if self._broken is not None:
+            raise RunError(
+                f"engine vllm-server is out of order since: {self._broken}",
+                remedy="rlvr run --resume goes on from the last checkpoint",
+            )
+        if self._running is None:
+            raise RuntimeError("engine vllm-server is not started")
+        return self._running
+
+    def _break(self, running: _Running, error: RlvrError) -> None:
+        self._broken = error.complaints[0].what
+        running.pool.fail(error)
+
+    def _mistake(self, error: BaseException) -> None:
+        """What nobody caught on the loop must not leave anybody waiting."""
+        if self._running is not None:
+            self._running.pool.fail(RunError(f"engine vllm-server failed: {first_line(error)}"))
+
+
+def _ranks() -> Ranks:
+    """The processes that share the servers."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return Ranks()
+    return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    if not os.environ.get(variable):
+        raise ConfigError(
+            f"the key of the vLLM servers is to be in {variable}, which is not set",
+            where="engine.with.api_key_env",
+            remedy=f"export {variable}=...",
+        )
+    return os.environ[variable]
+
+
+def _eos_ids(context: EngineContext) -> tuple[int, ...]:
+    """Tokens that end a completion; the model itself is elsewhere, its folder is here."""
+    if context.model is not None:
+        return eos_ids(context.model, context.tokenizer)
+    from transformers import AutoConfig, GenerationConfig
+
+    options = {"trust_remote_code": context.trust_remote_code}
+    config = AutoConfig.from_pretrained(context.model_path, **options)
+    try:
+        generation = GenerationConfig.from_pretrained(context.model_path)
+    except OSError:  # not every model has one
+        generation = None
+    stand_in: Any = SimpleNamespace(config=config, generation_config=generation)
+    return eos_ids(stand_in, context.tokenizer)
