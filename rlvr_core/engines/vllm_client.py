@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _SHOWN = 400
+_HEALTH = 5.0
 _FLOOR = -9999.0  # what a server says instead of minus infinity and NaN
 
 
@@ -136,6 +137,14 @@ class ServerClient:
         """
         found = await self.call("GET", "/weight_info", seconds=seconds)
         return str(found["weight_version"])
+
+    async def answers(self) -> bool:
+        """Whether it says of itself that it is well."""
+        try:
+            await self.call("GET", "/health", seconds=_HEALTH)
+        except (GoneError, FaultError):
+            return False
+        return True
 
     async def close(self) -> None:
         """Close the connections."""

@@ -9,10 +9,9 @@ the queue, with the seed it had.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -325,41 +324,3 @@ class Pool:
             server.failed = []
             for task in list(server.jobs):
                 task.cancel()
-
-
-class LoopThread:
-    """An event loop in a thread of its own.
-
-    Args:
-        on_error: Called with what nobody caught.
-    """
-
-    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.loop.set_exception_handler(
-            lambda _, context: on_error(
-                context.get("exception") or RuntimeError(str(context["message"]))
-            )
-        )
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="vllm-servers", daemon=True
-        )
-        self._thread.start()
-
-    def spawn(self, work: Any) -> Future[Any]:
-        """Begin a coroutine there."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def close(self) -> None:
-        """Cancel what goes on and stop."""
-
-        async def end() -> None:
-            others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-
-        with contextlib.suppress(TimeoutError):
-            self.spawn(end()).result(30)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(30)

@@ -15,30 +15,28 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, model_validator
 
+from rlvr_core.engines.loop_thread import LoopThread
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import trainer_logprobs
-from rlvr_core.engines.transformers import eos_ids
 from rlvr_core.engines.vllm_client import ServerClient
-from rlvr_core.engines.vllm_fleet import Fleet, Patience, Sent
+from rlvr_core.engines.vllm_fit import check_server, declared_eos, gpus_of, key_of, over_nccl
+from rlvr_core.engines.vllm_fleet import Fleet, Patience
 from rlvr_core.engines.vllm_nccl import NcclSender
 from rlvr_core.engines.vllm_outgoing import Meta, Outgoing, Snapshot, n_bytes
-from rlvr_core.engines.vllm_pool import LoopThread, Pool, Server
+from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_probe import Probe
 from rlvr_core.engines.vllm_process import VERBOSE, first_line
 from rlvr_core.engines.vllm_serve import ServerProcess, arguments
-from rlvr_core.errors import ConfigError, MachineError, RlvrError, RunError
+from rlvr_core.engines.vllm_sync import Sent, Weights
+from rlvr_core.errors import RlvrError, RunError
 from rlvr_core.protocols import ComponentConfig, EngineContext, Generation, WeightSource
 from rlvr_core.ranks import Ranks
 from rlvr_core.types import GenerationRequest
-
-ENGINE_GPUS = "RLVR_ENGINE_GPUS"
-"""Environment variable with the GPUs that ``rlvr launch --engine-gpus`` keeps for engines."""
 
 
 @dataclass(slots=True)
@@ -170,19 +168,19 @@ class VllmServerEngine:
         folder: Path | None = None
         servers: list[Server] = []
         if config.urls:
-            key = _key(config.api_key_env)
+            key = key_of(config.api_key_env)
             servers = [Server(url, ServerClient(url, key)) for url in config.urls]
         elif leads:
-            places = self._gpus()
+            places = gpus_of(config)
             folder = Path(tempfile.mkdtemp(prefix="rlvr-servers-"))
             for index, gpus in enumerate(places):
                 words = arguments(config, context, cpu=not gpus)
                 process = ServerProcess(f"server {index}", folder, words, gpus)
                 servers.append(Server(process.name, ServerClient(process.socket), process))
         stop_strings = StopStrings(context.tokenizer)
-        pool = Pool(servers, stop_strings, _eos_ids(context), config.max_in_flight)
+        pool = Pool(servers, stop_strings, declared_eos(context), config.max_in_flight)
         nccl = None
-        if self._over_nccl() and leads:
+        if over_nccl(config) and leads:
             nccl = NcclSender(thread.loop, config.deadline)
         keeps = leads and (nccl is None or (config.restarts > 0 and not config.urls))
         place = None if config.folder is None else Path(config.folder)
@@ -192,13 +190,11 @@ class VllmServerEngine:
         fleet = Fleet(
             pool=pool,
             patience=Patience(config.deadline, config.hang_after, config.restarts),
-            check=partial(self._check, context, probe),
+            check=partial(check_server, context, probe, nccl is not None),
             leads=leads,
-            snapshot=snapshot,
-            sent=Sent(f"{run}/0"),
-            probe=probe,
+            weights=Weights(Sent(f"{run}/0"), snapshot, probe, config.deadline),
         )
-        pool.label = fleet.sent.label
+        pool.label = fleet.weights.sent.label
         return _Running(context, ranks, run, thread, pool, fleet, nccl, snapshot, folder)
 
     async def _follow(self, leader: Mapping[str, Any]) -> None:
@@ -206,7 +202,7 @@ class VllmServerEngine:
         running = self._running
         assert running is not None
         running.run = leader["run"]
-        running.fleet.sent.label = running.pool.label = f"{running.run}/0"
+        running.fleet.weights.sent.label = running.pool.label = f"{running.run}/0"
         if not self.config.urls:
             for socket in map(Path, leader["sockets"]):
                 name = socket.stem.replace("-", " ")
@@ -214,84 +210,6 @@ class VllmServerEngine:
         for server in running.pool.servers:
             server.strange = server.name in leader["strange"]
         await running.fleet.start()
-
-    def _gpus(self) -> list[list[int]]:
-        """The GPUs of each server to start; empty lists on a CPU.
-
-        Raises:
-            MachineError: If servers and GPUs do not go together.
-        """
-        config = self.config
-        given = os.environ.get(ENGINE_GPUS, "")
-        gpus = config.gpus if config.gpus is not None else [int(g) for g in given.split(",") if g]
-        each = config.tensor_parallel
-        if not gpus:
-            if torch.cuda.is_available():
-                raise MachineError(
-                    "the vLLM servers have no GPU of their own",
-                    where="engine",
-                    remedy=(
-                        "keep some for them: rlvr launch --gpus 0 --engine-gpus 1, or "
-                        "engine.with.gpus",
-                        "to share one GPU with the trainer take engine: vllm",
-                    ),
-                )
-            return [[] for _ in range(config.servers or 1)]
-        count = config.servers or len(gpus) // each
-        if count * each != len(gpus):
-            raise MachineError(
-                f"{len(gpus)} engine GPUs do not divide into {config.servers or 'any number of'} "
-                f"servers of {each}",
-                where="engine",
-                remedy="servers x tensor_parallel has to be the number of engine GPUs",
-            )
-        return [gpus[index * each : (index + 1) * each] for index in range(count)]
-
-    def _over_nccl(self) -> bool:
-        transfer = self.config.transfer
-        if transfer == "nccl" and not torch.cuda.is_available():
-            raise MachineError(
-                "transfer: nccl needs a GPU, and this process has none",
-                where="engine",
-                remedy="set engine.with.transfer: files",
-            )
-        return transfer == "nccl" or (transfer == "auto" and torch.cuda.is_available())
-
-    def _check(
-        self, context: EngineContext, probe: Probe, server: Server, facts: Mapping[str, Any]
-    ) -> None:
-        """Refuse a server that could not do this run's work exactly."""
-        dtype = str(context.dtype).removeprefix("torch.")
-        wanted: dict[str, tuple[Any, str]] = {
-            "backend": ("rlvr", '--weight-transfer-config \'{"backend": "rlvr"}\''),
-            "dtype": (dtype, f"--dtype {dtype}"),
-            "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
-        }
-        if facts["device"] == "cpu":
-            wanted["chunked_prefill"] = (False, "--no-enable-chunked-prefill")
-        wrong = [
-            f"its {name} is {facts[name]}: start it with {flag}"
-            for name, (value, flag) in wanted.items()
-            if facts[name] != value
-        ]
-        if facts["max_model_len"] < context.max_model_len:
-            wrong.append(
-                f"it takes sequences of {facts['max_model_len']} tokens: start it with "
-                f"--max-model-len {context.max_model_len}"
-            )
-        if self._over_nccl() and facts["device"] == "cpu":
-            wrong.append("it is on a CPU, where NCCL does not reach: set transfer: files")
-        if wrong:
-            raise ConfigError(
-                f"vLLM server {server.name} does not fit this run",
-                where="engine",
-                remedy=wrong,
-            )
-        probe.fit(
-            vocabulary=facts["vocab_size"],
-            block_size=facts["block_size"],
-            device=facts["device"],
-        )
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. Its future is resolved by another thread.
@@ -345,7 +263,7 @@ class VllmServerEngine:
             if running.fleet.leads:
                 self._lead(running, version, label, source)
             else:
-                running.fleet.sent = Sent(label, "known to the leader")
+                running.fleet.weights.sent = Sent(label, "known to the leader")
                 if getattr(source, "sharded", False):
                     self._gather_along(running, source)
             running.ranks.gather(None)  # all servers have the new ones
@@ -370,7 +288,7 @@ class VllmServerEngine:
 
     def _give(self, running: _Running, version: int, label: str, source: WeightSource) -> None:
         """The leader's part of a sync."""
-        fleet, nccl = running.fleet, running.nccl
+        fleet, weights, nccl = running.fleet, running.fleet.weights, running.nccl
         outgoing = Outgoing(source, running.context.dtype, running.snapshot)
         meta = running.meta = running.meta or outgoing.metadata()
         if running.snapshot is not None:
@@ -379,20 +297,24 @@ class VllmServerEngine:
         if nccl is None:
             for _ in outgoing:
                 pass
-            fleet.sent = Sent(label, outgoing.fingerprint.digest())
+            weights.sent = Sent(label, outgoing.fingerprint.digest())
         else:
 
             async def give(servers: Sequence[Server]) -> None:
-                await asyncio.to_thread(nccl.send, servers, outgoing, meta, label)
-                fleet.sent = Sent(label, outgoing.fingerprint.digest())
+                if servers:
+                    await asyncio.to_thread(nccl.send, servers, outgoing, meta, label)
+                else:  # all are being started again: the copy of the weights is for them
+                    for _ in outgoing:
+                        pass
+                weights.sent = Sent(label, outgoing.fingerprint.digest())
 
         module = None if getattr(source, "sharded", False) else source.module
         ours = None
         if module is not None:
             ours = partial(trainer_logprobs, module, dtype=running.context.dtype)
-        compare = partial(fleet.probe.compare, version=version, trainer=ours)
+        compare = partial(weights.probe.compare, version=version, trainer=ours)
         living = self._on_loop(fleet.participants())
-        self._on_loop(fleet.sync(living, give, compare))
+        self._on_loop(weights.sync(running.pool, living, give, compare))
 
     def _gather_along(self, running: _Running, source: WeightSource) -> None:
         """Take part in gathering a sharded policy, as often as the leader does."""
@@ -481,31 +403,3 @@ def _ranks() -> Ranks:
     if not (dist.is_available() and dist.is_initialized()):
         return Ranks()
     return Ranks(dist.get_rank(), dist.get_world_size())
-
-
-def _key(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    if not os.environ.get(variable):
-        raise ConfigError(
-            f"the key of the vLLM servers is to be in {variable}, which is not set",
-            where="engine.with.api_key_env",
-            remedy=f"export {variable}=...",
-        )
-    return os.environ[variable]
-
-
-def _eos_ids(context: EngineContext) -> tuple[int, ...]:
-    """Tokens that end a completion; the model itself is elsewhere, its folder is here."""
-    if context.model is not None:
-        return eos_ids(context.model, context.tokenizer)
-    from transformers import AutoConfig, GenerationConfig
-
-    options = {"trust_remote_code": context.trust_remote_code}
-    config = AutoConfig.from_pretrained(context.model_path, **options)
-    try:
-        generation = GenerationConfig.from_pretrained(context.model_path)
-    except OSError:  # not every model has one
-        generation = None
-    stand_in: Any = SimpleNamespace(config=config, generation_config=generation)
-    return eos_ids(stand_in, context.tokenizer)

@@ -1,8 +1,10 @@
 """Engine vllm-server with stand-ins for servers: real processes that die, hang and lie."""
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,7 +25,13 @@ import fake_vllm  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
 
 from rlvr_core.engines import vllm_fleet, vllm_serve
+from rlvr_core.engines.fingerprint import Fingerprint
+from rlvr_core.engines.loop_thread import LoopThread
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm_fit import gpus_of
+from rlvr_core.engines.vllm_nccl import LabelledFanOut, meeting_place
+from rlvr_core.engines.vllm_outgoing import Outgoing, Snapshot, n_bytes
+from rlvr_core.engines.vllm_pool import Server
 from rlvr_core.engines.vllm_server import VllmServerEngine
 from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.protocols import Engine, EngineContext, Telling
@@ -338,6 +347,108 @@ def test_t32_servers_do_not_outlive_a_trainer_that_is_killed(make, tmp_path):
     assert not list(tmp_path.glob("rlvr-weights-*"))
 
 
+def test_two_processes_share_servers_and_both_go_on_when_one_dies(make, tmp_path):
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script = Path(__file__).with_name("server_ranks.py")
+    done = subprocess.run(
+        [sys.executable, *words, str(script), str(tmp_path), "0.05"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [one["started"] for one in found] == [2, 0]
+    engine = make()
+    for version in range(3):
+        engine.load_weights(version, ModuleSource(Policy(shift=0.3 * version)))
+        expected = [list(one.token_ids) for one in sample(engine, range(40))]
+        both = [tokens for one in found for tokens in one["tokens"][str(version)]]
+        assert both == expected
+
+
+def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
+    """vLLM's trainer side names the first free rank; each server gets those that are its own."""
+    asked = []
+
+    class Client:
+        def __init__(self, name):
+            self.name = name
+
+        async def call(self, method, path, *, seconds, body):
+            asked.append((self.name, path, body))
+
+    thread = LoopThread(lambda error: None)
+    try:
+        three = [
+            Server(name, Client(name), world=world)
+            for name, world in zip("abc", (2, 1, 4), strict=True)
+        ]
+        fan_out = LabelledFanOut(thread.loop, three, 5.0)
+        fan_out.init_weight_transfer_engine({"rank_offset": 1, "world_size": 8})
+        assert asked == [
+            (name, "/init_weight_transfer_engine", {"init_info": info | {"world_size": 8}})
+            for name, info in zip("abc", ({"rank_offset": n} for n in (1, 3, 4)), strict=True)
+        ]
+        asked.clear()
+        fan_out.label = "run/3"
+        fan_out.start_weight_update()
+        fan_out.update_weights({"names": ["w"]})
+        fan_out.finish_weight_update()
+        assert [one for one in asked if one[0] == "b"] == [
+            ("b", "/start_weight_update", {}),
+            ("b", "/update_weights", {"update_info": {"names": ["w"]}}),
+            ("b", "/finish_weight_update", {"weight_version": "run/3"}),
+        ]
+    finally:
+        thread.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "address"),
+    [(["server 0"], "127.0.0.1"), (["http://127.0.0.1:8000"], "127.0.0.1")],
+)
+def test_t31_the_trainer_meets_servers_at_a_free_port(names, address):
+    process = None if "http" in names[0] else object()
+    found, port = meeting_place([Server(name, None, process) for name in names])
+    assert found == address
+    with socket.socket() as free:
+        free.bind((found, port))
+
+
+def test_matrices_travel_in_the_runs_precision_and_vectors_as_they_are(tmp_path):
+    class Weights:
+        def tensors(self):
+            yield "matrix", torch.full((2, 3), 1 / 3)
+            yield "vector", torch.full((3,), 1 / 3)
+            yield "again", torch.full((2, 3), 2 / 3)
+
+    snapshot = Snapshot(tmp_path)
+    outgoing = Outgoing(Weights(), torch.bfloat16, snapshot)
+    assert n_bytes(outgoing.metadata()) == 2 * 6 + 4 * 3 + 2 * 6
+    snapshot.place(36)
+    sent = dict(outgoing)
+    assert [sent[name].dtype for name in ("matrix", "vector")] == [torch.bfloat16, torch.float32]
+    (file,) = snapshot.files
+    kept, digest = load_file(file), Fingerprint()
+    for name, tensor in kept.items():
+        assert torch.equal(tensor, sent[name])
+        digest.add(name, tensor)
+    assert digest.digest() == outgoing.fingerprint.digest()
+    kept["matrix"][0, 0] = 0
+    digest.add("matrix", kept["matrix"])
+    assert digest.digest() != outgoing.fingerprint.digest()
+    snapshot.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_of_the_weights_needs_room(tmp_path):
+    with pytest.raises(MachineError, match=r"no room for a copy of the weights, 1048576\.00 GiB"):
+        Snapshot(tmp_path).place(2**50)
+
+
 @contextlib.contextmanager
 def running(port=0):
     """A server that somebody else runs."""
@@ -421,7 +532,7 @@ def test_options_that_do_not_go_together_are_refused(options, words):
 
 def test_t31_engine_gpus_are_dealt_out_to_servers(monkeypatch):
     def gpus(**options):
-        return VllmServerEngine(VllmServerEngine.Config(**options))._gpus()
+        return gpus_of(VllmServerEngine.Config(**options))
 
     monkeypatch.setenv("RLVR_ENGINE_GPUS", "4,5,6,7")
     assert gpus() == [[4], [5], [6], [7]]

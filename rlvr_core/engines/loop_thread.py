@@ -1,0 +1,50 @@
+"""An event loop beside the thread that trains."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+
+class LoopThread:
+    """An event loop in a thread of its own.
+
+    Args:
+        on_error: Called with what nobody caught.
+    """
+
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(
+            lambda _, context: on_error(
+                context.get("exception") or RuntimeError(str(context["message"]))
+            )
+        )
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="vllm-servers", daemon=True
+        )
+        self._thread.start()
+
+    def spawn(self, work: Any) -> Future[Any]:
+        """Begin a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def close(self) -> None:
+        """Cancel what goes on and stop; safe to call twice."""
+        if not self._thread.is_alive():
+            return
+
+        async def end() -> None:
+            others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        with contextlib.suppress(TimeoutError):
+            self.spawn(end()).result(30)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(30)
