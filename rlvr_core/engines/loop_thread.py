@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -33,8 +33,12 @@ class LoopThread:
         """Begin a coroutine there."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def close(self) -> None:
-        """Cancel what goes on and stop; safe to call twice."""
+    def close(self, last: Sequence[Coroutine[Any, Any, None]] = ()) -> None:
+        """Cancel what goes on, do what is left to do, and stop; safe to call twice.
+
+        Args:
+            last: What is left; its failures do not matter any more.
+        """
         if not self._thread.is_alive():
             return
 
@@ -43,6 +47,7 @@ class LoopThread:
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.gather(*last, return_exceptions=True)
 
         with contextlib.suppress(TimeoutError):
             self.spawn(end()).result(30)

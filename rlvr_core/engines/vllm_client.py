@@ -172,21 +172,29 @@ def generate_body(request: GenerationRequest, seed: int, stop_ids: Sequence[int]
     }
 
 
+def label_of(run: str, version: int) -> str:
+    """What a server calls the weights of a version: another run's have another label."""
+    return f"{run}/{version}"
+
+
 def read_generation(
     found: Any,
     request: GenerationRequest,
     text: Callable[[Sequence[int]], str],
-    label: str,
-    version: int,
+    run: str,
+    versions: range,
 ) -> Generation | None:
     """An answer as a generation; None for an aborted one, which is no answer (T20).
+
+    Its version is the one it began under. Later tokens of it may be of later ones, if new weights
+    came while it was being sampled; each log-prob is that of the weights its token was sampled by.
 
     Args:
         found: The JSON of ``/inference/v1/generate``.
         request: What it answers, for messages.
         text: Decodes token ids.
-        label: The weights it should have been sampled under.
-        version: Their policy version.
+        run: Whose weights it should have been sampled under.
+        versions: Of which versions of them.
 
     Raises:
         OtherWeightsError: If it was sampled under others.
@@ -196,9 +204,7 @@ def read_generation(
     if choice["finish_reason"] not in ("stop", "length"):
         return None
     token_ids = tuple(int(token) for token in choice["token_ids"])
-    spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"] or ()]
-    if spans != [(label, 0, len(token_ids))]:
-        raise OtherWeightsError(", ".join(sorted({str(name) for name, _, _ in spans})) or "none")
+    version = _first_version(choice["weight_versions"] or (), len(token_ids), run, versions)
     entries = choice["logprobs"]["content"]
     told = tuple(int(entry["token_id"]) for entry in entries)
     if told != token_ids:
@@ -217,6 +223,23 @@ def read_generation(
         finish_reason="stop" if choice["finish_reason"] == "stop" else "length",
         version=version,
     )
+
+
+def _first_version(
+    spans: Sequence[Mapping[str, Any]], length: int, run: str, versions: range
+) -> int:
+    """The version of the first span, once they were all found in order and without a gap.
+
+    Raises:
+        OtherWeightsError: If they are not.
+    """
+    known = {label_of(run, version): version for version in versions}
+    found = [known.get(str(one["version"]), -1) for one in spans]
+    starts, ends = [one["start"] for one in spans], [one["end"] for one in spans]
+    whole = bool(spans) and [*starts, length] == [0, *ends]
+    if not whole or -1 in found or found != sorted(found):
+        raise OtherWeightsError(", ".join(str(one["version"]) for one in spans) or "none")
+    return found[0]
 
 
 def _told(response: httpx2.Response) -> str:

@@ -218,7 +218,9 @@ class Fleet:
         Raises:
             RunError: If no server is left.
         """
+        told: tuple[str, ...] = ()
         if server.process is not None:
+            told = server.process.last_words()
             reason = await self._restart(server, server.process, reason)
         else:
             await self._await_return(server, reason)
@@ -226,7 +228,11 @@ class Fleet:
             return
         raise RunError(
             f"no vLLM server is left: {reason}",
-            remedy=("rlvr run --resume goes on from the last checkpoint", *REMEDY),
+            remedy=(
+                "rlvr run --resume goes on from the last checkpoint",
+                *(f"its log: {line}" for line in told),
+                *REMEDY,
+            ),
         )
 
     async def _restart(self, server: Server, process: ServerProcess, reason: str) -> str:

@@ -106,12 +106,12 @@ class Pool:
         most: int,
     ) -> None:
         self.servers = servers
-        self.version, self.label = 0, ""
+        self.run, self.version = "", 0
+        self.held = False
         self.resent = 0
         self._stop_strings, self._eos_ids, self._most = stop_strings, eos_ids, most
         self._queue: deque[Job] = deque()
         self._left: dict[int, Pending] = {}
-        self._later: list[Pending] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._state = threading.Condition()
         self._fault: RlvrError | None = None
@@ -133,41 +133,38 @@ class Pool:
         with self._state:
             if self._fault is not None:
                 raise self._fault
-            if self._later is not None:
-                self._later.append(pending)
-                return pending.future
             self._left[id(pending)] = pending
         self._loop.call_soon_threadsafe(self._enqueue, pending)
         return pending.future
 
-    def close_gate(self, timeout: float) -> None:
-        """Wait until every request so far is answered; those to come wait until it is opened.
+    def hold(self, version: int) -> None:
+        """Give no server anything to do until ``release``; weights of ``version`` are to come."""
+        self.held, self.version = True, version
 
-        So each completion of a request is sampled under the same weights.
+    def release(self) -> None:
+        """Go on."""
+        self.held = False
+        self._loop.call_soon_threadsafe(self.pump)
 
-        Raises:
-            RunError: If that takes longer than ``timeout`` seconds.
-            RlvrError: If there is no server left.
-        """
-        with self._state:
-            self._later = []
-            done = self._state.wait_for(lambda: not self._left, timeout)
-        if self._fault is not None:
-            raise self._fault
-        if not done:
-            raise RunError(
-                f"new weights waited {timeout:g} s for completions of the old to be finished",
-                remedy="raise engine.with.deadline, or ask for shorter completions",
-            )
+    def cancel(self) -> None:
+        """Cancel the future of every request that is not answered."""
+        done: Future[None] = Future()
 
-    def open_gate(self, version: int, label: str) -> None:
-        """What is sampled from now on is of this version, under weights of this label."""
-        with self._state:
-            self.version, self.label = version, label
-            waiting, self._later = self._later or [], None
-            self._left |= {id(pending): pending for pending in waiting}
-        for pending in waiting:
-            self._loop.call_soon_threadsafe(self._enqueue, pending)
+        def drop() -> None:
+            with self._state:
+                left, self._left = list(self._left.values()), {}
+                self._state.notify_all()
+            self._queue.clear()
+            for pending in left:
+                pending.future.cancel()
+            for server in self.servers:
+                server.failed = []
+                for task in list(server.jobs):
+                    task.cancel()
+            done.set_result(None)
+
+        self._loop.call_soon_threadsafe(drop)
+        done.result()
 
     def wait(self, timeout: float | None) -> None:
         """Return when no request is left.
@@ -177,8 +174,8 @@ class Pool:
             RlvrError: If there is no server left.
         """
         with self._state:
-            done = self._state.wait_for(lambda: not self._left and not self._later, timeout)
-            left = sum(one.missing for one in [*self._left.values(), *(self._later or ())])
+            done = self._state.wait_for(lambda: not self._left, timeout)
+            left = sum(pending.missing for pending in self._left.values())
         if self._fault is not None:
             raise self._fault
         if not done:
@@ -199,7 +196,7 @@ class Pool:
 
     def pump(self) -> None:
         """Give jobs to the servers with least to do."""
-        while self._queue:
+        while self._queue and not self.held:
             free = [one for one in self.servers if one.ready and len(one.jobs) < self._most]
             if not free:
                 return
@@ -253,14 +250,14 @@ class Pool:
         request = pending.request
         stop_ids = self._stop_strings.special_ids(request.params.stop).union(self._eos_ids)
         body = generate_body(request, request.seeds[job.index], sorted(stop_ids))
+        since = self.version
         try:
             # as long as the server lives: whoever watches it cancels this when it does not
             found = await server.client.call(
                 "POST", "/inference/v1/generate", seconds=None, body=body
             )
-            answer = read_generation(
-                found, request, self._stop_strings.text, self.label, self.version
-            )
+            versions = range(since, self.version + 1)
+            answer = read_generation(found, request, self._stop_strings.text, self.run, versions)
         except asyncio.CancelledError:
             self._again(job)
         except (GoneError, OtherWeightsError):
@@ -315,8 +312,7 @@ class Pool:
 
     def _give_up(self, error: RlvrError) -> None:
         with self._state:
-            left = [*self._left.values(), *(self._later or ())]
-            self._later = None if self._later is None else []
+            left = list(self._left.values())
         for pending in left:
             self._settle(pending, error)
         self._queue.clear()

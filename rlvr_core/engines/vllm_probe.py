@@ -71,7 +71,9 @@ class Probe:
         body = generate_body(request, 0, ())
         found = await client.call("POST", "/inference/v1/generate", seconds=seconds, body=body)
         try:
-            answer = read_generation(found, request, lambda _: "", label, 0)
+            run, _, version = label.rpartition("/")
+            versions = range(int(version), int(version) + 1)
+            answer = read_generation(found, request, lambda _: "", run, versions)
         except OtherWeightsError as error:
             raise FaultError(500, f"it answered the probe under weights '{error}'") from error
         if answer is None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.engines.vllm_process import VERBOSE
+from rlvr_core.errors import MachineError
 
 if TYPE_CHECKING:
     from rlvr_core.engines.vllm_server import VllmServerEngine
@@ -29,6 +31,7 @@ _CPU_BLOCK_SIZE = 32
 _CPU_STEP_TOKENS = 4096
 _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _SHOWN = 5
+_LONGEST_SOCKET = 104
 
 
 @dataclass(slots=True)
@@ -111,6 +114,23 @@ class ServerProcess:
         lines = [line for line in self.log.read_text("utf-8", "replace").splitlines() if line]
         errors = [line for line in lines if "Error" in line]
         return tuple(line[-300:] for line in (errors or lines)[-_SHOWN:])
+
+
+def private_folder() -> Path:
+    """A new folder for sockets and logs, that only this user can open.
+
+    Raises:
+        MachineError: If its path is too long for a socket.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rlvr-servers-"))
+    if len(str(folder / "server-00.sock")) >= _LONGEST_SOCKET:
+        folder.rmdir()
+        raise MachineError(
+            f"the temporary folder '{folder.parent}' has too long a path for a socket",
+            where="TMPDIR",
+            remedy="set TMPDIR to a shorter one, such as /tmp",
+        )
+    return folder
 
 
 def environment(gpus: Sequence[int]) -> dict[str, str]:

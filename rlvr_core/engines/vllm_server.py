@@ -9,7 +9,6 @@ import asyncio
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from pydantic import Field, model_validator
 from rlvr_core.engines.loop_thread import LoopThread
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import trainer_logprobs
-from rlvr_core.engines.vllm_client import ServerClient
+from rlvr_core.engines.vllm_client import ServerClient, label_of
 from rlvr_core.engines.vllm_fit import check_server, declared_eos, gpus_of, key_of, over_nccl
 from rlvr_core.engines.vllm_fleet import Fleet, Patience
 from rlvr_core.engines.vllm_nccl import NcclSender
@@ -31,7 +30,7 @@ from rlvr_core.engines.vllm_outgoing import Meta, Outgoing, Snapshot, n_bytes
 from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_probe import Probe
 from rlvr_core.engines.vllm_process import VERBOSE, first_line
-from rlvr_core.engines.vllm_serve import ServerProcess, arguments
+from rlvr_core.engines.vllm_serve import ServerProcess, arguments, private_folder
 from rlvr_core.engines.vllm_sync import Sent, Weights
 from rlvr_core.errors import RlvrError, RunError
 from rlvr_core.protocols import ComponentConfig, EngineContext, Generation, WeightSource
@@ -81,8 +80,8 @@ class VllmServerEngine:
         """How often each started server is started again in a run when it dies or hangs. With
         ``nccl`` and a number above 0 a copy of the weights is kept in ``folder`` for that."""
         deadline: Annotated[float, Field(gt=0)] = 600.0
-        """Seconds a server may take to start, and to take weights; and to come back, if others run
-        it."""
+        """Seconds a server may take to start, and for each step of taking weights; if others run
+        it, also to come back."""
         hang_after: Annotated[float, Field(gt=0)] = 120.0
         """Seconds a server's engine may say nothing before it is taken for hung."""
         max_in_flight: Annotated[int, Field(gt=0)] = 256
@@ -172,7 +171,7 @@ class VllmServerEngine:
             servers = [Server(url, ServerClient(url, key)) for url in config.urls]
         elif leads:
             places = gpus_of(config)
-            folder = Path(tempfile.mkdtemp(prefix="rlvr-servers-"))
+            folder = private_folder()
             for index, gpus in enumerate(places):
                 words = arguments(config, context, cpu=not gpus)
                 process = ServerProcess(f"server {index}", folder, words, gpus)
@@ -192,17 +191,17 @@ class VllmServerEngine:
             patience=Patience(config.deadline, config.hang_after, config.restarts),
             check=partial(check_server, context, probe, nccl is not None),
             leads=leads,
-            weights=Weights(Sent(f"{run}/0"), snapshot, probe, config.deadline),
+            weights=Weights(Sent(label_of(run, 0)), snapshot, probe, config.deadline),
         )
-        pool.label = fleet.weights.sent.label
+        pool.run = run
         return _Running(context, ranks, run, thread, pool, fleet, nccl, snapshot, folder)
 
     async def _follow(self, leader: Mapping[str, Any]) -> None:
         """Use the servers that another process leads."""
         running = self._running
         assert running is not None
-        running.run = leader["run"]
-        running.fleet.weights.sent.label = running.pool.label = f"{running.run}/0"
+        running.run = running.pool.run = leader["run"]
+        running.fleet.weights.sent.label = label_of(running.run, 0)
         if not self.config.urls:
             for socket in map(Path, leader["sockets"]):
                 name = socket.stem.replace("-", " ")
@@ -248,18 +247,18 @@ class VllmServerEngine:
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Give the servers the trainer's weights, in one transaction; see ``Engine.load_weights``.
 
-        Every process of the run has to take part. Requests submitted before are finished under the
-        old weights; those that come meanwhile wait for the new.
+        Every process of the run has to take part. What servers are in the middle of goes on under
+        the new weights, and is labelled with the version it began under.
 
         Raises:
             RunError: If any part of it failed. The engine then refuses all further work.
         """
         running = self._ready()
-        label = f"{running.run}/{version}"
+        label = label_of(running.run, version)
         try:
-            running.pool.close_gate(self.config.deadline)
+            running.pool.hold(version)
             self._on_loop(running.fleet.hold())
-            running.ranks.gather(None)  # nobody samples under the old weights any more
+            running.ranks.gather(None)  # nobody takes a server with new weights for a lost one
             if running.fleet.leads:
                 self._lead(running, version, label, source)
             else:
@@ -268,7 +267,7 @@ class VllmServerEngine:
                     self._gather_along(running, source)
             running.ranks.gather(None)  # all servers have the new ones
             self._on_loop(running.fleet.release())
-            running.pool.open_gate(version, label)
+            running.pool.release()
         except RlvrError as error:
             self._break(running, error)
             raise
@@ -328,6 +327,18 @@ class VllmServerEngine:
         assert self._running is not None
         return self._running.thread.spawn(work).result()
 
+    @property
+    def at_sync(self) -> frozenset[str]:
+        """What it can do with unfinished requests at a sync."""
+        return frozenset({"drain", "abort", "keep"})
+
+    def begin(self) -> None:
+        """Nothing to do: what is submitted is begun at once."""
+
+    def abort(self) -> None:
+        """Cancel the future of every request that is not finished, before it returns."""
+        self._ready().pool.cancel()
+
     def metrics(self) -> dict[str, float]:
         """What became of the servers, since this was asked before; see ``Engine``."""
         running = self._running
@@ -367,7 +378,8 @@ class VllmServerEngine:
         running.pool.fail(error)
         if running.nccl is not None:
             running.nccl.close()
-        running.thread.close()
+        clients = [server.client.close() for server in running.fleet.servers]
+        running.thread.close(clients)
         for server in running.fleet.servers:
             if server.process is not None:
                 server.process.kill()

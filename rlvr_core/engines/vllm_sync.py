@@ -127,8 +127,8 @@ class Weights:
         await self._settle(server)
 
     async def _open(self, server: Server) -> None:
-        """Have a server finish what it does, and begin nothing new."""
-        await self._post(server, "/pause", mode="wait", clear_cache="true")
+        """Have a server stop. Its unfinished work goes on later, with keys and values made anew."""
+        await self._post(server, "/pause", mode="keep", clear_cache="true")
 
     async def _settle(self, server: Server) -> None:
         """See that a server took the new weights and kept nothing of the old, and let it work."""

@@ -67,28 +67,32 @@ def update(files):
 
 def generate(body):
     params = body["sampling_params"]
-    assert not STATE.updating
-    while STATE.paused:
-        time.sleep(0.01)
-    label, w = STATE.label, STATE.w[0].astype(np.float64)
-    logp = w - np.log(np.exp(w).sum())
     draw = np.random.default_rng([params["seed"], *body["token_ids"]])
-    tokens = []
-    while len(tokens) < params["max_tokens"]:
+    entries, spans = [], []
+    while len(entries) < params["max_tokens"]:
         time.sleep(SLOW)
-        tokens.append(int(draw.choice(VOCABULARY, p=np.exp(logp))))
-        if tokens[-1] in params["stop_token_ids"]:
+        while STATE.paused:
+            time.sleep(0.01)
+        assert not STATE.updating
+        w = STATE.w[0].astype(np.float64)
+        logp = w - np.log(np.exp(w).sum())
+        if not spans or spans[-1]["version"] != STATE.label:
+            spans.append({"version": STATE.label, "start": len(entries)})
+        token = int(draw.choice(VOCABULARY, p=np.exp(logp)))
+        entries.append({"token_id": token, "logprob": float(logp[token])})
+        spans[-1]["end"] = len(entries)
+        if token in params["stop_token_ids"]:
             break
+    tokens = [one["token_id"] for one in entries]
     STATE.answers += 1
     if STATE.breaks == f"dies after {STATE.answers}":
         os.kill(os.getpid(), signal.SIGKILL)
     ended = tokens[-1] in params["stop_token_ids"]
-    entries = [{"token_id": token, "logprob": float(logp[token])} for token in tokens]
     choice = {
         "token_ids": tokens,
         "finish_reason": "stop" if ended else "length",
         "logprobs": {"content": entries},
-        "weight_versions": [{"version": label, "start": 0, "end": len(tokens)}],
+        "weight_versions": spans,
     }
     if STATE.breaks == "aborts" or (STATE.breaks == "aborts once" and STATE.answers == 4):
         choice |= {"finish_reason": "abort"}

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +27,7 @@ from rlvr_core.engines import vllm_fleet, vllm_serve
 from rlvr_core.engines.fingerprint import Fingerprint
 from rlvr_core.engines.loop_thread import LoopThread
 from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.vllm_client import OtherWeightsError, _first_version
 from rlvr_core.engines.vllm_fit import gpus_of
 from rlvr_core.engines.vllm_nccl import LabelledFanOut, meeting_place
 from rlvr_core.engines.vllm_outgoing import Outgoing, Snapshot, n_bytes
@@ -161,7 +161,8 @@ def test_t32_a_server_lost_in_the_middle_of_a_step_loses_and_repeats_nothing(mak
     calm.load_weights(4, ModuleSource(policy))
     expected = [sample(calm, range(5 * i, 5 * i + 5)) for i in range(8)]
 
-    engine = make(servers=count, slow=0.05, hang_after=0.5)
+    hang_after = 5 if number == signal.SIGSTOP else 120
+    engine = make(servers=count, slow=0.05, hang_after=hang_after)
     engine.load_weights(4, ModuleSource(policy))
     futures = [engine.submit(request(range(5 * i, 5 * i + 5), f"r{i}")) for i in range(8)]
     victim = servers(engine)[0]
@@ -263,18 +264,66 @@ def test_t26_what_a_living_server_cannot_do_is_not_tried_for_ever(make):
     assert engine.metrics()["engine/restarts"] == 0
 
 
-def test_what_is_submitted_during_a_sync_waits_for_the_new_weights(make):
-    engine = make(slow=0.05)
-    policy = Policy(shift=0.3)
-    old = engine.submit(request(range(8)))
-    thread = threading.Thread(target=engine.load_weights, args=(1, ModuleSource(policy)))
-    thread.start()
-    until(lambda: engine._running.pool._later is not None)
-    new = engine.submit(request(range(8)))
-    thread.join(60)
+def test_what_is_unfinished_at_a_sync_goes_on_and_keeps_the_version_it_began_under(make):
+    engine = make(slow=0.05, max_in_flight=8)
+    a, b = Policy(), Policy(shift=0.3)
+    engine.load_weights(3, ModuleSource(a))
+    futures = [engine.submit(request([seed])) for seed in range(16)]
+    until(lambda: len(servers(engine)[0].jobs) == 8)
+    time.sleep(0.3)
+    engine.load_weights(4, ModuleSource(b))
     engine.drain(60)
-    check(old.result(0), Policy(), 0)
-    check(new.result(0), policy, 1)
+    answers = [future.result(0)[0] for future in futures]
+    check(answers[8:], b, 4)
+    crossed = 0
+    for one in answers[:8]:
+        assert one.version == 3
+        under = [
+            [abs(float(policy.logp[token]) - logp) < 1e-5 for policy in (a, b)]
+            for token, logp in zip(one.token_ids, one.logprobs, strict=True)
+        ]
+        assert under[0][0]
+        first_of_b = (
+            [pair[0] for pair in under].index(False) if not all(p[0] for p in under) else 99
+        )
+        assert all(pair[1] for pair in under[first_of_b:])
+        crossed += first_of_b < 99
+    assert crossed > 0
+
+
+def test_what_is_aborted_is_cancelled_and_leaves_room(make):
+    engine = make(slow=0.2, max_in_flight=4)
+    assert engine.at_sync == {"drain", "abort", "keep"}
+    engine.begin()
+    futures = [engine.submit(request(range(3))) for _ in range(4)]
+    engine.abort()
+    assert all(future.cancelled() for future in futures)
+    engine.drain(1)
+    until(lambda: not servers(engine)[0].jobs)
+    check(sample(engine, range(4)), Policy(), 0)
+    engine.abort()
+
+
+def test_answers_of_versions_it_was_not_asked_under_are_not_taken():
+    def version(*spans, length=4, versions=range(3, 5)):
+        named = [dict(zip(("version", "start", "end"), span, strict=True)) for span in spans]
+        return _first_version(named, length, "run", versions)
+
+    assert version(("run/3", 0, 4)) == 3
+    assert version(("run/3", 0, 1), ("run/4", 1, 4)) == 3
+    for wrong in (
+        [],
+        [("run/2", 0, 4)],
+        [("run/5", 0, 4)],
+        [("other/3", 0, 4)],
+        [("default", 0, 4)],
+        [("run/4", 0, 1), ("run/3", 1, 4)],
+        [("run/3", 0, 3)],
+        [("run/3", 1, 4)],
+        [("run/3", 0, 1), ("run/4", 2, 4)],
+    ):
+        with pytest.raises(OtherWeightsError):
+            version(*wrong)
 
 
 def test_a_drain_that_takes_too_long_gives_up_what_is_left(make):
@@ -498,7 +547,7 @@ def test_a_server_of_others_that_comes_back_is_given_the_weights_it_lacks(make):
 
 def test_a_server_of_others_that_stays_away_ends_in_one_error(make):
     with running() as (process, url):
-        engine = make(urls=[url], deadline=2)
+        engine = make(urls=[url], deadline=5)
         process.kill()
         process.wait()
         engine.submit(request([1]))
@@ -510,7 +559,7 @@ def test_weights_that_somebody_else_gives_a_server_are_noticed(make):
     import httpx2
 
     with running() as (_, url):
-        engine = make(urls=[url], deadline=2)
+        engine = make(urls=[url], deadline=5)
         httpx2.post(f"{url}/update_weight_version", json={"new_version": "theirs"})
         engine.submit(request([1]))
         with pytest.raises(RunError, match="holds weights 'theirs'"):
