@@ -5,25 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 
 class LoopThread:
-    """An event loop in a thread of its own.
+    """An event loop in a thread of its own."""
 
-    Args:
-        on_error: Called with what nobody caught.
-    """
-
-    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+    def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.loop.set_exception_handler(
-            lambda _, context: on_error(
-                context.get("exception") or RuntimeError(str(context["message"]))
-            )
-        )
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="vllm-servers", daemon=True
         )
@@ -43,10 +34,11 @@ class LoopThread:
             return
 
         async def end() -> None:
-            others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            while others:
+                for task in others:
+                    task.cancel()
+                _, others = await asyncio.wait(others, timeout=1.0)
             await asyncio.gather(*last, return_exceptions=True)
 
         with contextlib.suppress(TimeoutError):

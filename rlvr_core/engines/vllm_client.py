@@ -98,13 +98,14 @@ class ServerClient:
             )
 
         try:
-            try:
-                response = await asyncio.wait_for(send(), seconds)
-            except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
-                if method != "GET":
-                    raise
-                # after an error a server closes the connection, which may have been kept here
-                response = await asyncio.wait_for(send(), seconds)
+            async with asyncio.timeout(seconds):
+                try:
+                    response = await send()
+                except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+                    if method != "GET":
+                        raise
+                    # after an error a server closes the connection, which was kept here
+                    response = await send()
         except (TimeoutError, httpx.TimeoutException) as error:
             raise GoneError(f"no answer to {path} within {seconds or 0:g} s") from error
         except httpx.TransportError as error:

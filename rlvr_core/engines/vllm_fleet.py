@@ -178,7 +178,8 @@ class Fleet:
         """Look at a server now and then, and at once when a request to it failed."""
         while not server.given_up:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(server.alarm.wait(), BEAT)
+                async with asyncio.timeout(BEAT):
+                    await server.alarm.wait()
             server.alarm.clear()
             epoch = self.weights.epoch
             reason = None if server.strange else await self._healthy(server)
@@ -207,7 +208,9 @@ class Fleet:
         try:
             held = await server.client.weight_version(seconds=self.patience.silence)
         except (GoneError, FaultError) as error:
-            return f"{server.name}: {error}"
+            await asyncio.sleep(_POLL)  # a process that ends, closes its connections first
+            ended = server.process.ended() if server.process is not None else None
+            return f"{server.name} {ended or error}"
         if held != self.weights.sent.label:
             return f"{server.name} holds weights '{held}', not '{self.weights.sent.label}'"
         return None

@@ -26,7 +26,7 @@ from rlvr_core.engines.vllm_client import (
     generate_body,
     read_generation,
 )
-from rlvr_core.engines.vllm_process import VERBOSE
+from rlvr_core.engines.vllm_process import VERBOSE, first_line
 from rlvr_core.engines.vllm_serve import ServerProcess
 from rlvr_core.errors import RlvrError, RunError
 from rlvr_core.protocols import Generation
@@ -218,7 +218,7 @@ class Pool:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            raise error  # to the loop's handler of what nobody caught
+            self.fail(RunError(f"engine vllm-server failed: {first_line(error)}"))
 
     def lose(self, server: Server) -> None:
         """Take back what a server has not answered."""

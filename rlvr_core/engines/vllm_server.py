@@ -137,7 +137,7 @@ class VllmServerEngine:
         ranks = _ranks()
         machine = os.environ.get("GROUP_RANK", "0")
         leads = ranks.main if self.config.urls else os.environ.get("LOCAL_RANK", "0") == "0"
-        thread = LoopThread(self._mistake)
+        thread = LoopThread()
         try:
             self._running = thread.spawn(self._build(context, ranks, thread, leads)).result(
                 self.config.deadline
@@ -401,11 +401,6 @@ class VllmServerEngine:
     def _break(self, running: _Running, error: RlvrError) -> None:
         self._broken = error.complaints[0].what
         running.pool.fail(error)
-
-    def _mistake(self, error: BaseException) -> None:
-        """What nobody caught on the loop must not leave anybody waiting."""
-        if self._running is not None:
-            self._running.pool.fail(RunError(f"engine vllm-server failed: {first_line(error)}"))
 
 
 def _ranks() -> Ranks:

@@ -6,6 +6,7 @@ probes are the real thing. Started like ``rlvr_core.engines.vllm_host``, or with
 
 import hashlib
 import http.server
+import itertools
 import json
 import os
 import signal
@@ -27,7 +28,7 @@ def first_weights():
 class State:
     def __init__(self):
         self.w, self.label, self.received = first_weights(), "default", None
-        self.paused, self.updating, self.answers = False, False, 0
+        self.paused, self.updating, self.answers = False, False, itertools.count(1)
         self.breaks = os.environ.get("FAKE_BREAKS", "")
         once = os.environ.get("FAKE_ONCE")
         if once:  # the first process alone is broken
@@ -84,8 +85,8 @@ def generate(body):
         if token in params["stop_token_ids"]:
             break
     tokens = [one["token_id"] for one in entries]
-    STATE.answers += 1
-    if STATE.breaks == f"dies after {STATE.answers}":
+    n = next(STATE.answers)
+    if STATE.breaks == f"dies after {n}":
         os.kill(os.getpid(), signal.SIGKILL)
     ended = tokens[-1] in params["stop_token_ids"]
     choice = {
@@ -94,7 +95,7 @@ def generate(body):
         "logprobs": {"content": entries},
         "weight_versions": spans,
     }
-    if STATE.breaks == "aborts" or (STATE.breaks == "aborts once" and STATE.answers == 4):
+    if STATE.breaks == "aborts" or (STATE.breaks == "aborts once" and n == 4):
         choice |= {"finish_reason": "abort"}
     if STATE.breaks == "fails" and params["max_tokens"] != 4:
         raise RuntimeError("an operator failed")

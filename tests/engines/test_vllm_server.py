@@ -74,6 +74,7 @@ def make(monkeypatch):
     def make(breaks="", *, slow=0.0, once=None, **options):
         monkeypatch.setenv("FAKE_BREAKS", breaks)
         monkeypatch.setenv("FAKE_SECONDS_PER_TOKEN", str(slow))
+        monkeypatch.delenv("FAKE_ONCE", raising=False)
         if once is not None:
             once.touch()
             monkeypatch.setenv("FAKE_ONCE", str(once))
@@ -396,6 +397,7 @@ def test_t32_servers_do_not_outlive_a_trainer_that_is_killed(make, tmp_path):
     assert not list(tmp_path.glob("rlvr-weights-*"))
 
 
+@pytest.mark.slow
 def test_two_processes_share_servers_and_both_go_on_when_one_dies(make, tmp_path):
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     script = Path(__file__).with_name("server_ranks.py")
@@ -429,7 +431,7 @@ def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
         async def call(self, method, path, *, seconds, body):
             asked.append((self.name, path, body))
 
-    thread = LoopThread(lambda error: None)
+    thread = LoopThread()
     try:
         three = [
             Server(name, Client(name), world=world)
