@@ -54,7 +54,7 @@ class ServerClient:
         except ModuleNotFoundError as error:
             raise MachineError(
                 "engine vllm-server needs httpx2, which is not installed",
-                remedy="pip install 'rlvr-core[vllm]'",
+                remedy="pip install httpx2",
             ) from error
         self._httpx = httpx2
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256)
