@@ -233,7 +233,7 @@ class VllmEngine:
         if running.queue:
             raise RunError(f"asked to sleep with {len(running.queue)} completions unfinished")
         if self.config.sleep and running.device.type == "cuda":
-            # weights that did not come from the trainer could not come again
+            # weights that the trainer did not send, could not come again: adapters alone, or none
             level = 1 if running.source is None else self.config.sleep_level
             running.llm.sleep(level=level)
             running.asleep, running.empty = True, level == 2
