@@ -206,7 +206,7 @@ class Pool:
             server = min(free, key=lambda one: len(one.jobs))
             task = self.spawn(self._do(job, server))
             server.jobs.add(task)
-            task.add_done_callback(partial(self._leave, server))
+            task.add_done_callback(partial(self._leave, server, job))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Begin work that nobody waits for; a mistake in it fails every request."""
@@ -237,8 +237,10 @@ class Pool:
         server.ready = True
         self.pump()
 
-    def _leave(self, server: Server, task: asyncio.Task[None]) -> None:
+    def _leave(self, server: Server, job: Job, task: asyncio.Task[None]) -> None:
         server.jobs.discard(task)
+        if task.cancelled():  # before it began: one that is under way takes its job back itself
+            self._again(job)
         self.pump()
 
     def _enqueue(self, pending: Pending) -> None:

@@ -1,5 +1,6 @@
 """Engine vllm-server with stand-ins for servers: real processes that die, hang and lie."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -26,12 +27,13 @@ from embedded import make_tokenizer  # type: ignore[import-not-found]
 from rlvr_core.engines import vllm_fleet, vllm_serve
 from rlvr_core.engines.fingerprint import Fingerprint
 from rlvr_core.engines.loop_thread import LoopThread
+from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm_client import OtherWeightsError, _first_version
 from rlvr_core.engines.vllm_fit import gpus_of
 from rlvr_core.engines.vllm_nccl import LabelledFanOut, meeting_place
 from rlvr_core.engines.vllm_outgoing import Outgoing, Snapshot, n_bytes
-from rlvr_core.engines.vllm_pool import Server
+from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_server import VllmServerEngine
 from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.protocols import Engine, EngineContext, Telling
@@ -187,6 +189,34 @@ def test_t32_a_server_lost_in_the_middle_of_a_step_loses_and_repeats_nothing(mak
     assert engine.metrics()["engine/restarts"] == 0
     # the new one has the weights of version 4, which it was never started with
     check(sample(engine, range(40)), policy, 4)
+
+
+def test_a_server_lost_before_its_work_began_gives_it_back():
+    asked = []
+
+    class Client:
+        async def call(self, method, path, *, seconds, body):
+            asked.append(body["sampling_params"]["seed"])
+            choice = {"token_ids": [9], "finish_reason": "length"}
+            choice["logprobs"] = {"content": [{"token_id": 9, "logprob": -1.0}]}
+            choice["weight_versions"] = [{"version": "run/0", "start": 0, "end": 1}]
+            return {"choices": [choice]}
+
+    async def scenario():
+        server = Server("one", Client(), ready=True)
+        pool = Pool([server], StopStrings(make_tokenizer()), (), 8)
+        pool.run = "run"
+        future = pool.submit(request(range(4)))
+        await asyncio.sleep(0)  # the work is handed out, and none of it has begun
+        assert len(server.jobs) == 4
+        pool.lose(server)
+        await asyncio.sleep(0.01)
+        assert not asked
+        pool.trust(server)
+        return await asyncio.wait_for(asyncio.wrap_future(future), 10)
+
+    assert len(asyncio.run(scenario())) == 4
+    assert sorted(asked) == [0, 1, 2, 3]
 
 
 def test_a_server_that_dies_again_and_again_ends_in_one_error(make):
