@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -213,6 +213,8 @@ class VllmServerEngine:
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. Its future is resolved by another thread.
 
+        A completion ends by length where prompt and completion reach the engine's limit.
+
         Raises:
             RunError: If the prompt is empty, or leaves no room for a token; or if no server is
                 left.
@@ -234,7 +236,9 @@ class VllmServerEngine:
                 where="engine",
                 remedy="start it again, so that it has the model's",
             )
-        return running.pool.submit(request)
+        most = min(request.params.max_tokens, room - length)
+        params = replace(request.params, max_tokens=most)
+        return running.pool.submit(replace(request, params=params))
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until every request is answered; see ``Engine.drain``.

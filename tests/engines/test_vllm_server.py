@@ -371,6 +371,13 @@ def test_t21_requests_that_cannot_be_answered_are_refused_at_once(make):
         engine.submit(request([1], prompt=range(64)))
 
 
+def test_a_completion_ends_where_the_engine_has_no_more_room(make):
+    for answer in sample(make(), range(16), prompt=range(2, 60), max_tokens=500):
+        ended = answer.token_ids[-1] == EOS
+        assert answer.finish_reason == ("stop" if ended else "length")
+        assert ended or len(answer.token_ids) == 64 - 58
+
+
 def test_a_server_of_another_precision_is_refused(make, monkeypatch):
     monkeypatch.setenv("FAKE_DTYPE", "bfloat16")
     with pytest.raises(ConfigError, match="does not fit this run") as caught:

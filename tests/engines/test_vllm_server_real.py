@@ -80,7 +80,7 @@ def test_t19_servers_follow_syncs_there_and_back(started):
     engine.load_weights(1, ModuleSource(b))
     assert distance(engine, b) < 1e-4
     assert distance(engine, a) > 1.0  # the models differ: agreement means something
-    assert distance(engine, b, temperature=0.6) < 1e-4
+    assert distance(engine, b, temperature=0.6, max_tokens=400) < 1e-4  # more than there is room
     engine.load_weights(2, ModuleSource(a))
     assert distance(engine, a) < 1e-4
 
