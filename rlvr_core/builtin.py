@@ -174,6 +174,11 @@ def register_engines(registrar: Registrar) -> None:
         summary="vLLM in the trainer's process; for all but tiny models, on a GPU or a CPU.",
     )
     registrar.add(
+        "vllm-server",
+        "rlvr_core.engines.vllm_server:VllmServerEngine",
+        summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
+    )
+    registrar.add(
         "openai",
         "rlvr_core.engines.openai:OpenAIEngine",
         summary="A model behind OpenAI's HTTP interface: evaluates openai:NAME, cannot train.",

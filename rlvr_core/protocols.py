@@ -440,6 +440,17 @@ class Engine(Protocol):
         """Stop; safe to call twice."""
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """An engine that has something to tell beside its answers: processes that died, say."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for the step's line, counted since this was asked before."""
+
+    def take_events(self) -> list[str]:
+        """What happened, in words, since this was asked before."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
     """A given text to be scored behind a given prompt; neither is empty.

@@ -99,6 +99,8 @@ def check_probe(
     dtype: torch.dtype,
     device: torch.device,
     version: int,
+    *,
+    name: str = "engine",
 ) -> None:
     """Compare an engine's log-probs of a probe with the trainer's.
 
@@ -113,7 +115,7 @@ def check_probe(
     mean = sum(abs(ours - theirs) for ours, theirs in pairs) / max(len(pairs), 1)
     if not mean <= band:  # a NaN fails too
         raise RunError(
-            f"weight sync to version {version}: engine and trainer disagree by {mean:.3g} nats on "
+            f"weight sync to version {version}: {name} and trainer disagree by {mean:.3g} nats on "
             f"a probe of {len(pairs)} tokens (band {band:g} for {dtype})",
             remedy=(
                 "the engine did not take all weights, or kept a cache of the old ones",

@@ -46,6 +46,12 @@ class _Running:
     probe_ids: tuple[int, ...]
     adapters: Adapters | None = None
     asleep: bool = False
+    hollow: bool = False
+    """Awake but for the KV cache."""
+    empty: bool = False
+    """What memory of weights it has, holds nothing."""
+    source: WeightSource | None = None
+    """Where the weights came from last."""
 
 
 class VllmEngine:
@@ -71,7 +77,13 @@ class VllmEngine:
         max_num_seqs: Annotated[int, Field(gt=0)] | None = None
         """Completions generated at a time. null: vLLM's choice."""
         sleep: bool = True
-        """Let ``sleep`` give weights and KV cache back to the trainer; GPU only."""
+        """Give the memory of weights and KV cache back while the trainer works. GPU only: on a CPU
+        there is none to give back, and nothing happens."""
+        sleep_level: Literal[1, 2] = 1
+        """Where the weights are while the engine sleeps. 1: in host memory. 2: nowhere, and the
+        trainer sends them again; less host memory, and one more sync after a step that was
+        skipped. The KV cache is thrown away in both. With ``lora: adapter`` it is always 1: the
+        trainer does not send the base model."""
         lora: Literal["merged", "adapter"] = "merged"
         """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
         the ``adapter`` alone, which vLLM then computes beside the base."""
@@ -114,7 +126,7 @@ class VllmEngine:
         Raises:
             RunError: If the prompt is empty, or leaves no room for a token.
         """
-        running = self._ready()
+        running = self._roused()
         length, room = len(request.prompt_ids), running.context.max_model_len
         if length == 0:
             raise RunError(f"request {request.id}: the prompt has no tokens")
@@ -149,7 +161,7 @@ class VllmEngine:
         """
         from rlvr_core.engines.vllm_score import score
 
-        running = self._ready()
+        running = self._roused()
         if running.queue:
             raise RunError(f"asked to score with {len(running.queue)} completions unfinished")
         try:
@@ -195,6 +207,8 @@ class VllmEngine:
             update = {"weights": source.tensors()}
             llm.collective_rpc("update_weights", kwargs={"update_info": update})
             llm.collective_rpc("finish_weight_update")
+            running.source, running.empty = source, False
+        self._wake_cache(running)
         # keys and values of the old weights must not outlive them (T19)
         if not llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache")
@@ -221,16 +235,35 @@ class VllmEngine:
         if running.queue:
             raise RunError(f"asked to sleep with {len(running.queue)} completions unfinished")
         if self.config.sleep and running.device.type == "cuda":
-            # level 1 keeps the weights in host memory: waking does not depend on a sync
-            running.llm.sleep(level=1)
-            running.asleep = True
+            # weights that the trainer did not send, could not come again: adapters alone, or none
+            level = 1 if running.source is None else self.config.sleep_level
+            running.llm.sleep(level=level)
+            running.asleep, running.empty = True, level == 2
 
     def wake(self) -> None:
-        """Undo ``sleep``."""
+        """Undo ``sleep``, but for the KV cache: new weights come while its memory is still free.
+
+        It is there again after ``load_weights``, or when something is to be generated without.
+        """
         running = self._running
         if running is not None and running.asleep:
-            running.llm.wake_up()
-            running.asleep = False
+            running.llm.wake_up(tags=["weights"])
+            running.asleep, running.hollow = False, True
+
+    def _roused(self) -> _Running:
+        """The engine, ready to generate."""
+        running = self._ready()
+        if running.empty:  # the step was skipped: the trainer's weights are still those of before
+            assert running.source is not None, "it sleeps at level 2 after a first sync alone"
+            self.load_weights(running.queue.version, running.source)
+        self._wake_cache(running)
+        return running
+
+    def _wake_cache(self, running: _Running) -> None:
+        if running.hollow:
+            running.hollow = False
+            if not running.llm.wake_up(tags=["kv_cache"]):
+                raise RunError("vLLM did not wake up wholly", remedy=VERBOSE)
 
     def close(self) -> None:
         """Stop the engine and free its memory; see ``Engine.close``."""

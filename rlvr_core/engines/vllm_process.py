@@ -128,7 +128,7 @@ def _import_remedy(error: Exception) -> tuple[str, ...]:
     )
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """An exception of vLLM as one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -60,8 +60,11 @@ class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
             ValueError: If some of the model's parameters were not among them. vLLM itself keeps
                 the old values of such a layer and only logs a warning.
         """
+        self._check_whole(self.model.load_weights(iter(update_info.weights)))
+
+    def _check_whole(self, loaded: set[str] | None) -> None:
+        """Refuse an update that left parameters out; ``loaded`` is what ``load_weights`` told."""
         expected = {name for name, _ in self.model.named_parameters()} - _tied_heads(self.model)
-        loaded = self.model.load_weights(iter(update_info.weights))
         missing = sorted(expected - (expected if loaded is None else loaded))
         if missing := missing + _half_loaded(self.model):
             raise ValueError(

@@ -144,6 +144,15 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("parity/max", "Largest of those differences.", "nats"),
     ),
+    "Engine": (
+        Metric("engine/servers", "vLLM servers that answer and hold the weights.", "servers"),
+        Metric("engine/restarts", "vLLM servers started again since the last step.", "restarts"),
+        Metric(
+            "engine/resent",
+            "Completions of process 0 asked for again, because a server was lost or aborted them.",
+            "completions",
+        ),
+    ),
     "Verification": (
         Metric("verify/error_rate", "Share of verdicts that were errors or timeouts.", "share"),
         Metric("verify/requests", "Requests to judges, failed tries included.", "requests"),

@@ -244,7 +244,7 @@ def _check_engine(config: RunConfig, engine: ComponentRef) -> None:
             "engine core/vllm compares itself with the trainer's whole model, and with "
             "train.parallel: fsdp no process has it",
             where="train.parallel",
-            remedy="set train.parallel: ddp, or engine: transformers",
+            remedy="set train.parallel: ddp, or engine: vllm-server or transformers",
         )
 
 

@@ -20,6 +20,7 @@ from rlvr_core.hookspecs import (
     RunStarted,
     StepFinished,
 )
+from rlvr_core.protocols import Telling
 from rlvr_core.ranks import Ranks
 from rlvr_core.rollout.collect import Rollouts, collect
 from rlvr_core.rollout.replay import ReplayBuffer
@@ -121,6 +122,9 @@ class Session:
         self._tell("run_started", RunStarted(self.folder.path, self.resolved.dump(), self.step))
         self.stop.stepping = True
         if self.step == 0:
+            if getattr(self.engine, "separate", False):
+                # a server may hold any weights; from here on they are known to be the run's
+                self.engine.load_weights(self.version, self.source)
             self.evaluate()
         while self.step < self.config.train.steps and self.stop_reason is None:
             self.one_step()
@@ -169,6 +173,7 @@ class Session:
                 self.trainer.reference.follow(self.version)
             with self._phase("sync"):
                 self.engine.load_weights(self.version, self.source)
+        metrics |= self._of_engine()
         self._record(metrics, report, sampled_under)
 
     @property
@@ -278,6 +283,14 @@ class Session:
             step=self.step,
             replayed=replayed,
         )
+
+    def _of_engine(self) -> dict[str, float]:
+        """What an engine tells of itself, beside its answers."""
+        if isinstance(self.engine, Telling):
+            for line in self.engine.take_events():
+                self.display.say(line)
+            return self.engine.metrics()
+        return {}
 
     def _improves(self, found: Evaluation) -> bool:
         wanted = self.config.checkpoint.keep_best

@@ -165,6 +165,11 @@ class GatheredSource:
         self._replica = replica
 
     @property
+    def sharded(self) -> bool:
+        """Whether there is no whole copy of the policy: ``module`` cannot be asked for."""
+        return self._replica is None
+
+    @property
     def module(self) -> PreTrainedModel:
         """A whole copy of the policy, brought up to date: every process has to ask."""
         assert self._replica is not None, "no engine of this run shares the trainer's model"

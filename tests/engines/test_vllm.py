@@ -606,8 +606,11 @@ def test_accelerate_and_engines_share_a_process(tmp_path, ranks, order):
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE == "cpu", reason="there is no CUDA device")
 @pytest.mark.parametrize("order", ["wake-then-sync", "wake-then-generate"])
-def test_sleep_gives_memory_back_and_loses_nothing(tmp_path, order):
-    with running(tmp_path, gpu_memory_utilization=0.3) as (engine, _, tokenizer):
+@pytest.mark.parametrize("level", [1, 2])
+def test_sleep_gives_memory_back_and_loses_nothing(tmp_path, order, level):
+    options = {"gpu_memory_utilization": 0.3, "sleep_level": level}
+    with running(tmp_path, **options) as (engine, a, tokenizer):
+        engine.load_weights(0, ModuleSource(a))
         before = sample(engine)
         free_awake = torch.cuda.mem_get_info()[0]
         engine.sleep()

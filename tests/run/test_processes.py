@@ -124,8 +124,8 @@ def test_a_run_goes_on_with_another_number_of_processes(shared, alone, first, pr
 class Launched:
     """A long run of two processes that has taken some steps."""
 
-    def __init__(self, lab):
-        lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": 0})
+    def __init__(self, lab, every=0):
+        lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": every})
         self.lab = lab
         self.process = subprocess.Popen(
             lab.command("launch", "config.yaml", "--processes", "2", "--display", "none"),
@@ -176,6 +176,27 @@ def test_when_a_process_is_killed_all_end_with_a_word(lab, rank):
     if rank == 1:
         assert launched.outcome()["outcome"] == "failed"
         assert "gone without a word" in launched.outcome()["error"]
+
+
+def test_a_run_goes_on_after_a_process_was_killed_and_its_ledger_balances(lab):
+    """Killed between two checkpoints; resumed by one process, which takes those steps again."""
+    launched = Launched(lab, every=3)
+    while not any((launched.run / "checkpoints").glob("step*/COMPLETE")):
+        time.sleep(0.05)
+    launched.ranks[1].send_signal(signal.SIGKILL)
+    code, _ = launched.end()
+    assert code == 1
+    checkpoints = sorted((launched.run / "checkpoints").glob("step*"))
+    newest = max(int(one.name[4:]) for one in checkpoints if (one / "COMPLETE").is_file())
+    more = ["--set", f"train.steps={newest + 2}", "--display", "none"]
+    lab.rlvr("run", "--resume", launched.run.name, *more)
+    shown = json.loads(lab.rlvr("show", launched.run.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    steps = [line["step"] for line in lines(launched.run / "metrics.jsonl")]
+    assert steps == list(range(newest + 2))
+    per_step = SAMPLER["with"]["prompts_per_step"]
+    drawn = [line["draw_index"] for line in lines(launched.run / "traces" / "rollouts.jsonl")]
+    assert len(drawn) == len(set(drawn)) >= per_step * (newest + 2)
 
 
 def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):

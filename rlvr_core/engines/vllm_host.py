@@ -1,0 +1,34 @@
+"""The process of a vLLM server that the trainer starts: it does not outlive the trainer.
+
+python -m rlvr_core.engines.vllm_host FD FOLDER [arguments of vLLM's server]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+
+
+def main() -> None:
+    """Serve until stopped, or until the other end of pipe ``FD`` is closed; then clean up."""
+    fd, folder = int(sys.argv.pop(1)), sys.argv.pop(1)
+    os.set_inheritable(fd, False)
+    threading.Thread(target=_end_with_trainer, args=(fd, folder), daemon=True).start()
+    from vllm.entrypoints.launchers.api_server.entry import main as serve
+
+    serve()
+
+
+def _end_with_trainer(fd: int, folder: str) -> None:
+    """The trainer holds the other end, and the kernel closes it however the trainer ends (T32)."""
+    while os.read(fd, 1):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""``rlvr launch`` with vLLM servers: the processes share them, and outlive one that is killed."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
+
+STEPS = 4
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_two_processes_train_on_servers_one_of_which_is_killed(lab):
+    lab.write(
+        engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},
+        train={"steps": STEPS, "lr": 1e-3, "warmup_steps": 1},
+        sampling={"n": 4, "max_tokens": 200},
+    )
+    process = subprocess.Popen(
+        lab.command("launch", "config.yaml", "--processes", "2", "--display", "plain"),
+        cwd=lab.folder,
+        env=lab.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 400
+    while not any(lines(run / "metrics.jsonl") for run in lab.runs()):
+        assert process.poll() is None, process.stdout.read()[-4000:]
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    (server,) = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "rlvr_core.engines.vllm_host" in " ".join(child.cmdline())
+    ]
+    os.kill(server.pid, signal.SIGKILL)
+    told, _ = process.communicate(timeout=500)
+    assert process.returncode == 0, told[-4000:]
+    (run,) = lab.runs()
+    metrics = lines(run / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(STEPS))
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert "was ended by SIGKILL; it is started again (1 of 3)" in told
+    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    indices = [group["draw_index"] for group in groups]
+    assert indices == sorted(set(indices))
+    assert len(groups) == sum(line["groups/drawn"] for line in metrics)
+    assert all(len(group["completions"]) == 4 for group in groups)
+    assert not psutil.pid_exists(server.pid)
