@@ -114,6 +114,8 @@ class Completion:
         finish_reason: ``stop``, ``length``, ``abort`` (not an answer, T20) or ``error``.
         version: Policy version read before generation began.
         usage: What it took to ask, of a remote engine; its completions have no tokens here.
+        token_versions: Policy version of each token, where weights changed on the way and the
+            engine knows; else empty, and ``version`` stands for all.
 
     Raises:
         ValueError: If the per-token sequences differ in length.
@@ -127,11 +129,17 @@ class Completion:
     finish_reason: FinishReason
     version: int = 0
     usage: Usage | None = None
+    token_versions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = (len(self.token_ids), len(self.logprobs), len(self.loss_mask))
         if len(set(lengths)) != 1:
             raise ValueError(f"token_ids, logprobs and loss_mask differ in length: {lengths}")
+        if self.token_versions and len(self.token_versions) != len(self.token_ids):
+            raise ValueError(
+                f"token_versions and token_ids differ in length: {len(self.token_versions)} and "
+                f"{len(self.token_ids)}"
+            )
 
     @property
     def n_tokens(self) -> int | None:

@@ -76,8 +76,8 @@ def launch(
     if display_kind is not None:
         words += ["--display", display_kind]
     engine = resolved.config.engine
-    apart = engine.use != "auto" and getattr(
-        host.entry("engine", engine.use).load(), "separate", False
+    apart = resolved.config.train.max_staleness > 0 or (
+        engine.use != "auto" and getattr(host.entry("engine", engine.use).load(), "separate", False)
     )
     given = parse_options(options) | _given(flags)
     launcher = build(
