@@ -17,6 +17,7 @@ from rlvr_core.config.resolve import resolve_file
 from rlvr_core.errors import ConfigError
 from rlvr_core.plugins import load_host
 from rlvr_core.run.prepare import _check_background
+from rlvr_core.types import Problem
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
@@ -238,7 +239,13 @@ def test_what_does_not_go_with_it_is_refused(lab, sections, told):
 def test_several_processes_are_refused(lab, monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: 2)
     with pytest.raises(ConfigError, match="feeds one training process, and there are 2"):
-        _check_background(resolve_file(lab.write(train=TRAIN), (), load_host()), {})
+        _check_background(resolve_file(lab.write(train=TRAIN), (), load_host()), {}, [])
+
+
+def test_environments_are_refused(lab):
+    played = Problem("p", "?", "v", {}, "toy", environment="maze")
+    with pytest.raises(ConfigError, match="conversations with an environment"):
+        _check_background(resolve_file(lab.write(train=TRAIN), (), load_host()), {}, [played])
 
 
 @pytest.mark.vllm
