@@ -143,15 +143,15 @@ def _engine(prepared: Prepared) -> Engine:
     engine: Engine = prepared.resolved.build("engine", prepared.engine)
     if not in_background(config):
         return engine
-    if getattr(getattr(engine, "config", None), "lora", None) == "adapter":
+    background: BackgroundEngine
+    if isinstance(engine, BackgroundEngine):
+        background = engine
+    elif getattr(getattr(engine, "config", None), "lora", None) == "adapter":
         raise ConfigError(
             "an engine in a process of its own takes whole weights, and this one wants adapters",
             where=prepared.resolved.where(("engine", "with", "lora")),
             remedy="set lora: merged, or train.max_staleness: 0",
         )
-    background: BackgroundEngine
-    if isinstance(engine, BackgroundEngine):
-        background = engine
     else:
         background = in_child(engine, config.run.deadline)
     if config.train.at_sync not in background.at_sync:
