@@ -200,7 +200,10 @@ class Sampler(Protocol):
         """Decide what happens to a group; of an extended one, when the new completions are in."""
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn what became of the groups of one ``draw``, in the order they were drawn."""
+        """Learn what became of the groups of one ``draw``, in the order they were drawn.
+
+        With ``train.max_staleness`` above 0, of those groups that have been decided on.
+        """
 
     def refill(self, kept: int, drawn: int) -> int:
         """How many more problems to draw in this step, given what it has kept and drawn."""
@@ -337,6 +340,7 @@ class Generation:
     usage: Usage | None = None
     loss_mask: tuple[bool, ...] | None = None
     transcript: Transcript | None = None
+    token_versions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +386,11 @@ class WeightSource(Protocol):
 
     @property
     def module(self) -> PreTrainedModel:
-        """The trainer's model, for engines that share it."""
+        """The trainer's model, for engines that share it.
+
+        In a process of its own, an engine finds its copy here, or None if it is one that says
+        ``own_weights = True``: it takes weights by name and holds no model of transformers.
+        """
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Full, unsharded tensors by Hugging Face name; a tied weight once; adapters merged."""
@@ -449,6 +457,40 @@ class Telling(Protocol):
 
     def take_events(self) -> list[str]:
         """What happened, in words, since this was asked before."""
+
+
+@runtime_checkable
+class Interruptible(Engine, Protocol):
+    """An engine that can be spoken to while it drains; an ability that not every engine has.
+
+    From ``between``, ``load_weights`` may be called with requests unfinished: they go on under the
+    new weights, or under the old ones, and are labelled with the version they began under.
+    """
+
+    between: Callable[[], None] | None
+    """Called between tokens, in the thread that drains; it may call any method but ``drain``."""
+
+    def abort(self) -> None:
+        """Cancel the future of every request that is not finished; ``drain`` then returns."""
+
+
+@runtime_checkable
+class BackgroundEngine(Engine, Protocol):
+    """An engine that generates while this process does something else.
+
+    Its futures are resolved from a thread of its own, and ``drain`` only waits. Any other engine is
+    put into a process of its own when generation is to go on while training runs.
+    """
+
+    @property
+    def at_sync(self) -> frozenset[str]:
+        """What it can do with unfinished requests at a sync: of ``drain``, ``abort``, ``keep``."""
+
+    def begin(self) -> None:
+        """Have everything that was submitted generated; returns at once."""
+
+    def abort(self) -> None:
+        """Cancel the future of every request that is not finished, before it returns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,8 @@ class Completion:
         version: Policy version read before generation began.
         usage: What it took to ask, of a remote engine; its completions have no tokens here.
         transcript: The turns of a conversation; None of a single answer.
+        token_versions: Policy version of each token, where weights changed on the way and the
+            engine knows; else empty, and ``version`` stands for all.
 
     Raises:
         ValueError: If the per-token sequences differ in length.
@@ -133,11 +135,17 @@ class Completion:
     version: int = 0
     usage: Usage | None = None
     transcript: Transcript | None = None
+    token_versions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = (len(self.token_ids), len(self.logprobs), len(self.loss_mask))
         if len(set(lengths)) != 1:
             raise ValueError(f"token_ids, logprobs and loss_mask differ in length: {lengths}")
+        if self.token_versions and len(self.token_versions) != len(self.token_ids):
+            raise ValueError(
+                f"token_versions and token_ids differ in length: {len(self.token_versions)} and "
+                f"{len(self.token_ids)}"
+            )
 
     @property
     def n_tokens(self) -> int | None:

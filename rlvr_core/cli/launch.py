@@ -143,8 +143,8 @@ def launch(
     if display_kind is not None:
         words += ["--display", display_kind]
     engine = resolved.config.engine
-    apart = engine.use != "auto" and getattr(
-        host.entry("engine", engine.use).load(), "separate", False
+    apart = resolved.config.train.max_staleness > 0 or (
+        engine.use != "auto" and getattr(host.entry("engine", engine.use).load(), "separate", False)
     )
     names = {option.name for option in ctx.meta.get(_MORE, ())}
     more = {name: flags[name] for name in names if flags[name] not in (None, (), False)}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rlvr_core.record.rundir import RunFolder
 
 _WIDTH = 76
+_BAR = 24
 _PROMPT_CHARACTERS = 600
 _ANSWER_CHARACTERS = 600
 
@@ -106,6 +107,9 @@ def report(
     if "ledger" in summary:
         yield from ("", _bold("ledger: where every completion went"))
         yield from _ledger(summary["ledger"])
+    if summary.get("staleness"):
+        yield from ("", _bold("staleness: updates between sampling and training"))
+        yield from _staleness(summary["staleness"])
     if pairs:
         yield from ("", _bold("held-out answers, before and after"))
         for pair in pairs:
@@ -173,6 +177,16 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[str]:
                     yield f"      {label:<22}{part:>{width},}"
     if not ledger["balanced"]:
         yield "  IT DOES NOT BALANCE: some completions are unaccounted for"
+
+
+def _staleness(ages: Mapping[str, int]) -> Iterator[str]:
+    total, most = sum(ages.values()), max(ages.values())
+    width = len(f"{total:,}")
+    for age, count in ages.items():
+        label = f"{age} update{'' if age == '1' else 's'}"
+        bar = "#" * round(_BAR * count / most) if most else ""
+        share = f"{count / total:7.1%}" if total else ""
+        yield f"  {label:<28}{count:>{width},}{share}  {bar}"
 
 
 def _pair(pair: Mapping[str, Any]) -> Iterator[str]:

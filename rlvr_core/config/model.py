@@ -245,6 +245,13 @@ class TrainSection(ComponentConfig):
     its weights, gradients and optimizer state. One process has all of it in any case."""
     reference: ReferenceSection = ReferenceSection()
     """What the reference of a loss with ``beta`` above 0 is."""
+    max_staleness: Natural = 0
+    """0: generation and training take turns. Above 0 generation goes on while training runs, in a
+    process of its own, and a group is trained on at most so many updates after it was sampled."""
+    at_sync: Literal["drain", "abort", "keep"] = "drain"
+    """With ``max_staleness``, what becomes of unfinished requests at a weight sync: ``drain``
+    finishes them first, ``abort`` samples them again under the new weights, ``keep`` lets them go
+    on, under mixed versions."""
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_skipped: Natural = 5
@@ -258,6 +265,15 @@ class TrainSection(ComponentConfig):
             if isinstance(steps, int) and not isinstance(steps, bool):
                 return value | {"warmup_steps": min(30, max(steps, 0) // 10)}
         return value
+
+    @model_validator(mode="after")
+    def _at_sync_matters(self) -> TrainSection:
+        if self.max_staleness == 0 and self.at_sync != "drain":
+            raise ValueError(
+                f"at_sync: {self.at_sync} has no effect with max_staleness: 0: nothing is "
+                f"generated while training runs; set max_staleness to 1 or more"
+            )
+        return self
 
     @model_validator(mode="after")
     def _final_lr_is_reached(self) -> TrainSection:

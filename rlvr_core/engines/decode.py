@@ -44,6 +44,9 @@ class Decoder(Protocol):
     def select(self, rows_K: Tensor) -> None:
         """Keep only these rows."""
 
+    def renew(self) -> None:
+        """Take the model's weights as they are now; the cache stays."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
@@ -77,6 +80,7 @@ def decode(
     eos_ids: Sequence[int],
     stop_strings: StopStrings,
     deadline: float | None = None,
+    between: Callable[[int], None] | None = None,
 ) -> list[Sampled]:
     """Sample every row to its end.
 
@@ -87,6 +91,8 @@ def decode(
         eos_ids: Tokens that end a row; they are kept.
         stop_strings: Finds the rows' stop strings.
         deadline: ``time.monotonic()`` after which to give up.
+        between: Called with the position of each token but the first, before it is computed; it
+            may renew the decoder, and what it raises ends the loop.
 
     Returns:
         One result a row, prompt by prompt.
@@ -140,6 +146,8 @@ def decode(
                 streams.select(kept_K)
                 decoder.select(kept_K)
                 shortest = int(limit_B[alive_K].min())
+        if between is not None:
+            between(t + 1)
         logits_BV = decoder.step(token_K)
 
     lengths, stopped = length_B.tolist(), stopped_B.tolist()
@@ -265,6 +273,9 @@ class HuggingFaceDecoder:
         self._length_B1 = self._length_B1 + 1
         logits_BV: Tensor = output.logits[:, -1]
         return logits_BV
+
+    def renew(self) -> None:
+        """Nothing: the model computes with its weights of the moment."""
 
     def select(self, rows_K: Tensor) -> None:
         """See ``Decoder``."""

@@ -72,8 +72,7 @@ class LeanDecoder(Decoder):
 
     def __init__(self, lean: LeanModel) -> None:
         self._lean = lean
-        self._layers = lean.weights()
-        self._head_VH = lean.lm_head * (lean.final_norm * math.sqrt(len(lean.final_norm)))
+        self.renew()
         self.vocabulary = len(self._head_VH)
         self.device = self._head_VH.device
         self._prompt_keys: list[Tensor] = []
@@ -85,6 +84,12 @@ class LeanDecoder(Decoder):
         self._sharing = Sharing(0, None, None)
         self._position_B = torch.empty(0)
         self._sampled = 0
+
+    def renew(self) -> None:
+        """See ``Decoder``: what is folded is folded again."""
+        lean = self._lean
+        self._layers = lean.weights()
+        self._head_VH = lean.lm_head * (lean.final_norm * math.sqrt(len(lean.final_norm)))
 
     def prefill(
         self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int], max_new_tokens: int

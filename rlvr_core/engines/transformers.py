@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,10 @@ class TransformersEngine:
         self._stop_strings: StopStrings | None = None
         self._eos_ids: tuple[int, ...] = ()
         self._queue: list[Job] = []
+        self._running: list[Job] = []
         self._version = 0
+        self._aborted = False
+        self.between: Callable[[], None] | None = None
 
     def start(self, context: EngineContext) -> None:
         """Take the trainer's model.
@@ -92,14 +95,27 @@ class TransformersEngine:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         jobs, self._queue = self._queue, []
+        self._running, self._aborted = jobs, False
         try:
             for wave in self._waves(jobs):
                 self._sample(wave, deadline)
+                self._listen()
+        except _AbortedError:
+            pass  # whose futures are cancelled
         except BaseException as error:
             for _, future in jobs:
                 if not future.done():
                     future.set_exception(error)
             raise
+        finally:
+            self._running = []
+
+    def abort(self) -> None:
+        """Cancel every request that is not finished; see ``Interruptible``."""
+        jobs, self._queue, self._running = self._running + self._queue, [], []
+        for _, future in jobs:
+            future.cancel()
+        self._aborted = True
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``."""
@@ -158,11 +174,22 @@ class TransformersEngine:
         assert self._stop_strings is not None
         live = [job for job in wave if self._limit(job[0]) > 0 and job[0].seeds]
         sampled: Iterator[Sampled] = iter(())
+        begun = self._version
+        changes: list[tuple[int, int]] = []
         if live:
             with self._inference():
+                decoder = self._decoder()
+
+                def between(position: int) -> None:
+                    before = self._version
+                    self._listen()
+                    if self._version != before:
+                        decoder.renew()
+                        changes.append((position, self._version))
+
                 sampled = iter(
                     decode(
-                        self._decoder(),
+                        decoder,
                         [request.prompt_ids for request, _ in live],
                         [
                             [
@@ -174,6 +201,7 @@ class TransformersEngine:
                         eos_ids=self._eos_ids,
                         stop_strings=self._stop_strings,
                         deadline=deadline,
+                        between=None if self.between is None else between,
                     )
                 )
         for request, future in wave:
@@ -188,11 +216,18 @@ class TransformersEngine:
                         logprobs=answer.logprobs,
                         text=self._stop_strings.text(answer.token_ids),
                         finish_reason=answer.finish_reason,
-                        version=self._version,
+                        version=begun,
+                        token_versions=_token_versions(len(answer.token_ids), begun, changes),
                     )
                     for answer in answers
                 )
             )
+
+    def _listen(self) -> None:
+        if self.between is not None:
+            self.between()
+        if self._aborted:
+            raise _AbortedError
 
     def _decoder(self) -> Decoder:
         """The model with the weights of this moment, so that none can be stale."""
@@ -226,6 +261,20 @@ class TransformersEngine:
         finally:
             for module in training:
                 module.training = True
+
+
+class _AbortedError(Exception):
+    """Ends the sampling of what was aborted."""
+
+
+def _token_versions(length: int, begun: int, changes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The version of each token; nothing when all have the first one."""
+    if not changes or changes[0][0] >= length:
+        return ()
+    versions = [begun] * length
+    for position, version in changes:
+        versions[position:] = [version] * (length - position)
+    return tuple(versions)
 
 
 def eos_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:

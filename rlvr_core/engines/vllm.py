@@ -5,7 +5,7 @@ One engine per rank. Options, figures and what has been run where: ``docs/engine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -58,6 +58,8 @@ class VllmEngine:
     """Generates with vLLM, in this process."""
 
     continuous = True
+    own_weights = True
+    """Of the trainer's model it takes the weights alone, by their Hugging Face names."""
 
     class Config(ComponentConfig):
         """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
@@ -92,6 +94,7 @@ class VllmEngine:
         self.config = config
         self._running: _Running | None = None
         self._broken: str | None = None
+        self.between: Callable[[], None] | None = None
 
     def start(self, context: EngineContext) -> None:
         """Build the engine; see ``Engine.start``.
@@ -147,11 +150,15 @@ class VllmEngine:
         running = self._ready()
         try:
             with untouched_randomness():
-                running.queue.run(timeout)
+                running.queue.run(timeout, self.between)
         except RlvrError:
             raise
         except Exception as error:
             raise self._break(running, f"vLLM failed: {first_line(error)}") from error
+
+    def abort(self) -> None:
+        """Cancel every request that is not finished; see ``Interruptible``."""
+        self._ready().queue.abort()
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``. A text and its prompt must leave room for one more token.
@@ -175,12 +182,15 @@ class VllmEngine:
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Take the trainer's weights, in one transaction; see ``Engine.load_weights``.
 
+        Called from ``between``, unfinished completions go on under the new weights: vLLM computes
+        the keys and values of what they have so far again.
+
         Raises:
             RunError: If completions are unfinished, or any part of it failed. After a failure the
                 engine refuses all further work.
         """
         running = self._ready()
-        if running.queue:
+        if running.queue and self.between is None:
             raise RunError(
                 f"weights of version {version} came while {len(running.queue)} completions were "
                 "being generated",
@@ -190,7 +200,9 @@ class VllmEngine:
             with untouched_randomness():
                 self._transfer(running, version, source)
                 running.queue.version = version
-                self._probe(running, source)
+                # a process that has no trainer leaves the comparison to the one that has
+                if not running.queue and source.module is not None:
+                    self._probe(running, source)
         except RlvrError as error:
             self._break(running, error.complaints[0].what)
             raise
@@ -199,7 +211,7 @@ class VllmEngine:
             raise self._break(running, what) from error
 
     def _transfer(self, running: _Running, version: int, source: WeightSource) -> None:
-        llm = running.llm
+        llm, unfinished = running.llm, bool(running.queue)
         if running.adapters is not None:
             running.queue.adapter = running.adapters.load(source.adapter())
         else:
@@ -210,7 +222,7 @@ class VllmEngine:
             running.source, running.empty = source, False
         self._wake_cache(running)
         # keys and values of the old weights must not outlive them (T19)
-        if not llm.reset_prefix_cache():
+        if not llm.reset_prefix_cache(reset_running_requests=unfinished):
             raise RuntimeError("vLLM did not reset its prefix cache")
         llm.set_weight_version(str(version))
 

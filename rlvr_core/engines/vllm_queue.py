@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ class _Sample:
 
     pending: _Pending
     index: int
+    version: int
     attempt: int = 1
 
 
@@ -76,11 +78,15 @@ class Queue:
         if not request.seeds:
             pending.future.set_result(())
         for index in range(len(request.seeds)):
-            self._add(_Sample(pending, index))
+            self._add(_Sample(pending, index, self.version))
         return pending.future
 
-    def run(self, timeout: float | None) -> None:
+    def run(self, timeout: float | None, between: Callable[[], None] | None = None) -> None:
         """Step the engine until all are finished.
+
+        Args:
+            timeout: Seconds it may take.
+            between: Called between steps; it may submit, abort, and change the weights.
 
         Raises:
             RunError: If that took longer than ``timeout`` seconds.
@@ -93,9 +99,18 @@ class Queue:
             for output in self._llm.step():
                 self._take(output)
             self._resubmit_lost()
+            if between is not None:
+                between()
         # on a GPU a step may have been scheduled ahead; weights and cache must not change under it
         while self._llm.engine_core.engine_core.batch_queue:
             self._llm.step()
+
+    def abort(self) -> None:
+        """Cancel every open future."""
+        samples, self._samples = self._samples, {}
+        self._llm.abort_request(list(samples))
+        for sample in samples.values():
+            sample.pending.future.cancel()
 
     def fail(self, error: RunError) -> None:
         """Give every open future this error."""
@@ -128,7 +143,7 @@ class Queue:
             self._again(sample, str(answer.finish_reason))
             return
         try:
-            found = generation(answer, pending.request, self._stop_strings.text, self.version)
+            found = generation(answer, pending.request, self._stop_strings.text, sample.version)
         except RlvrError as error:
             pending.future.set_exception(error)
             return
@@ -153,7 +168,7 @@ class Queue:
         if pending.future.done():
             return
         if sample.attempt < MAX_ATTEMPTS:
-            self._add(_Sample(pending, sample.index, sample.attempt + 1))
+            self._add(_Sample(pending, sample.index, self.version, sample.attempt + 1))
             return
         pending.future.set_exception(
             RunError(

@@ -93,6 +93,15 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "completions",
         ),
     ),
+    "Staleness": (
+        Metric("staleness/mean", "Mean updates between sampling and training.", "updates"),
+        Metric("staleness/max", "Most updates between sampling and training.", "updates"),
+        Metric(
+            "staleness/<fate>/<n>",
+            "Completions of ledger/<fate> sampled <n> updates before this step.",
+            "completions",
+        ),
+    ),
     "Batch": (
         Metric("rows", "Completions with at least one loss token, over all ranks.", "completions"),
         Metric("tokens/prompt", "Prompt tokens of the groups drawn, once a group.", "tokens"),

@@ -45,6 +45,8 @@ def rollout_row(
             }
         row["token_ids"] = list(completion.token_ids)
         row["logprobs"] = list(completion.logprobs)
+        if completion.token_versions:
+            row["token_versions"] = list(completion.token_versions)
         row["loss_mask"] = [int(kept) for kept in completion.loss_mask]
         row["advantage"] = advantage
         row["fate"] = fate

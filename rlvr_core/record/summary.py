@@ -7,6 +7,8 @@ missing is said in ``notes``.
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,9 @@ HEADLINE = "accuracy"
 def summarise(folder: RunFolder) -> dict[str, Json]:
     """Everything worth knowing of a run, as JSON.
 
-    ``heldout`` is there only where held-out problems were evaluated, and ``parity`` and ``ledger``
-    only where they were recorded. A number that is not known is None.
+    ``heldout`` is there only where held-out problems were evaluated, ``parity`` and ``ledger`` only
+    where they were recorded, ``staleness`` and ``ledger_by_version`` only where generation went on
+    while training ran. A number that is not known is None.
     """
     notes: list[str] = []
     manifest = _manifest(folder, notes)
@@ -67,6 +70,7 @@ def summarise(folder: RunFolder) -> dict[str, Json]:
         ("heldout", _heldout(evals)),
         ("parity", _parity(lines)),
         ("ledger", _ledger(lines)),
+        *_staleness(lines),
     ):
         if part is not None:
             summary[name] = part
@@ -264,6 +268,30 @@ def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
                 key = name.removeprefix("ledger/")
                 details[key] = details.get(key, 0) + int(count)
     return {"balanced": balanced, **totals, "in_flight": before, **dict(sorted(details.items()))}
+
+
+_AGE = re.compile(r"staleness/(\w+)/(\d+)")
+
+
+def _staleness(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, Json] | None]]:
+    """Trained completions by age, and what became of those of each policy version."""
+    ages: Counter[int] = Counter()
+    versions: dict[int, Counter[str]] = {}
+    for line in lines:
+        for name, count in line.items():
+            found = _AGE.fullmatch(name)
+            if found is None or not isinstance(line.get("version"), int):
+                continue
+            fate, age = found[1], int(found[2])
+            versions.setdefault(line["version"] - age, Counter())[fate] += int(count)
+            if fate == "trained":
+                ages[age] += int(count)
+    if not versions:
+        return []
+    return [
+        ("staleness", {str(age): ages[age] for age in sorted(ages)}),
+        ("ledger_by_version", {str(v): dict(versions[v]) for v in sorted(versions)}),
+    ]
 
 
 def _first_samples(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

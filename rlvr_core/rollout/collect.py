@@ -145,23 +145,32 @@ class Generator:
         Raises:
             RunError: If the engine fails, or a wait passes the deadline.
         """
-        prompts = [self.prompt(draw.problem) for draw in draws]
-        judged: list[Judgement] = [Future() for _ in draws]
-        completions: list[list[Completion]] = [[] for _ in draws]
-        for position, (draw, prompt) in enumerate(zip(draws, prompts, strict=True)):
-            request = self._request(draw, prompt, params, version)
-            future = self.engine.submit(request)
-            answered = Answered(draw, prompt, completions[position])
-            future.add_done_callback(self._then_judge(answered, judged[position], each))
+        begun = [self.begin(draw, params, version=version, each=each) for draw in draws]
         self.say_waiting(f"generation of {sum(draw.n for draw in draws)} completions")
         self.engine.drain(self.deadline)
         self.say_waiting(f"verdicts on {len(draws)} groups")
         return [
-            self._group(draw, prompt, answers, self._await(verdicts, draw), version, step)
-            for draw, prompt, answers, verdicts in zip(
-                draws, prompts, completions, judged, strict=True
-            )
+            self.sampled(replace(one, verdicts=self._await(judged, one.draw)), version, step)
+            for one, judged in begun
         ]
+
+    def begin(
+        self,
+        draw: Draw,
+        params: SamplingParams,
+        *,
+        version: int,
+        each: Callable[[Answered], None] | None = None,
+    ) -> tuple[Answered, Judgement]:
+        """Submit one draw; what it becomes, and its verdicts when they are there.
+
+        They are cancelled if the engine aborts the request. See ``generate`` for the arguments.
+        """
+        prompt = self.prompt(draw.problem)
+        answered, judged = Answered(draw, prompt, []), Judgement()
+        future = self.engine.submit(self._request(draw, prompt, params, version))
+        future.add_done_callback(self._then_judge(answered, judged, each))
+        return answered, judged
 
     def _request(
         self, draw: Draw, prompt: Prompt, params: SamplingParams, version: int
@@ -194,6 +203,9 @@ class Generator:
                 each(replace(answered, verdicts=verdicts))
 
         def judge(done: Future[tuple[Generation, ...]]) -> None:
+            if done.cancelled():
+                judged.cancel()
+                return
             try:
                 answered.completions.extend(
                     _completion(answered.prompt.ids, generation) for generation in done.result()
@@ -214,21 +226,14 @@ class Generator:
                 remedy="raise run.deadline, or lower verify.timeout",
             ) from error
 
-    def _group(
-        self,
-        draw: Draw,
-        prompt: Prompt,
-        completions: Sequence[Completion],
-        verdicts: Sequence[Verdicts],
-        version: int,
-        step: int,
-    ) -> Sampled:
+    def sampled(self, answered: Answered, version: int, step: int) -> Sampled:
+        """The group of what was judged, rewarded as at a step."""
         members = []
-        for completion, verdict in zip(completions, verdicts, strict=True):
+        for completion, verdict in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = self.judge.reward(verdict, step)
             members.append(Judged(completion, verdict, reward, passed))
-        group = Group(draw.problem, tuple(members), version)
-        return Sampled(draw, prompt.text, group)
+        group = Group(answered.draw.problem, tuple(members), version)
+        return Sampled(answered.draw, answered.prompt.text, group)
 
 
 def collect(
@@ -259,7 +264,7 @@ def collect(
         decided = _decided(generator, sampler, draws, params, version=version, step=step)
         rollouts.kept += [sampled for sampled in decided if sampled.drop is None]
         rollouts.dropped += [sampled for sampled in decided if sampled.drop is not None]
-        sampler.update([_outcome(sampled) for sampled in decided])
+        sampler.update([outcome_of(sampled) for sampled in decided])
         wanted = sampler.refill(len(rollouts.kept) + replayed, rollouts.drawn + replayed)
     return rollouts
 
@@ -279,7 +284,7 @@ def _decided(
     while waiting:
         extended: list[Draw] = []
         for part in generator.generate(waiting, params, version=version, step=step):
-            whole = _joined(begun.get(part.draw.index), part)
+            whole = joined(begun.get(part.draw.index), part)
             decision = sampler.observe(whole.group)
             if isinstance(decision, Extend):
                 first = len(whole.group.members)
@@ -293,7 +298,7 @@ def _decided(
     return [begun[draw.index] for draw in draws]
 
 
-def _joined(begun: Sampled | None, part: Sampled) -> Sampled:
+def joined(begun: Sampled | None, part: Sampled) -> Sampled:
     """A group with the completions it was extended by."""
     if begun is None:
         return part
@@ -305,7 +310,8 @@ def _joined(begun: Sampled | None, part: Sampled) -> Sampled:
     )
 
 
-def _outcome(sampled: Sampled) -> Outcome:
+def outcome_of(sampled: Sampled) -> Outcome:
+    """What the sampler is told of a group it has decided on."""
     passed = [member.passed for member in sampled.group.members]
     return Outcome(
         index=sampled.draw.index,
@@ -337,6 +343,7 @@ def _completion(prompt_ids: tuple[int, ...], generation: Generation) -> Completi
         version=generation.version,
         usage=generation.usage,
         transcript=transcript,
+        token_versions=generation.token_versions,
     )
 
 

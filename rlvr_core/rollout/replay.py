@@ -65,7 +65,7 @@ class ReplayBuffer:
 
 
 def _entry(saved: Mapping[str, Json], problem: Problem) -> _Entry:
-    members = tuple(_member(member) for member in saved["members"])
+    members = tuple(member_of(member) for member in saved["members"])
     sampled = Sampled(
         Draw(problem, saved["n"], saved["index"]),
         saved["prompt_text"],
@@ -74,11 +74,13 @@ def _entry(saved: Mapping[str, Json], problem: Problem) -> _Entry:
     return _Entry(replace(sampled, reads=saved["reads"]), saved["left"])
 
 
-def _member(saved: Mapping[str, Json]) -> Judged:
+def member_of(saved: Mapping[str, Json]) -> Judged:
+    """A judged completion from ``asdict`` of it, by way of JSON."""
     completion = dict(saved["completion"])
     for name in ("prompt_ids", "token_ids", "logprobs", "loss_mask"):
         completion[name] = tuple(completion[name])
     if completion.get("transcript") is not None:
         completion["transcript"] = Transcript.from_json(completion["transcript"])
+    completion["token_versions"] = tuple(completion.get("token_versions", ()))
     verdicts = {name: Verdict(**verdict) for name, verdict in saved["verdicts"].items()}
     return Judged(Completion(**completion), verdicts, saved["reward"], saved["passed"])

@@ -130,3 +130,20 @@ def fates(sampled: Sampled, *, mask_truncated: bool) -> list[Fate]:
         "truncated" if fate == "trained" and member.completion.finish_reason == "length" else fate
         for fate, member in zip(found, sampled.group.members, strict=True)
     ]
+
+
+Ages = Counter[tuple[Fate, int]]
+"""Completions by fate and by the updates between their sampling and the step."""
+
+
+def staleness_metrics(ages: Ages) -> dict[str, float]:
+    """How old what was trained on is, and how old what was not."""
+    metrics: dict[str, float] = {
+        f"staleness/{fate}/{age}": count for (fate, age), count in sorted(ages.items())
+    }
+    trained = {age: count for (fate, age), count in ages.items() if fate == "trained"}
+    if trained:
+        weighed = sum(age * count for age, count in trained.items())
+        metrics["staleness/mean"] = weighed / sum(trained.values())
+        metrics["staleness/max"] = max(trained)
+    return metrics

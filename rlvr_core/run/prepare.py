@@ -18,7 +18,7 @@ from rlvr_core.data.hub import cached_at
 from rlvr_core.data.load import NamedLoader, check_problems, fingerprints, load_sources
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
-from rlvr_core.errors import ConfigError, MachineError
+from rlvr_core.errors import Complaint, ConfigError, MachineError
 from rlvr_core.evals import contamination
 from rlvr_core.evals.asking import refuse
 from rlvr_core.evals.metric import check_metric
@@ -161,6 +161,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
     demonstrations = _demonstrations(resolved, renderer, tokenizer)
+    _check_background(resolved, demonstrations, problems)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
     sampler: Sampler = resolved.build("sampler", config.sampler)
     sampler.start(sources, n=config.sampling.n, seed=config.run.seed)
@@ -235,6 +236,50 @@ def _check_processes(config: RunConfig) -> None:
             where="train.compile",
             remedy="set train.compile: false, or train.parallel: ddp",
         )
+
+
+def _check_background(
+    resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations], problems: Sequence[Problem]
+) -> None:
+    """Refuse what does not go with generation in the background."""
+    config = resolved.config
+    if config.train.max_staleness == 0:
+        return
+    faults = []
+    if ranks.count() > 1:
+        faults.append(
+            (
+                "generation in the background feeds one training process, and there are "
+                f"{ranks.count()}",
+                ("set max_staleness: 0, or start one process",),
+            )
+        )
+    if config.sampler.with_.get("max_reads", 1) > 1:
+        faults.append(
+            (
+                "what a step generates would depend on what it trains on again, and with "
+                "max_staleness it is generated before that is known",
+                ("set the sampler's max_reads: 1, or max_staleness: 0",),
+            )
+        )
+    if any(problem.environment for problem in problems):
+        faults.append(
+            (
+                "conversations with an environment are played by the training process, turn by "
+                "turn, and not while it trains",
+                ("set max_staleness: 0",),
+            )
+        )
+    if all(loc in demonstrations for loc in config.losses):
+        faults.append(
+            (
+                "no loss learns from completions, so nothing is generated while training runs",
+                ("take max_staleness out",),
+            )
+        )
+    if faults:
+        where = resolved.where(("train", "max_staleness"))
+        raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
 
 
 def _check_engine(config: RunConfig, engine: ComponentRef) -> None:
@@ -399,6 +444,11 @@ def _lines(
     ]
     if config.model.lora is not None:
         lines.append(_lora_line(config.model.lora))
+    if config.train.max_staleness:
+        lines.append(
+            f"rollouts: while training runs, at most {config.train.max_staleness} updates old; "
+            f"{config.train.at_sync} at a weight sync"
+        )
     if ranks.count() > 1:
         lines.append(
             f"processes: {ranks.count()}, {_STRATEGIES[config.train.parallel]}; each has "

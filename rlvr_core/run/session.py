@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -23,8 +24,9 @@ from rlvr_core.hookspecs import (
 from rlvr_core.protocols import Telling
 from rlvr_core.ranks import Ranks
 from rlvr_core.rollout.collect import Rollouts, collect
+from rlvr_core.rollout.producer import Producer, producing
 from rlvr_core.rollout.replay import ReplayBuffer
-from rlvr_core.run.metrics import fates, rollout_metrics
+from rlvr_core.run.metrics import Ages, fates, rollout_metrics, staleness_metrics
 from rlvr_core.run.stop import Stop
 from rlvr_core.train import checkpoint
 from rlvr_core.train.optim import learning_rate
@@ -96,6 +98,7 @@ class Session:
     early_stop: EarlyStop | None = None
     mirror: Mirror | None = None
     replay: ReplayBuffer = field(default_factory=ReplayBuffer)
+    producer: Producer | None = None
     ranks: Ranks = field(default_factory=Ranks)
     stop: Stop = field(default_factory=Stop)
     step: int = 0
@@ -126,16 +129,20 @@ class Session:
                 # a server may hold any weights; from here on they are known to be the run's
                 self.engine.load_weights(self.version, self.source)
             self.evaluate()
-        while self.step < self.config.train.steps and self.stop_reason is None:
-            self.one_step()
-            improved = self._due(self.config.eval.every) and self.evaluate()
-            asked = self._end_of_step()
-            due = improved or self.stop_reason or self._due(self.config.checkpoint.every)
-            if due or asked:
-                self.save(best=improved)
-            self._mirror(checkpoint=bool(due or asked))
-            if asked:
-                raise KeyboardInterrupt
+        with producing(self.producer, self.step, self.version):
+            while self.step < self.config.train.steps and self.stop_reason is None:
+                self.one_step()
+                improved = self._due(self.config.eval.every) and self._evaluate_in_between()
+                asked = self._end_of_step()
+                due = improved or self.stop_reason or self._due(self.config.checkpoint.every)
+                if due or asked:
+                    self._quiet()
+                    self.save(best=improved)
+                self._mirror(checkpoint=bool(due or asked))
+                if asked:
+                    raise KeyboardInterrupt
+                if self.producer is not None:
+                    self.producer.release()
 
     def one_step(self) -> None:
         """Draw, generate, verify, train, sync, record."""
@@ -149,9 +156,9 @@ class Session:
                 rollouts = self._collect(len(replayed))
             metrics = rollout_metrics(rollouts)
             metrics["groups/replayed"] = len(replayed)
-            metrics |= {f"sampler/{name}": value for name, value in self.sampler.metrics().items()}
+        if self.producer is None:
             self.errors.check()
-        self.engine.sleep()
+            self.engine.sleep()
         if self.trainer.objective.on_completions:
             with self._phase("guards"):
                 metrics |= self._guard(rollouts)
@@ -159,34 +166,35 @@ class Session:
         with self._phase("train"):
             groups = [one.group for one in [*rollouts.kept, *replayed]]
             report = self.trainer.update(groups, self.step, self.version)
-        self._account(rollouts, report)
+        ages = self._account(rollouts, report)
         metrics |= report.metrics
         if self.trainer.reference is not None:
             metrics |= self.trainer.reference.metrics(sampled_under)
         metrics |= self._applied(report)
-        self.engine.wake()
-        if metrics["step_skipped"] == 0 and report.update is not None:
+        updated = metrics["step_skipped"] == 0 and report.update is not None
+        if updated:
             self.version += 1
             for one in rollouts.kept:
                 self.replay.put(one)
             if self.trainer.reference is not None:
                 self.trainer.reference.follow(self.version)
-            with self._phase("sync"):
-                self.engine.load_weights(self.version, self.source)
+        self._sync(updated=updated)
         metrics |= self._of_engine()
+        if self.producer is not None:
+            metrics |= staleness_metrics(ages)
+        if self.trainer.objective.on_completions:
+            found = (self.producer or self).sampler_metrics()
+            metrics |= {f"sampler/{name}": value for name, value in found.items()}
         self._record(metrics, report, sampled_under)
 
     @property
     def sampling(self) -> SamplingParams:
         """The run's sampling, as the engine takes it."""
-        section = self.config.sampling
-        return SamplingParams(
-            section.temperature,
-            section.top_p,
-            section.top_k,
-            section.max_tokens,
-            tuple(section.stop),
-        )
+        return sampling_of(self.config)
+
+    def sampler_metrics(self) -> dict[str, float]:
+        """Numbers of the sampler, for the step's line."""
+        return self.sampler.metrics()
 
     def evaluate(self) -> bool:
         """Run every eval task under the current weights and record it.
@@ -240,6 +248,8 @@ class Session:
         self.errors.load_state_dict(state["errors"])
         self.sampler.load_state_dict(state["sampler"])
         self.replay.load_state_dict(state["replay"], self.problems)
+        if self.producer is not None:
+            self.producer.load_state_dict(state["producer"], self.problems)
         self.ledger.load_state_dict(state["ledger"])
         for missing in self.recorder.rewind(state["offsets"]):
             self.display.say(missing)
@@ -275,6 +285,8 @@ class Session:
                 self.display.say(text)
 
     def _collect(self, replayed: int) -> Rollouts:
+        if self.producer is not None:
+            return self.producer.take(self.step)
         return collect(
             self.generator,
             self.sampler,
@@ -291,6 +303,31 @@ class Session:
                 self.display.say(line)
             return self.engine.metrics()
         return {}
+
+    def _sync(self, *, updated: bool) -> None:
+        """Give the engine new weights, if there are any."""
+
+        def load() -> None:
+            self.engine.load_weights(self.version, self.source)
+
+        if self.producer is not None:
+            with self._phase("sync"):
+                self.producer.sync(self.step + 1, self.version, load if updated else None)
+            return
+        self.engine.wake()
+        if updated:
+            with self._phase("sync"):
+                load()
+
+    def _quiet(self) -> None:
+        """Hold generation that goes on in the background, until the end of the loop's pass."""
+        if self.producer is not None:
+            self.producer.quiet()
+            self.ledger.draw(self.producer.drawn())
+
+    def _evaluate_in_between(self) -> bool:
+        self._quiet()
+        return self.evaluate()
 
     def _improves(self, found: Evaluation) -> bool:
         wanted = self.config.checkpoint.keep_best
@@ -325,6 +362,8 @@ class Session:
             guard.on_groups(event)
         if self.step == 0:
             seeds.check(groups)
+        # what older weights sampled tells nothing of today's
+        groups = tuple(group for group in groups if group.version == self.version)
         section = self.config.guards.parity
         due = self.version <= 1
         if section is False or not groups or not (due or self.resumed):
@@ -343,8 +382,15 @@ class Session:
         # was never stopped
         return {"parity/mean": found.mean, "parity/max": found.max} if due else {}
 
-    def _account(self, rollouts: Rollouts, report: StepReport) -> None:
-        """Settle every drawn completion in the ledger and write its rollout down."""
+    def _account(self, rollouts: Rollouts, report: StepReport) -> Ages:
+        """Settle every drawn completion in the ledger and write its rollout down.
+
+        Returns:
+            Completions by fate and by the updates since they were sampled.
+        """
+        ages: Ages = Counter()
+        if self.producer is not None:
+            self.ledger.draw(self.producer.drawn())
         thrown_away = report.update is not None and not report.update.applied
         kept = iter(report.advantages)
         advantages = {one.draw.index: next(kept) for one in rollouts.kept}
@@ -352,8 +398,10 @@ class Session:
             ends = fates(one, mask_truncated=self.config.train.mask_truncated)
             if thrown_away:
                 ends = ["error" if fate == "trained" else fate for fate in ends]
-            self.ledger.draw(len(ends))
+            if self.producer is None:
+                self.ledger.draw(len(ends))
             for fate in ends:
+                ages[fate, self.version - one.group.version] += 1
                 detail = one.drop.detail if one.drop and fate == one.drop.fate else ""
                 self.ledger.settle(fate, 1, detail)
             none: list[float | None] = [None] * len(ends)
@@ -363,9 +411,10 @@ class Session:
                 one.group,
                 one.prompt_text,
                 ends,
-                advantages.get(one.draw.index, none),
+                advantages.get(one.draw.index, none) if one.drop is None else none,
                 one.draw.index,
             )
+        return ages
 
     def _applied(self, report: StepReport) -> dict[str, float]:
         """Count skipped updates; stop when they do not end."""
@@ -389,6 +438,8 @@ class Session:
         }
 
     def _record(self, metrics: dict[str, float], report: StepReport, version: int) -> None:
+        if self.producer is not None:
+            self.ledger.draw(self.producer.drawn())
         metrics |= self.ledger.step_line()
         self.recorder.metrics(self.step, version, metrics)
         for tracker in self.trackers:
@@ -426,6 +477,7 @@ class Session:
                 "errors": self.errors.state_dict(),
                 "sampler": self.sampler.state_dict(),
                 "replay": self.replay.state_dict(),
+                "producer": None if self.producer is None else self.producer.state_dict(),
                 "ledger": self.ledger.state_dict(),
                 "offsets": self.recorder.offsets(),
             },
@@ -441,3 +493,11 @@ class Session:
             yield
         spent = time.perf_counter() - begun
         self.seconds[label] = self.seconds.get(label, 0.0) + spent
+
+
+def sampling_of(config: RunConfig) -> SamplingParams:
+    """The run's sampling, as the engine takes it."""
+    section = config.sampling
+    return SamplingParams(
+        section.temperature, section.top_p, section.top_k, section.max_tokens, tuple(section.stop)
+    )

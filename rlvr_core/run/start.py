@@ -17,9 +17,10 @@ import torch
 
 from rlvr_core.data.suffix import suffix_ids
 from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.engines.child import in_child
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.errors import ConfigError, MachineError, RlvrError, RunError
-from rlvr_core.protocols import EngineContext
+from rlvr_core.protocols import BackgroundEngine, EngineContext
 from rlvr_core.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.ledger import Ledger
@@ -30,11 +31,13 @@ from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.results import write_results
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.tensorboard import TensorBoard
+from rlvr_core.rollout.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.producer import Producer
 from rlvr_core.rollout.spread import SpreadGenerator
 from rlvr_core.rollout.turns import TurnTaking
 from rlvr_core.run.early_stop import EarlyStop
-from rlvr_core.run.session import Session
+from rlvr_core.run.session import Session, sampling_of
 from rlvr_core.run.stop import Stop
 from rlvr_core.train import checkpoint, lora
 from rlvr_core.train.forward import compile_body
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rlvr_core.cli.display import Display
+    from rlvr_core.config.model import RunConfig
     from rlvr_core.config.tree import Loc
     from rlvr_core.protocols import Engine, Guard, Store, WeightSource
     from rlvr_core.run.prepare import Prepared
@@ -138,14 +142,6 @@ def start(
     return folder
 
 
-def _engine(prepared: Prepared) -> Engine:
-    """What generates: the engine itself, or with environments that answer it."""
-    engine: Engine = prepared.resolved.build("engine", prepared.engine)
-    if not prepared.environments:
-        return engine
-    return TurnTaking(engine, prepared.environments, partial(suffix_ids, prepared.renderer))
-
-
 def _mirror_store(prepared: Prepared) -> Callable[[RunFolder], Store] | None:
     """Where run folders are mirrored to; asked for before there is one, lest it be in vain."""
     uri = prepared.config.run.mirror
@@ -174,6 +170,68 @@ def _mirrored(
             display.say(text)
 
 
+def in_background(config: RunConfig) -> bool:
+    """Whether generation goes on while training runs."""
+    return config.train.max_staleness > 0
+
+
+def _engine(prepared: Prepared) -> Engine:
+    """What generates: the engine itself, or with environments that answer it.
+
+    It is one that works in the background if generation goes on while training runs.
+
+    Raises:
+        ConfigError: If it cannot do what ``train.at_sync`` asks for.
+    """
+    config = prepared.config
+    engine: Engine = prepared.resolved.build("engine", prepared.engine)
+    if prepared.environments:
+        engine = TurnTaking(engine, prepared.environments, partial(suffix_ids, prepared.renderer))
+    if not in_background(config):
+        return engine
+    background: BackgroundEngine
+    if isinstance(engine, BackgroundEngine):
+        background = engine
+    elif getattr(engine, "separate", False):
+        raise ConfigError(
+            f"engine {prepared.engine.use} is spoken to by the process that trains: it generates "
+            "and trains in turns",
+            where=prepared.resolved.where(("train", "max_staleness")),
+            remedy="set max_staleness: 0, or engine: vllm",
+        )
+    elif getattr(getattr(engine, "config", None), "lora", None) == "adapter":
+        raise ConfigError(
+            "an engine in a process of its own takes whole weights, and this one wants adapters",
+            where=prepared.resolved.where(("engine", "with", "lora")),
+            remedy="set lora: merged, or train.max_staleness: 0",
+        )
+    else:
+        background = in_child(engine, config.run.deadline)
+    if config.train.at_sync not in background.at_sync:
+        raise ConfigError(
+            f"engine {prepared.engine.use} cannot {config.train.at_sync} unfinished requests at a "
+            f"weight sync; it can {', '.join(sorted(background.at_sync))}",
+            where=prepared.resolved.where(("train", "at_sync")),
+            remedy="set train.at_sync: drain",
+        )
+    return background
+
+
+def _producer(prepared: Prepared, generator: Generator) -> Producer | None:
+    """What generates in the background; None if generation and training take turns."""
+    if not in_background(prepared.config):
+        return None
+    train = prepared.config.train
+    return Producer(
+        generator,
+        prepared.sampler,
+        sampling_of(prepared.config),
+        GroupBuffer(prepared.sampler.refill, max_staleness=train.max_staleness, steps=train.steps),
+        at_sync=train.at_sync,
+        check=prepared.judge.errors.check,
+    )
+
+
 def _device() -> torch.device:
     from accelerate import PartialState
 
@@ -193,6 +251,8 @@ def _trainer(
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
     model = _policy(prepared, place, precision)
+    if in_background(config):
+        _share_threads(model)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:
@@ -355,6 +415,12 @@ def _started(
         engine.close()
 
 
+def _share_threads(model: PreTrainedModel) -> None:
+    """Leave half of the threads to the engine's process, which takes as many as this one has."""
+    if model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+
+
 def _guards(prepared: Prepared) -> list[Guard]:
     return [prepared.resolved.build("guard", ref) for ref in prepared.config.guards.use]
 
@@ -407,6 +473,7 @@ def _session(
 ) -> Session:
     config = prepared.config
     tokenizer = prepared.tokenizer
+    generator = _generator(prepared, display, engine, trainer.ranks)
     return Session(
         resolved=prepared.resolved,
         host=prepared.host,
@@ -415,7 +482,8 @@ def _session(
         ledger=Ledger(),
         checkpoints=CheckpointStore(folder.checkpoints, config.checkpoint.keep),
         display=display,
-        generator=_generator(prepared, display, engine, trainer.ranks),
+        generator=generator,
+        producer=_producer(prepared, generator),
         engine=engine,
         source=source,
         sampler=prepared.sampler,

@@ -1,0 +1,157 @@
+"""Generation while training runs against generation and training in turns: the same steps.
+
+    python benchmarks/asynchronous.py [--case 0.8M:8x8x128 ...] [--rounds 3] [--steps 8]
+
+Each side runs in fresh processes, in turn with the others, on as many cores: ``in turns`` computes
+with all threads, the others with half of them in the trainer and half in the engine's process.
+A step is the time from the end of one step to the end of the next; medians over all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from step_clock import cpu_seconds
+from step_task import Case, prompts, write_model
+
+CASES = [
+    Case("0.8M", 8, 8, 32),
+    Case("0.8M", 8, 8, 128),
+    Case("0.8M", 32, 16, 32),
+    Case("0.8M", 8, 8, 128, natural=True),
+]
+SIDES: dict[str, list[str]] = {
+    "in turns": [],
+    "drain, 1": ["train.max_staleness=1"],
+    "keep, 1": ["train.max_staleness=1", "train.at_sync=keep"],
+    "keep, 2": ["train.max_staleness=2", "train.at_sync=keep"],
+}
+
+Steps = list[dict[str, float]]
+
+
+def main() -> None:
+    """Run the table, or one side in this process."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", action="append", type=_case, help="SIZE:PROMPTSxGROUPxTOKENS")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each side")
+    parser.add_argument("--steps", type=int, default=8, help="measured steps of a process")
+    parser.add_argument("--warm-up", type=int, default=3, help="steps before those")
+    parser.add_argument("--threads", type=int, default=2, help="torch threads of either side")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    cases = options.case or CASES
+    if options.side:
+        print(json.dumps(_one_side(cases[0], options)))
+        return
+    print(
+        f"torch {version('torch')}, {options.threads} threads, {options.rounds} rounds of "
+        f"{options.steps} steps after {options.warm_up}\n"
+    )
+    columns = ["case", "side", "wall s", "CPU s", "mean staleness", "speed-up"]
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
+    for case in cases:
+        _print(case, _measure(case, options))
+
+
+def _case(text: str) -> Case:
+    size, _, rest = text.partition(":")
+    natural = rest.endswith(":natural")
+    counts = map(int, rest.removesuffix(":natural").split("x"))
+    return Case(size, *counts, natural=natural)
+
+
+def _one_side(case: Case, options: argparse.Namespace) -> Steps:
+    """Train, and note wall and CPU time at the end of each step."""
+    import torch
+    from step_ours import CONFIG, TOKENS_PER_MICRO_BATCH
+
+    from rlvr_core.cli.display import Silent
+    from rlvr_core.config.resolve import resolve_file
+    from rlvr_core.plugins import load_host
+    from rlvr_core.registry import Entry
+    from rlvr_core.run.prepare import prepare
+    from rlvr_core.run.start import start
+
+    settings = SIDES[options.side]
+    torch.set_num_threads(options.threads if not settings else max(1, options.threads // 2))
+    ends: Steps = []
+
+    class Timed(Silent):
+        def step(
+            self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]
+        ) -> None:
+            assert case.natural or metrics["rows"] == case.completions, metrics
+            age = metrics.get("staleness/mean", 0.0)
+            ends.append({"wall": time.perf_counter(), "cpu": cpu_seconds(), "staleness": age})
+
+    folder, steps = options.folder, options.warm_up + options.steps
+    # as many problems as there are draws, so that every side has a full batch
+    rows = [json.dumps({"prompt": text}) for text in prompts(case.prompts * 4)]
+    (folder / "prompts.jsonl").write_text("\n".join(rows))
+    (folder / "config.yaml").write_text(
+        CONFIG.format(folder=folder, case=case, steps=steps, budget=TOKENS_PER_MICRO_BATCH)
+    )
+    host = load_host()
+    host.registry.add(Entry("verifier", "bench/digits", "step_ours:Digits", "", "bench"))
+    resolved = resolve_file(folder / "config.yaml", settings, host)
+    with prepare(resolved, host, lambda: str(folder)) as prepared:
+        start(prepared, Timed(), folder=None, command=["benchmarks/asynchronous.py"])
+    return [
+        {
+            "wall": after["wall"] - before["wall"],
+            "cpu": after["cpu"] - before["cpu"],
+            "staleness": after["staleness"],
+        }
+        for before, after in zip(ends[options.warm_up - 1 :], ends[options.warm_up :], strict=False)
+    ]
+
+
+def _measure(case: Case, options: argparse.Namespace) -> dict[str, Steps]:
+    """Every side in a fresh process, turn by turn."""
+    steps: dict[str, Steps] = defaultdict(list)
+    text = f"{case.size}:{case.prompts}x{case.group}x{case.tokens}"
+    text += ":natural" if case.natural else ""
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), case)
+        for _ in range(options.rounds):
+            for side in SIDES:
+                command = [sys.executable, __file__, "--side", side, "--case", text]
+                command += ["--folder", folder, "--steps", str(options.steps)]
+                command += ["--warm-up", str(options.warm_up)]
+                command += ["--threads", str(options.threads)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    sys.exit(f"{case} {side} failed:\n{done.stderr[-3000:]}")
+                steps[side] += json.loads(done.stdout.strip().splitlines()[-1])
+    return dict(steps)
+
+
+def _print(case: Case, steps: dict[str, Steps]) -> None:
+    middle = {
+        side: {key: statistics.median(step[key] for step in found) for key in found[0]}
+        for side, found in steps.items()
+    }
+    for side, values in middle.items():
+        shown = [
+            f"{values['wall']:.3f}",
+            f"{values['cpu']:.3f}",
+            f"{values['staleness']:.2f}",
+            f"{middle['in turns']['wall'] / values['wall']:.2f}x",
+        ]
+        print(f"| {case} | {side} | " + " | ".join(shown) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""An engine in a process of its own: the same answers, new weights on demand, a clean end."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import os
+import signal
+import sys
+import time
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from embedded import exact_logits, generate, make_model, make_tokenizer, request, start
+
+from rlvr_core.engines.child import in_child
+from rlvr_core.engines.scripted import ScriptedEngine
+from rlvr_core.engines.shared import SharedSource, SharedTensors
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.engines.vllm import VllmEngine
+from rlvr_core.errors import MachineError, RunError
+from rlvr_core.protocols import (
+    BackgroundEngine,
+    EngineContext,
+    Interruptible,
+    ScoreRequest,
+)
+
+PATIENCE = 120.0
+LONG = 230
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    return make_model(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def context(model, tokenizer):
+    return EngineContext("", model, tokenizer, torch.float32, 256, 0)
+
+
+@pytest.fixture(scope="module")
+def child(context):
+    engine = in_child(TransformersEngine(TransformersEngine.Config()), PATIENCE)
+    engine.start(context)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def fresh(child, model):
+    """The child with the model's first weights, as version 0."""
+    child.load_weights(0, ModuleSource(model))
+    return child
+
+
+def other(model):
+    torch.manual_seed(1)
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in changed.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return changed
+
+
+def wait_until(condition):
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_it_gives_what_the_engine_gives_in_this_process_bit_for_bit(fresh, model, tokenizer):
+    assert isinstance(fresh, BackgroundEngine)
+    asked = [request((5, 6, 7 + i), n=3, seed=i, max_tokens=20) for i in range(4)]
+    ours = generate(start(model, tokenizer), *asked)
+    assert generate(fresh, *asked) == ours
+
+
+def test_new_weights_arrive_and_are_labelled(fresh, model, tokenizer):
+    changed = other(model)
+    fresh.load_weights(7, ModuleSource(changed))
+    asked = request((5, 6, 7), n=2, max_tokens=12)
+    ((first, second),) = generate(fresh, asked)
+    assert {first.version, second.version} == {7}
+    ((mine, _),) = generate(start(changed, tokenizer), asked)
+    assert first.token_ids == mine.token_ids
+    scored = ScoreRequest((5, 6, 7), first.token_ids)
+    assert fresh.score([scored], 60) == start(changed, tokenizer).score([scored], 60)
+
+
+def test_abort_cancels_everything_unfinished_and_work_goes_on(fresh):
+    futures = [fresh.submit(request((5, 6, 7), n=64, seed=i, max_tokens=LONG)) for i in range(2)]
+    fresh.begin()
+    queued = fresh.submit(request((5, 6, 7), max_tokens=2))
+    fresh.abort()
+    for future in (*futures, queued):
+        assert future.done()
+        if not future.cancelled():  # it may just have been finished
+            assert future.result()[0].finish_reason in ("stop", "length")
+    assert queued.cancelled()
+    with pytest.raises(CancelledError):
+        queued.result()
+    fresh.drain(PATIENCE)
+    ((answer,),) = generate(fresh, request((5, 6, 7), max_tokens=2))
+    assert len(answer.token_ids) == 2
+
+
+def test_keep_goes_on_with_new_weights_and_says_which_token_has_which(fresh, model, tokenizer):
+    """Log-probs are those of the weights each token says it has, on the cache it has."""
+    changed = other(model)
+    future = fresh.submit(request((5, 6, 7), n=48, max_tokens=LONG))
+    fresh.begin()
+    fresh.load_weights(1, ModuleSource(changed))
+    answers = future.result(PATIENCE)
+    assert {answer.version for answer in answers} == {0}
+    mixed = [answer for answer in answers if answer.token_versions]
+    if not mixed:
+        pytest.skip("all was generated before the weights came")
+    for answer in mixed[:4]:
+        versions = answer.token_versions
+        assert len(versions) == len(answer.token_ids)
+        assert list(versions) == sorted(versions)
+        first = versions.count(0)
+        logp = exact_logits(model, (5, 6, 7), answer.token_ids).log_softmax(-1)
+        old = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:first, 0].float()
+        assert old.tolist() == pytest.approx(list(answer.logprobs[:first]), abs=1e-3)
+    ((after,),) = generate(fresh, request((5, 6, 7), max_tokens=4))
+    assert (after.version, after.token_versions) == (1, ())
+
+
+@pytest.mark.slow
+def test_t19_t30_weights_that_do_not_arrive_are_an_error(context, model, monkeypatch):
+    engine = in_child(TransformersEngine(TransformersEngine.Config()), PATIENCE)
+    monkeypatch.setattr(SharedSource, "refresh", lambda self: None)
+    engine.start(context)
+    try:
+        engine._weights_of = lambda source: []  # nothing is copied
+        with pytest.raises(RunError, match="disagree by"):
+            engine.load_weights(1, ModuleSource(other(model)))
+    finally:
+        engine.close()
+
+
+def test_t29_t32_a_sync_has_a_deadline_and_a_killed_process_is_one_clear_error(context, model):
+    engine = in_child(ScriptedEngine(ScriptedEngine.Config(answers={"": ["5"]}, delay=600)), 0.2)
+    assert engine.at_sync == {"drain"}
+    engine.start(context)
+    future = engine.submit(request((5, 6)))
+    engine.begin()
+    with pytest.raises(RunError, match=r"did not answer 'load_weights' within 0\.2 s"):
+        engine.load_weights(1, ModuleSource(model))
+    with pytest.raises(RunError, match=r"not finished within 0\.2 s; 1 requests were left"):
+        engine.drain(0.2)
+    process = psutil.Process(engine.pid)
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(RunError, match="process is gone: SIGKILL"):
+        future.result(PATIENCE)
+    with pytest.raises(RunError, match="process is gone: SIGKILL"):
+        engine.submit(request((5, 6)))
+    engine.close()
+    engine.close()
+    assert not process.is_running()
+
+
+def test_an_engine_that_does_not_start_there_says_why(context):
+    engine = in_child(ScriptedEngine(ScriptedEngine.Config(answers={"": ["5"]}, logprob=None)), 60)
+    engine._copy_of = lambda model: None
+    with pytest.raises(MachineError, match="cannot compute log-probs without a model"):
+        engine.start(context)
+    engine.close()
+
+
+def test_an_engine_that_cannot_be_moved_is_refused(context):
+    engine = in_child(ScriptedEngine(ScriptedEngine.Config(answers={"": ["5"]})), 60)
+    engine._engine._queue = [lambda: None]
+    with pytest.raises(MachineError, match="cannot be put into a process of its own"):
+        engine.start(context)
+    engine.close()
+
+
+@pytest.mark.slow
+def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
+    """kill -9 of the trainer leaves no process behind (T32)."""
+    import subprocess
+
+    script = tmp_path / "trainer.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import time, torch\n"
+        "from embedded import make_model, make_tokenizer\n"
+        "from rlvr_core.engines.child import in_child\n"
+        "from rlvr_core.engines.transformers import TransformersEngine\n"
+        "from rlvr_core.protocols import EngineContext\n"
+        "t = make_tokenizer(); m = make_model(t)\n"
+        "e = in_child(TransformersEngine(TransformersEngine.Config()), 60)\n"
+        "e.start(EngineContext('', m, t, torch.float32, 256, 0))\n"
+        "print(e.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    trainer = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    engine = psutil.Process(int(trainer.stdout.readline()))
+    trainer.kill()
+    trainer.wait()
+    wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_shared_tensors_hold_any_dtype_shape_and_order():
+    tensors = {
+        "a": torch.randn(3, 5),
+        "empty": torch.empty(0, 4),
+        "half": torch.randn(7).bfloat16(),
+        "number": torch.tensor(3.5, dtype=torch.float64),
+        "ids": torch.arange(9).view(3, 3),
+    }
+    memory = SharedTensors.create(tensors.values())
+    places = memory.write(tensors.items())
+    again = SharedTensors(os.dup(memory.fd), memory.size)
+    found = dict(again.read(places))
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    memory.write([("a", torch.ones(3, 5))])
+    assert torch.equal(dict(again.read(places))["a"], torch.ones(3, 5))
+    with pytest.raises(ValueError, match="no room for b"):
+        memory.write([("b", torch.ones(10_000))])
+    memory.close()
+    again.close()
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+def test_vllm_in_a_process_of_its_own(tmp_path):
+    """New weights are probed; abort cancels; keep goes on with the new weights, labelled old."""
+    from test_vllm import make_model as big
+    from test_vllm import make_tokenizer as words
+
+    tokenizer = words()
+    model = big(tokenizer, tied=True, seed=0).cpu()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    engine = in_child(VllmEngine(VllmEngine.Config(kv_cache_mb=64)), PATIENCE)
+    assert isinstance(engine._engine, Interruptible)
+    engine.start(EngineContext(str(tmp_path), model, tokenizer, torch.float32, 192, 0))
+    try:
+        before = generate(engine, request(range(10, 90), n=2, max_tokens=8))[0]
+        changed = other(model)
+        engine.load_weights(1, ModuleSource(changed))  # raises if the probe disagrees
+        after = generate(engine, request(range(10, 90), n=2, max_tokens=8))[0]
+        assert {one.version for one in after} == {1}
+        assert after[0].logprobs != before[0].logprobs
+        logp = exact_logits(changed, range(10, 90), after[0].token_ids).log_softmax(-1)
+        exact = logp.gather(1, torch.tensor(after[0].token_ids)[:, None])[:, 0].tolist()
+        assert list(after[0].logprobs) == pytest.approx(exact, abs=1e-3)
+
+        future = engine.submit(request(range(10, 90), n=16, max_tokens=100))
+        engine.begin()
+        engine.abort()
+        assert future.done()
+
+        kept = engine.submit(request(range(10, 90), n=16, max_tokens=100))
+        engine.begin()
+        engine.load_weights(2, ModuleSource(model))
+        assert {one.version for one in kept.result(PATIENCE)} == {1}
+        ((last, _),) = generate(engine, request(range(10, 90), n=2, max_tokens=8))
+        assert last.version == 2
+        logp = exact_logits(model, range(10, 90), last.token_ids).log_softmax(-1)
+        exact = logp.gather(1, torch.tensor(last.token_ids)[:, None])[:, 0].tolist()
+        assert list(last.logprobs) == pytest.approx(exact, abs=1e-3)
+    finally:
+        engine.close()

@@ -1,0 +1,402 @@
+"""The thread that keeps the buffer filled, with an engine that answers when the test says so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+
+import pytest
+
+from rlvr_core.errors import ConfigError, RunError
+from rlvr_core.protocols import BackgroundEngine, Generation, Source
+from rlvr_core.rollout.buffer import GroupBuffer
+from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.producer import Producer
+from rlvr_core.samplers.adaptive import AdaptiveConfig
+from rlvr_core.samplers.sequential import Sequential
+from rlvr_core.types import Problem, Prompt, SamplingParams, Verdict
+
+PATIENCE = 20.0
+"""Seconds after which a test gives up."""
+
+
+class Engine:
+    """Holds requests until told to answer; by itself it answers all that ``answers`` allows."""
+
+    at_sync = frozenset({"drain", "abort", "keep"})
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.open = {}
+        self.requests = []
+        self.version = 0
+        self.aborted = 0
+        self.scripts = {}
+
+    def start(self, context): ...
+    def drain(self, timeout=None): ...
+    def sleep(self): ...
+    def wake(self): ...
+    def close(self): ...
+    def begin(self): ...
+
+    def submit(self, request):
+        future = Future()
+        with self.changed:
+            self.requests.append(request)
+            self.open[request.id] = (request, future, self.version)
+            self.changed.notify_all()
+        return future
+
+    def abort(self):
+        with self.changed:
+            gone, self.open = self.open, {}
+            self.aborted += len(gone)
+        for _, future, _ in gone.values():
+            future.cancel()
+
+    def load_weights(self, version, source):
+        self.version = version
+
+    def wait_for(self, n):
+        """Problems of the requests that are open, when there are so many."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.open) >= n, PATIENCE), list(self.open)
+            assert len(self.open) == n
+            return [request.id.partition("@")[0] for request, _, _ in self.open.values()]
+
+    def answer(self, *problems, text="PF"):
+        """Answer the requests of these problems; of all without."""
+        with self.changed:
+            names = [
+                name
+                for name, (request, *_) in self.open.items()
+                if not problems or request.id.partition("@")[0] in problems
+            ]
+            picked = [self.open.pop(name) for name in names]
+        for request, future, version in picked:
+            script = self.scripts.get(request.id.partition("@")[0], text)
+            letters = [script[i % len(script)] for i in range(len(request.seeds))]
+            future.set_result(
+                tuple(Generation((9,), (-0.5,), one, "stop", version) for one in letters)
+            )
+
+    def fail(self, error):
+        with self.changed:
+            _, (_, future, _) = self.open.popitem()
+        future.set_exception(error)
+
+
+class Judge:
+    """P passes, F fails."""
+
+    def submit(self, problem, completions):
+        future = Future()
+        future.set_result(
+            [{"v": Verdict(float(one.text == "P"), passed=one.text == "P")} for one in completions]
+        )
+        return future
+
+    def reward(self, verdicts, step):
+        return verdicts["v"].score, verdicts["v"].passed
+
+
+class World:
+    """A producer and all around it; problems p0, p1, ... in turn, two completions each."""
+
+    def __init__(
+        self, k, at_sync, *, per_step=2, steps=99, deadline=PATIENCE, check=None, n=50, **more
+    ):
+        problems = tuple(Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(n))
+        options = {"prompts_per_step": per_step, "refill": 2.0, **more}
+        self.sampler = Sequential(Sequential.Config(**options))
+        self.sampler.start([Source("toy", problems)], n=2, seed=3)
+        self.problems = {problem.id: problem for problem in problems}
+        self.engine = Engine()
+        assert isinstance(self.engine, BackgroundEngine)
+        generator = Generator(
+            engine=self.engine,
+            judge=Judge(),
+            prompt=lambda problem: Prompt((int(problem.id[1:]),), problem.id),
+            seed=3,
+            deadline=deadline,
+            say_waiting=lambda _: None,
+        )
+        self.buffer = GroupBuffer(self.sampler.refill, max_staleness=k, steps=steps)
+        self.producer = Producer(
+            generator,
+            self.sampler,
+            SamplingParams(max_tokens=5),
+            self.buffer,
+            at_sync=at_sync,
+            check=check or (lambda: None),
+        )
+
+    def sync(self, step, version):
+        self.producer.sync(step, version, lambda: self.engine.load_weights(version, None))
+
+
+@pytest.fixture
+def world():
+    made = []
+
+    def make(*arguments, **options):
+        made.append(World(*arguments, **options))
+        made[-1].producer.start(0, 0)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.producer.stop()
+        assert not one.producer._thread.is_alive()
+
+
+def names(rollouts):
+    return [(one.draw.problem.id, one.group.version) for one in rollouts.kept]
+
+
+def during(act, meanwhile):
+    """``act`` in another thread, and ``meanwhile`` once it waits; what ``act`` gave."""
+    box = []
+
+    def run():
+        box.append(act())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    meanwhile()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    return box[0]
+
+
+def caught(act):
+    with pytest.raises(RunError) as error:
+        act()
+    return error.value
+
+
+def test_steps_take_their_groups_in_draw_order_and_the_next_ones_are_on_their_way(world):
+    one = world(1, "keep")
+    assert one.engine.wait_for(4) == ["p0", "p1", "p2", "p3"]
+    one.engine.answer("p1")
+    one.engine.answer("p0")
+    assert names(one.producer.take(0)) == [("p0", 0), ("p1", 0)]
+    assert one.engine.wait_for(2) == ["p2", "p3"]  # the trainer is at work: no more than these
+    assert one.producer.drawn() == 4
+    assert one.producer.drawn() == 0
+
+
+def test_drain_finishes_the_next_step_before_weights_change(world):
+    one = world(1, "drain")
+    one.engine.wait_for(2)
+    one.engine.answer()
+    one.producer.take(0)
+    one.engine.wait_for(2)  # those of step 1
+    seen = []
+
+    def answer():
+        seen.append(one.engine.version)
+        one.engine.answer("p2")
+        one.engine.answer("p3", text="P")  # without variance: replaced, under the old weights
+        one.engine.wait_for(1)
+        seen.append(one.engine.version)
+        one.engine.answer()
+
+    during(lambda: one.sync(1, 1), answer)
+    assert seen == [0, 0]
+    assert one.engine.version == 1
+    assert one.engine.open == {}  # held until released
+    one.producer.release()
+    rollouts = one.producer.take(1)
+    assert names(rollouts) == [("p2", 0), ("p4", 0)]
+    assert [each.drop.detail for each in rollouts.dropped] == ["all_passed"]
+    assert one.engine.wait_for(2) == ["p5", "p6"]
+    assert {version for *_, version in one.engine.open.values()} == {1}
+
+
+def test_t20_abort_draws_again_under_the_new_weights_and_keeps_what_was_finished(world):
+    one = world(1, "abort")
+    one.engine.wait_for(4)
+    one.engine.answer("p0", "p1", "p2")
+    assert names(one.producer.take(0)) == [("p0", 0), ("p1", 0)]
+    one.sync(1, 1)
+    assert one.engine.aborted == 1
+    assert one.engine.open == {}
+    one.producer.release()
+    assert one.engine.wait_for(3) == ["p3", "p4", "p5"]
+    first, again = [r for r in one.engine.requests if r.id.startswith("p3@")]
+    assert (first.id, again.id) == ("p3@0#3", "p3@1#3")
+    assert set(first.seeds).isdisjoint(again.seeds)
+    one.engine.answer("p3")
+    assert names(one.producer.take(1)) == [("p2", 0), ("p3", 1)]
+    assert one.producer.drawn() == 2 * 4  # what was aborted was never drawn
+
+
+def test_keep_lets_requests_go_on_and_late_ones_are_evicted_and_drawn_again(world):
+    one = world(1, "keep")
+    one.engine.wait_for(4)
+    one.engine.answer("p0", "p1")
+    one.producer.take(0)
+    one.sync(1, 1)
+    one.producer.release()
+    assert one.engine.wait_for(4) == ["p2", "p3", "p4", "p5"]
+    one.engine.answer("p4", "p5")  # those of version 1 come first, and step 1 takes them
+    assert names(one.producer.take(1)) == [("p4", 1), ("p5", 1)]
+    one.sync(2, 2)
+    one.producer.release()
+    one.engine.wait_for(4)
+    one.engine.answer("p2")  # version 0 at version 2, two updates late
+    again = one.engine.wait_for(4)
+    assert sorted(again) == ["p2", "p3", "p6", "p7"]
+    one.engine.answer("p2", "p6")
+    rollouts = one.producer.take(2)
+    assert names(rollouts) == [("p2", 2), ("p6", 2)]
+    assert [(each.group.problem.id, each.drop.fate) for each in rollouts.dropped] == [
+        ("p2", "stale")
+    ]
+
+
+def test_an_aborted_part_of_an_extended_group_joins_the_parts_before_it(world):
+    one = world(1, "abort", per_step=1, adaptive=AdaptiveConfig(k_success=1, k_failure=1))
+    one.engine.wait_for(2)
+    one.engine.answer("p1")
+    one.engine.answer("p0", text="F")  # one completion at a time: more is wanted
+    one.engine.wait_for(2)
+    one.engine.answer("p0", text="P")
+    assert [len(each.group.members) for each in one.producer.take(0).kept] == [2]
+    one.sync(1, 1)
+    one.producer.release()
+    one.engine.wait_for(2)
+    again = [request.id for request, _, _ in one.engine.open.values()]
+    assert again == ["p1@1#1+1", "p2@1#2"]
+    one.engine.answer("p1", text="F")
+    (kept,) = one.producer.take(1).kept
+    assert [member.completion.text for member in kept.group.members] == ["P", "F"]
+    assert [member.completion.version for member in kept.group.members] == [0, 1]
+    assert kept.group.version == 0
+
+
+def test_t21_a_step_waits_no_longer_than_the_deadline_and_says_for_what(world):
+    one = world(1, "keep", deadline=0.2)
+    one.engine.wait_for(4)
+    one.engine.answer("p1")
+    with pytest.raises(RunError) as error:
+        one.producer.take(0)
+    told = str(error.value)
+    assert "step 0 waits for its groups, for 0.2 s now" in told or "did not come within" in told
+    assert "3 are being generated, 0 judged" in told
+    assert "p0 of version 0" in told or "p0, asked for under version 0" in told
+
+
+def test_t21_a_sync_that_waits_for_unfinished_groups_has_a_deadline(world):
+    one = world(1, "drain", deadline=0.2)
+    one.engine.wait_for(2)
+    one.engine.answer()
+    one.producer.take(0)
+    one.engine.wait_for(2)
+    with pytest.raises(RunError, match=r"weight sync before step 1 waits|did not come within"):
+        one.sync(1, 1)
+    assert one.engine.version == 0
+
+
+def test_a_producer_that_dies_ends_every_wait_with_its_own_error(world):
+    one = world(1, "keep")
+    one.engine.wait_for(4)
+    error = during(
+        lambda: caught(lambda: one.producer.take(0)),
+        lambda: one.engine.fail(RunError("the engine is on fire")),
+    )
+    assert "on fire" in str(error)
+    for wait in (lambda: one.sync(1, 1), one.producer.quiet, lambda: one.producer.take(0)):
+        with pytest.raises(RunError, match="on fire"):
+            wait()
+
+
+def test_t26_verifiers_that_fail_too_often_stop_the_run(world):
+    def check():
+        raise RunError("verifier 'v' failed on 20 of its last 20 verdicts")
+
+    one = world(1, "keep", check=check)
+    one.engine.wait_for(4)
+    one.engine.answer("p0")
+    with pytest.raises(RunError, match="verifier 'v' failed"):
+        one.producer.take(0)
+
+
+def test_a_group_to_be_read_twice_is_refused(world):
+    one = world(1, "keep", max_reads=2)
+    one.engine.wait_for(4)
+    one.engine.answer("p0")
+    with pytest.raises(ConfigError, match="more than one step"):
+        one.producer.take(0)
+
+
+def test_t33_a_step_at_the_cap_of_refills_takes_what_there_is(world):
+    one = world(1, "drain", refill=1.0, steps=2)
+    one.engine.scripts = {"p0": "P", "p1": "F", "p2": "P"}
+    for problems in (["p0", "p1"], ["p2", "p3"]):
+        assert one.engine.wait_for(2) == problems
+        one.engine.answer()
+    rollouts = one.producer.take(0)
+    assert names(rollouts) == [("p3", 0)]
+    assert len(rollouts.dropped) == 3
+    assert one.engine.wait_for(2) == ["p4", "p5"]
+    one.engine.answer()
+    one.sync(1, 1)
+    one.producer.release()
+    assert names(one.producer.take(1)) == [("p4", 0), ("p5", 0)]
+    one.sync(2, 2)
+    one.producer.release()
+    one.producer.quiet()
+    assert one.engine.open == {}  # the run is over: nothing more is asked for
+
+
+def answering(one, act):
+    """``act`` in another thread, while every request is answered; what ``act`` gave."""
+    box = []
+    thread = threading.Thread(target=lambda: box.append(act()))
+    thread.start()
+    until = time.monotonic() + PATIENCE
+    while thread.is_alive() and time.monotonic() < until:
+        one.engine.answer()
+        thread.join(0.001)
+    assert not thread.is_alive()
+    return box[0]
+
+
+def test_t27_a_problem_of_two_epochs_in_flight_at_once_is_two_draws(world):
+    one = world(2, "abort", n=3)
+    assert one.engine.wait_for(6) == ["p0", "p1", "p2"] * 2
+    assert len({seed for request in one.engine.requests for seed in request.seeds}) == 12
+    one.engine.answer("p0", "p1")
+    taken = one.producer.take(0).kept
+    one.sync(1, 1)  # aborts both draws of p2
+    one.producer.release()
+    assert one.engine.wait_for(4) == ["p2", "p2", "p0", "p1"]
+    for step in (1, 2):
+        taken += answering(one, lambda step=step: one.producer.take(step)).kept
+        one.sync(step + 1, step + 1)
+        one.producer.release()
+    assert sorted(each.draw.index for each in taken) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("at_sync", ["drain", "abort", "keep"])
+def test_what_is_held_is_saved_whole_and_goes_on_elsewhere(world, at_sync):
+    one = world(2, at_sync)
+    answering(one, lambda: one.producer.take(0))
+    answering(one, one.producer.quiet)
+    assert one.producer.drawn() == len([r for r in one.engine.requests for _ in r.seeds])
+    state, place = one.producer.state_dict(), one.sampler.state_dict()
+    assert state["lots"] or at_sync == "drain"
+    other = World(2, at_sync)
+    other.sampler.load_state_dict(place)
+    other.producer.load_state_dict(state, other.problems)
+    other.producer.start(0, 0)
+    one.producer.release()
+    try:
+        found = [answering(w, lambda w=w: names(w.producer.take(1))) for w in (one, other)]
+    finally:
+        other.producer.stop()
+    assert found[0] == found[1] == [("p2", 0), ("p3", 0)]

@@ -1,0 +1,286 @@
+"""Generation that goes on while training runs: ``train.max_staleness`` above 0."""
+
+import hashlib
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+
+from rlvr_core import ranks
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.errors import ConfigError
+from rlvr_core.plugins import load_host
+from rlvr_core.run.prepare import _check_background
+from rlvr_core.types import Problem
+
+FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
+TRAIN = FREE | {"max_staleness": 1}
+SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def steps_of(run):
+    path = run / "metrics.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def records(run, *, but=()):
+    """What must be the same in two runs, byte by byte but for the metrics left out."""
+    metrics = [
+        {name: value for name, value in line.items() if not name.startswith(tuple(but))}
+        for line in lines(run / "metrics.jsonl")
+    ]
+    last = max((run / "checkpoints").glob("step*"))
+    files = [
+        run / "traces" / "rollouts.jsonl",
+        run / "traces" / "samples.jsonl",
+        last / "model.safetensors",
+        last / "trainer" / "optimizer.safetensors",
+    ]
+    return metrics, [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+
+
+def balanced(lab, run):
+    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    return shown
+
+
+@pytest.mark.slow
+def test_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(lab):
+    """Producer, buffer and the engine's own process, with nothing allowed ahead."""
+    lab.write(sampler=SAMPLER, train=FREE)
+    lab.rlvr("run", "config.yaml", "--display", "none")
+    in_turns = lab.runs()[-1]
+    force = (
+        "import sys; import rlvr_core.run.start as start; start.in_background = lambda c: True; "
+        "from rlvr_core.cli.main import main; sys.exit(main())"
+    )
+    subprocess.run(
+        [sys.executable, "-c", force, "run", "config.yaml", "--display", "none"],
+        cwd=lab.folder,
+        env=lab.env(),
+        check=True,
+        timeout=300,
+    )
+    forced = lab.runs()[-1]
+    assert forced != in_turns
+    found, expected = records(forced, but=["staleness/"]), records(in_turns)
+    assert found == expected
+    assert [line["staleness/max"] for line in lines(forced / "metrics.jsonl")] == [0] * 6
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, make_lab):
+    lab = make_lab(tmp_path_factory.mktemp("shared"))
+    lab.write(sampler=SAMPLER, train=TRAIN, checkpoint={"every": 2, "keep": 9})
+    return lab
+
+
+@pytest.fixture(scope="module")
+def ahead(shared):
+    shared.rlvr("run", "config.yaml", "--display", "none")
+    return shared.runs()[-1]
+
+
+@pytest.mark.slow
+def test_staleness_is_counted_bounded_and_shown(shared, ahead):
+    metrics = lines(ahead / "metrics.jsonl")
+    assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1, 1, 1]
+    for line in metrics:
+        age = min(line["step"], 1)
+        assert line[f"staleness/trained/{age}"] == line["ledger/trained"]
+        assert line["version"] == line["step"]
+        assert ("parity/max" in line) == (line["step"] == 0)  # later ones are of older weights
+    groups = lines(ahead / "traces" / "rollouts.jsonl")
+    assert all(max(0, group["step"] - 1) == group["sampled_version"] for group in groups)
+    assert all(
+        completion["version"] == group["sampled_version"]
+        for group in groups
+        for completion in group["completions"]
+    )
+    shown = balanced(shared, ahead)
+    trained = [line["ledger/trained"] for line in metrics]
+    assert shown["staleness"] == {"0": trained[0], "1": sum(trained[1:])}
+    by_version = {int(v): fates["trained"] for v, fates in shown["ledger_by_version"].items()}
+    assert by_version == {0: sum(trained[:2]), **{v: trained[v + 1] for v in range(1, 5)}}
+    report = shared.rlvr("show", ahead.name).stdout
+    assert "staleness" in report
+    assert "1 update" in report
+
+
+@pytest.mark.slow
+def test_t94_with_drain_and_one_update_nothing_depends_on_timing(shared, ahead):
+    """The same run again, killed at a step and resumed: the same bytes."""
+    before = len(shared.runs())
+    process = subprocess.Popen(
+        shared.command("run", "config.yaml", "--display", "none"),
+        cwd=shared.folder,
+        env=shared.env(),
+    )
+    until = time.monotonic() + 200
+
+    while max(map(steps_of, shared.runs()[before:]), default=0) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    run = shared.runs()[-1]
+    shared.rlvr("run", "--resume", run.name, "--display", "none")
+    assert records(run) == records(ahead)
+    balanced(shared, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_sync", ["abort", "keep"])
+def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, at_sync):
+    shared.rlvr(
+        *("run", "config.yaml", "--display", "none", "--set", f"train.at_sync={at_sync}"),
+        *("--set", "train.max_staleness=2"),
+    )
+    run = shared.runs()[-1]
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 6
+    assert all(line["staleness/max"] <= 2 for line in metrics)
+    assert all(line["groups/kept"] <= 3 for line in metrics)
+    shown = balanced(shared, run)
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    written = sum(len(group["completions"]) for group in groups)
+    assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
+    trained = [
+        group["draw_index"] for group in groups if group.get("fate") in ("trained", "truncated")
+    ]
+    assert len(trained) == len(set(trained))
+    # resumed from the middle: whole again
+    for folder in sorted((run / "checkpoints").glob("step*"))[1:]:
+        for file in sorted(folder.rglob("*"), reverse=True):
+            file.rmdir() if file.is_dir() else file.unlink()
+        folder.rmdir()
+    shared.rlvr("run", "--resume", run.name, "--display", "none")
+    assert len(lines(run / "metrics.jsonl")) == 6
+    balanced(shared, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blow", [signal.SIGTERM, "engine"])
+def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, blow):
+    lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": 0})
+    process = subprocess.Popen(
+        lab.command("run", "config.yaml", "--display", "none"),
+        cwd=lab.folder,
+        env=lab.env(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 200
+    while not any(steps_of(run) for run in lab.runs()):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    (engine,) = [one for one in children if "child_host" in " ".join(one.cmdline())]
+    if blow == "engine":
+        engine.kill()
+    else:
+        process.send_signal(blow)
+    _, told = process.communicate(timeout=120)
+    outcome = json.loads((lab.runs()[-1] / "run.json").read_text())["outcome"]
+    if blow == "engine":
+        assert (process.returncode, outcome) == (1, "failed")
+        assert "the engine's process is gone: SIGKILL" in told
+    else:
+        assert (process.returncode, outcome) == (130, "interrupted")
+    assert "Traceback" not in told
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+    balanced(lab, lab.runs()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        (
+            {
+                "sampler": {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}},
+                "loss": {"use": "sft"},
+            },
+            ["trains on again", "no loss learns from completions"],
+        ),
+        ({"train": FREE | {"at_sync": "keep"}}, ["has no effect with max_staleness: 0"]),
+        (
+            {
+                "train": TRAIN | {"at_sync": "abort"},
+                "engine": {"use": "scripted", "with": {"answers": {"": ["a", "z"]}}},
+            },
+            ["cannot abort unfinished requests"],
+        ),
+    ],
+    ids=["max_reads and sft", "no effect", "engine"],
+)
+def test_what_does_not_go_with_it_is_refused(lab, sections, told):
+    lab.write(**({"train": TRAIN} | sections))
+    done = lab.rlvr("run", "config.yaml", "--display", "none", check=2)
+    assert all(one in done.stderr for one in told)
+    assert "config.yaml:" in done.stderr
+    assert lab.runs() == []
+
+
+def test_several_processes_are_refused(lab, monkeypatch):
+    monkeypatch.setattr(ranks, "count", lambda: 2)
+    with pytest.raises(ConfigError, match="feeds one training process, and there are 2"):
+        _check_background(resolve_file(lab.write(train=TRAIN), (), load_host()), {}, [])
+
+
+def test_environments_are_refused(lab):
+    played = Problem("p", "?", "v", {}, "toy", environment="maze")
+    with pytest.raises(ConfigError, match="conversations with an environment"):
+        _check_background(resolve_file(lab.write(train=TRAIN), (), load_host()), {}, [played])
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.parametrize(("staleness", "at_sync"), [(1, "drain"), (2, "keep")])
+def test_vllm_generates_while_training_runs(shared, wide_model, staleness, at_sync):
+    """Each sync is probed; a step's groups are no older than they may be."""
+    settings = {
+        "model.path": wide_model,
+        "engine": "{use: vllm, with: {kv_cache_mb: 64}}",
+        "train.max_staleness": staleness,
+        "train.at_sync": at_sync,
+        "train.steps": 4,
+    }
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    shared.rlvr("run", "config.yaml", "--display", "none", *words)
+    run = shared.runs()[-1]
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 4
+    assert all(line["staleness/max"] <= staleness for line in metrics)
+    assert metrics[0]["parity/max"] < 1e-3
+    assert any(line["staleness/max"] > 0 for line in metrics)
+    balanced(shared, run)
+
+
+@pytest.fixture(scope="module")
+def wide_model(tmp_path_factory, model_dir):
+    """The laboratory's model with heads that vLLM has kernels for."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("wide")
+    config = AutoConfig.from_pretrained(model_dir)
+    config.head_dim = 32
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
+    return folder
