@@ -113,7 +113,8 @@ def _ask(
     model = Model(
         path=session.model_path,
         tokenizer=session.tokenizer() if generator else None,
-        engine=generator.engine if generator else None,
+        # its questions are single ones, whatever else is played
+        engine=getattr(generator.engine, "bare", generator.engine) if generator else None,
         max_length=session.max_length() if generator else 0,
         folder=store.folder,
         seed=session.config.seed,

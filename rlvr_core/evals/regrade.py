@@ -13,6 +13,7 @@ from rlvr_core.evals.store import Row
 from rlvr_core.evals.stored import Stored, StoredGroup
 from rlvr_core.protocols import AdvantageMode
 from rlvr_core.record.text import printable
+from rlvr_core.rollout.judge import failure
 from rlvr_core.types import Json, Verdict
 from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import outcome
@@ -125,7 +126,8 @@ def _first(
     waiting: deque[tuple[StoredGroup, Future[list[dict[str, Verdict]]]]], verifier: str
 ) -> tuple[StoredGroup, list[Verdict]]:
     group, future = waiting.popleft()
-    return group, [one[verifier] for one in future.result()]
+    judged = zip(group.completions, future.result(), strict=True)
+    return group, [failure(completion) or one[verifier] for completion, one in judged]
 
 
 def _deciding(row: Row) -> Row:

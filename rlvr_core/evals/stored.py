@@ -17,7 +17,7 @@ from rlvr_core.evals.store import Row, read_results, read_spec
 from rlvr_core.protocols import AdvantageMode
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.rundir import RunFolder, find_run
-from rlvr_core.types import Completion, Problem
+from rlvr_core.types import Completion, Problem, Transcript
 from rlvr_core.verify.reward import Term
 
 if TYPE_CHECKING:
@@ -157,11 +157,13 @@ def _run(run: RunFolder, host: Host) -> Stored:
 
 def _completion(row: Row) -> Completion:
     ids = tuple(row.get("token_ids", ()))
+    transcript = Transcript.from_json(row["transcript"]) if "transcript" in row else None
     return Completion(
         prompt_ids=(),
         token_ids=ids,
         logprobs=(0.0,) * len(ids),
-        loss_mask=(True,) * len(ids),
+        loss_mask=(True,) * len(ids) if transcript is None else transcript.loss_mask(len(ids)),
         text=row["text"],
         finish_reason=row["finish_reason"],
+        transcript=transcript,
     )

@@ -37,12 +37,7 @@ def rollout_row(
         completion = member.completion
         row = completion_row(member)
         if completion.transcript is not None:
-            # what was said is in conversations.jsonl
-            row["transcript"] = {
-                "id": conversation_id(group.problem.id, draw_index, sample),
-                "ended": completion.transcript.ended,
-                "turns": [[turn.role, turn.n_tokens] for turn in completion.transcript.turns],
-            }
+            row["conversation"] = conversation_id(group.problem.id, draw_index, sample)
         row["token_ids"] = list(completion.token_ids)
         row["logprobs"] = list(completion.logprobs)
         if completion.token_versions:

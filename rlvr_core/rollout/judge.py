@@ -35,7 +35,7 @@ class Judge:
         A conversation whose environment failed is not judged: its verdicts say how it failed.
         """
         names = self.plan.names(problem)
-        failed = [_failure(completion) for completion in completions]
+        failed = [failure(completion) for completion in completions]
         if not any(failed):
             return self.pool.submit_group(problem, completions, names)
         sound = [one for one, fault in zip(completions, failed, strict=True) if fault is None]
@@ -65,8 +65,8 @@ class Judge:
         return self.plan.combine(verdicts, step)
 
 
-def _failure(completion: Completion) -> Verdict | None:
-    """What is said of a conversation whose environment failed."""
+def failure(completion: Completion) -> Verdict | None:
+    """The verdict on a conversation whose environment failed; None on any other completion."""
     transcript = completion.transcript
     if transcript is None or not transcript.failed:
         return None

@@ -108,13 +108,13 @@ class TurnTaking:
     """An engine whose requests may be conversations; others go to the engine it is made of.
 
     Args:
-        engine: What generates.
+        engine: What generates; ``bare`` gives it back.
         plan: Which environment plays which problem.
         suffix: Tokens between two turns.
     """
 
     def __init__(self, engine: Engine, plan: EnvironmentPlan, suffix: Suffix) -> None:
-        self.engine = engine
+        self.bare = engine
         self._plan = plan
         self._suffix = suffix
         section = plan.section
@@ -135,14 +135,14 @@ class TurnTaking:
 
     def start(self, context: EngineContext) -> None:
         """See ``Engine.start``."""
-        self.engine.start(context)
+        self.bare.start(context)
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. A conversation is finished in ``drain``."""
         problem = request.problem
         name = None if problem is None else self._plan.name(problem)
         if problem is None or name is None:
-            return self.engine.submit(request)
+            return self.bare.submit(request)
         shown = self._plan.present(problem)
         ticket = _Ticket(
             request,
@@ -168,7 +168,7 @@ class TurnTaking:
         try:
             while True:
                 self._ask_ready()
-                self.engine.drain(_left(deadline, timeout))
+                self.bare.drain(_left(deadline, timeout))
                 if not self._wait(deadline, timeout):
                     return
         except BaseException as error:
@@ -177,24 +177,24 @@ class TurnTaking:
 
     def load_weights(self, version: int, source: WeightSource) -> None:
         """See ``Engine.load_weights``."""
-        self.engine.load_weights(version, source)
+        self.bare.load_weights(version, source)
 
     def sleep(self) -> None:
         """See ``Engine.sleep``."""
-        self.engine.sleep()
+        self.bare.sleep()
 
     def wake(self) -> None:
         """See ``Engine.wake``."""
-        self.engine.wake()
+        self.bare.wake()
 
     def close(self) -> None:
         """End the environments' processes, then the engine."""
         self._pool.close()
-        self.engine.close()
+        self.bare.close()
 
     def __getattr__(self, name: str) -> Any:
         """What else the engine can do or says of itself."""
-        return getattr(self.engine, name)
+        return getattr(self.bare, name)
 
     # -- rounds, in the thread that drains ---------------------------------------------------------
 
@@ -272,7 +272,7 @@ class TurnTaking:
         turns = one.ticket.request.turns
         if not self._text_only or not one.turns:
             return turns
-        if not getattr(self.engine, "takes_turns", True):
+        if not getattr(self.bare, "takes_turns", True):
             text = turns[0].content + "".join(turn.text for turn in one.turns)
             return (Message("user", text),)
         # a message as 'tool' would have to name a call that the server has read
@@ -294,7 +294,7 @@ class TurnTaking:
             turns=self._said(first),
             problem=None,
         )
-        future = self.engine.submit(request)
+        future = self.bare.submit(request)
         future.add_done_callback(lambda done: self._heard(group, done))
 
     def _heard(self, group: Sequence[_Conversation], done: Future[tuple[Generation, ...]]) -> None:

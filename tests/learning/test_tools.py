@@ -1,0 +1,64 @@
+"""A tiny model learns a task of several turns: call the tool, read its result, answer."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFIG = Path(__file__).parents[2] / "examples" / "tools.yaml"
+
+
+def rlvr(*arguments, cwd, cache):
+    done = subprocess.run(
+        [sys.executable, "-m", "rlvr_core.cli.main", *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | {"RLVR_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(tmp_path, cache_dir):
+    """A seed that was not used to find the recipe."""
+    options = ["--set", "run.seed=11", "--set", "model.path=tiny:core/lookup?seed=11"]
+    rlvr("run", CONFIG, "--display", "none", *options, cwd=tmp_path, cache=cache_dir)
+    shown = json.loads(rlvr("show", "last", "--json", cwd=tmp_path, cache=cache_dir))
+    assert shown["heldout"]["before"] <= 0.3
+    assert shown["heldout"]["after"] >= 0.8
+    assert shown["ledger"]["balanced"] is True
+    assert shown["parity"]["max"] < 1e-3
+
+    (run,) = (tmp_path / "runs").iterdir()
+    groups = [json.loads(s) for s in (run / "traces" / "rollouts.jsonl").read_text().splitlines()]
+    rows = [row for group in groups for row in group["completions"]]
+    called = [row for row in rows if len(row["transcript"]["turns"]) == 3]
+    assert called
+    for row in called:
+        turns = row["transcript"]["turns"]
+        assert [turn["role"] for turn in turns] == ["assistant", "tool", "assistant"]
+        first, tool, last = (turn["n_tokens"] for turn in turns)
+        assert row["loss_mask"] == [1] * first + [0] * tool + [1] * last
+        theirs = slice(first, first + tool)
+        assert set(row["logprobs"][theirs]) == {0.0}
+        assert all(logp < 0 for logp in row["logprobs"][:first])
+
+    last = json.loads((run / "traces" / "conversations.jsonl").read_text().splitlines()[-1])
+    said = rlvr("show", "last", "--conversation", last["id"], cwd=tmp_path, cache=cache_dir)
+    for turn in last["turns"]:
+        for line in turn["text"].split("\n"):
+            assert f"| {line}" in said
+    listed = rlvr("show", "last", "--conversation", "heldout", cwd=tmp_path, cache=cache_dir)
+    assert "core/lookup-heldout@40:" in listed
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")

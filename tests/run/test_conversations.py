@@ -1,0 +1,146 @@
+"""Runs and evaluations of conversations: one path, exact resumption, failures accounted for."""
+
+import json
+
+import pytest
+
+TOYS = """
+import time
+from dataclasses import replace
+from rlvr_core import Done, Message, NoConfig, Observation, Problem, Verdict, hookimpl
+
+
+@hookimpl
+def register_datasets(registrar):
+    registrar.add("games", "rlvr_turns_toy:Games", summary="Problems for the environment.")
+
+
+@hookimpl
+def register_environments(registrar):
+    registrar.add("echo", "rlvr_turns_toy:Echo", summary="Two turns; p3 fails.")
+
+
+class Games:
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    def load(self):
+        for i in range(12):
+            spec = {"fails": i == 3}
+            yield Problem(
+                f"p{i}",
+                f"Say {i}.",
+                "core/environment",
+                spec,
+                "toy",
+                environment="turns/echo",
+                stop=tuple("abcdefghijklmnopqrstuvwxyz"),
+            )
+
+
+class Echo:
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    def start(self, problem, seed):
+        return {"fails": problem.spec["fails"], "text": ""}
+
+    def step(self, state, reply):
+        if state["fails"]:
+            raise RuntimeError("broken on purpose")
+        state["text"] += reply.text
+        if reply.turn == 1:
+            low = sum(c < "n" for c in state["text"]) / max(1, len(state["text"]))
+            return Done(Verdict(low, passed=low > 0.7))
+        return Observation((Message("user", "\\nmore: "),), {"asked": 1})
+"""
+
+
+@pytest.fixture(scope="module")
+def turns_site(tmp_path_factory):
+    site = tmp_path_factory.mktemp("turns-site")
+    (site / "rlvr_turns_toy.py").write_text(TOYS)
+    info = site / "rlvr_turns_toy-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-turns-toy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rlvr]\nturns = rlvr_turns_toy\n")
+    return site
+
+
+@pytest.fixture
+def turns_lab(lab, turns_site, monkeypatch):
+    monkeypatch.setattr(lab, "site", f"{lab.site}:{turns_site}")
+    lab.config["data"]["sources"] = [{"use": "turns/games"}]
+    lab.config["environment"] = {"workers": 1, "max_turn_tokens": 16}
+    lab.config["sampling"]["max_tokens"] = 40
+    lab.config["sampler"]["with"] = {"prompts_per_step": 12, "refill": 0}
+    lab.config["verify"] = {**lab.config.get("verify", {}), "max_error_rate": 0.5}
+    return lab
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+EXACT = ("metrics.jsonl", "traces/rollouts.jsonl", "traces/conversations.jsonl")
+
+
+@pytest.mark.slow
+def test_a_run_of_conversations_is_exact_resumes_exactly_and_accounts_for_failures(turns_lab):
+    lab = turns_lab
+    train = {"steps": 4, "lr": 1e-3, "warmup_steps": 1}
+    straight = lab.run(train=train, checkpoint={"every": 2, "keep": 9})
+    resumed = lab.run(train=train | {"steps": 2}, checkpoint={"every": 2, "keep": 9})
+    lab.rlvr("run", "--resume", str(resumed), "--set", "train.steps=4", "--display", "none")
+    for name in EXACT:
+        assert (straight / name).read_bytes() == (resumed / name).read_bytes(), name
+    weights = "checkpoints/step000004/model.safetensors"
+    assert (straight / weights).read_bytes() == (resumed / weights).read_bytes()
+
+    shown = json.loads(lab.rlvr("show", straight.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    assert shown["ledger"]["drawn"] == 4 * 12 * 4
+    assert shown["ledger"]["error"] == 4 * 4  # p3, in every step
+    assert shown["parity"]["max"] < 1e-4
+
+    rows = lines(straight / "traces" / "conversations.jsonl")
+    assert len({row["id"] for row in rows}) == len(rows) == 4 * 12 * 4
+    failed = [row for row in rows if row["id"].startswith("p3#")]
+    assert all(row["reward"] is None and row["ended"] == "error" for row in failed if row["turns"])
+    assert any("broken on purpose" in row["detail"] for row in failed)
+    ends = {row["ended"] for row in rows}
+    assert {"done", "turn_length", "error"} <= ends
+    metrics = lines(straight / "metrics.jsonl")
+    for step, line in enumerate(metrics):
+        mine = [row for row in rows if row["step"] == step]
+        assert line["ended/done"] == sum(row["ended"] == "done" for row in mine)
+        assert line["environment/asked"] == sum(row["counts"].get("asked", 0) for row in mine)
+        assert line["grad_norm"] > 0
+    groups = lines(straight / "traces" / "rollouts.jsonl")
+    theirs = sum(row["loss_mask"].count(0) for g in groups for row in g["completions"])
+    assert theirs == sum(line["tokens/environment"] for line in metrics) > 0
+
+
+@pytest.mark.slow
+def test_eval_and_passk_play_the_same_conversations(turns_lab):
+    lab = turns_lab
+    lab.run(train={"steps": 1, "lr": 1e-3, "warmup_steps": 0})
+    task = ["--task", "dataset", "--with", "data=turns/games", "--with", "max_tokens=40"]
+    allow = ["--allow-truncation", "--allow-contamination", "--set", "verify.max_error_rate=0.5"]
+    lab.rlvr("eval", "last", *task, *allow, "--out", "evaluated")
+    lab.rlvr("passk", "last", *task, *allow, "-n", "2", "-k", "1", "--out", "sampled")
+    (spec,) = lab.folder.glob("evaluated/*/spec.json")
+    environment = json.loads(spec.read_text())["spec"]["environment"]
+    assert environment["max_turn_tokens"] == 16  # the run's own section
+    assert "turns/echo" in environment["use"]
+    (first,) = lab.folder.glob("evaluated/*/completions.jsonl")
+    (both,) = lab.folder.glob("sampled/*/completions.jsonl")
+    once = {(row["problem_id"], row["sample"]): row for row in lines(first)}
+    twice = {(row["problem_id"], row["sample"]): row for row in lines(both)}
+    assert len(twice) == 2 * len(once) == 24
+    for key, row in once.items():
+        assert row["transcript"] == twice[key]["transcript"]
+        assert sum(turn["n_tokens"] for turn in row["transcript"]["turns"]) == len(row["token_ids"])
+    (results,) = lab.folder.glob("evaluated/*/results.jsonl")
+    scores = {row["problem_id"]: row for row in lines(results)}
+    assert scores["p3"]["verdicts"]["core/environment"]["status"] in ("error", "ok")
