@@ -349,6 +349,10 @@ def test_submit_status_show_and_stop(cloud, project, submitted):
     assert json.loads(rlvr("jobs", "show", "demo", "--json"))["job"] == job
     state = json.loads(rlvr("jobs", "status", "last", "--json"))
     assert state["state"] in ("running", "waiting", "finished")
+    JobBook().add(Job("gone-before", "sagemaker/sagemaker", "old", "c", submitted=1.0))
+    asked = json.loads(rlvr("jobs", "list", "--states", "--json"))
+    assert [one["state"] for one in asked] == [state["state"], "unknown"]
+    assert len(json.loads(rlvr("jobs", "list", "--limit", "1", "--json"))) == 1
     rlvr("jobs", "stop", job)
 
 
