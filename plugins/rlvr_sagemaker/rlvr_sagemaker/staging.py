@@ -15,7 +15,7 @@ from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in
 from rlvr_core.launch.staging import Layout, overrides, references
 from rlvr_core.protocols import LaunchRequest, Reference
-from rlvr_sagemaker.options import Options, gpus, pairs
+from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store
 
@@ -91,14 +91,14 @@ class Staged:
             "name": request.name,
             "runs": None if config.local else runs,
             "processes": config.processes,
-            "train_gpus": gpus(config.train_gpus),
-            "engine_gpus": gpus(config.engine_gpus),
+            "train_gpus": gpu_list(config.train_gpus),
+            "engine_gpus": config.engine_gpus or [],
             "install": list(self.install),
             "secrets": pairs(config.secrets),
         }
         if config.eval_config:
             described["eval_config"] = self.layout.moved(Path(config.eval_config))
-            described["eval_gpus"] = gpus(config.eval_gpus)
+            described["eval_gpus"] = gpu_list(config.eval_gpus)
         return described
 
 

@@ -20,7 +20,7 @@ from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobLauncher, LaunchRequest
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
-from rlvr_sagemaker.options import Options, gpus, name_faults
+from rlvr_sagemaker.options import Options, gpu_list, name_faults
 
 GOLDEN = Path(__file__).with_name("golden")
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
@@ -145,10 +145,11 @@ def test_t90_names_say_nothing_and_are_not_met_twice(project):
 
 
 def test_every_fault_of_the_options_at_once(project):
-    words = launch_words("--job-name", "a_b", "--train-gpus", "0-3", "--eval-gpus", "3,4")
+    words = launch_words("--job-name", "a_b", "--train-gpus", "0-3", "--engine-gpus", "3,4")
     words += ["--max-wait", "5", "--env", "X", "--subnets", "subnet-1", "--dry-run"]
     words[words.index(ROLE)] = "admin"
     told = rlvr(*words, code=2)
+    assert "--gpus" in rlvr(*launch_words("--gpus", "0", "--dry-run"), code=2)
     for part in ("job name 'a_b'", "GPU 3 is named twice", "goes with --spot", "NAME=VALUE"):
         assert part in told
     assert "no role's ARN" in told
@@ -159,13 +160,13 @@ def test_every_fault_of_the_options_at_once(project):
     ("text", "found"), [("0-2,5", [0, 1, 2, 5]), ("7", [7]), (None, []), ("", [])]
 )
 def test_lists_of_gpus(text, found):
-    assert gpus(text) == found
+    assert gpu_list(text) == found
 
 
 @pytest.mark.parametrize("text", ["a", "3-1", "0,0", "0-2,1", "-1", "1,,2"])
 def test_lists_that_are_none(text):
     with pytest.raises(ValueError, match="GPU"):
-        gpus(text)
+        gpu_list(text)
 
 
 # -- what goes along ------------------------------------------------------------------------------
