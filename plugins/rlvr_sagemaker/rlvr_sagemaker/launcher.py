@@ -48,6 +48,12 @@ class SageMakerLauncher:
         """
         config = self._config
         config.check()
+        if config.engine_gpus and not request.engine_apart:
+            raise ConfigError(
+                "the config's engine works inside the training processes",
+                where="--engine-gpus",
+                remedy="leave it out, or choose an engine with processes of its own",
+            )
         now = datetime.now(UTC)
         job = config.job_name or now.strftime("rlvr-adhoc-%Y%m%d-%H%M%S-") + f"{now:%f}"[:3]
         staged = staging.stage(config, request)

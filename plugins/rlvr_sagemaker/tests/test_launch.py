@@ -156,6 +156,11 @@ def test_every_fault_of_the_options_at_once(project):
     assert "a VPC needs both" in told
 
 
+def test_t31_gpus_of_an_engine_that_has_no_use_for_them_are_refused(project):
+    told = rlvr(*launch_words("--engine-gpus", "7", "--dry-run"), code=2)
+    assert "inside the training processes" in told
+
+
 @pytest.mark.parametrize(
     ("text", "found"), [("0-2,5", [0, 1, 2, 5]), ("7", [7]), (None, []), ("", [])]
 )
