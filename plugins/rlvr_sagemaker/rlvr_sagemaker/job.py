@@ -169,20 +169,9 @@ class Attempt:
         if uri is None:
             here = [path.parent for path in self._runs.glob("*/run.json")]
             return max(here, key=lambda path: path.stat().st_mtime, default=None)
-        from rlvr_core.plugins import load_host
-        from rlvr_core.record.fetch import Fetch, runs_in
+        from rlvr_core.launch.again import fetch_newest
 
-        host = load_host()
-        names = runs_in(host.ask_store(uri))
-        if not names:
-            return None
-        folder = self._runs / names[-1]
-        fetch = Fetch(host.ask_store(f"{uri}/{names[-1]}"), folder, "last")
-        if "run.json" not in fetch.there or "resolved.yaml" not in fetch.there:
-            return None  # the attempt ended before it had begun
-        _say(f"going on with {names[-1]}: {fetch.files} files, {fetch.size:,} bytes")
-        fetch.run()
-        return folder
+        return fetch_newest(uri, self._runs, _say)
 
     def _words(self, resumed: Path | None) -> list[str]:
         said, machine = self._said, self._machine

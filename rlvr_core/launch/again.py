@@ -1,0 +1,36 @@
+"""A run that another machine has begun: fetched, so that it can go on here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rlvr_core.plugins import load_host
+from rlvr_core.record.fetch import Fetch, runs_in
+
+
+def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:
+    """Fetch the newest run of a mirror, with its newest and its best checkpoint.
+
+    Args:
+        uri: Where run folders are, as ``run.mirror`` named it.
+        root: Folder of run folders.
+        say: Told what is fetched.
+
+    Returns:
+        The run's folder; None where no run has got far enough to go on.
+
+    Raises:
+        MachineError: If the store fails.
+    """
+    host = load_host()
+    names = runs_in(host.ask_store(uri))
+    if not names:
+        return None
+    folder = root / names[-1]
+    fetch = Fetch(host.ask_store(f"{uri.rstrip('/')}/{names[-1]}"), folder, "last")
+    if not {"run.json", "resolved.yaml"} <= fetch.there:
+        return None
+    say(f"going on with {names[-1]}: {fetch.files} files, {fetch.size:,} bytes")
+    fetch.run()
+    return folder
