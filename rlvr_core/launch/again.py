@@ -24,13 +24,11 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
         MachineError: If the store fails.
     """
     host = load_host()
-    names = runs_in(host.ask_store(uri))
-    if not names:
-        return None
-    folder = root / names[-1]
-    fetch = Fetch(host.ask_store(f"{uri.rstrip('/')}/{names[-1]}"), folder, "last")
-    if not {"run.json", "resolved.yaml"} <= fetch.there:
-        return None
-    say(f"going on with {names[-1]}: {fetch.files} files, {fetch.size:,} bytes")
-    fetch.run()
-    return folder
+    for name in reversed(runs_in(host.ask_store(uri))):
+        folder = root / name
+        fetch = Fetch(host.ask_store(f"{uri.rstrip('/')}/{name}"), folder, "last")
+        if {"run.json", "resolved.yaml"} <= fetch.there:  # else it ended before it had begun
+            say(f"going on with {name}: {fetch.files} files, {fetch.size:,} bytes")
+            fetch.run()
+            return folder
+    return None

@@ -170,11 +170,11 @@ def test_download_and_what_is_wrong_with_it(there):
 def test_t94_a_machine_goes_on_with_the_newest_run_that_has_begun(there, tmp_path):
     said = []
     assert fetch_newest("x://runs", tmp_path / "here", said.append) is None
-    begin(there, "demo-20250101-000000")
-    (there / "demo-20250102-000000").mkdir()
+    (there / "demo-20250102-000000").mkdir(parents=True)
     (there / "demo-20250102-000000" / "config.yaml").write_text("x: 1\n")
     assert fetch_newest("x://runs", tmp_path / "here", said.append) is None
-    (there / "demo-20250102-000000" / "config.yaml").unlink()
+    begin(there, "demo-20241231-000000")
+    begin(there, "demo-20250101-000000")
     folder = fetch_newest("x://runs", tmp_path / "here", said.append)
     assert folder == tmp_path / "here" / "demo-20250101-000000"
     assert (folder / "run.json").is_file()
