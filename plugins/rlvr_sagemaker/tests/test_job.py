@@ -252,11 +252,18 @@ def test_t87_t94_two_hosts_stopped_in_mid_step_end_as_if_nothing_had_happened(cl
 def test_a_run_is_evaluated_beside_and_comes_home(cloud, submit, project, tmp_path):
     """One host: checkpoints are evaluated as they appear; results are fetched and shown."""
     rows = {"path": "rows.jsonl", "prompt": "question", "id": "id", "verifier": "jobtoy/early"}
-    task = {"use": "core/dataset", "with": {"dataset": {"use": "core/jsonl", "with": rows}, "n": 1}}
-    (project / "eval.yaml").write_text(yaml.safe_dump({"tasks": [task], "limit": 4}))
+    data = {"use": "core/jsonl", "with": rows}
+    asked = {
+        "tasks": [{"use": "core/dataset", "with": {"data": data, "max_tokens": 8}}],
+        "engine": "transformers",
+        "limit": 4,
+        "max_contaminated": 1,
+        "max_truncated": 1,
+    }
+    (project / "eval.yaml").write_text(yaml.safe_dump(asked))
     cluster = submit(
         "evals", "--eval-config", "eval.yaml", "--set", "train.steps=4", "--set",
-        "checkpoint.every=2", "--set", "guards.max_contaminated=1", hosts=1,
+        "checkpoint.every=2", hosts=1,
     )  # fmt: skip
     cluster.start()
     assert cluster.wait() == [0], cluster.printed()
