@@ -359,6 +359,9 @@ def test_submit_status_show_and_stop(cloud, project, submitted):
     asked = json.loads(rlvr("jobs", "list", "--states", "--json"))
     assert [one["state"] for one in asked] == [state["state"], "unknown"]
     assert len(json.loads(rlvr("jobs", "list", "--limit", "1", "--json"))) == 1
+    everybodys = json.loads(rlvr("sagemaker", "list", "--contains", job, "--json"))
+    assert [one["job"] for one in everybodys] == [job]
+    assert job in rlvr("sagemaker", "list")
     rlvr("jobs", "stop", job)
 
 
