@@ -1,4 +1,4 @@
-"""A run that another machine has begun: fetched, so that it can go on here."""
+"""What another machine has begun: fetched, so that it can go on here, and sent back."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
             fetch.run()
             return folder
     return None
+
+
+def fetch_results(uri: str, folder: Path) -> None:
+    """Fetch what an evaluation has left at a URI, if it has left anything."""
+    Fetch(load_host().ask_store(uri), folder, "none").run()
+
+
+def send_results(folder: Path, uri: str) -> None:
+    """Send the files of an evaluation to a URI."""
+    store = load_host().ask_store(uri)
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not any(part.startswith(".") for part in parts):
+            store.put(path, "/".join(parts))

@@ -34,6 +34,7 @@ class SageMakerLauncher:
     """A training job on SageMaker; its runs are mirrored to S3 and go on after an interruption."""
 
     elsewhere: Literal[True] = True
+    evaluates: Literal[True] = True
 
     Config = Options
 
@@ -215,7 +216,8 @@ def _page(details: Mapping[str, Any]) -> Iterator[str]:
     """The plan for people."""
     request, files = details["request"], details["files"]
     machines = request["ResourceConfig"]
-    yield f"job {details['job']} trains {details['name']}"
+    does = "evaluates" if details["description"]["arguments"][0] == "eval" else "trains"
+    yield f"job {details['job']} {does} {details['name']}"
     spot = ", spot" if request.get("EnableManagedSpotTraining") else ""
     yield f"  on {machines['InstanceCount']} {machines['InstanceType']}{spot}"
     hours = request["StoppingCondition"]["MaxRuntimeInSeconds"] / 3600

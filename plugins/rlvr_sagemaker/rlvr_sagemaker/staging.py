@@ -80,9 +80,8 @@ class Staged:
 
     def description(self, config: Options, request: LaunchRequest, runs: str) -> dict[str, Any]:
         """What the job reads to know what to do."""
-        words = list(request.arguments)
-        if request.files:
-            words[1] = self.layout.moved(request.files[0])
+        moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
+        words = [moved.get(word, word) for word in request.arguments]
         for one in overrides(self.references, self.layout):
             words += ["--set", one]
         described: dict[str, Any] = {

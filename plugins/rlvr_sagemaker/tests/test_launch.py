@@ -465,3 +465,21 @@ def test_an_eval_config_goes_along_with_its_files(project):
     found = plan("--eval-config", "configs/eval.yaml", "--eval-gpus", "7")
     assert "configs/eval.yaml" in keys(found)
     assert found["description"]["eval_gpus"] == [7]
+
+
+def test_a_model_is_evaluated_where_it_lies_or_goes_along(project, tmp_path):
+    words = [word.replace("train.yaml", "eval.yaml") for word in launch_words("--dry-run")]
+    model = "s3://b/runs/demo/checkpoints/step000002"
+    found = json.loads(rlvr(*words, "--json", "--job-name", "x", "--eval", model))["plan"]
+    assert found["name"] == "eval-demo-checkpoints-step000002"
+    arguments = ["eval", "--config", "configs/eval.yaml", "--set", f"model.path={model}"]
+    assert found["description"]["arguments"] == arguments
+    assert keys(found) == ["configs/eval.yaml"]
+    here = tmp_path / "model"
+    here.mkdir()
+    (here / "config.json").write_text("{}")
+    found = json.loads(rlvr(*words, "--json", "--job-name", "x", "--eval", here))["plan"]
+    assert "model/config.json" in keys(found)
+    assert found["description"]["arguments"][-2:] == ["--set", "model.path=../model"]
+    local = ["launch", "configs/eval.yaml", "--eval", model, "--processes", "2"]
+    assert "trains only" in rlvr(*local, code=2)
