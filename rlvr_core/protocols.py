@@ -536,8 +536,8 @@ class LaunchRequest:
     """What a launcher is to start.
 
     Attributes:
-        arguments: The words after ``rlvr`` that do it, ``run`` first.
-        name: ``run.name``.
+        arguments: The words after ``rlvr`` that do it, ``run`` first, or ``eval``.
+        name: ``run.name``; of an evaluation its model's.
         engine_apart: Whether the config's engine works in processes of its own.
         files: The YAML files the config was read from, the one named in ``arguments`` first.
         references: Values of the config that name files or folders of this machine.
@@ -586,7 +586,8 @@ class Launcher(Protocol):
 
     One whose job outlives the command is a ``JobLauncher`` too. One whose job runs on machines
     that do not have this one's files says so by a class attribute ``elsewhere = True``: its config
-    is then searched for secrets before it is asked for a plan.
+    is then searched for secrets before it is asked for a plan. One that can evaluate models as
+    well, as ``rlvr launch --eval`` asks, says ``evaluates = True``.
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,22 +33,29 @@ def jobs() -> None:
 
 
 @jobs.command("list")
+@click.option("--states", is_flag=True, help="Ask what each of them is doing.")
+@click.option("--limit", type=click.IntRange(1), help="Only so many, the newest.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(as_json: bool) -> None:
+def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
 
     from rlvr_core.launch.jobs import JobBook
 
-    found = JobBook().jobs()
+    found = JobBook().jobs()[:limit]
+    state = _states(found) if states else {}
     if as_json:
-        output.print_json([asdict(job) for job in found])
+        output.print_json([asdict(job) | state.get(job.job, {}) for job in found])
         return
     if not found:
         output.print_line("no job was submitted from here yet")
         return
-    rows = [[job.job, job.name, job.launcher, _time(job), job.config] for job in found]
-    output.print_table(["job", "run", "launcher", "submitted", "config"], rows)
+    rows = [
+        [job.job, job.name, *state.get(job.job, {}).values(), job.launcher, _time(job), job.config]
+        for job in found
+    ]
+    more = ["state"] if states else []
+    output.print_table(["job", "run", *more, "launcher", "submitted", "config"], rows)
 
 
 @jobs.command()
@@ -184,15 +191,38 @@ class _NothingYetError(ConfigError):
     """The job has written nothing so far."""
 
 
+def _states(jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
+    """The state of each job; what cannot be asked is unknown."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from rlvr_core.errors import MachineError
+
+    def state(job: Job) -> str:
+        try:
+            return str(_launcher(job).status(job.job).state)
+        except MachineError as error:
+            output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
+            return "unknown"
+
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(state, jobs)
+        return {job.job: {"state": one} for job, one in zip(jobs, found, strict=True)}
+
+
 def _of(text: str) -> tuple[Job, Any]:
-    from rlvr_core.config.model import ComponentRef
-    from rlvr_core.config.resolve import build
     from rlvr_core.launch.jobs import JobBook
-    from rlvr_core.plugins import load_host
 
     job = JobBook().find(text)
+    return job, _launcher(job)
+
+
+def _launcher(job: Job) -> Any:
+    from rlvr_core.config.model import ComponentRef
+    from rlvr_core.config.resolve import build
+    from rlvr_core.plugins import load_host
+
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
-    return job, build(load_host(), "launcher", ref, f"rlvr jobs show {job.job}")
+    return build(load_host(), "launcher", ref, f"rlvr jobs show {job.job}")
 
 
 def _ended(text: str) -> str | None:

@@ -11,7 +11,7 @@ from rlvr_core.cli import output
 from rlvr_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.plugins import Host
     from rlvr_core.protocols import LaunchRequest
 
 _FLAGS = ("processes", "gpus", "engine_gpus", "nodes", "node_rank", "main_address", "main_port")
@@ -94,6 +94,12 @@ def _options_of(backend: str) -> list[click.Option]:
 )
 @click.option("--resume", metavar="RUN", help="Go on with a run: its name, its folder, or 'last'.")
 @click.option(
+    "--eval",
+    "evaluate",
+    metavar="MODEL",
+    help="Evaluate MODEL instead; CONFIG is then one for rlvr eval. Not every backend can.",
+)
+@click.option(
     "--display",
     "display_kind",
     type=click.Choice(["live", "plain", "jsonl", "none"]),
@@ -110,6 +116,7 @@ def launch(
     options: tuple[str, ...],
     overrides: tuple[str, ...],
     resume: str | None,
+    evaluate: str | None,
     display_kind: str | None,
     dry_run: bool,
     as_json: bool,
@@ -124,42 +131,30 @@ def launch(
 
     Ctrl-C or SIGTERM lets it finish the step and write a checkpoint; a second one stops it.
     """
-    from rlvr_core.cli.run import what_to_run
     from rlvr_core.config.model import ComponentRef
     from rlvr_core.config.resolve import build, parse_options
     from rlvr_core.plugins import load_host
-    from rlvr_core.protocols import LaunchRequest
     from rlvr_core.record.text import Redactor
 
     if as_json and not dry_run:
         raise click.UsageError("--json prints the plan: it goes with --dry-run")
     host = load_host()
-    resolved, folder = what_to_run(config, overrides, resume, host)
-    words = ["run", *([str(config)] if config else [])]
-    for override in overrides:
-        words += ["--set", override]
-    if folder is not None:
-        words += ["--resume", str(folder.path.absolute())]
-    if display_kind is not None:
-        words += ["--display", display_kind]
-    engine = resolved.config.engine
-    apart = resolved.config.train.max_staleness > 0 or (
-        engine.use != "auto" and getattr(host.entry("engine", engine.use).load(), "separate", False)
-    )
+    if evaluate is None:
+        request, given_tree = _to_train(config, overrides, resume, display_kind, host)
+    else:
+        request, given_tree = _to_evaluate(config, overrides, evaluate, host)
     names = {option.name for option in ctx.meta.get(_MORE, ())}
     more = {name: flags[name] for name in names if flags[name] not in (None, (), False)}
     more = {name: list(v) if isinstance(v, tuple) else v for name, v in more.items()}
     given = parse_options(options) | _given(flags) | more
     ref = ComponentRef.model_validate({"use": backend, "with": given})
     launcher = build(host, "launcher", ref, "rlvr launch")
-    request = LaunchRequest(
-        arguments=tuple(words),
-        name=resolved.config.run.name,
-        engine_apart=apart,
-        files=resolved.loaded.draft.files,
-    )
+    if evaluate is not None and not getattr(launcher, "evaluates", False):
+        raise ConfigError(
+            f"backend '{backend}' trains only", where="--eval", remedy="there, give: rlvr eval"
+        )
     if getattr(launcher, "elsewhere", False):
-        request = _for_elsewhere(request, resolved)
+        request = _for_elsewhere(request, given_tree)
     plan = launcher.plan(request)
     if not dry_run:
         code: int = launcher.submit(plan)
@@ -174,7 +169,63 @@ def launch(
     return 0
 
 
-def _for_elsewhere(request: LaunchRequest, resolved: Resolved) -> LaunchRequest:
+def _to_train(
+    config: Path | None,
+    overrides: tuple[str, ...],
+    resume: str | None,
+    display_kind: str | None,
+    host: Host,
+) -> tuple[LaunchRequest, Any]:
+    """The request to train, and the resolved config as plain data."""
+    from rlvr_core.cli.run import what_to_run
+    from rlvr_core.protocols import LaunchRequest
+
+    resolved, folder = what_to_run(config, overrides, resume, host)
+    words = ["run", *([str(config)] if config else []), *_sets(overrides)]
+    if folder is not None:
+        words += ["--resume", str(folder.path.absolute())]
+    if display_kind is not None:
+        words += ["--display", display_kind]
+    engine = resolved.config.engine
+    apart = resolved.config.train.max_staleness > 0 or (
+        engine.use != "auto" and getattr(host.entry("engine", engine.use).load(), "separate", False)
+    )
+    request = LaunchRequest(
+        arguments=tuple(words),
+        name=resolved.config.run.name,
+        engine_apart=apart,
+        files=resolved.loaded.draft.files,
+    )
+    return request, resolved.dump()
+
+
+def _to_evaluate(
+    config: Path | None, overrides: tuple[str, ...], model: str, host: Host
+) -> tuple[LaunchRequest, Any]:
+    """The request to evaluate a model, and its config as plain data."""
+    import re
+
+    from rlvr_core.config.resolve import find
+    from rlvr_core.config.tree import Mark, made
+    from rlvr_core.evals.config import read
+    from rlvr_core.protocols import LaunchRequest
+
+    if config is None:
+        raise ConfigError("evaluate on what?", remedy="name the YAML file for rlvr eval")
+    asked = read(config, [*overrides, f"model.path={model}"])
+    for ref in asked.config({}).tasks:
+        find(host, "eval_task", ref.use, ref.with_, made({}, Mark(str(config))), ())
+    words = ["eval", "--config", str(config), *_sets((*overrides, f"model.path={model}"))]
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(model.rstrip("/").split("/")[-3:])).strip("-")
+    files = asked.draft.files if asked.draft else ()
+    return LaunchRequest(tuple(words), f"eval-{name}", files=files), asked.root.plain()
+
+
+def _sets(overrides: tuple[str, ...]) -> list[str]:
+    return [word for one in overrides for word in ("--set", one)]
+
+
+def _for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
     """The request with what has to travel with it.
 
     Raises:
@@ -196,7 +247,7 @@ def _for_elsewhere(request: LaunchRequest, resolved: Resolved) -> LaunchRequest:
             remedy="it resumes by itself when it is started again; or start a run from its "
             "checkpoint: --set model.path=…/checkpoints/step…",
         )
-    return replace(request, references=references(resolved.dump()))
+    return replace(request, references=references(tree))
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.data.uri import cache_folder, is_uri, local_path
 from rlvr_core.errors import ConfigError, MachineError
+from rlvr_core.plugins import load_host
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
+from rlvr_core.record.fetch import fetch_checkpoint
 from rlvr_core.record.rundir import RunFolder, find_run
 from rlvr_core.types import Json
 
@@ -79,7 +81,7 @@ def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
         MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
     """
     if is_uri(text):
-        text = str(local_path(text))
+        text = str(_fetched(text))
     folder = Path(text).expanduser()
     model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
     if model or _STEP.match(folder.resolve().name):
@@ -92,6 +94,17 @@ def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
     if step is not None:
         raise ConfigError(f"'{text}' is no run, so it has no steps", where="--step")
     return ModelRef(text)
+
+
+def _fetched(uri: str) -> Path:
+    """A model from elsewhere; of a checkpoint of a run also how that run asked it."""
+    match = re.match(r"^(.+)/checkpoints/(step\d{6,})/?$", uri)
+    if match is None:
+        return local_path(uri)
+    run = match[1]
+    place = hashlib.sha256(run.encode()).hexdigest()[:16]
+    folder = cache_folder() / "checkpoints" / place / run.rpartition("/")[2]
+    return fetch_checkpoint(load_host().ask_store(run), folder, match[2])
 
 
 def _run(text: str, runs_dir: str) -> RunFolder | None:

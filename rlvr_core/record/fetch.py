@@ -22,6 +22,9 @@ from rlvr_core.record.files import write_atomic
 Which = Literal["none", "last", "all"]
 """Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""
 
+RUN_FILES = frozenset({"run.json", "resolved.yaml", "config.yaml"})
+"""What tells of a run how it was configured."""
+
 TAGS = ".fetched.json"
 """Beside the run's files: the tag of each as it was fetched."""
 
@@ -68,16 +71,26 @@ class Fetch:
         folder: Where it goes; what is there already and has not changed is left alone.
         which: Which checkpoints come.
         at_once: Files fetched at the same time.
+        only: Says of each key whether it comes, in the place of ``which``.
     """
 
-    def __init__(self, store: Store, folder: Path, which: Which = "last", at_once: int = 8) -> None:
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        which: Which = "last",
+        at_once: int = 8,
+        only: Callable[[str], bool] | None = None,
+    ) -> None:
         self._store = store
         self._folder = folder
         self._at_once = at_once
         self._tags = _read_tags(folder)
         there = store.list()
-        self.pointers = {key: self._pointer(key) for key in _POINTERS if key in there}
-        keys = choose(there, which, self.pointers.get(f"checkpoints/{BEST}"))
+        pointers = [key for key in _POINTERS if key in there and only is None]
+        self.pointers = {key: self._pointer(key) for key in pointers}
+        best = self.pointers.get(f"checkpoints/{BEST}")
+        keys = choose(there, which, best) if only is None else [*filter(only, there)]
         self._left = {key: there[key] for key in keys if not self._has(key, there[key])}
         self.wanted = frozenset(keys)
         self.there = frozenset(there)
@@ -149,6 +162,26 @@ class Fetch:
             return aside.read_text(encoding="utf-8").strip()
         finally:
             aside.unlink(missing_ok=True)
+
+
+def fetch_checkpoint(store: Store, folder: Path, name: str) -> Path:
+    """Fetch one checkpoint, with what says how its run asked its model.
+
+    Args:
+        store: Where the run is.
+        folder: Where it goes.
+        name: Of the checkpoint.
+
+    Raises:
+        DataError: If there is no such checkpoint.
+        MachineError: If the store fails.
+    """
+    there = f"checkpoints/{name}/"
+    fetch = Fetch(store, folder, only=lambda key: key in RUN_FILES or key.startswith(there))
+    if there + COMPLETE not in fetch.there:
+        raise DataError(f"the store has no complete checkpoint {name} of run {folder.name}")
+    fetch.run()
+    return folder / "checkpoints" / name
 
 
 def _read_tags(folder: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import random
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -68,6 +69,9 @@ class Mirror:
         self._sent: dict[str, tuple[int, int, int]] = {}
         self._pointed: dict[str, str] = {}
         self._sealed: dict[str, str] = {}
+        self._arrived: dict[str, set[str]] = {}
+        self._puts = 0
+        self._aside = folder / ".mirror"
         self._known = False
         self._wake = threading.Condition()
         self._asked = 0
@@ -139,14 +143,14 @@ class Mirror:
             self._asked += 1
             wanted = self._asked
             self._wake.notify_all()
-        last, moved = self._progress(), time.monotonic()
+        last, moved = self._puts, time.monotonic()
         while self._thread.is_alive() and time.monotonic() - moved < limit:
             with self._wake:
                 if self._done >= wanted:
                     break
                 self._wake.wait(0.2)
-            if self._progress() != last:
-                last, moved = self._progress(), time.monotonic()
+            if self._puts != last:
+                last, moved = self._puts, time.monotonic()
         behind = self.behind()
         told = self.news()
         if behind:
@@ -185,9 +189,7 @@ class Mirror:
             try:
                 self._learn()
                 self._copy(everything=closing)
-            except (
-                Exception
-            ) as error:  # whatever it is, it must neither end this thread nor the run
+            except Exception as error:  # none may end this thread, or the run
                 self._failed(error)
                 continue
             self._recovered()
@@ -228,15 +230,13 @@ class Mirror:
                 self._told.append(f"run.mirror works again, after {self._failures} failures")
             self._failures = 0
 
-    def _progress(self) -> tuple[int, int]:
-        return len(self._sealed), hash(tuple(self._sent.items()))
-
     # -- copying -----------------------------------------------------------------------------------
 
     def _learn(self) -> None:
         """Once: which of the checkpoints here the store has already."""
         if self._known:
             return
+        shutil.rmtree(self._aside, ignore_errors=True)
         there = self._store.list(CHECKPOINTS)
         for name, seal in self._complete():
             key = f"{CHECKPOINTS}{name}/{COMPLETE}"
@@ -254,13 +254,14 @@ class Mirror:
 
     def _copy(self, *, everything: bool) -> None:
         # first what a checkpoint goes on from: it counts the bytes of the files beside it
-        fresh = [(name, seal) for name, seal in self._complete() if self._sealed.get(name) != seal]
         self._copy_files()
-        if fresh or everything:
-            self._take_away()
-        for name, seal in fresh:
-            self._copy_checkpoint(name, seal)
-        if fresh or everything:
+        sent = everything and self._take_away()
+        # the newest first: an older one may no longer be wanted when it is there
+        for name, seal in reversed(self._complete()):
+            if self._sealed.get(name) != seal:
+                sent = sent or self._take_away()
+                self._copy_checkpoint(name, seal)
+        if sent:
             self._copy_pointers()
             self._rotate()
 
@@ -270,27 +271,38 @@ class Mirror:
             with contextlib.suppress(FileNotFoundError):  # closed and compressed meanwhile
                 state = _state(path)
                 if self._sent.get(key) != state:
-                    self._store.put(path, key, _whole(path) if key.endswith(_GROWING) else None)
+                    self._put(path, key, _whole(path) if key.endswith(_GROWING) else None)
                     self._sent[key] = state
 
+    def _put(self, path: Path, key: str, size: int | None = None) -> None:
+        self._store.put(path, key, size)
+        self._puts += 1
+
     def _copy_checkpoint(self, name: str, seal: str) -> None:
-        local, there = self._folder / CHECKPOINTS / name, f"{CHECKPOINTS}{name}/"
-        old = self._store.list(there)
-        if old:  # of an attempt that was cut off, or of the run before it was resumed
-            self._store.delete([f"{there}{COMPLETE}"])
+        """Copy a checkpoint, which may be rotated away here meanwhile: links keep its files."""
+        there, arrived = f"{CHECKPOINTS}{name}/", self._arrived.setdefault(seal, set())
         try:
-            names = sorted(json.loads((local / COMPLETE).read_bytes())["files"])
-            for file in names:
-                self._store.put(local / file, there + file)
+            local = _linked(self._folder / CHECKPOINTS / name, self._aside / name)
             if _digest(local / COMPLETE) != seal:
                 return  # written anew meanwhile: the next round has it
-            self._store.put(local / COMPLETE, f"{there}{COMPLETE}")
+            names = sorted(json.loads((local / COMPLETE).read_bytes())["files"])
+            if not arrived:  # of an attempt that was cut off, or of the run before it was resumed
+                self._store.delete([f"{there}{COMPLETE}"])
+            for file in names:
+                if file not in arrived:
+                    self._put(local / file, there + file)
+                    arrived.add(file)
+            self._put(local / COMPLETE, f"{there}{COMPLETE}")
         except FileNotFoundError:
-            # rotated away before it was copied: newer ones are there
+            # rotated away before it was linked: newer ones are there
             self._store.delete(list(self._store.list(there)))
             return
-        self._store.delete(sorted(old.keys() - {there + file for file in (*names, COMPLETE)}))
+        finally:
+            shutil.rmtree(self._aside, ignore_errors=True)
+        others = self._store.list(there).keys() - {there + file for file in (*names, COMPLETE)}
+        self._store.delete(sorted(others))
         self._sealed[name] = seal
+        del self._arrived[seal]
 
     def _copy_pointers(self) -> None:
         for pointer in (LATEST, BEST):
@@ -302,7 +314,7 @@ class Mirror:
             aside = self._folder / f".{pointer}.tmp-mirror"
             try:
                 aside.write_text(target + "\n", encoding="utf-8")
-                self._store.put(aside, CHECKPOINTS + pointer)
+                self._put(aside, CHECKPOINTS + pointer)
             finally:
                 aside.unlink(missing_ok=True)
             self._pointed[pointer] = target
@@ -326,13 +338,14 @@ class Mirror:
             self._store.delete([key for key in held[name] if key != seal])
             self._sealed.pop(name, None)
 
-    def _take_away(self) -> None:
-        """Files that the folder no longer has: segments that a resumption has cut off."""
+    def _take_away(self) -> bool:
+        """Delete what the folder no longer has: segments that a resumption has cut off."""
         here = {key for key, _ in self._files()}
         gone = [
             key for key in self._store.list() if not key.startswith(CHECKPOINTS) and key not in here
         ]
         self._store.delete(gone)
+        return True
 
     def _complete(self) -> list[tuple[str, str]]:
         """Names of the complete checkpoints here, oldest first, and what their seals say."""
@@ -357,6 +370,26 @@ class Mirror:
             else:
                 yield "/".join(parts), path
         yield from last
+
+
+def _linked(folder: Path, aside: Path) -> Path:
+    """A folder with the same files, which stays when the other is deleted.
+
+    Raises:
+        FileNotFoundError: If it is being deleted already.
+    """
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                target = aside / path.relative_to(folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.hardlink_to(path)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without hard links: it has to be fast enough
+        return folder
+    return aside
 
 
 def _state(path: Path) -> tuple[int, int, int]:

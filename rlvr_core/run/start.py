@@ -165,7 +165,7 @@ def _mirrored(
         limit = MIRROR_GRACE
         raise
     finally:
-        display.phase("copying the rest to run.mirror")
+        display.say("copying what is left to run.mirror")
         for text in mirror.close(limit):
             display.say(text)
 

@@ -184,6 +184,48 @@ def test_a_store_that_fails_neither_stops_nor_delays_the_run(store, run):
     assert not [text for text in told if "lacks" in text]
 
 
+def test_t87_a_slow_store_gets_checkpoints_that_are_rotated_away_meanwhile(store, run):
+    real = store.put
+
+    def put(path, key, size=None):
+        if key.endswith("model.bin"):
+            time.sleep(0.3)  # three checkpoints long
+        real(path, key, size)
+
+    store.put = put
+    mirror = begin(store, run, keep=1)
+    arrived = []
+    for step in range(1, 21):
+        save(run, step, keep=1)
+        mirror.changed(checkpoint=True)
+        time.sleep(0.1)
+        arrived += [name for name in complete(store) if name not in arrived]
+    assert mirror.close(20) == []
+    assert len(arrived) >= 2
+    assert complete(store) == ["step000020"]
+    assert not (run / ".mirror" / "step000020").exists()
+
+
+def test_what_has_arrived_of_a_checkpoint_is_not_sent_again(store, run, monkeypatch):
+    monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.02)
+    real, left = store.put, [3]
+
+    def put(path, key, size=None):
+        if key.endswith("state.json") and left[0]:
+            left[0] -= 1
+            raise MachineError("away")
+        real(path, key, size)
+
+    store.put = put
+    mirror = begin(store, run)
+    save(run, 2)
+    mirror.changed(checkpoint=True)
+    told = mirror.close(20)
+    assert complete(store) == ["step000002"]
+    assert [key for _, key in store.done].count("checkpoints/step000002/model.bin") == 1
+    assert not [text for text in told if "lacks" in text]
+
+
 def test_what_never_arrives_is_told_with_the_way_to_send_it(store, run):
     store.down = True
     mirror = begin(store, run)

@@ -64,6 +64,44 @@ def image(folder: Path, base: str | None, no_vllm: bool, tag: str | None, push: 
     click.echo(str(folder))
 
 
+@click.command("list")
+@click.option("--region", help="Region; else AWS_REGION or the profile's.")
+@click.option("--contains", help="Only jobs with this in their names.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(region: str | None, contains: str | None, limit: int, as_json: bool) -> None:
+    """List the jobs of the account, newest first, whoever has submitted them.
+
+    What a job trains is known to the book of whoever did: rlvr jobs list.
+    """
+    from itertools import islice
+
+    from rlvr_sagemaker.aws import call, client
+
+    asked = {"SortBy": "CreationTime", "SortOrder": "Descending"}
+    if contains:
+        asked["NameContains"] = contains
+
+    def act() -> list[dict[str, str]]:
+        pages = client("sagemaker", region).get_paginator("list_training_jobs")
+        jobs = (one for page in pages.paginate(**asked) for one in page["TrainingJobSummaries"])
+        return [
+            {
+                "job": one["TrainingJobName"],
+                "status": one["TrainingJobStatus"],
+                "created": one["CreationTime"].isoformat(timespec="seconds"),
+            }
+            for one in islice(jobs, limit)
+        ]
+
+    found = call("listing the jobs", act)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for one in found:
+        click.echo(f"{one['created']}  {one['status']:<10}  {one['job']}")
+
+
 @click.command()
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.argument("uri")

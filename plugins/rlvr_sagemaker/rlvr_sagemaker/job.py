@@ -95,6 +95,8 @@ class Attempt:
             signal.signal(number, self._on_signal)
         self._runs.mkdir(parents=True, exist_ok=True)
         environment = self._environment()
+        if self._said["arguments"][0] == "eval":
+            return self._evaluate(environment)
         words = self._words(self._fetch())
         _say("rlvr " + " ".join(words))
         if self._stopped():
@@ -110,6 +112,26 @@ class Attempt:
 
     def _stopped(self) -> bool:
         return self._stopping
+
+    def _evaluate(self, environment: dict[str, str]) -> int:
+        """An evaluation, by the first machine; one that was cut off goes on where it was."""
+        from rlvr_core.launch.again import fetch_results, send_results
+
+        if self._machine.index > 0:
+            return 0
+        said = self._said
+        folder = self._runs / said["name"]
+        uri = None if said["runs"] is None else f"{said['runs']}/{said['name']}"
+        if uri is not None:
+            fetch_results(uri, folder)
+        if said["train_gpus"]:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, said["train_gpus"]))
+        words = [*said["arguments"], "--out", str(folder)]
+        _say("rlvr " + " ".join(words))
+        code = self._follow(self._start(words, environment))
+        if uri is not None:
+            send_results(folder, uri)
+        return 0 if self._stopped() and code == 130 else code
 
     def failure(self) -> str:
         """Last words of the run, for SageMaker's ``FailureReason``."""
@@ -169,20 +191,9 @@ class Attempt:
         if uri is None:
             here = [path.parent for path in self._runs.glob("*/run.json")]
             return max(here, key=lambda path: path.stat().st_mtime, default=None)
-        from rlvr_core.plugins import load_host
-        from rlvr_core.record.fetch import Fetch, runs_in
+        from rlvr_core.launch.again import fetch_newest
 
-        host = load_host()
-        names = runs_in(host.ask_store(uri))
-        if not names:
-            return None
-        folder = self._runs / names[-1]
-        fetch = Fetch(host.ask_store(f"{uri}/{names[-1]}"), folder, "last")
-        if "run.json" not in fetch.there or "resolved.yaml" not in fetch.there:
-            return None  # the attempt ended before it had begun
-        _say(f"going on with {names[-1]}: {fetch.files} files, {fetch.size:,} bytes")
-        fetch.run()
-        return folder
+        return fetch_newest(uri, self._runs, _say)
 
     def _words(self, resumed: Path | None) -> list[str]:
         said, machine = self._said, self._machine

@@ -34,6 +34,7 @@ class SageMakerLauncher:
     """A training job on SageMaker; its runs are mirrored to S3 and go on after an interruption."""
 
     elsewhere: Literal[True] = True
+    evaluates: Literal[True] = True
 
     Config = Options
 
@@ -48,6 +49,12 @@ class SageMakerLauncher:
         """
         config = self._config
         config.check()
+        if config.engine_gpus and not request.engine_apart:
+            raise ConfigError(
+                "the config's engine works inside the training processes",
+                where="--engine-gpus",
+                remedy="leave it out, or choose an engine with processes of its own",
+            )
         now = datetime.now(UTC)
         job = config.job_name or now.strftime("rlvr-adhoc-%Y%m%d-%H%M%S-") + f"{now:%f}"[:3]
         staged = staging.stage(config, request)
@@ -209,7 +216,8 @@ def _page(details: Mapping[str, Any]) -> Iterator[str]:
     """The plan for people."""
     request, files = details["request"], details["files"]
     machines = request["ResourceConfig"]
-    yield f"job {details['job']} trains {details['name']}"
+    does = "evaluates" if details["description"]["arguments"][0] == "eval" else "trains"
+    yield f"job {details['job']} {does} {details['name']}"
     spot = ", spot" if request.get("EnableManagedSpotTraining") else ""
     yield f"  on {machines['InstanceCount']} {machines['InstanceType']}{spot}"
     hours = request["StoppingCondition"]["MaxRuntimeInSeconds"] / 3600

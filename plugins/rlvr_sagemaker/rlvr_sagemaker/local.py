@@ -28,9 +28,8 @@ def run_here(config: Options, details: Mapping[str, Any]) -> int:
         root = Path(folder)
         lay_out(root, details)
         command = ["docker", "run", "--rm", "--init", "--shm-size", "8g"]
-        if config.local_gpus:
-            gpus = config.local_gpus
-            command += ["--gpus", gpus if gpus == "all" else f'"device={gpus}"']
+        if config.gpus:
+            command += ["--gpus", f'"device={",".join(map(str, config.gpus))}"']
         for name, value in details["request"]["Environment"].items():
             command += ["--env", f"{name}={value}"]
         for source, target in ((root, "/opt/ml"), (runs, "/opt/ml/checkpoints")):

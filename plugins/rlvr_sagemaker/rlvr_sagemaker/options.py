@@ -14,6 +14,7 @@ from rlvr_core.launch.secrets import secrets_in_words
 from rlvr_sagemaker.place import Place, is_s3
 
 Positive = Annotated[int, Field(gt=0)]
+Gpu = Annotated[int, Field(ge=0)]
 
 _NAME = re.compile(r"^[A-Za-z0-9](-*[A-Za-z0-9])*$")
 _FROM_ENVIRONMENT = {
@@ -53,7 +54,7 @@ class Options(ComponentConfig):
     """Processes on each machine; else one for each GPU, or one."""
     train_gpus: str | None = None
     """GPUs to train on, as 0-5 or 0,1; else all."""
-    engine_gpus: str | None = None
+    engine_gpus: list[Gpu] | None = None
     """GPUs of an engine in processes of its own."""
     eval_config: str | None = None
     """A YAML file for rlvr watch, which evaluates each checkpoint on --eval-gpus."""
@@ -83,8 +84,8 @@ class Options(ComponentConfig):
     """Push --image to ECR first; its repository is made if need be."""
     local: bool = False
     """Run the image with docker on this machine, without SageMaker and S3."""
-    local_gpus: str | None = None
-    """GPUs for --local, as all or 0,1."""
+    gpus: list[Gpu] | None = None
+    """GPUs of this machine for --local; in a job it is --train-gpus."""
 
     def check(self) -> None:
         """Refuse what cannot work, before anything is asked of AWS (T91).
@@ -138,14 +139,16 @@ class Options(ComponentConfig):
                     )
                 )
         faults += name_faults(self.job_name)
-        for flag in ("train_gpus", "engine_gpus", "eval_gpus"):
+        for flag in ("train_gpus", "eval_gpus"):
             try:
-                gpus(getattr(self, flag))
+                gpu_list(getattr(self, flag))
             except ValueError as error:
                 faults.append(Complaint(str(error), f"--{flag.replace('_', '-')}"))
-        twice = _overlap(self.train_gpus, self.eval_gpus, self.engine_gpus)
+        twice = self._named_twice()
         if twice:
             faults.append(Complaint(f"GPU {twice} is named twice", "--train-gpus, --eval-gpus"))
+        if self.gpus and not self.local:
+            faults.append(Complaint("it goes with --local", "--gpus", ("say --train-gpus",)))
         if bool(self.subnets) != bool(self.security_groups):
             faults.append(Complaint("a VPC needs both", "--subnets, --security-groups"))
         if self.max_wait is not None and not self.spot:
@@ -161,6 +164,14 @@ class Options(ComponentConfig):
                 if not re.match(r"^[^=\s]+=.+$", one)
             ]
         return faults
+
+    def _named_twice(self) -> str:
+        try:
+            every = [*gpu_list(self.train_gpus), *gpu_list(self.eval_gpus)]
+        except ValueError:
+            return ""
+        every += self.engine_gpus or []
+        return ", ".join(map(str, sorted({gpu for gpu in every if every.count(gpu) > 1})))
 
 
 def name_faults(name: str | None) -> list[Complaint]:
@@ -179,7 +190,7 @@ def name_faults(name: str | None) -> list[Complaint]:
     return []
 
 
-def gpus(text: str | None) -> list[int]:
+def gpu_list(text: str | None) -> list[int]:
     """``0-2,5`` as ``[0, 1, 2, 5]``.
 
     Raises:
@@ -199,11 +210,3 @@ def gpus(text: str | None) -> list[int]:
 def pairs(values: list[str]) -> dict[str, str]:
     """``NAME=VALUE`` words as a mapping."""
     return {one.partition("=")[0]: one.partition("=")[2] for one in values}
-
-
-def _overlap(*texts: str | None) -> str:
-    try:
-        every = [gpu for text in texts for gpu in gpus(text)]
-    except ValueError:
-        return ""
-    return ", ".join(map(str, sorted({gpu for gpu in every if every.count(gpu) > 1})))

@@ -15,7 +15,7 @@ from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in
 from rlvr_core.launch.staging import Layout, overrides, references
 from rlvr_core.protocols import LaunchRequest, Reference
-from rlvr_sagemaker.options import Options, gpus, pairs
+from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store
 
@@ -80,9 +80,8 @@ class Staged:
 
     def description(self, config: Options, request: LaunchRequest, runs: str) -> dict[str, Any]:
         """What the job reads to know what to do."""
-        words = list(request.arguments)
-        if request.files:
-            words[1] = self.layout.moved(request.files[0])
+        moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
+        words = [moved.get(word, word) for word in request.arguments]
         for one in overrides(self.references, self.layout):
             words += ["--set", one]
         described: dict[str, Any] = {
@@ -91,14 +90,14 @@ class Staged:
             "name": request.name,
             "runs": None if config.local else runs,
             "processes": config.processes,
-            "train_gpus": gpus(config.train_gpus),
-            "engine_gpus": gpus(config.engine_gpus),
+            "train_gpus": gpu_list(config.train_gpus),
+            "engine_gpus": config.engine_gpus or [],
             "install": list(self.install),
             "secrets": pairs(config.secrets),
         }
         if config.eval_config:
             described["eval_config"] = self.layout.moved(Path(config.eval_config))
-            described["eval_gpus"] = gpus(config.eval_gpus)
+            described["eval_gpus"] = gpu_list(config.eval_gpus)
         return described
 
 

@@ -215,7 +215,7 @@ def test_the_same_image_runs_here(docker, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("config.yaml").write_text("model: {path: tiny:math/arithmetic}\n")
     monkeypatch.setattr(local, "lay_out", lambda root, details: None)
-    config = Options(image="rlvr:1", local=True, local_gpus="0,1", env=["A=b"])
+    config = Options(image="rlvr:1", local=True, gpus=[0, 1], env=["A=b"])
     from rlvr_core.protocols import LaunchRequest
 
     one = launcher.SageMakerLauncher(config)

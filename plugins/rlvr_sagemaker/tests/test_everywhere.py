@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -91,15 +92,32 @@ def test_the_cache_is_asked_before_the_hub(cloud, tmp_path, monkeypatch, caplog)
     assert len(asked) == 1
 
 
-def test_a_checkpoint_on_s3_is_verified_before_it_is_used(cloud, tmp_path):
-    step = tmp_path / "step000002"
-    step.mkdir()
+def test_a_checkpoint_on_s3_is_asked_as_its_run_did_and_verified(cloud, tmp_path):
+    run = tmp_path / "demo-20250101-000000"
+    step = run / "checkpoints" / "step000002"
+    step.mkdir(parents=True)
     (step / "config.json").write_text("{}")
-    size = {"size": 2, "sha256": "0" * 64}
-    (step / "COMPLETE").write_text(json.dumps({"step": 2, "files": {"config.json": size}}))
-    uri = put(cloud, step)
+    sha = hashlib.sha256(b"{}").hexdigest()
+    seal = {"step": 2, "files": {"config.json": {"size": 2, "sha256": sha}}}
+    (step / "COMPLETE").write_text(json.dumps(seal))
+    (run / "run.json").write_text("{}")
+    (run / "traces.jsonl").write_text("not wanted\n")
+    (run / "resolved.yaml").write_text(
+        "model: {path: m, dtype: bfloat16}\ntrain: {steps: 2}\n"
+        "data: {sources: [core/jsonl], prompt: {system: Be brief.}}\n"
+    )
+    uri = f"{put(cloud, run)}/checkpoints/step000002"
+    found = locate(uri, step=None, runs_dir="runs")
+    assert found.label == "demo-20250101-000000-step000002"
+    assert found.sections()["prompt"]["system"] == "Be brief."
+    assert found.sections()["model"]["dtype"] == "bfloat16"
+    assert not list(found.run.path.glob("*.jsonl"))
+    (step / "config.json").write_text("[]")
+    put(cloud, run)
     with pytest.raises(MachineError, match=r"content of config\.json has changed"):
         locate(uri, step=None, runs_dir="runs")
+    with pytest.raises(DataError, match="no complete checkpoint step000004"):
+        locate(uri.replace("000002", "000004"), step=None, runs_dir="runs")
 
 
 def test_without_credentials_it_is_said_what_to_do(cloud, monkeypatch):

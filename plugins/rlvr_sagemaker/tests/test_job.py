@@ -189,7 +189,9 @@ def submit(cloud, project, tmp_path, write_model):
         words += ["--store", f"s3://{cloud.bucket}/team", "--image", "i", "--instance-type", "ml.t"]
         words += ["--role", "arn:aws:iam::123456789012:role/r", "--include", "toy"]
         words += ["--instance-count", str(hosts)]
-        words += ["--set", f"model.path=s3://{cloud.bucket}/models/tiny", *more]
+        if "--eval" not in more:
+            words += ["--set", f"model.path=s3://{cloud.bucket}/models/tiny"]
+        words += more
         done = CliRunner().invoke(cli, words)
         assert done.exit_code == 0, f"{done.output} {done.exception}"
         clusters.append(Cluster(tmp_path, cloud, job, hosts))
@@ -252,11 +254,18 @@ def test_t87_t94_two_hosts_stopped_in_mid_step_end_as_if_nothing_had_happened(cl
 def test_a_run_is_evaluated_beside_and_comes_home(cloud, submit, project, tmp_path):
     """One host: checkpoints are evaluated as they appear; results are fetched and shown."""
     rows = {"path": "rows.jsonl", "prompt": "question", "id": "id", "verifier": "jobtoy/early"}
-    task = {"use": "core/dataset", "with": {"dataset": {"use": "core/jsonl", "with": rows}, "n": 1}}
-    (project / "eval.yaml").write_text(yaml.safe_dump({"tasks": [task], "limit": 4}))
+    data = {"use": "core/jsonl", "with": rows}
+    asked = {
+        "tasks": [{"use": "core/dataset", "with": {"data": data, "max_tokens": 8}}],
+        "engine": "transformers",
+        "limit": 4,
+        "max_contaminated": 1,
+        "max_truncated": 1,
+    }
+    (project / "eval.yaml").write_text(yaml.safe_dump(asked))
     cluster = submit(
         "evals", "--eval-config", "eval.yaml", "--set", "train.steps=4", "--set",
-        "checkpoint.every=2", "--set", "guards.max_contaminated=1", hosts=1,
+        "checkpoint.every=2", hosts=1,
     )  # fmt: skip
     cluster.start()
     assert cluster.wait() == [0], cluster.printed()
@@ -271,6 +280,28 @@ def test_a_run_is_evaluated_beside_and_comes_home(cloud, submit, project, tmp_pa
     assert "4" in table
     again = CliRunner().invoke(cli, ["jobs", "sync", cluster.job, "--poll", "0.05"])
     assert "the job has ended" in again.stdout
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_a_job_too(cloud, submit, project):
+    rows = {"path": "rows.jsonl", "prompt": "question", "id": "id", "verifier": "jobtoy/early"}
+    data = {"use": "core/jsonl", "with": rows}
+    asked = {
+        "tasks": [{"use": "core/dataset", "with": {"data": data, "max_tokens": 8}}],
+        "engine": "transformers",
+        "limit": 4,
+        "max_contaminated": 1,
+        "max_truncated": 1,
+    }
+    (project / "config.yaml").write_text(yaml.safe_dump(asked))
+    model = f"s3://{cloud.bucket}/models/tiny"
+    cluster = submit("only", "--eval", model, hosts=1)
+    cluster.start()
+    assert cluster.wait() == [0], cluster.printed()
+    done = CliRunner().invoke(cli, ["jobs", "download", cluster.job, "--to", "home"])
+    folder = Path(done.stdout.strip())
+    assert folder == Path("home") / f"eval-{cloud.bucket}-models-tiny"
+    assert list(folder.rglob("summary.json"))
 
 
 @pytest.mark.slow

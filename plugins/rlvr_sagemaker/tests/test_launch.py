@@ -20,7 +20,7 @@ from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobLauncher, LaunchRequest
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
-from rlvr_sagemaker.options import Options, gpus, name_faults
+from rlvr_sagemaker.options import Options, gpu_list, name_faults
 
 GOLDEN = Path(__file__).with_name("golden")
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
@@ -145,27 +145,33 @@ def test_t90_names_say_nothing_and_are_not_met_twice(project):
 
 
 def test_every_fault_of_the_options_at_once(project):
-    words = launch_words("--job-name", "a_b", "--train-gpus", "0-3", "--eval-gpus", "3,4")
+    words = launch_words("--job-name", "a_b", "--train-gpus", "0-3", "--engine-gpus", "3,4")
     words += ["--max-wait", "5", "--env", "X", "--subnets", "subnet-1", "--dry-run"]
     words[words.index(ROLE)] = "admin"
     told = rlvr(*words, code=2)
+    assert "--gpus" in rlvr(*launch_words("--gpus", "0", "--dry-run"), code=2)
     for part in ("job name 'a_b'", "GPU 3 is named twice", "goes with --spot", "NAME=VALUE"):
         assert part in told
     assert "no role's ARN" in told
     assert "a VPC needs both" in told
 
 
+def test_t31_gpus_of_an_engine_that_has_no_use_for_them_are_refused(project):
+    told = rlvr(*launch_words("--engine-gpus", "7", "--dry-run"), code=2)
+    assert "inside the training processes" in told
+
+
 @pytest.mark.parametrize(
     ("text", "found"), [("0-2,5", [0, 1, 2, 5]), ("7", [7]), (None, []), ("", [])]
 )
 def test_lists_of_gpus(text, found):
-    assert gpus(text) == found
+    assert gpu_list(text) == found
 
 
 @pytest.mark.parametrize("text", ["a", "3-1", "0,0", "0-2,1", "-1", "1,,2"])
 def test_lists_that_are_none(text):
     with pytest.raises(ValueError, match="GPU"):
-        gpus(text)
+        gpu_list(text)
 
 
 # -- what goes along ------------------------------------------------------------------------------
@@ -349,6 +355,13 @@ def test_submit_status_show_and_stop(cloud, project, submitted):
     assert json.loads(rlvr("jobs", "show", "demo", "--json"))["job"] == job
     state = json.loads(rlvr("jobs", "status", "last", "--json"))
     assert state["state"] in ("running", "waiting", "finished")
+    JobBook().add(Job("gone-before", "sagemaker/sagemaker", "old", "c", submitted=1.0))
+    asked = json.loads(rlvr("jobs", "list", "--states", "--json"))
+    assert [one["state"] for one in asked] == [state["state"], "unknown"]
+    assert len(json.loads(rlvr("jobs", "list", "--limit", "1", "--json"))) == 1
+    everybodys = json.loads(rlvr("sagemaker", "list", "--contains", job, "--json"))
+    assert [one["job"] for one in everybodys] == [job]
+    assert job in rlvr("sagemaker", "list")
     rlvr("jobs", "stop", job)
 
 
@@ -452,3 +465,21 @@ def test_an_eval_config_goes_along_with_its_files(project):
     found = plan("--eval-config", "configs/eval.yaml", "--eval-gpus", "7")
     assert "configs/eval.yaml" in keys(found)
     assert found["description"]["eval_gpus"] == [7]
+
+
+def test_a_model_is_evaluated_where_it_lies_or_goes_along(project, tmp_path):
+    words = [word.replace("train.yaml", "eval.yaml") for word in launch_words("--dry-run")]
+    model = "s3://b/runs/demo/checkpoints/step000002"
+    found = json.loads(rlvr(*words, "--json", "--job-name", "x", "--eval", model))["plan"]
+    assert found["name"] == "eval-demo-checkpoints-step000002"
+    arguments = ["eval", "--config", "configs/eval.yaml", "--set", f"model.path={model}"]
+    assert found["description"]["arguments"] == arguments
+    assert keys(found) == ["configs/eval.yaml"]
+    here = tmp_path / "model"
+    here.mkdir()
+    (here / "config.json").write_text("{}")
+    found = json.loads(rlvr(*words, "--json", "--job-name", "x", "--eval", here))["plan"]
+    assert "model/config.json" in keys(found)
+    assert found["description"]["arguments"][-2:] == ["--set", "model.path=../model"]
+    local = ["launch", "configs/eval.yaml", "--eval", model, "--processes", "2"]
+    assert "trains only" in rlvr(*local, code=2)

@@ -1,0 +1,181 @@
+"""``rlvr jobs`` against a launcher and a store of this test's own."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlvr_core import plugins
+from rlvr_core.cli import jobs as jobs_module
+from rlvr_core.cli.jobs import jobs
+from rlvr_core.errors import ConfigError, MachineError
+from rlvr_core.launch.again import fetch_newest
+from rlvr_core.launch.jobs import Job, JobBook
+from rlvr_core.protocols import JobStatus, StoredFile
+
+
+class Store:
+    """Files of a folder, read only."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def list(self, prefix=""):
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        keys = {path.relative_to(self.root).as_posix(): path.stat() for path in files}
+        return {key: StoredFile(s.st_size, str(s.st_mtime_ns)) for key, s in keys.items()}
+
+    def get(self, key, path, told=None):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self.root / key, path)
+
+    def put(self, path, key, size=None):
+        raise AssertionError("nothing is written here")
+
+    def delete(self, keys):
+        raise AssertionError("nothing is deleted here")
+
+
+class Launcher:
+    """Knows jobs by what is in this dictionary."""
+
+    states: dict = {}
+
+    def status(self, job):
+        if job not in self.states:
+            raise MachineError(f"no job {job}")
+        return JobStatus(self.states[job], "said so")
+
+    def logs(self, job):
+        yield "one \x1b[2J"
+
+    def stop(self, job):
+        self.states[job] = "stopped"
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """Where runs are mirrored to."""
+    root = tmp_path / "there"
+
+    class Host:
+        @staticmethod
+        def ask_store(uri):
+            return Store(root / uri.removeprefix("x://runs").strip("/"))
+
+    monkeypatch.setattr(plugins, "load_host", Host)
+    monkeypatch.setattr("rlvr_core.launch.again.load_host", Host)
+    monkeypatch.setattr(jobs_module, "_launcher", lambda job: Launcher())
+    monkeypatch.setattr(Launcher, "states", {})
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.chdir(tmp_path)
+    return root
+
+
+def begin(there, name="demo-20250101-000000"):
+    run = there / name
+    run.mkdir(parents=True)
+    (run / "run.json").write_text('{"outcome": "running"}')
+    (run / "resolved.yaml").write_text("x: 1\n")
+    (run / "metrics.jsonl").write_text('{"step": 0}\n')
+    return run
+
+
+def call(*words, fails=None):
+    done = CliRunner().invoke(jobs, [str(word) for word in words])
+    if fails is None:
+        assert done.exception is None or done.exit_code == 0, done.exception
+        return done.stdout
+    assert isinstance(done.exception, fails), done.output
+    return str(done.exception)
+
+
+def test_t90_what_was_submitted_is_listed_newest_first(there):
+    assert "no job was submitted" in call("list")
+    book = JobBook()
+    for number in range(3):
+        book.add(Job(f"job-{number}", "x/y", f"run-{number}", "c.yaml", submitted=float(number)))
+    Launcher.states = {"job-2": "running", "job-1": "finished"}
+    assert [one["job"] for one in json.loads(call("list", "--json"))] == ["job-2", "job-1", "job-0"]
+    table = call("list", "--states").splitlines()
+    assert [line.split()[2] for line in table[1:]] == ["running", "finished", "unknown"]
+    assert len(call("list", "--limit", 1).splitlines()) == 2
+    assert "config: c.yaml" in call("show", "run-1")
+    assert call("status", "job-2") == "job-2: running (said so)\n"
+    assert call("logs", "job-2") == "one \\x1b[2J\n"
+    call("stop", "job-2")
+    assert json.loads(call("status", "job-2", "--json"))["state"] == "stopped"
+
+
+def test_sync_takes_up_what_is_new_and_ends_with_the_job(there, monkeypatch):
+    JobBook().add(Job("job", "x/y", "demo", "c.yaml", runs="x://runs"))
+    run = begin(there)
+    looks = []
+
+    def status(_self, _job):
+        looks.append(1)
+        if len(looks) == 3:
+            with (run / "metrics.jsonl").open("a") as file:
+                file.write('{"step": 1}\n')
+            return JobStatus("finished")
+        return JobStatus("running")
+
+    monkeypatch.setattr(Launcher, "status", status)
+    told = call("sync", "job", "--poll", "0.01")
+    assert "the job has ended (finished)" in told
+    assert len(looks) == 3
+    home = Path("runs") / run.name
+    assert (home / "metrics.jsonl").read_text().count("\n") == 2
+
+
+def test_sync_gives_up_when_nothing_changes(there, monkeypatch):
+    monkeypatch.setattr(jobs_module, "QUIET", 0.2)
+    begun = time.monotonic()
+    assert "nothing has changed for an hour" in call("sync", "x://runs", "--poll", "0.02")
+    assert time.monotonic() - begun >= 0.2
+
+
+def test_a_run_that_goes_on_keeps_sync_awake(there, monkeypatch):
+    monkeypatch.setattr(jobs_module, "QUIET", 0.3)
+    run = begin(there)
+    real, left = time.sleep, [12]
+
+    def sleep(seconds):
+        real(0.05)
+        if left[0]:
+            left[0] -= 1
+            with (run / "metrics.jsonl").open("a") as file:
+                file.write("{}\n")
+
+    monkeypatch.setattr(jobs_module.time, "sleep", sleep)
+    call("sync", "x://runs", "--poll", "1")
+    assert left[0] == 0
+    assert (Path("runs") / run.name / "metrics.jsonl").read_text().count("\n") == 13
+
+
+def test_download_and_what_is_wrong_with_it(there):
+    book = JobBook()
+    book.add(Job("job", "x/y", "demo", "c.yaml", runs="x://runs"))
+    book.add(Job("4711", "core/slurm", "other", "c.yaml", runs="/shared/runs/slurm-4711"))
+    assert "written nothing" in call("download", "job", fails=ConfigError)
+    begin(there)
+    assert call("download", "job", "--to", "home").strip() == "home/demo-20250101-000000"
+    assert "share their files" in call("download", "4711", fails=ConfigError)
+    assert "there is no job 'nob'" in call("download", "nob", fails=ConfigError)
+
+
+def test_t94_a_machine_goes_on_with_the_newest_run_that_has_begun(there, tmp_path):
+    said = []
+    assert fetch_newest("x://runs", tmp_path / "here", said.append) is None
+    (there / "demo-20250102-000000").mkdir(parents=True)
+    (there / "demo-20250102-000000" / "config.yaml").write_text("x: 1\n")
+    assert fetch_newest("x://runs", tmp_path / "here", said.append) is None
+    begin(there, "demo-20241231-000000")
+    begin(there, "demo-20250101-000000")
+    folder = fetch_newest("x://runs", tmp_path / "here", said.append)
+    assert folder == tmp_path / "here" / "demo-20250101-000000"
+    assert (folder / "run.json").is_file()
+    assert "going on with demo-20250101-000000: 3 files" in said[0]
