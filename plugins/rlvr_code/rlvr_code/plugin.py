@@ -1,0 +1,3 @@
+"""Registers what rlvr-code offers."""
+
+from __future__ import annotations
