@@ -14,7 +14,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from rlvr_code.inside import codec, frames, script
 
@@ -55,7 +55,7 @@ class Host:
         try:
             exec(script.compiled(code, script.NAME), self.names)
         except BaseException as error:
-            ended = {"ok": False, "why": _describe(error)}
+            ended = {"ok": False, "why": describe(error)}
             script.report(error, script.NAME)
         script.flush()
         frames.send(self._wire, LOADED, json.dumps(ended).encode())
@@ -85,7 +85,7 @@ class Host:
             }
             return codec.dumps({"v": result, "changed": changed}, self._keep)
         except BaseException as error:
-            return codec.dumps({"e": [_kind_of(error), _describe(error)]}, self._keep)
+            return codec.dumps({"e": [_kind_of(error), describe(error)]}, self._keep)
 
     def _do(self, op: str, target: Any, given: list[Any], named: dict[str, Any]) -> Any:
         if op == "call":
@@ -132,7 +132,7 @@ class Host:
                 frames.send(self._wire, ANSWER, self._answer(body))
         answer = codec.loads(body, self._find)
         if "e" in answer:
-            raise _exception(*answer["e"])
+            raise exception(*answer["e"])
         return answer["v"]
 
     def _keep(self, value: object) -> dict[str, Any]:
@@ -153,10 +153,10 @@ def run(code: bytes, wire: int) -> NoReturn:
         os._exit(1)
 
 
-def _exception(kind: str, text: str) -> Exception:
+def exception(kind: str, text: str) -> Exception:
     found = vars(builtins).get(kind)
     if isinstance(found, type) and issubclass(found, Exception):
-        return found(text)
+        return cast("Exception", found(text))
     return RuntimeError(f"{kind}: {text}")
 
 
@@ -168,7 +168,7 @@ def _kind_of(error: BaseException) -> str:
     return "Exception"
 
 
-def _describe(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error!s}"[:1000]
     except BaseException:

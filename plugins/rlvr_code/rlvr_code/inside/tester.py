@@ -127,7 +127,7 @@ class Link:
                 return answer["v"]
         except (codec.UnfitError, LookupError, TypeError, ValueError) as error:
             raise GoneError("the program broke the protocol") from error
-        raise serve._exception(str(kind), str(text))
+        raise serve.exception(str(kind), str(text))
 
     def _called_back(self, body: bytes) -> None:
         try:
@@ -192,7 +192,7 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
             link.send(RESULT, json.dumps([nonce, number, why]).encode())
         link.send(FINISHED, json.dumps([nonce, ""]).encode())
     except BaseException as error:
-        link.send(FINISHED, json.dumps([nonce, serve._describe(error)]).encode())
+        link.send(FINISHED, json.dumps([nonce, serve.describe(error)]).encode())
     os._exit(0)
 
 
@@ -205,7 +205,7 @@ def _why_not(test: str, names: dict[str, Any]) -> str:
     except AssertionError as error:
         return f"the assertion does not hold: {error}"[:300] if str(error) else "not as asserted"
     except BaseException as error:
-        return serve._describe(error)[:300]
+        return serve.describe(error)[:300]
     return ""
 
 
@@ -213,11 +213,15 @@ def _names(job: dict[str, Any], link: Link) -> dict[str, Any]:
     """What the tests use and nobody defines: a module of the library, or a name of the program."""
     names: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
     used: set[str] = set()
+    modules: set[str] = set()
     for text in (job["setup"], job["late"], *job["tests"]):
-        tree = ast.parse(text)
-        used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Name):
+                used.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                modules.add(node.value.id)
     for name in used - set(vars(builtins)):
-        if name in sys.stdlib_module_names and name not in job["program"]:
+        if name in modules & sys.stdlib_module_names and name not in job["program"]:
             names[name] = __import__(name)
         else:
             names[name] = Remote(link, serve.NAME, name)
