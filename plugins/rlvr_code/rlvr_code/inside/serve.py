@@ -14,7 +14,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from rlvr_code.inside import codec, frames, script
 
@@ -154,21 +154,24 @@ def run(code: bytes, wire: int) -> NoReturn:
 
 
 def exception(kind: str, text: str) -> Exception:
+    """The built-in exception of this name, or one that mentions it."""
     found = vars(builtins).get(kind)
     if isinstance(found, type) and issubclass(found, Exception):
-        return cast("Exception", found(text))
+        return found(text)
     return RuntimeError(f"{kind}: {text}")
 
 
 def _kind_of(error: BaseException) -> str:
     """Name of the built-in exception that an error is, or derives from."""
-    for base in type(error).__mro__:
-        if vars(builtins).get(base.__name__) is base:
-            return base.__name__
+    for base in type.mro(type(error)):
+        name = str(base.__name__)
+        if vars(builtins).get(name) is base:
+            return name
     return "Exception"
 
 
 def describe(error: BaseException) -> str:
+    """An error in a line, whatever its class does when it is asked."""
     try:
         return f"{type(error).__name__}: {error!s}"[:1000]
     except BaseException:

@@ -12,7 +12,6 @@ import json
 import os
 import select
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_code.inside import serve, tester

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rlvr_code.sandbox.launch import Plan, Variant, available
 from rlvr_code.sandbox.limits import Limits
 from rlvr_code.sandbox.server import BrokenError, Run, Server
 from rlvr_core import MachineError
+from rlvr_core.hookspecs import Finding
 
 Choice = Literal["auto", "bwrap", "namespaces", "landlock", "docker", "podman", "unsafe"]
 ORDER: tuple[Variant, ...] = ("bwrap", "namespaces", "landlock", "podman", "docker")
@@ -112,6 +113,24 @@ def survey() -> list[Found]:
     return [Found(plan.variant, missing_for(plan)) for plan in plans]
 
 
+def findings() -> list[Finding]:
+    """Every backend for ``rlvr doctor``: whether it works, and what it does not stop."""
+    found = survey()
+    chosen = next(
+        (one.variant for name in ORDER for one in found if one.variant == name and one.works), None
+    )
+    lines = []
+    for one in found:
+        state = f"works{' and is taken' if one.variant == chosen else ''}: {MEANS[one.variant]}"
+        notes = tuple(f"does not stop: {weakness}" for weakness in WEAKNESSES[one.variant])
+        lines.append(
+            Finding(f"sandbox {one.variant}", state, notes)
+            if one.works
+            else Finding(f"sandbox {one.variant}", f"not here: {one.missing}")
+        )
+    return lines
+
+
 def _try(plan: Plan) -> str:
     limits = Limits(wall_seconds=30.0)
     try:
@@ -126,8 +145,3 @@ def _try(plan: Plan) -> str:
     if result.stdout != "42\n":
         return f"a first program failed: {' '.join(result.stderr.split())[-300:]}"
     return ""
-
-
-def with_variant(plan: Plan, variant: Variant) -> Plan:
-    """The same for another backend."""
-    return replace(plan, variant=variant)

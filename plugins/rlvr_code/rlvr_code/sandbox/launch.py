@@ -211,8 +211,16 @@ def _bwrap(plan: Plan) -> list[str]:
 
 
 def _container(plan: Plan, tool: str, name: str) -> list[str]:
-    command = [tool, "run", "--rm", "--interactive", "--name", name, "--network", "none"]
-    command += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    command = [tool, "run", "--rm", "--interactive", "--name", name, "--pull", "never"]
+    command += [
+        "--network",
+        "none",
+        "--read-only",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+    ]
     command += ["--ipc", "private", "--pids-limit", "256", "--user", "65534:65534"]
     command += ["--tmpfs", f"{WORK}:rw,nosuid,nodev,size={plan.disk_mb}m,mode=1777"]
     for key, value in _ENVIRONMENT.items():
