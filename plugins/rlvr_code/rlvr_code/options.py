@@ -1,15 +1,15 @@
-"""What the verifiers of programs have in common: options, sandboxes, and how a verdict is made."""
+"""What the verifiers of programs have in common: options, sandboxes, and the way to a verdict."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
 from rlvr_code.judge.outcome import Budget, Outcome
 from rlvr_code.sandbox.backends import Choice
 from rlvr_code.sandbox.sandbox import Sandbox
-from rlvr_core import ComponentConfig, Problem, Verdict
+from rlvr_core import Completion, ComponentConfig, DataError, Problem, Verdict
 
 MARGIN = 60.0
 """Seconds beyond its own limit after which a verifier is given up; servers take time to start."""
@@ -82,23 +82,70 @@ class Sandboxes:
         self._made.clear()
 
 
-def time_limit(config: JudgeConfig) -> float:
-    """Seconds after which a verdict is given up from outside."""
-    return config.total_seconds + MARGIN
+Prepared = TypeVar("Prepared")
 
 
-def verdict(outcome: Outcome, code: str, score: Literal["all", "fraction"]) -> Verdict:
-    """A verdict from what became of the tests."""
-    share = outcome.passed / outcome.total
-    return Verdict(
-        score=share if score == "fraction" else float(outcome.all_passed),
-        passed=outcome.all_passed,
-        parts={"tests": share},
-        extracted=code[:_KEPT],
-        detail=outcome.why or f"all {outcome.total} tests pass",
-    )
+class ProgramVerifier(Generic[Prepared]):
+    """What the verifiers share: from a response to a verdict."""
 
+    reward_range = (0.0, 1.0)
+    beside = ("backend", "python", "image")
 
-def no_program(problem: Problem, why: str) -> Verdict:
-    """A verdict without running anything."""
-    return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why)
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.sandboxes = Sandboxes(config)
+
+    @staticmethod
+    def time_limit(config: JudgeConfig) -> float:
+        """Seconds after which a verdict is given up from outside."""
+        return config.total_seconds + MARGIN
+
+    def prepare(self, problem: Problem) -> Prepared:
+        """The tests of a problem.
+
+        Raises:
+            DataError: If they cannot be had of its spec.
+        """
+        raise NotImplementedError
+
+    def extract(self, problem: Problem, tests: Prepared, text: str) -> str:
+        """The program in a response."""
+        raise NotImplementedError
+
+    def judge(self, problem: Problem, tests: Prepared, code: str) -> Outcome:
+        """What becomes of the tests."""
+        raise NotImplementedError
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem that cannot be judged, and a machine without sandbox.
+
+        Raises:
+            DataError: If the spec lacks something, tests above all.
+            MachineError: If there is no sandbox to run programs in.
+        """
+        self.prepare(problem)
+        _ = self.sandboxes.programs  # made, not started
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one response."""
+        try:
+            tests = self.prepare(problem)
+        except DataError as error:
+            return Verdict(score=None, status="unscorable", detail=error.complaints[0].what)
+        if len(completion.text) > LONGEST:
+            why = f"a response of {len(completion.text):,} characters is not read"
+            return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why)
+        code = self.extract(problem, tests, completion.text)
+        outcome = self.judge(problem, tests, code)
+        share = outcome.passed / outcome.total
+        return Verdict(
+            score=share if self.config.score == "fraction" else float(outcome.all_passed),
+            passed=outcome.all_passed,
+            parts={"tests": share},
+            extracted=code[:_KEPT],
+            detail=outcome.why or f"all {outcome.total} tests pass",
+        )
+
+    def close(self) -> None:
+        """End the sandboxes."""
+        self.sandboxes.close()

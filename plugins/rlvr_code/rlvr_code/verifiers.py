@@ -13,8 +13,9 @@ from rlvr_code import extract
 from rlvr_code.judge.asserts import Tests, judge
 from rlvr_code.judge.cases import Case, judge_calls, judge_output
 from rlvr_code.judge.compare import same_output, same_value
-from rlvr_code.options import LONGEST, JudgeConfig, Sandboxes, no_program, time_limit, verdict
-from rlvr_core import Completion, DataError, Problem, Verdict
+from rlvr_code.judge.outcome import Outcome
+from rlvr_code.options import JudgeConfig, ProgramVerifier
+from rlvr_core import DataError, Problem
 
 PRELUDE = (
     "from typing import *; import bisect, collections, copy, functools, heapq, itertools, math, "
@@ -23,7 +24,7 @@ PRELUDE = (
 )
 
 
-class Mbpp:
+class Mbpp(ProgramVerifier[Tests]):
     """Right when every assertion of ``spec.test_list`` holds.
 
     ``spec.test_setup_code`` and ``spec.test_imports`` run before them, with the tests and not with
@@ -36,51 +37,35 @@ class Mbpp:
         challenge: bool = False
         """Also run the assertions of ``spec.challenge_test_list``."""
 
-    reward_range = (0.0, 1.0)
-    beside = ("backend", "python", "image")
-    time_limit = staticmethod(time_limit)
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self._sandboxes = Sandboxes(config)
-
-    def check(self, problem: Problem) -> None:
-        """Raise ``DataError`` unless there are tests and they are Python (T46)."""
-        self._tests(problem)
+    config: Config
 
     def gold(self, problem: Problem) -> str | None:
         """The reference solution, where there is one."""
         return fenced(problem.spec.get("code"))
 
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one response."""
-        tests = self._tests(problem)
-        if len(completion.text) > LONGEST:
-            return no_program(problem, "the response is too long")
-        wanted = tests.program
-        code = extract.program(completion.text, wanted=wanted, cut=self.config.cut)
-        outcome = judge(
-            self._sandboxes.programs, self._sandboxes.testers, code, tests, self.config.budget()
-        )
-        return verdict(outcome, code, self.config.score)
-
-    def close(self) -> None:
-        """End the sandboxes."""
-        self._sandboxes.close()
-
-    def _tests(self, problem: Problem) -> Tests:
-        spec = problem.spec
+    def prepare(self, problem: Problem) -> Tests:
+        """The tests; there must be some, and they must be Python (T46)."""
         tests = texts(problem, "test_list")
         if self.config.challenge:
             tests += texts(problem, "challenge_test_list")
         if not tests:
             raise DataError(f"{problem.id}: no tests in 'test_list', so any program would pass")
-        setup = [*texts(problem, "test_imports"), str(spec.get("test_setup_code") or "")]
+        setup = [*texts(problem, "test_imports"), str(problem.spec.get("test_setup_code") or "")]
         late = "\n".join(setup).replace("\r\n", "\n")
-        return Tests(tests, late=late, program=_names(problem.id, tests, late, spec.get("code")))
+        names = _names(problem.id, tests, late, problem.spec.get("code"))
+        return Tests(tests, late=late, program=names)
+
+    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
+        """The program, with every name that the tests use."""
+        return extract.program(text, wanted=tests.program, cut=self.config.cut)
+
+    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
+        """Run the assertions in the testers' sandbox."""
+        boxes = self.sandboxes
+        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
 
 
-class HumanEval:
+class HumanEval(ProgramVerifier[Tests]):
     """Right when ``check`` of ``spec.test`` accepts the function named ``spec.entry_point``.
 
     What ``spec.prompt`` defines beside that function is defined for the tests too, from the
@@ -93,43 +78,14 @@ class HumanEval:
         case_seconds: Annotated[float, Field(gt=0)] = 15.0
         """Seconds that the check may take, all its calls together."""
 
-    reward_range = (0.0, 1.0)
-    beside = Mbpp.beside
-    time_limit = staticmethod(time_limit)
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self._sandboxes = Sandboxes(config)
-
-    def check(self, problem: Problem) -> None:
-        """Raise ``DataError`` unless prompt, test and entry point are there."""
-        self._tests(problem)
+    config: Config
 
     def gold(self, problem: Problem) -> str | None:
         """The canonical solution, where there is one."""
         return fenced(problem.spec.get("canonical_solution"), str(problem.spec["prompt"]))
 
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one response."""
-        tests = self._tests(problem)
-        if len(completion.text) > LONGEST:
-            return no_program(problem, "the response is too long")
-        code = extract.program(
-            completion.text,
-            wanted=tests.program,
-            prompt=str(problem.spec["prompt"]),
-            cut=self.config.cut,
-        )
-        outcome = judge(
-            self._sandboxes.programs, self._sandboxes.testers, code, tests, self.config.budget()
-        )
-        return verdict(outcome, code, self.config.score)
-
-    def close(self) -> None:
-        """End the sandboxes."""
-        self._sandboxes.close()
-
-    def _tests(self, problem: Problem) -> Tests:
+    def prepare(self, problem: Problem) -> Tests:
+        """The check; prompt, test and entry point must be there."""
         prompt, test, name = (text(problem, key) for key in ("prompt", "test", "entry_point"))
         setup = prompt if name in extract.defined(prompt) else f"{prompt}    pass\n"
         if "check" not in extract.defined(test):
@@ -137,6 +93,16 @@ class HumanEval:
         if name not in extract.defined(setup):
             raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
         return Tests((f"check({name})",), setup=setup, late=test, program=(name,))
+
+    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
+        """The program, perhaps a continuation of the prompt."""
+        prompt = str(problem.spec["prompt"])
+        return extract.program(text, wanted=tests.program, prompt=prompt, cut=self.config.cut)
+
+    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
+        """Run the check in the testers' sandbox."""
+        boxes = self.sandboxes
+        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
 
 
 class CasesConfig(JudgeConfig):
@@ -146,44 +112,24 @@ class CasesConfig(JudgeConfig):
     """By how much decimal numbers may differ; 0 compares them as they are."""
 
 
-class Stdin:
+class Stdin(ProgramVerifier[list[Case]]):
     """Right when the program turns each input into the expected output.
 
     Inputs and outputs are texts in ``spec.inputs`` and ``spec.outputs``; outputs are compared word
     by word, white space is free.
     """
 
-    Config = CasesConfig
-    reward_range = (0.0, 1.0)
-    beside = Mbpp.beside
-    time_limit = staticmethod(time_limit)
+    class Config(CasesConfig):
+        """Options of the verifier of outputs."""
 
-    def __init__(self, config: CasesConfig) -> None:
-        self.config = config
-        self._sandboxes = Sandboxes(config)
-
-    def check(self, problem: Problem) -> None:
-        """Raise ``DataError`` unless there is an output for each input, and there are any (T46)."""
-        self._cases(problem)
+    config: Config
 
     def gold(self, problem: Problem) -> str | None:
         """The first reference solution, where there is one."""
         return fenced(_first(problem.spec.get("solutions")))
 
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one response."""
-        cases = self._cases(problem)
-        if len(completion.text) > LONGEST:
-            return no_program(problem, "the response is too long")
-        code = extract.program(completion.text)
-        outcome = judge_output(self._sandboxes.programs, code, cases, self.config.budget())
-        return verdict(outcome, code, self.config.score)
-
-    def close(self) -> None:
-        """End the sandboxes."""
-        self._sandboxes.close()
-
-    def _cases(self, problem: Problem) -> list[Case]:
+    def prepare(self, problem: Problem) -> list[Case]:
+        """The cases; there must be some, and an output for each input (T46)."""
         tolerance = self.config.tolerance
         given, wanted = pairs(problem)
         return [
@@ -191,8 +137,16 @@ class Stdin:
             for one, other in zip(given, wanted, strict=True)
         ]
 
+    def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
+        """The whole program."""
+        return extract.program(text)
 
-class Call:
+    def judge(self, problem: Problem, cases: list[Case], code: str) -> Outcome:
+        """Run the program on each input."""
+        return judge_output(self.sandboxes.programs, code, cases, self.config.budget())
+
+
+class Call(ProgramVerifier[list[Case]]):
     """Right when the function named ``spec.fn_name`` returns what is expected.
 
     ``spec.inputs`` has a list of arguments for each call, ``spec.outputs`` the value for each. The
@@ -205,40 +159,14 @@ class Call:
         order: Literal["strict", "any"] = "strict"
         """``any``: lists may differ in order."""
 
-    reward_range = (0.0, 1.0)
-    beside = Mbpp.beside
-    time_limit = staticmethod(time_limit)
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self._sandboxes = Sandboxes(config)
-
-    def check(self, problem: Problem) -> None:
-        """Raise ``DataError`` unless a function is named and each call has a value (T46)."""
-        self._cases(problem)
+    config: Config
 
     def gold(self, problem: Problem) -> str | None:
         """The first reference solution, where there is one."""
         return fenced(_first(problem.spec.get("solutions")))
 
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one response."""
-        cases = self._cases(problem)
-        if len(completion.text) > LONGEST:
-            return no_program(problem, "the response is too long")
-        name = text(problem, "fn_name")
-        code = extract.program(completion.text, wanted=(name,), cut=self.config.cut)
-        if name not in extract.defined(code):
-            code = extract.program(completion.text, wanted=("Solution",), cut=self.config.cut)
-        code = _with_prelude(code)
-        outcome = judge_calls(self._sandboxes.programs, code, name, cases, self.config.budget())
-        return verdict(outcome, code, self.config.score)
-
-    def close(self) -> None:
-        """End the sandboxes."""
-        self._sandboxes.close()
-
-    def _cases(self, problem: Problem) -> list[Case]:
+    def prepare(self, problem: Problem) -> list[Case]:
+        """The cases; there must be some, a function, and a value for each call (T46)."""
         text(problem, "fn_name")
         given, wanted = pairs(problem)
         right = self._wrapped if problem.spec.get("wrapped") else self._right
@@ -249,6 +177,19 @@ class Call:
             Case(one, functools.partial(right, other))
             for one, other in zip(given, wanted, strict=True)
         ]
+
+    def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
+        """The program with the function, or the class that has it."""
+        name, cut = str(problem.spec["fn_name"]), self.config.cut
+        code = extract.program(text, wanted=(name,), cut=cut)
+        if name not in extract.defined(code):
+            code = extract.program(text, wanted=("Solution",), cut=cut)
+        return code
+
+    def judge(self, problem: Problem, cases: list[Case], code: str) -> Outcome:
+        """Make the calls."""
+        name, budget = str(problem.spec["fn_name"]), self.config.budget()
+        return judge_calls(self.sandboxes.programs, _with_prelude(code), name, cases, budget)
 
     def _right(self, expected: Any, value: Any) -> bool:
         any_order = self.config.order == "any"

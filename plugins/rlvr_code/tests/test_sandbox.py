@@ -37,7 +37,9 @@ def test_files_stay_in_the_folder(box, name):
 
 
 def test_nothing_is_left_for_the_next_program(box):
-    box.run("open('left', 'w').write('x')\nimport builtins, os\nbuiltins.left = 1\nos.mkdir('d', 0)")
+    box.run(
+        "open('left', 'w').write('x')\nimport builtins, os\nbuiltins.left = 1\nos.mkdir('d', 0)"
+    )
     result = box.run("import os\nprint(os.listdir('.'), 'left' in dir(__builtins__))")
     assert result.stdout == "[] False\n"
 
@@ -46,8 +48,8 @@ def test_threads_atexit_and_main(box):
     program = (
         "import atexit, threading, time\n"
         "atexit.register(print, 'exit')\n"
-        "threading.Thread(target=lambda: (time.sleep(0.05), print('thread'))).start()\n"
-        "if __name__ == '__main__': print('main')"
+        "go = threading.Event()\nthreading.Thread(target=lambda: (go.wait(), print('thread'))).start()\n"
+        "if __name__ == '__main__': print('main')\ngo.set()"
     )
     assert box.run(program).stdout == "main\nthread\nexit\n"
 

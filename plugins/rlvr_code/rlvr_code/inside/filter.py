@@ -29,6 +29,8 @@ _IOCTLS = (0x541B, 0x5401, 0x5413, 0x5421, 0x5451, 0x5450)
 _PRCTLS = (15, 16, 3, 23, 0x53564D41)
 """PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, PR_CAPBSET_READ, PR_SET_VMA."""
 _AF_UNIX = 1
+_ITSELF = 0x5EC0DE5E
+"""Stands for the process's own number; no other value in the filter has these bytes."""
 
 _PRETENDED = """
 chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat
@@ -44,13 +46,12 @@ def machine() -> str | None:
     return name if name in AUDIT_ARCH else None
 
 
-def build(name: str, pid: int, children: bool) -> bytes:
-    """The filter as the kernel takes it.
+def build(name: str, children: bool) -> bytes:
+    """The filter for any process; ``bind`` makes it one process's.
 
     Args:
         name: ``x86_64`` or ``aarch64``.
-        pid: Of the process it is for, the only one it may signal if it may have no children.
-        children: Whether it may start processes.
+        children: Whether the process may start others; if not, it may signal only itself.
     """
     code: list[Instruction] = [
         _load(_ARCH),
@@ -61,7 +62,7 @@ def build(name: str, pid: int, children: bool) -> bytes:
         _answer(_KILL),
     ]
     judged = JUDGED[name]
-    for call, body in _rules(pid, children).items():
+    for call, body in _rules(children).items():
         if call in judged:
             code += [(_EQUAL, 0, len(body), judged[call]), *body]
     for low, high in _ranges(sorted(ALLOWED[name].values())):
@@ -70,10 +71,15 @@ def build(name: str, pid: int, children: bool) -> bytes:
     return b"".join(struct.pack("=HBBI", *one) for one in code)
 
 
-def _rules(pid: int, children: bool) -> dict[str, list[Instruction]]:
+def bind(program: bytes, pid: int) -> bytes:
+    """The filter for the process with this number."""
+    return program.replace(struct.pack("=I", _ITSELF), struct.pack("=I", pid))
+
+
+def _rules(children: bool) -> dict[str, list[Instruction]]:
     """What decides on each judged call; every path ends in an answer."""
     allow, refuse, busy = [_answer(_ALLOW)], [_fail(errno.EPERM)], [_fail(errno.EAGAIN)]
-    itself = allow if children else _argument_in(0, (pid,))
+    itself = allow if children else _argument_in(0, (_ITSELF,))
     rules = {
         "ioctl": _argument_in(1, _IOCTLS),
         "prctl": _argument_in(0, _PRCTLS),

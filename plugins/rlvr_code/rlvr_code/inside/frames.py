@@ -20,8 +20,6 @@ OPEN, CODE, FILE, START, NONCE, TELL, KILL, CLOSE = (
 )
 # to the parent
 READY, OUT, ERR, SAID, END, LOST = b"R", b"o", b"e", b"t", b"E", b"L"
-JOB = b"J"
-"""A bare letter, the only thing that the first process reads itself."""
 
 
 class ClosedError(Exception):

@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 
 from rlvr_code.inside import frames, program, work
 
+NO_MORE = 3
+"""Exit status when the parent is gone."""
 _CHUNK = 1 << 16
 _EVERY_SEAL = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _PIPE = 1 << 20
@@ -253,5 +255,8 @@ def main(spec: dict[str, Any], control: int, out: int) -> NoReturn:
     try:
         Keeper(spec, (control, out)).serve()
     except frames.ClosedError:
-        os._exit(0)
+        os._exit(NO_MORE)
+    except BaseException as error:
+        os.write(2, f"keeper: {error!r}\n".encode())
+        os._exit(1)
     os._exit(0)

@@ -46,24 +46,34 @@ def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> No
     for place, one in enumerate(high):
         os.dup2(one, place)
     os.closerange(len(handed), 1 << 16)
-    folder = spec["work"]
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(PATH="/usr/bin:/bin", HOME=folder, TMPDIR=folder, LANG="C.UTF-8")
-    _limit(limits, spec["mapped"])
+    os.chdir(spec["work"])
+    _limit(spec, limits)
     if spec["landlock"]:
         kernel.restrict_signals()
     if spec["confined"]:
         kernel.no_new_privileges()
-        machine = seccomp.machine()
-        if machine is None:
-            raise OSError("no filter for this machine")
-        kernel.set_filter(seccomp.build(machine, os.getpid(), limits["processes"] > 1))
+        kernel.set_filter(seccomp.bind(spec["filters"][limits["processes"] > 1], os.getpid()))
+
+
+def furnish(spec: dict[str, Any]) -> None:
+    """What is the same for every program: done once, before any is forked.
+
+    Raises:
+        OSError: If there is no filter for this machine.
+    """
+    folder = spec["work"]
+    os.environ.clear()
+    os.environ.update(PATH="/usr/bin:/bin", HOME=folder, TMPDIR=folder, LANG="C.UTF-8")
     sys.argv[:] = ["main.py"]
-    sys.path.insert(0, folder)
+    sys.path[:] = [folder, *spec["path"], *sys.path]
     sys.stdin = _stream(0, "r", "replace")
     sys.stdout = _stream(1, "w", "replace")
     sys.stderr = _stream(2, "w", "backslashreplace")
+    if spec["confined"]:
+        machine = seccomp.machine()
+        if machine is None:
+            raise OSError("no filter of system calls for this kind of machine")
+        spec["filters"] = [seccomp.build(machine, children) for children in (False, True)]
 
 
 def _stream(descriptor: int, mode: str, errors: str) -> TextIO:
@@ -71,18 +81,19 @@ def _stream(descriptor: int, mode: str, errors: str) -> TextIO:
     return cast("TextIO", file)
 
 
-def _limit(limits: dict[str, Any], mapped: int) -> None:
-    memory = mapped + limits["memory_bytes"] // limits["processes"]
+def _limit(spec: dict[str, Any], limits: dict[str, Any]) -> None:
+    memory = spec["mapped"] + limits["memory_bytes"] // limits["processes"]
     wanted = [
         (resource.RLIMIT_CPU, math.ceil(limits["cpu_seconds"])),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_NOFILE, limits["files"]),
-        (resource.RLIMIT_NPROC, limits["tasks"]),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_AS, memory),
     ]
+    if spec["own_user"]:
+        wanted.append((resource.RLIMIT_NPROC, limits["tasks"]))
     for kind, value in wanted:
         _, hard = resource.getrlimit(kind)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

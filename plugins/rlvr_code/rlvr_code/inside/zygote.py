@@ -1,7 +1,7 @@
 """The first process of the sandbox: confines itself, warms up, then forks one keeper per job.
 
-It never reads more of a job than one letter, so nothing of any program, input or output is ever in
-its memory, from which every later program is forked.
+It reads nothing of any job, so nothing of any program, input or output is ever in its memory, from
+which every later program is forked.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import gc
 import importlib
 import json
 import os
-import sys
 from typing import Any, NoReturn
 
-from rlvr_code.inside import frames, keeper, kernel, room, work
+from rlvr_code.inside import frames, keeper, kernel, program, room, work
 
 
 def main(spec: dict[str, Any]) -> NoReturn:
@@ -31,17 +30,18 @@ def main(spec: dict[str, Any]) -> NoReturn:
     frames.send(channel[1], frames.READY, json.dumps({"pid": os.getpid()}).encode())
     gc.collect()
     gc.freeze()
-    while os.read(channel[0], 1) == frames.JOB:
-        child = os.fork()
+    while True:
+        child = os.fork()  # ahead of the job, which then need not wait for it
         if not child:
             keeper.main(spec, *channel)
-        status = _reap(child)
+        status = os.waitstatus_to_exitcode(_reap(child))
+        if status == keeper.NO_MORE:
+            os._exit(0)
         if spec["alone"]:
             _sweep()
         work.clear(spec["work"])
         if status:
             frames.send(channel[1], frames.LOST, b"the keeper of a program was killed")
-    os._exit(0)
 
 
 def _settle(spec: dict[str, Any]) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def _settle(spec: dict[str, Any]) -> tuple[int, int]:
     os.close(nothing)
     for name in spec["warm"]:
         importlib.import_module(name)
-    sys.path[:] = [*spec["path"], *sys.path]
+    program.furnish(spec)
     spec["mapped"] = kernel.mapped_bytes()
     spec["alone"] = os.getpid() == 1
     spec["landlock"] = spec["landlock"] == "must" or (

@@ -107,9 +107,9 @@ def missing_for(plan: Plan) -> str:
         return _known[plan]
 
 
-def survey() -> list[Found]:
-    """Every backend, tried out."""
-    plans = [Plan.make(variant, None) for variant in get_args(Variant)]
+def survey(python: str | None = None) -> list[Found]:
+    """Every backend, tried out, with an interpreter or this one."""
+    plans = [Plan.make(variant, python) for variant in get_args(Variant)]
     return [Found(plan.variant, missing_for(plan)) for plan in plans]
 
 

@@ -146,6 +146,9 @@ def _spec(plan: Plan, work: str, uid: int) -> Mapping[str, Any]:
         "uid": uid,
         "gid": uid,
         "drop": confined,
+        # a limit on tasks counts those of the user, so it needs one, or a user namespace, to itself
+        "own_user": plan.variant in ("bwrap", "namespaces")
+        or (plan.variant == "landlock" and os.geteuid() == 0),
         "work": work,
         "confined": confined,
         "landlock": confined and "must" if plan.variant in ("namespaces", "landlock") else confined,

@@ -75,7 +75,6 @@ class Server:
         Raises:
             BrokenError: If the server is gone.
         """
-        self._write(frames.JOB)
         job = {"mode": mode, "limits": limits.as_job()}
         self.send(frames.OPEN, json.dumps(job).encode())
         self.send(frames.CODE, code)
