@@ -21,6 +21,13 @@ def test_output_status_and_traceback(box):
     assert failed.stderr.startswith('Traceback (most recent call last):\n  File "main.py", line 4')
 
 
+@pytest.mark.parametrize("way", ["exit", "quit", "sys.exit"])
+def test_exit_is_there(box, way):
+    result = box.run(f"import sys\nprint('before')\n{way}(2)\nprint('after')")
+    assert (result.stdout, result.exit) == ("before\n", 2)
+    assert box.run(f"import sys\n{way}()").ok
+
+
 def test_input_files_and_folder(box):
     program = "import os, helper\nprint(input(), helper.x, open('data/a.txt').read(), os.listdir())"
     files = {"helper.py": "x = 7", "data/a.txt": "inside"}

@@ -5,6 +5,8 @@ Nothing here is trusted once the program's code has begun: it may change any of 
 
 from __future__ import annotations
 
+import _sitebuiltins
+import builtins
 import json
 import math
 import os
@@ -64,6 +66,8 @@ def furnish(spec: dict[str, Any]) -> None:
     folder = spec["work"]
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", HOME=folder, TMPDIR=folder, LANG="C.UTF-8")
+    for name in ("exit", "quit"):  # which the module site would have made
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of the input"))
     sys.argv[:] = ["main.py"]
     sys.path[:] = [folder, *spec["path"], *sys.path]
     sys.stdin = _stream(0, "r", "replace")

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 
 from rlvr_code.inside import serve, tester
-from rlvr_code.judge.outcome import Budget, Outcome, Tally
+from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
 from rlvr_code.judge.talk import FailedError, Talk
 from rlvr_code.sandbox.limits import Limits
 from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
@@ -134,8 +134,11 @@ class _Match:
             FailedError: If the current test is the last that this program can be asked.
         """
         while not self._tally.done:
-            left = self._deadline - time.monotonic()
-            ready = select.select([self._program, self._server], [], [], max(left, 0.0))[0]
+            if candidate.run.result is not None and self._awaited:
+                raise FailedError(ended(candidate.run.result))
+            if referee.run.result is not None:
+                raise FailedError(f"the tests themselves: {ended(referee.run.result)}")
+            ready = self._ready()
             if not ready:
                 raise FailedError("time limit")
             if self._program in ready:
@@ -149,6 +152,12 @@ class _Match:
                         candidate.tell(kind, body)
                     elif self._decided(kind, body):
                         return
+
+    def _ready(self) -> list[Server]:
+        """The servers that have news before the deadline."""
+        both = [self._program, self._server]
+        left = max(self._deadline - time.monotonic(), 0.0)
+        return [one for one in both if one.pending] or select.select(both, [], [], left)[0]
 
     def _answered(self, kind: bytes) -> None:
         """See that a program speaks only when it is asked."""

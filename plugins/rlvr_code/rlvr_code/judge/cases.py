@@ -97,6 +97,8 @@ def judge_calls(
 
 def _call(talk: Talk, function: str, case: Case, deadline: float) -> str:
     """Why a call was not right; empty if it was."""
+    if talk.unasked:
+        raise FailedError("it broke the protocol")
     asked = {"op": "call", "to": _Method(function), "args": case.given}
     talk.tell(serve.ASK, codec.dumps(asked, _tag))
     kind, body = talk.wait(deadline)

@@ -30,6 +30,11 @@ class Talk:
         self._splitter = frames.Splitter(codec.LONGEST + 1024)
         self._frames: deque[tuple[bytes, bytes]] = deque()
 
+    @property
+    def unasked(self) -> bool:
+        """Whether messages lie here that nobody asked for."""
+        return bool(self._frames)
+
     def tell(self, kind: bytes, body: bytes) -> None:
         """Send it a message."""
         self.server.send(frames.TELL, frames.pack(kind, body))

@@ -61,6 +61,11 @@ class Server:
         """Readable when there is news."""
         return self._out
 
+    @property
+    def pending(self) -> bool:
+        """Whether frames are here already."""
+        return bool(self._events)
+
     def send(self, kind: bytes, body: bytes = b"") -> None:
         """Send a frame, taking in what comes meanwhile.
 
@@ -130,9 +135,11 @@ class Server:
             try:
                 view = view[os.write(self._in, view) :]
             except BlockingIOError:
-                readable, _, _ = select.select([self._out], [self._in], [], GRACE_SECONDS)
+                readable, writable, _ = select.select([self._out], [self._in], [], GRACE_SECONDS)
                 if readable:
                     self.take_in()
+                elif not writable:
+                    raise BrokenError("it takes nothing in") from None
             except OSError as error:
                 raise BrokenError(self._last_words()) from error
 
