@@ -6,7 +6,7 @@ A plugin is a light module named by an entry point of the group ``rlvr``. It imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +78,15 @@ class RunFinished:
 
     run_dir: Path
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of ``rlvr doctor``: a thing a plugin looked for on this machine."""
+
+    what: str
+    found: str
+    notes: tuple[str, ...] = ()
 
 
 # -- registering: called once at start-up, each plugin with a registrar bound to it --------------
@@ -182,3 +191,11 @@ def open_store(uri: str) -> Store | None:
 @hookspec(firstresult=True)
 def locate_run(env: Mapping[str, str]) -> Path | None:
     """The folder runs belong in on a managed machine, or None if this is not one."""
+
+
+# -- asking: everybody's answer counts -----------------------------------------------------------
+
+
+@hookspec
+def examine() -> Sequence[Finding]:
+    """What ``rlvr doctor`` should say of this machine for this plugin."""

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import sys
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def doctor(as_json: bool) -> None:
-    """Say what this machine has, for a bug report."""
+    """Say what this machine has, for a bug report and for plugins that depend on it."""
     found = _examine()
     if as_json:
         output.print_json(found)
@@ -35,6 +36,9 @@ def doctor(as_json: bool) -> None:
         (f"plugin {p['name']}", f"{p['distribution']} {p['version']}, {p['status']}")
         for p in found["plugins"]
     ]
+    for one in found["findings"]:
+        rows.append((f"{one['plugin']}: {one['what']}", one["found"]))
+        rows += [("", f"- {note}") for note in one["notes"]]
     output.print_table(("what", "found"), rows)
     if any(p["problems"] for p in found["plugins"]):
         output.print_line("some plugins have problems: rlvr plugins list")
@@ -42,6 +46,7 @@ def doctor(as_json: bool) -> None:
 
 def _examine() -> dict[str, Any]:
     data = Path(os.environ.get("RLVR_DATA", "../shared/data"))
+    host = load_host()
     return {
         "rlvr": __version__,
         "python": platform.python_version(),
@@ -49,7 +54,8 @@ def _examine() -> dict[str, Any]:
         "machine": f"{platform.platform()}, {os.cpu_count()} cores",
         "libraries": {name: _version(name) for name in LIBRARIES},
         "data": {"path": str(data), "exists": data.is_dir()},
-        "plugins": [record.as_json() for record in load_host().records],
+        "plugins": [record.as_json() for record in host.records],
+        "findings": [{"plugin": plugin} | asdict(one) for plugin, one in host.examine()],
     }
 
 

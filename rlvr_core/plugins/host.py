@@ -16,6 +16,7 @@ import rlvr_core
 from rlvr_core import discovery, origin
 from rlvr_core.discovery import CORE, Found
 from rlvr_core.errors import PluginError, RlvrError
+from rlvr_core.hookspecs import Finding
 from rlvr_core.origin import Place
 from rlvr_core.plugins import loader, lookup
 from rlvr_core.plugins.loader import PluginRecord
@@ -124,6 +125,25 @@ class Host:
             PluginError: If a plugin failed to say.
         """
         return self._ask("locate_run", {"env": env}, Path)
+
+    def examine(self) -> list[tuple[str, Finding]]:
+        """What each plugin finds on this machine, with the plugin's name.
+
+        A plugin that cannot say is a finding of its own.
+        """
+        found: list[tuple[str, Finding]] = []
+        for plugin, call in self._calls("examine", {}):
+            try:
+                answer = call()
+                if not isinstance(answer, list | tuple):
+                    raise TypeError(f"examine returned {type(answer).__name__}, not a list")
+                found += [(plugin, one) for one in answer]
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a plugin may even call sys.exit
+                said = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
+                found.append((plugin, Finding("examine", said)))
+        return found
 
     def record(self, name: str) -> PluginRecord | None:
         """The record of the plugin, or else of the distribution, of this name."""

@@ -1,0 +1,1 @@
+"""Code for rlvr: a sandbox, data sets and verifiers for what models write."""

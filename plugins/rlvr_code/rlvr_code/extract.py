@@ -1,0 +1,268 @@
+"""The program in a response: out of fences, without thoughts, cut after what was asked (T69)."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
+_LANGUAGES = ("", "python", "python3", "py", "py3", "pycon", "ipython", "cpython")
+_ENDS = ("[DONE]", "</code>", "<|endoftext|>", "<|im_end|>")
+_TRIES = 20
+"""Beginnings of a text that are tried."""
+_BUILTIN = frozenset(vars(builtins)) | {"__name__", "__file__"}
+KNOWN = _BUILTIN | sys.stdlib_module_names
+"""Names that tests may use without defining them."""
+
+
+def program(text: str, *, wanted: Collection[str] = (), prompt: str = "", cut: bool = True) -> str:
+    """The program that a response consists of or contains.
+
+    Fenced code goes first: the last block that defines what is wanted, together with blocks before
+    it that define what it uses. Without a fence the text itself is the program, or the
+    continuation of the prompt.
+
+    Args:
+        text: The response.
+        wanted: Names the program is to define; none for one that is run as it is.
+        prompt: Code that the response may continue, or repeat.
+        cut: Whether to end a program without fence after the definitions wanted and those they
+            need, wherever these stand.
+    """
+    text = _closed_early(_said(text), wanted, prompt)
+    blocks = _blocks(text)
+    if blocks:
+        return _from_blocks(blocks, wanted, prompt)
+    for end in _ENDS:
+        text = text.partition(end)[0]
+    text = text.removeprefix("[BEGIN]")
+    whole = _parseable(_continued(text, wanted, prompt), wanted)
+    return _cut(whole, wanted) if cut and wanted else whole
+
+
+def defined(code: str) -> set[str]:
+    """Names that a program's top level binds; none if it does not parse."""
+    tree = _parse(code)
+    return set() if tree is None else {name for node in tree.body for name in _binds(node)}
+
+
+def used(code: str) -> set[str]:
+    """Names that a program reads anywhere; none if it does not parse."""
+    tree = _parse(code)
+    return set() if tree is None else _reads(tree)
+
+
+def imported(code: str) -> set[str]:
+    """Names that a program's imports bind, at its top level."""
+    tree = _parse(code.replace("\r\n", "\n"))
+    body = [] if tree is None else tree.body
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {name for node in imports for name in _binds(node)}
+
+
+def _said(text: str) -> str:
+    """The text without thoughts; the opening tag may stand in the prompt."""
+    text = text.replace("\r\n", "\n").rpartition("</think>")[2]
+    return text.partition("<think>")[0]
+
+
+def _blocks(text: str) -> list[str]:
+    """Contents of fenced code; a fence that is not closed runs to the end."""
+    found: list[str] = []
+    place = 0
+    while opening := _FENCE.search(text, place):
+        mark, language = opening[1], opening[2].lower()
+        closing = re.compile(rf"^[ \t]*{re.escape(mark)}[`~]*[ \t]*$", re.MULTILINE)
+        end = closing.search(text, opening.end())
+        body = text[opening.end() + 1 : end.start() if end else len(text)]
+        place = end.end() if end else len(text)
+        if language in _LANGUAGES:
+            found.append(body.partition("[DONE]")[0])
+    if not found and "```" in text and (inline := re.search(r"```(?:python|py)?(.+?)```", text)):
+        found.append(inline[1])  # a fence within one line
+    return found
+
+
+def _closed_early(text: str, wanted: Collection[str], prompt: str) -> str:
+    """The text before a fence that only closes, its opening one being in the prompt."""
+    fences = list(_FENCE.finditer(text))
+    if len(fences) % 2 == 0 or fences[0][2] or not text[: fences[0].start()].strip():
+        return text
+    before = text[: fences[0].start()]
+    whole = _continued(before, wanted, prompt)
+    return before if wanted and set(wanted) <= defined(whole) else text
+
+
+def _from_blocks(blocks: Sequence[str], wanted: Collection[str], prompt: str) -> str:
+    if not wanted:
+        parsed = [block for block in blocks if _parse(block) is not None and block.strip()]
+        return (parsed or blocks)[-1]
+    for place in range(len(blocks) - 1, -1, -1):
+        block = _parseable(blocks[place], wanted)
+        if set(wanted) <= defined(block):
+            return "\n".join([*_needed(block, blocks[:place]), _continued(block, wanted, prompt)])
+    together = "\n".join(blocks)
+    return together if set(wanted) <= defined(together) else _continued(blocks[0], wanted, prompt)
+
+
+def _needed(block: str, before: Sequence[str]) -> list[str]:
+    """Earlier blocks that define names which a block uses and nothing in it defines."""
+    chosen: list[str] = []
+    missing = used(block) - defined(block) - _BUILTIN
+    for other in reversed(before):
+        if missing & defined(other):
+            chosen.insert(0, other)
+            missing = (missing | used(other)) - defined(other) - _BUILTIN
+    return chosen
+
+
+def _continued(text: str, wanted: Collection[str], prompt: str) -> str:
+    """The text behind the prompt if it goes on there, else with what the prompt defines before it.
+
+    A response that repeats the signature needs the prompt's imports and helpers all the same.
+    """
+    if not prompt:
+        return text
+    if set(wanted) <= defined(_parseable(text, wanted)):
+        return _helpers(prompt, wanted, text) + text
+    return prompt + _indented(text, prompt)
+
+
+def _indented(text: str, prompt: str) -> str:
+    """A continuation whose first line has lost its indentation gets it back."""
+    first = text.lstrip("\n").split("\n", 1)[0]
+    if first.strip() and not first[0].isspace() and prompt.endswith("\n"):
+        return "    " + text.lstrip("\n")
+    return text
+
+
+def _helpers(prompt: str, wanted: Collection[str], text: str) -> str:
+    """The part of a prompt that defines neither what is wanted nor what the text defines."""
+    tree = _parse(prompt) or _parse(prompt + "    pass\n")
+    if tree is None:
+        return ""
+    own = defined(text) | set(wanted)
+    kept = [node for node in tree.body if not own & set(_binds(node))]
+    return "".join(f"{ast.unparse(node)}\n" for node in kept)
+
+
+def _parseable(text: str, wanted: Collection[str]) -> str:
+    """A beginning of the text, in whole lines, that is a program; the text itself if none is.
+
+    With names wanted, a beginning that lacks them does not count.
+    """
+    lines = text.split("\n")
+    fault = _fault(text)
+    for _ in range(_TRIES):
+        if fault is None:
+            return text
+        before = min(fault, len(lines)) - 1
+        margin = before
+        while margin > 0 and (not lines[margin].strip() or lines[margin][0].isspace()):
+            margin -= 1
+        for count in (before, margin):
+            part = "\n".join(lines[:count]) + "\n"
+            if part.strip() and _parse(part) is not None and set(wanted) <= defined(part):
+                return part
+        lines = lines[:margin]
+        fault = _fault("\n".join(lines)) if lines else None
+        if fault is None:
+            break
+    return text
+
+
+def _fault(code: str) -> int | None:
+    """Line of the first fault of syntax, counted from 1; None if there is none."""
+    try:
+        _parse_or_raise(code)
+    except SyntaxError as error:
+        return max(error.lineno or 1, 1)
+    except (ValueError, RecursionError, MemoryError):
+        return 1
+    return None
+
+
+def _cut(code: str, wanted: Collection[str]) -> str:
+    """A program up to what is wanted, and of the rest only what that needs."""
+    tree = _parse(code)
+    if tree is None or not set(wanted) <= defined(code):
+        return code
+    missing, last = set(wanted), 0
+    while missing:
+        missing -= set(_binds(tree.body[last]))
+        last += 1
+    kept, rest = tree.body[:last], tree.body[last:]
+    later = _needed_later(kept, rest)
+    lines = code.split("\n")
+    end = max((node.end_lineno or 0 for node in kept), default=0)
+    parts = ["\n".join(lines[:end])]
+    parts += ["\n".join(lines[_first(node) - 1 : node.end_lineno]) for node in later]
+    return "\n".join(parts) + "\n"
+
+
+def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Definitions after the cut of names that nothing before it binds and something kept uses."""
+    bound = {name for node in kept for name in _binds(node)}
+    missing = {name for node in kept for name in _reads(node)} - bound - _BUILTIN
+    chosen: set[int] = set()
+    while True:
+        more = {
+            place
+            for place, node in enumerate(rest)
+            if place not in chosen and missing & set(_binds(node))
+        }
+        if not more:
+            return [rest[place] for place in sorted(chosen)]
+        chosen |= more
+        for place in more:
+            missing |= _reads(rest[place])
+            bound |= set(_binds(rest[place]))
+        missing -= bound | _BUILTIN
+
+
+def _first(node: ast.stmt) -> int:
+    """First line of a statement, decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
+
+
+def _parse(code: str) -> ast.Module | None:
+    try:
+        return _parse_or_raise(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _parse_or_raise(code: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes that mean nothing
+        return ast.parse(code)
+
+
+def _binds(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement at top level binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+        return
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            yield (alias.asname or alias.name).partition(".")[0]
+        return
+    inner = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.stmt)]
+    for one in inner:
+        yield from _binds(one)
+    for handler in getattr(node, "handlers", ()):
+        for one in handler.body:
+            yield from _binds(one)
+    for name in ast.walk(node):
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store):
+            yield name.id
+
+
+def _reads(node: ast.AST) -> set[str]:
+    names = (one for one in ast.walk(node) if isinstance(one, ast.Name))
+    return {one.id for one in names if isinstance(one.ctx, ast.Load)}

@@ -1,0 +1,207 @@
+"""Values as text, between processes of which one is not trusted.
+
+Only plain data crosses, by its exact type: of an object of a subclass (``__eq__`` and all) the
+data of the built-in type it derives from. Whatever else there is stays where it is, and the other
+side gets a handle. Decoding runs no code of the sender and makes nothing but plain data.
+"""
+
+from __future__ import annotations
+
+import array
+import builtins
+import datetime
+import json
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+LONGEST = 16 << 20
+"""Most bytes of one value as text."""
+_SMALL = 1 << 63
+_TYPES = {kind: name for name, kind in vars(builtins).items() if type(kind) is type}
+
+
+class UnfitError(ValueError):
+    """A value, or a text for one, that cannot cross."""
+
+
+Keep = Callable[[object], "dict[str, Any]"]
+"""Puts away what is no plain data; a tagged object that stands for it."""
+Find = Callable[[str, Any], object]
+"""The meaning of a tag that ``decode`` does not know, given with its value."""
+
+
+def dumps(value: object, keep: Keep) -> bytes:
+    """A value as text.
+
+    Raises:
+        UnfitError: If it is nested too deeply or too large.
+    """
+    try:
+        text = json.dumps(_encode(value, keep), separators=(",", ":")).encode()
+    except (RecursionError, MemoryError) as error:
+        raise UnfitError("it is nested too deeply, or in itself") from error
+    if len(text) > LONGEST:
+        raise UnfitError(f"it is too large: {len(text):,} bytes as text")
+    return text
+
+
+def loads(text: bytes, find: Find) -> Any:
+    """The value of a text.
+
+    Raises:
+        UnfitError: If it is not one that ``dumps`` writes.
+    """
+    try:
+        return _decode(json.loads(text), find)
+    except (RecursionError, MemoryError, ValueError, TypeError, ArithmeticError) as error:
+        raise UnfitError(f"no value: {type(error).__name__}: {error}"[:300]) from error
+    except (AttributeError, LookupError, StopIteration) as error:
+        raise UnfitError(f"no value: {type(error).__name__}") from error
+
+
+def _encode(value: Any, keep: Keep) -> Any:
+    exact = type(value)
+    if value is None or exact is bool or exact is str:
+        return value
+    if exact is int:
+        return value if -_SMALL < value < _SMALL else {"t": "int", "v": hex(value)}
+    if exact is float:
+        return value if value - value == 0 else {"t": "float", "v": repr(value)}
+    if exact is list:
+        return [_encode(one, keep) for one in value]
+    for base in exact.__mro__:
+        found = _WRITERS.get(base)
+        if found is not None:
+            name, write = found
+            return {"t": name, "v": write(value, keep)} if name else write(value, keep)
+    if exact is type and value in _TYPES:
+        return {"t": "type", "v": _TYPES[value]}
+    return keep(value)
+
+
+def _many(values: Any, keep: Keep) -> list[Any]:
+    return [_encode(one, keep) for one in values]
+
+
+def _pairs(kind: type) -> Callable[[Any, Keep], list[Any]]:
+    def write(value: Any, keep: Keep) -> list[Any]:
+        items = kind.items(value)  # type: ignore[attr-defined]
+        return [[_encode(k, keep), _encode(v, keep)] for k, v in items]
+
+    return write
+
+
+def _deque(value: Any, keep: Keep) -> list[Any]:
+    return [value.maxlen, [_encode(one, keep) for one in deque.__iter__(value)]]
+
+
+# by the built-in type a value is of, or derives from
+_WRITERS: dict[type, tuple[str, Callable[[Any, Keep], Any]]] = {
+    bool: ("", lambda value, keep: bool.__bool__(value)),
+    int: ("", lambda value, keep: _encode(int.__add__(value, 0), keep)),
+    float: ("", lambda value, keep: _encode(float.__add__(value, 0.0), keep)),
+    str: ("", lambda value, keep: str.__getitem__(value, slice(None)) + ""),
+    list: ("", lambda value, keep: _many(list.__iter__(value), keep)),
+    tuple: ("tuple", lambda value, keep: _many(tuple.__iter__(value), keep)),
+    set: ("set", lambda value, keep: _many(set.__iter__(value), keep)),
+    frozenset: ("frozenset", lambda value, keep: _many(frozenset.__iter__(value), keep)),
+    Counter: ("Counter", _pairs(dict)),
+    OrderedDict: ("OrderedDict", _pairs(OrderedDict)),
+    dict: ("dict", _pairs(dict)),
+    deque: ("deque", _deque),
+    bytes: ("bytes", lambda value, keep: bytes.hex(value)),
+    bytearray: ("bytearray", lambda value, keep: bytearray.hex(value)),
+    complex: (
+        "complex",
+        lambda value, keep: [_encode(value.real, keep), _encode(value.imag, keep)],
+    ),
+    range: ("range", lambda value, keep: _many((value.start, value.stop, value.step), keep)),
+    slice: ("slice", lambda value, keep: _many((value.start, value.stop, value.step), keep)),
+    Fraction: ("Fraction", lambda v, keep: _many((v._numerator, v._denominator), keep)),
+    Decimal: ("Decimal", lambda value, keep: Decimal.__str__(value)),
+    datetime.datetime: ("datetime", lambda value, keep: datetime.datetime.isoformat(value)),
+    datetime.date: ("date", lambda value, keep: datetime.date.isoformat(value)),
+    datetime.time: ("time", lambda value, keep: datetime.time.isoformat(value)),
+    datetime.timedelta: ("timedelta", lambda v, keep: [v.days, v.seconds, v.microseconds]),
+    array.array: ("array", lambda v, keep: [v.typecode, _many(array.array.tolist(v), keep)]),
+}
+
+
+def _decode(value: Any, find: Find) -> Any:
+    if isinstance(value, list):
+        return [_decode(one, find) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"t", "v"}:
+        raise UnfitError("an object without tag")
+    name, inner = value["t"], value["v"]
+    if name not in _READERS:
+        return find(name, inner)
+    return _READERS[name](inner, find)
+
+
+def _read_many(kind: type) -> Callable[[Any, Find], Any]:
+    return lambda inner, find: kind(_decode(_list(inner), find))
+
+
+def _read_pairs(kind: type) -> Callable[[Any, Find], Any]:
+    def read(inner: Any, find: Find) -> Any:
+        found = kind()
+        for key, value in _list(inner):
+            found[_decode(key, find)] = _decode(value, find)
+        return found
+
+    return read
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise UnfitError("a list is wanted")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise UnfitError("text is wanted")
+    return value
+
+
+def _read_type(inner: Any, find: Find) -> Any:
+    return next(kind for kind, name in _TYPES.items() if name == inner)
+
+
+def _read_whole(inner: Any, find: Find) -> int:
+    return int(_text(inner), 16)
+
+
+def _read_array(inner: Any, find: Find) -> Any:
+    return array.array(_text(inner[0]), _decode(_list(inner[1]), find))
+
+
+_READERS: dict[str, Callable[[Any, Find], Any]] = {
+    "int": _read_whole,
+    "float": lambda inner, find: float(_text(inner)),
+    "tuple": _read_many(tuple),
+    "set": _read_many(set),
+    "frozenset": _read_many(frozenset),
+    "Counter": _read_pairs(Counter),
+    "OrderedDict": _read_pairs(OrderedDict),
+    "dict": _read_pairs(dict),
+    "deque": lambda inner, find: deque(_decode(_list(inner[1]), find), inner[0]),
+    "bytes": lambda inner, find: bytes.fromhex(_text(inner)),
+    "bytearray": lambda inner, find: bytearray.fromhex(_text(inner)),
+    "complex": lambda inner, find: complex(*map(float, _decode(_list(inner), find))),
+    "range": lambda inner, find: range(*_decode(_list(inner), find)),
+    "slice": lambda inner, find: slice(*_decode(_list(inner), find)),
+    "Fraction": lambda inner, find: Fraction(*_decode(_list(inner), find)),
+    "Decimal": lambda inner, find: Decimal(_text(inner)),
+    "datetime": lambda inner, find: datetime.datetime.fromisoformat(_text(inner)),
+    "date": lambda inner, find: datetime.date.fromisoformat(_text(inner)),
+    "time": lambda inner, find: datetime.time.fromisoformat(_text(inner)),
+    "timedelta": lambda inner, find: datetime.timedelta(*_list(inner)),
+    "array": _read_array,
+    "type": _read_type,
+}

@@ -1,0 +1,104 @@
+"""The process of a program: confines itself for good, then runs what it was given.
+
+Nothing here is trusted once the program's code has begun: it may change any of it.
+"""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import builtins
+import json
+import math
+import os
+import resource
+import sys
+from typing import Any, NoReturn, TextIO, cast
+
+from rlvr_code.inside import filter as seccomp
+from rlvr_code.inside import kernel, script, serve, tester
+
+SCRIPT, SERVE, TEST = "script", "serve", "test"
+
+WIRE = 3
+"""Descriptor of the program's connection to the parent, in modes that have one."""
+
+
+def main(spec: dict[str, Any], job: dict[str, Any], code: bytes, handed: list[int]) -> NoReturn:
+    """Become the program; ``handed`` are the descriptors to be 0, 1, 2 and perhaps 3."""
+    try:
+        _prepare(spec, job, handed)
+    except BaseException as error:
+        os.write(2, f"the sandbox could not be closed: {error!r}\n".encode())
+        os._exit(70)
+    if job["mode"] == SCRIPT:
+        script.run(code)
+    elif job["mode"] == SERVE:
+        serve.run(code, WIRE)
+    else:
+        tester.run(json.loads(code), WIRE)
+    os._exit(0)
+
+
+def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> None:
+    os.setsid()
+    limits = job["limits"]
+    if not spec["alone"]:
+        kernel.die_with_parent()
+    high = [os.dup2(one, 100 + place) for place, one in enumerate(handed)]
+    for place, one in enumerate(high):
+        os.dup2(one, place)
+    os.closerange(len(handed), 1 << 16)
+    os.chdir(spec["work"])
+    _limit(spec, limits)
+    if spec["landlock"]:
+        kernel.restrict_signals()
+    if spec["confined"]:
+        kernel.no_new_privileges()
+        kernel.set_filter(seccomp.bind(spec["filters"][limits["processes"] > 1], os.getpid()))
+
+
+def furnish(spec: dict[str, Any]) -> None:
+    """What is the same for every program: done once, before any is forked.
+
+    Raises:
+        OSError: If there is no filter for this machine.
+    """
+    folder = spec["work"]
+    os.environ.clear()
+    os.environ.update(PATH="/usr/bin:/bin", HOME=folder, TMPDIR=folder, LANG="C.UTF-8")
+    for name in ("exit", "quit"):  # which the module site would have made
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of the input"))
+    sys.argv[:] = ["main.py"]
+    sys.path[:] = [folder, *spec["path"], *sys.path]
+    sys.stdin = _stream(0, "r", "replace")
+    sys.stdout = _stream(1, "w", "replace")
+    sys.stderr = _stream(2, "w", "backslashreplace")
+    if spec["confined"]:
+        machine = seccomp.machine()
+        if machine is None:
+            raise OSError("no filter of system calls for this kind of machine")
+        spec["filters"] = [seccomp.build(machine, children) for children in (False, True)]
+
+
+def _stream(descriptor: int, mode: str, errors: str) -> TextIO:
+    file = open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+    return cast("TextIO", file)
+
+
+def _limit(spec: dict[str, Any], limits: dict[str, Any]) -> None:
+    memory = spec["mapped"] + limits["memory_bytes"] // limits["processes"]
+    wanted = [
+        (resource.RLIMIT_CPU, math.ceil(limits["cpu_seconds"])),
+        (resource.RLIMIT_FSIZE, limits["file_bytes"]),
+        (resource.RLIMIT_NOFILE, limits["files"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_AS, memory),
+    ]
+    if spec["own_user"]:
+        wanted.append((resource.RLIMIT_NPROC, limits["tasks"]))
+    for kind, value in wanted:
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))

@@ -1,0 +1,86 @@
+"""Runs source text the way ``python main.py`` does, but in this process, which ends with it."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import linecache
+import os
+import sys
+import threading
+import traceback
+import types
+from typing import Any, NoReturn
+
+NAME = "main.py"
+
+
+def run(code: bytes) -> NoReturn:
+    """Run a program to its end."""
+    status = 1
+    try:
+        status = execute(code, main_module())
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at any exit
+        atexit._run_exitfuncs()
+        flush()
+    finally:
+        os._exit(status)
+
+
+def main_module() -> dict[str, Any]:
+    """The name space of a fresh ``__main__``."""
+    module = types.ModuleType("__main__")
+    module.__file__ = NAME
+    module.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = module
+    return module.__dict__
+
+
+def execute(code: bytes, names: dict[str, Any], filename: str = NAME) -> int:
+    """Run source text in a name space; its exit status. Errors are written to standard error."""
+    try:
+        exec(compiled(code, filename), names)
+    except SystemExit as error:
+        return exit_status(error)
+    except BaseException as error:
+        report(error, filename)
+        return 1
+    return 0
+
+
+def compiled(code: bytes, filename: str, mode: str = "exec") -> types.CodeType:
+    """Compile source text, and keep it where tracebacks look for their lines."""
+    text = code.decode("utf-8", "surrogatepass")
+    linecache.cache[filename] = (len(code), None, text.splitlines(keepends=True), filename)
+    compiled: types.CodeType = compile(text, filename, mode, dont_inherit=True)
+    return compiled
+
+
+def exit_status(error: SystemExit) -> int:
+    """What the shell would see of ``sys.exit(...)``."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stderr.write(f"{error.code}\n")
+    return 1
+
+
+def report(error: BaseException, filename: str) -> None:
+    """Write a traceback that begins with the program's own first line."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != filename:
+        trace = trace.tb_next
+    try:
+        flush()
+        sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+    except BaseException:
+        os.write(2, type(error).__name__.encode() + b"\n")
+
+
+def flush() -> None:
+    """Write out what the program's streams hold back."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()

@@ -1,0 +1,1 @@
+"""Judges programs: by their output, by what their functions return, by assertions."""

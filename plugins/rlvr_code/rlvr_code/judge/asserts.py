@@ -1,0 +1,194 @@
+"""Assertions on a program's functions, made where the program cannot reach.
+
+The program runs in one sandbox, the test code in another. A call in the test code goes to the
+program as plain arguments and comes back as plain data; the expected values never leave the
+tester's sandbox, and its results come on the tester's own pipe, each with a nonce that only the
+tester was told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from dataclasses import dataclass
+
+from rlvr_code.inside import serve, tester
+from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
+from rlvr_code.judge.talk import FailedError, Talk
+from rlvr_code.sandbox.limits import Limits
+from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
+from rlvr_code.sandbox.server import BrokenError, Server
+
+MARGIN = 5.0
+"""Seconds of grace before the sandbox itself ends what the judge should have ended."""
+BREAKS = 2
+"""How often a program may take the sandbox down before that is its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Test code.
+
+    Attributes:
+        tests: One text for each test.
+        setup: Code before the program is known to the tests.
+        late: Code after that.
+        program: Names that are the program's, whatever the setup defines.
+    """
+
+    tests: tuple[str, ...]
+    setup: str = ""
+    late: str = ""
+    program: tuple[str, ...] = ()
+
+
+def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: Budget) -> Outcome:
+    """Run tests on a program.
+
+    Args:
+        programs: Where programs run.
+        testers: Where test code runs; not the same, so that no program descends from a process
+            that has seen tests.
+        code: The program.
+        tests: The test code.
+        budget: Time and memory.
+    """
+    tally = Tally(len(tests.tests), budget)
+    until = time.monotonic() + budget.total_seconds
+    breaks = 0
+    while not tally.done and time.monotonic() < until:
+        with programs.server() as program, testers.server() as server:
+            try:
+                _Match(program, server, code, tests, tally, budget, until).play()
+            except BrokenError:
+                program.close()
+                server.close()
+                breaks += 1
+            except BaseException:
+                program.close()  # nobody knows what they are at
+                server.close()
+                raise
+        if breaks == BREAKS:
+            tally.add("it took the sandbox down")
+            breaks = 0
+    if not tally.done:
+        tally.add("the time for all tests is over")
+    return tally.outcome()
+
+
+class _Match:
+    """Program against tests, from the first test not decided to one that ends the program."""
+
+    def __init__(
+        self,
+        program: Server,
+        server: Server,
+        code: str,
+        tests: Tests,
+        tally: Tally,
+        budget: Budget,
+        until: float,
+    ) -> None:
+        self._program, self._server, self._code, self._tests = program, server, code, tests
+        self._tally, self._budget, self._until = tally, budget, until
+        self._nonce = os.urandom(16).hex()
+        self._awaited = 0
+        self._deadline = self._next_deadline()
+        self._limits = Limits(
+            cpu_seconds=budget.total_seconds + 1,
+            wall_seconds=budget.total_seconds + MARGIN,
+            memory_mb=budget.memory_mb,
+        )
+
+    def play(self) -> None:
+        """Play it; what is decided is in the tally.
+
+        Raises:
+            BrokenError: If a sandbox breaks.
+        """
+        self._program.open("serve", as_bytes(self._code), {}, self._limits)
+        candidate = Talk(self._program, self._limits)
+        try:
+            candidate.loaded(self._deadline)
+        except FailedError as error:
+            while not self._tally.done:
+                self._tally.add(str(error))
+            candidate.end()
+            return
+        self._server.open("test", self._job(), {}, self._limits)
+        referee = Talk(self._server, self._limits)
+        self._deadline = self._next_deadline()
+        try:
+            self._relay(candidate, referee)
+        except FailedError as error:
+            self._tally.add(str(error))
+        candidate.end()
+        referee.end()
+
+    def _relay(self, candidate: Talk, referee: Talk) -> None:
+        """Carry messages to and fro until the tests are over.
+
+        Raises:
+            FailedError: If the current test is the last that this program can be asked.
+        """
+        while not self._tally.done:
+            if candidate.run.result is not None and self._awaited:
+                raise FailedError(ended(candidate.run.result))
+            if referee.run.result is not None:
+                raise FailedError(f"the tests themselves: {ended(referee.run.result)}")
+            ready = self._ready()
+            if not ready:
+                raise FailedError("time limit")
+            if self._program in ready:
+                for kind, body in candidate.take_in():
+                    self._answered(kind)
+                    referee.tell(kind, body)
+            if self._server in ready:
+                for kind, body in referee.take_in():
+                    if kind in (serve.ASK, serve.BACK_ANSWER):
+                        self._awaited += 1
+                        candidate.tell(kind, body)
+                    elif self._decided(kind, body):
+                        return
+
+    def _ready(self) -> list[Server]:
+        """The servers that have news before the deadline."""
+        both = [self._program, self._server]
+        left = max(self._deadline - time.monotonic(), 0.0)
+        return [one for one in both if one.pending] or select.select(both, [], [], left)[0]
+
+    def _answered(self, kind: bytes) -> None:
+        """See that a program speaks only when it is asked."""
+        if kind not in (serve.ANSWER, serve.BACK) or self._awaited == 0:
+            raise FailedError("it broke the protocol")
+        self._awaited -= 1
+
+    def _decided(self, kind: bytes, body: bytes) -> bool:
+        """Understand the tester; whether it has finished."""
+        nonce, *said = json.loads(body)
+        if nonce != self._nonce:
+            raise BrokenError("the results of other tests were told")
+        if kind == tester.BEGIN:
+            self._deadline = self._next_deadline()
+        elif kind == tester.RESULT:
+            self._tally.add(said[1])
+        elif kind == tester.FINISHED:
+            if said[0]:
+                raise FailedError(said[0])
+            return True
+        return False
+
+    def _next_deadline(self) -> float:
+        return min(time.monotonic() + self._budget.case_seconds, self._until)
+
+    def _job(self) -> bytes:
+        job = {
+            "setup": self._tests.setup,
+            "late": self._tests.late,
+            "tests": self._tests.tests[self._tally.seen :],
+            "program": self._tests.program,
+            "nonce": self._nonce,
+        }
+        return json.dumps(job).encode()

@@ -1,0 +1,163 @@
+"""Inputs with expected answers, compared here: the program is told the inputs and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_code.inside import codec, serve
+from rlvr_code.judge.asserts import BREAKS, MARGIN
+from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
+from rlvr_code.judge.talk import FailedError, Talk
+from rlvr_code.sandbox.limits import Limits
+from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
+from rlvr_code.sandbox.server import BrokenError, Run, Server
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test: what goes in, and the judgement on what comes out."""
+
+    given: Any
+    right: Callable[[Any], bool]
+
+
+def judge_output(sandbox: Sandbox, code: str, cases: Sequence[Case], budget: Budget) -> Outcome:
+    """Run a program once per case: text in, text out.
+
+    Args:
+        sandbox: Where it runs.
+        code: The program.
+        cases: ``given`` is its standard input, ``right`` is asked about its standard output.
+        budget: Time and memory.
+    """
+    longest = max((len(case.given) for case in cases), default=0)
+    limits = Limits(
+        cpu_seconds=budget.case_seconds,
+        wall_seconds=budget.case_seconds,
+        memory_mb=budget.memory_mb,
+        output_kb=4096 + longest // 256,
+    )
+
+    def some(server: Server, tally: Tally, until: float) -> None:
+        server.open("script", as_bytes(code), {}, limits)
+        while not tally.done and time.monotonic() < until:
+            case = cases[tally.seen]
+            result = Run(server, limits, as_bytes(case.given)).finish()
+            if not result.ok:
+                tally.add(ended(result))
+            elif result.dropped[0]:
+                tally.add("too much output")
+            else:
+                tally.add("" if case.right(result.stdout) else f"not {result.stdout[:100]!r}")
+        server.close_job()
+
+    return _all(sandbox, len(cases), budget, some)
+
+
+def judge_calls(
+    sandbox: Sandbox, code: str, function: str, cases: Sequence[Case], budget: Budget
+) -> Outcome:
+    """Call a function of a program, or a method of its class ``Solution``, once per case.
+
+    Args:
+        sandbox: Where it runs.
+        code: The program.
+        function: The function's name.
+        cases: ``given`` is its list of arguments, ``right`` is asked about the value it returns.
+        budget: Time and memory.
+    """
+    limits = Limits(
+        cpu_seconds=budget.total_seconds + 1,
+        wall_seconds=budget.total_seconds + MARGIN,
+        memory_mb=budget.memory_mb,
+    )
+
+    def some(server: Server, tally: Tally, until: float) -> None:
+        server.open("serve", as_bytes(code), {}, limits)
+        talk = Talk(server, limits)
+        try:
+            talk.loaded(min(time.monotonic() + budget.case_seconds, until))
+        except FailedError as error:
+            while not tally.done:
+                tally.add(str(error))
+        try:
+            while not tally.done and time.monotonic() < until:
+                case = cases[tally.seen]
+                deadline = min(time.monotonic() + budget.case_seconds, until)
+                tally.add(_call(talk, function, case, deadline))
+        except FailedError as error:
+            tally.add(str(error))
+        talk.end()
+
+    return _all(sandbox, len(cases), budget, some)
+
+
+def _call(talk: Talk, function: str, case: Case, deadline: float) -> str:
+    """Why a call was not right; empty if it was."""
+    if talk.unasked:
+        raise FailedError("it broke the protocol")
+    asked = {"op": "call", "to": _Method(function), "args": case.given}
+    talk.tell(serve.ASK, codec.dumps(asked, _tag))
+    kind, body = talk.wait(deadline)
+    if kind != serve.ANSWER:
+        raise FailedError("it broke the protocol")
+    try:
+        answer = codec.loads(body, _object)
+        if "e" in answer:
+            return str(answer["e"][1])[:200]
+        value = answer["v"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise FailedError("it broke the protocol") from error
+    return "" if case.right(value) else f"not {value!r:.100}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    name: str
+
+
+class _Object:
+    """Something that is no plain data, and equals nothing."""
+
+    def __repr__(self) -> str:
+        return "an object that is no plain data"
+
+
+def _tag(value: object) -> dict[str, Any]:
+    if isinstance(value, _Method):
+        return {"t": serve.METHOD, "v": value.name}
+    raise codec.UnfitError(type(value).__name__)
+
+
+def _object(tag: str, value: object) -> object:
+    if tag != serve.HANDLE:
+        raise codec.UnfitError(tag)
+    return _Object()
+
+
+def _all(
+    sandbox: Sandbox, total: int, budget: Budget, some: Callable[[Server, Tally, float], None]
+) -> Outcome:
+    """Go through the cases with as many servers as it takes."""
+    tally = Tally(total, budget)
+    until = time.monotonic() + budget.total_seconds
+    breaks = 0
+    while not tally.done and time.monotonic() < until:
+        with sandbox.server() as server:
+            try:
+                some(server, tally, until)
+            except BrokenError:
+                server.close()
+                breaks += 1
+            except BaseException:
+                server.close()  # nobody knows what it is at
+                raise
+        if breaks == BREAKS:
+            tally.add("it took the sandbox down")
+            breaks = 0
+    if not tally.done:
+        tally.add("the time for all tests is over")
+    return tally.outcome()

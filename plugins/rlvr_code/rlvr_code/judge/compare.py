@@ -1,0 +1,81 @@
+"""When an answer equals the expected one. Runs in the parent, on plain data only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def same_output(expected: str, given: str, tolerance: float) -> bool:
+    """Whether two texts have the same words; white space is free.
+
+    Args:
+        expected: The right output.
+        given: The program's.
+        tolerance: By how much decimal numbers may differ, relative to 1 or to themselves.
+    """
+    right, left = expected.split(), given.split()
+    return len(right) == len(left) and all(
+        one == other or _close_words(one, other, tolerance)
+        for one, other in zip(right, left, strict=True)
+    )
+
+
+def _close_words(expected: str, given: str, tolerance: float) -> bool:
+    if tolerance <= 0 or not {".", "e", "E"} & set(expected) or len(given) > 400:
+        return False
+    try:
+        return _close(float(expected), float(given), tolerance)
+    except ValueError:
+        return False
+
+
+def same_value(expected: Any, given: Any, tolerance: float, *, any_order: bool) -> bool:
+    """Whether a returned value is the expected one, which is JSON.
+
+    A tuple counts as a list, a key that is no text as its text. ``True`` is not 1.
+
+    Args:
+        expected: The right value.
+        given: The program's, of built-in types.
+        tolerance: By how much a float may differ.
+        any_order: Whether two lists may differ in order.
+    """
+    return _same(expected, plain(given), tolerance, any_order)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON would bring it back; what JSON does not have stays."""
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): plain(one) for key, one in value.items()}
+    return value
+
+
+def _same(expected: Any, given: Any, tolerance: float, any_order: bool) -> bool:
+    if isinstance(expected, bool) or isinstance(given, bool):
+        return expected is given
+    if isinstance(expected, int | float) and isinstance(given, int | float):
+        if isinstance(expected, int) and isinstance(given, int):
+            return expected == given
+        return _close(expected, given, tolerance)
+    if isinstance(expected, dict) and isinstance(given, dict):
+        return expected.keys() == given.keys() and all(
+            _same(one, given[key], tolerance, any_order) for key, one in expected.items()
+        )
+    if not isinstance(expected, list) or not isinstance(given, list):
+        return type(expected) is type(given) and bool(expected == given)
+    if len(expected) != len(given):
+        return False
+    if any_order:
+        expected, given = sorted(expected, key=repr), sorted(given, key=repr)
+    pairs = zip(expected, given, strict=True)
+    return all(_same(one, other, tolerance, any_order) for one, other in pairs)
+
+
+def _close(expected: float, given: float, tolerance: float) -> bool:
+    try:
+        return math.isclose(expected, given, rel_tol=tolerance, abs_tol=tolerance)
+    except OverflowError:  # a whole number beyond all floats
+        return expected == given

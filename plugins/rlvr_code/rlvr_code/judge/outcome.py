@@ -1,0 +1,87 @@
+"""What became of the tests of one program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr_code.sandbox.limits import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long tests may take, and when to give up.
+
+    Attributes:
+        case_seconds: Each test by the clock; loading the program counts as one.
+        total_seconds: All of them together.
+        stop_after: Failures in a row after which the rest counts as failed.
+        memory_mb: Memory of the program.
+    """
+
+    case_seconds: float
+    total_seconds: float
+    stop_after: int
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the tests.
+
+    Attributes:
+        passed: Tests passed.
+        total: Tests there are, those not run included.
+        why: Why the first failed test did; empty if none did.
+    """
+
+    passed: int
+    total: int
+    why: str = ""
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether there are tests and each passed."""
+        return self.passed == self.total > 0
+
+
+class Tally:
+    """Counts results as they come, and says when to stop."""
+
+    def __init__(self, total: int, budget: Budget) -> None:
+        self._total, self._budget = total, budget
+        self._passed = 0
+        self._row = 0
+        self._why = ""
+        self.seen = 0
+
+    def add(self, why: str) -> None:
+        """Count a test; ``why`` is empty if it passed."""
+        self.seen += 1
+        self._passed += not why
+        self._row = self._row + 1 if why else 0
+        if why and not self._why:
+            self._why = f"test {self.seen} of {self._total}: {why}"
+
+    @property
+    def done(self) -> bool:
+        """Whether no more tests are wanted."""
+        return self.seen >= self._total or self._row >= self._budget.stop_after
+
+    def outcome(self) -> Outcome:
+        """The result so far; tests not run have failed."""
+        return Outcome(self._passed, self._total, self._why)
+
+
+def ended(result: Result) -> str:
+    """How a program ended, in words."""
+    match result.reason:
+        case "wall" | "killed":
+            return "time limit"
+        case "cpu":
+            return "limit of processor time"
+        case "broke":
+            return "it took the sandbox down"
+        case "signal":
+            return f"ended by signal {-result.exit}"
+    last = result.stderr.strip().rpartition("\n")[2]
+    return f"ended with status {result.exit}" + (f": {last[:200]}" if last else "")

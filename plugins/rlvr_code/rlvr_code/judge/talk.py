@@ -1,0 +1,101 @@
+"""A program that is being served: its messages, and when it breaks the rules."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+
+from rlvr_code.inside import codec, frames, serve
+from rlvr_code.judge.outcome import ended
+from rlvr_code.sandbox.limits import Limits
+from rlvr_code.sandbox.server import BrokenError, Run, Server
+
+
+class FailedError(Exception):
+    """The program did something after which it can pass no more tests."""
+
+
+class Talk:
+    """The parent's side of a program's wire; the job of the server is open.
+
+    Args:
+        server: The server.
+        limits: Of the program.
+    """
+
+    def __init__(self, server: Server, limits: Limits) -> None:
+        self.server = server
+        self.run = Run(server, limits)
+        self._splitter = frames.Splitter(codec.LONGEST + 1024)
+        self._frames: deque[tuple[bytes, bytes]] = deque()
+
+    @property
+    def unasked(self) -> bool:
+        """Whether messages lie here that nobody asked for."""
+        return bool(self._frames)
+
+    def tell(self, kind: bytes, body: bytes) -> None:
+        """Send it a message."""
+        self.server.send(frames.TELL, frames.pack(kind, body))
+
+    def take_in(self) -> list[tuple[bytes, bytes]]:
+        """The messages that have come.
+
+        Raises:
+            FailedError: If a message is too long, or it has ended and there are none.
+        """
+        for kind, body in self.server.news():
+            self.run.take(kind, body)
+        return self._messages()
+
+    def wait(self, deadline: float) -> tuple[bytes, bytes]:
+        """The next message.
+
+        Raises:
+            FailedError: If it has ended, or none comes in time.
+        """
+        while not self._frames:
+            if time.monotonic() >= deadline:
+                raise FailedError("time limit")
+            try:
+                self.run.take(*self.server.wait(deadline))
+            except BrokenError:
+                if self.server.alive and time.monotonic() >= deadline:
+                    raise FailedError("time limit") from None
+                raise
+            self._frames += self._messages()
+        return self._frames.popleft()
+
+    def loaded(self, deadline: float) -> None:
+        """Wait until its top level has run.
+
+        Raises:
+            FailedError: If that does not succeed in time.
+        """
+        kind, body = self.wait(deadline)
+        try:
+            said = json.loads(body)
+            fine = kind == serve.LOADED and said["ok"] is True
+            why = "" if fine else str(said["why"])
+        except (ValueError, LookupError, TypeError):
+            fine, why = False, "it broke the protocol"
+        if not fine:
+            raise FailedError(f"the program fails before any test: {why[:200]}")
+
+    def end(self) -> None:
+        """Have it killed if it still runs, and end the job."""
+        if self.run.result is None:
+            self.run.kill()
+            self.run.finish()
+        self.server.close_job()
+
+    def _messages(self) -> list[tuple[bytes, bytes]]:
+        said, self.run.said = self.run.said, []
+        try:
+            found = [one for part in said for one in self._splitter.feed(part)]
+        except ValueError as error:
+            raise FailedError(str(error)) from error
+        if not found and not self._frames and self.run.result is not None:
+            raise FailedError(ended(self.run.result))
+        return found

@@ -1,0 +1,151 @@
+"""What the verifiers of programs have in common: options, sandboxes, and the way to a verdict."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from rlvr_code.judge.outcome import Budget, Outcome
+from rlvr_code.sandbox.backends import Choice
+from rlvr_code.sandbox.sandbox import Sandbox
+from rlvr_core import Completion, ComponentConfig, DataError, Problem, Verdict
+
+MARGIN = 60.0
+"""Seconds beyond its own limit after which a verifier is given up; servers take time to start."""
+LONGEST = 200_000
+"""Characters of a response that are looked at; a longer one has no program."""
+_KEPT = 10_000
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class JudgeConfig(ComponentConfig):
+    """Options that all verifiers of programs share."""
+
+    score: Literal["all", "fraction"] = "all"
+    """``all``: 1 if every test passes, else 0. ``fraction``: the share that passes."""
+    case_seconds: Seconds = 5.0
+    """Seconds that one test may take; loading the program counts as one."""
+    total_seconds: Seconds = 30.0
+    """Seconds that all tests of a program may take together."""
+    stop_after: Annotated[int, Field(gt=0)] | None = None
+    """Failed tests in a row after which the rest counts as failed; 1 for ``all``, 3 for
+    ``fraction`` if absent."""
+    memory_mb: Annotated[int, Field(ge=16)] = 512
+    """Memory of a program."""
+    cut: bool = True
+    """End a program that is in no fence after the definitions it was asked for and what they
+    need."""
+    backend: Choice = "auto"
+    """The sandbox: the first that works of bwrap, namespaces, landlock, podman and docker, or one
+    by name; ``unsafe`` is none at all."""
+    python: str | None = None
+    """The interpreter that runs programs, at least 3.11; the trainer's own, without its packages,
+    if absent."""
+    image: str = "python:3.11-slim"
+    """Image of docker and podman."""
+
+    def budget(self) -> Budget:
+        """Time and memory of the tests."""
+        stop_after = self.stop_after or (1 if self.score == "all" else 3)
+        return Budget(self.case_seconds, self.total_seconds, stop_after, self.memory_mb)
+
+
+class Sandboxes:
+    """The sandboxes of one verifier, made when first used: where programs run, and test code."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        self._config = config
+        self._made: dict[str, Sandbox] = {}
+
+    @property
+    def programs(self) -> Sandbox:
+        """Where programs run."""
+        return self._get("programs")
+
+    @property
+    def testers(self) -> Sandbox:
+        """Where test code runs."""
+        return self._get("testers")
+
+    def _get(self, name: str) -> Sandbox:
+        if name not in self._made:
+            config = self._config
+            self._made[name] = Sandbox(config.backend, python=config.python, image=config.image)
+        return self._made[name]
+
+    def close(self) -> None:
+        """End them."""
+        for sandbox in self._made.values():
+            sandbox.close()
+        self._made.clear()
+
+
+Prepared = TypeVar("Prepared")
+
+
+class ProgramVerifier(Generic[Prepared]):
+    """What the verifiers share: from a response to a verdict."""
+
+    reward_range = (0.0, 1.0)
+    beside = ("backend", "python", "image")
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.sandboxes = Sandboxes(config)
+
+    @staticmethod
+    def time_limit(config: JudgeConfig) -> float:
+        """Seconds after which a verdict is given up from outside."""
+        return config.total_seconds + MARGIN
+
+    def prepare(self, problem: Problem) -> Prepared:
+        """The tests of a problem.
+
+        Raises:
+            DataError: If they cannot be had of its spec.
+        """
+        raise NotImplementedError
+
+    def extract(self, problem: Problem, tests: Prepared, text: str) -> str:
+        """The program in a response."""
+        raise NotImplementedError
+
+    def judge(self, problem: Problem, tests: Prepared, code: str) -> Outcome:
+        """What becomes of the tests."""
+        raise NotImplementedError
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem that cannot be judged, and a machine without sandbox.
+
+        Raises:
+            DataError: If the spec lacks something, tests above all.
+            MachineError: If there is no sandbox to run programs in.
+        """
+        self.prepare(problem)
+        _ = self.sandboxes.programs  # made, not started
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one response."""
+        try:
+            tests = self.prepare(problem)
+        except DataError as error:
+            return Verdict(score=None, status="unscorable", detail=error.complaints[0].what)
+        if len(completion.text) > LONGEST:
+            why = f"a response of {len(completion.text):,} characters is not read"
+            return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why)
+        code = self.extract(problem, tests, completion.text)
+        outcome = self.judge(problem, tests, code)
+        share = outcome.passed / outcome.total
+        return Verdict(
+            score=share if self.config.score == "fraction" else float(outcome.all_passed),
+            passed=outcome.all_passed,
+            parts={"tests": share},
+            extracted=code[:_KEPT],
+            detail=outcome.why or f"all {outcome.total} tests pass",
+        )
+
+    def close(self) -> None:
+        """End the sandboxes."""
+        self.sandboxes.close()

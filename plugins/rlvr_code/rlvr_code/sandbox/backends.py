@@ -1,0 +1,147 @@
+"""Which sandboxes this machine has, which one is taken, and what each does not stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from rlvr_code.sandbox.launch import Plan, Variant, available
+from rlvr_code.sandbox.limits import Limits
+from rlvr_code.sandbox.server import BrokenError, Run, Server
+from rlvr_core import MachineError
+from rlvr_core.hookspecs import Finding
+
+Choice = Literal["auto", "bwrap", "namespaces", "landlock", "docker", "podman", "unsafe"]
+ORDER: tuple[Variant, ...] = ("bwrap", "namespaces", "landlock", "podman", "docker")
+"""What ``auto`` tries, in this order; never ``unsafe``."""
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_known: dict[Plan, str] = {}
+
+_KERNEL = "a fault of the kernel itself"
+_NAMES = "names, sizes and dates of files outside can be asked for, though not their content"
+WEAKNESSES: dict[Variant, tuple[str, ...]] = {
+    "bwrap": (_KERNEL,),
+    "namespaces": (_KERNEL,),
+    "landlock": (
+        _KERNEL,
+        _NAMES,
+        "the sum of a program's files is not limited, only each one's size, and the time",
+        "programs can have one process only",
+    ),
+    "docker": (_KERNEL, "programs see the whole image"),
+    "podman": (_KERNEL, "programs see the whole image"),
+    "unsafe": ("anything: programs run as you, with your files, processes and network",),
+}
+"""What each does not stop."""
+
+MEANS: dict[Variant, str] = {
+    "bwrap": "bubblewrap's namespaces, Landlock where there is, seccomp",
+    "namespaces": "namespaces of our own making, Landlock, seccomp; needs no program",
+    "landlock": "Landlock and seccomp alone, where namespaces are forbidden",
+    "docker": "a container without network, seccomp",
+    "podman": "a container without network, seccomp",
+    "unsafe": "limits only; has to be asked for by name",
+}
+
+_TRY = "print(6 * 7)"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of trying a backend.
+
+    Attributes:
+        variant: Its name.
+        missing: Why it cannot be had; empty if it works.
+    """
+
+    variant: Variant
+    missing: str
+
+    @property
+    def works(self) -> bool:
+        """Whether it can be used."""
+        return not self.missing
+
+
+def choose(backend: Choice, **options: Any) -> Plan:
+    """The plan for a backend, tried out once per process.
+
+    Args:
+        backend: A name, or ``auto`` for the first of ``ORDER`` that works.
+        options: See ``Plan.make``.
+
+    Raises:
+        MachineError: If it does not work, or none does.
+    """
+    python = options.pop("python", None)
+    variants = ORDER if backend == "auto" else (backend,)
+    tried = []
+    for variant in variants:
+        plan = Plan.make(variant, python, **options)
+        missing = missing_for(plan)
+        if not missing:
+            say = _log.warning if variant == "unsafe" else _log.info
+            say("programs run in the sandbox %s: %s", variant, MEANS[variant])
+            return plan
+        tried.append(f"{variant}: {missing}")
+    raise MachineError(
+        f"no sandbox for programs: {'none of them works here' if backend == 'auto' else backend}",
+        remedy=(
+            *tried,
+            "install bubblewrap, or allow user namespaces; rlvr doctor says what is there",
+            "backend: unsafe runs programs without any sandbox",
+        ),
+    )
+
+
+def missing_for(plan: Plan) -> str:
+    """Empty if a plan works here, else why not; tried once per process."""
+    with _lock:
+        if plan not in _known:
+            _known[plan] = available(plan) or _try(plan)
+        return _known[plan]
+
+
+def survey(python: str | None = None) -> list[Found]:
+    """Every backend, tried out, with an interpreter or this one."""
+    plans = [Plan.make(variant, python) for variant in get_args(Variant)]
+    return [Found(plan.variant, missing_for(plan)) for plan in plans]
+
+
+def findings() -> list[Finding]:
+    """Every backend for ``rlvr doctor``: whether it works, and what it does not stop."""
+    found = survey()
+    chosen = next(
+        (one.variant for name in ORDER for one in found if one.variant == name and one.works), None
+    )
+    lines = []
+    for one in found:
+        state = f"works{' and is taken' if one.variant == chosen else ''}: {MEANS[one.variant]}"
+        notes = tuple(f"does not stop: {weakness}" for weakness in WEAKNESSES[one.variant])
+        lines.append(
+            Finding(f"sandbox {one.variant}", state, notes)
+            if one.works
+            else Finding(f"sandbox {one.variant}", f"not here: {one.missing}")
+        )
+    return lines
+
+
+def _try(plan: Plan) -> str:
+    limits = Limits(wall_seconds=30.0)
+    try:
+        server = Server(plan)
+        try:
+            server.open("script", _TRY.encode(), {}, limits)
+            result = Run(server, limits).finish()
+        finally:
+            server.close()
+    except BrokenError as error:
+        return " ".join(str(error).split())[-300:]
+    if result.stdout != "42\n":
+        return f"a first program failed: {' '.join(result.stderr.split())[-300:]}"
+    return ""

@@ -1,0 +1,288 @@
+"""The verifiers: programs against assertions, check functions, outputs and returned values."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rlvr_code import extract
+from rlvr_code.judge.asserts import Tests, judge
+from rlvr_code.judge.cases import Case, judge_calls, judge_output
+from rlvr_code.judge.compare import same_output, same_value
+from rlvr_code.judge.outcome import Outcome
+from rlvr_code.options import JudgeConfig, ProgramVerifier
+from rlvr_core import DataError, Problem
+
+PRELUDE = (
+    "from typing import *; import bisect, collections, copy, functools, heapq, itertools, math, "
+    "random, re, string, sys; from collections import *; from functools import *; "
+    "from itertools import *; from heapq import *; from bisect import *; from math import *; "
+)
+
+
+class Mbpp(ProgramVerifier[Tests]):
+    """Right when every assertion of ``spec.test_list`` holds.
+
+    ``spec.test_setup_code`` and ``spec.test_imports`` run before them, with the tests and not with
+    the program. ``spec.code``, a reference solution, tells which names are the program's.
+    """
+
+    class Config(JudgeConfig):
+        """Options of the verifier of assertions."""
+
+        challenge: bool = False
+        """Also run the assertions of ``spec.challenge_test_list``."""
+
+    config: Config
+
+    def gold(self, problem: Problem) -> str | None:
+        """The reference solution, where there is one."""
+        return fenced(problem.spec.get("code"))
+
+    def prepare(self, problem: Problem) -> Tests:
+        """The tests; there must be some, and they must be Python (T46)."""
+        tests = texts(problem, "test_list")
+        if self.config.challenge:
+            tests += texts(problem, "challenge_test_list")
+        if not tests:
+            raise DataError(f"{problem.id}: no tests in 'test_list', so any program would pass")
+        setup = [*texts(problem, "test_imports"), str(problem.spec.get("test_setup_code") or "")]
+        late = "\n".join(setup).replace("\r\n", "\n")
+        names = _names(problem.id, tests, late, problem.spec.get("code"))
+        return Tests(tests, late=late, program=names)
+
+    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
+        """The program, with every name that the tests use."""
+        return extract.program(text, wanted=tests.program, cut=self.config.cut)
+
+    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
+        """Run the assertions in the testers' sandbox."""
+        boxes = self.sandboxes
+        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
+
+
+class HumanEval(ProgramVerifier[Tests]):
+    """Right when ``check`` of ``spec.test`` accepts the function named ``spec.entry_point``.
+
+    What ``spec.prompt`` defines beside that function is defined for the tests too, from the
+    prompt and not from the response.
+    """
+
+    class Config(JudgeConfig):
+        """Options of the verifier of check functions."""
+
+        case_seconds: Annotated[float, Field(gt=0)] = 15.0
+        """Seconds that the check may take, all its calls together."""
+
+    config: Config
+
+    def gold(self, problem: Problem) -> str | None:
+        """The canonical solution, where there is one."""
+        return fenced(problem.spec.get("canonical_solution"), str(problem.spec["prompt"]))
+
+    def prepare(self, problem: Problem) -> Tests:
+        """The check; prompt, test and entry point must be there."""
+        prompt, test, name = (text(problem, key) for key in ("prompt", "test", "entry_point"))
+        setup = prompt if name in extract.defined(prompt) else f"{prompt}    pass\n"
+        if "check" not in extract.defined(test):
+            raise DataError(f"{problem.id}: 'test' defines no function 'check'")
+        if name not in extract.defined(setup):
+            raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
+        return Tests((f"check({name})",), setup=setup, late=test, program=(name,))
+
+    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
+        """The program, perhaps a continuation of the prompt."""
+        prompt = str(problem.spec["prompt"])
+        return extract.program(text, wanted=tests.program, prompt=prompt, cut=self.config.cut)
+
+    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
+        """Run the check in the testers' sandbox."""
+        boxes = self.sandboxes
+        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
+
+
+class CasesConfig(JudgeConfig):
+    """Options of verifiers with inputs and expected answers."""
+
+    tolerance: Annotated[float, Field(ge=0)] = 1e-6
+    """By how much decimal numbers may differ; 0 compares them as they are."""
+
+
+class Stdin(ProgramVerifier[list[Case]]):
+    """Right when the program turns each input into the expected output.
+
+    Inputs and outputs are texts in ``spec.inputs`` and ``spec.outputs``; outputs are compared word
+    by word, white space is free.
+    """
+
+    class Config(CasesConfig):
+        """Options of the verifier of outputs."""
+
+    config: Config
+
+    def gold(self, problem: Problem) -> str | None:
+        """The first reference solution, where there is one."""
+        return fenced(_first(problem.spec.get("solutions")))
+
+    def prepare(self, problem: Problem) -> list[Case]:
+        """The cases; there must be some, and an output for each input (T46)."""
+        tolerance = self.config.tolerance
+        given, wanted = pairs(problem)
+        return [
+            Case(as_text(one), functools.partial(same_output, as_text(other), tolerance=tolerance))
+            for one, other in zip(given, wanted, strict=True)
+        ]
+
+    def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
+        """The whole program."""
+        return extract.program(text)
+
+    def judge(self, problem: Problem, cases: list[Case], code: str) -> Outcome:
+        """Run the program on each input."""
+        return judge_output(self.sandboxes.programs, code, cases, self.config.budget())
+
+
+class Call(ProgramVerifier[list[Case]]):
+    """Right when the function named ``spec.fn_name`` returns what is expected.
+
+    ``spec.inputs`` has a list of arguments for each call, ``spec.outputs`` the value for each. The
+    function may also be a method of a class ``Solution``.
+    """
+
+    class Config(CasesConfig):
+        """Options of the verifier of calls."""
+
+        order: Literal["strict", "any"] = "strict"
+        """``any``: lists may differ in order."""
+
+    config: Config
+
+    def gold(self, problem: Problem) -> str | None:
+        """The first reference solution, where there is one."""
+        return fenced(_first(problem.spec.get("solutions")))
+
+    def prepare(self, problem: Problem) -> list[Case]:
+        """The cases; there must be some, a function, and a value for each call (T46)."""
+        text(problem, "fn_name")
+        given, wanted = pairs(problem)
+        right = self._wrapped if problem.spec.get("wrapped") else self._right
+        bad = next((one for one in given if not isinstance(one, list)), None)
+        if bad is not None:
+            raise DataError(f"{problem.id}: an input must be a list of arguments, not {bad!r:.60}")
+        return [
+            Case(one, functools.partial(right, other))
+            for one, other in zip(given, wanted, strict=True)
+        ]
+
+    def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
+        """The program with the function, or the class that has it."""
+        name, cut = str(problem.spec["fn_name"]), self.config.cut
+        code = extract.program(text, wanted=(name,), cut=cut)
+        if name not in extract.defined(code):
+            code = extract.program(text, wanted=("Solution",), cut=cut)
+        return code
+
+    def judge(self, problem: Problem, cases: list[Case], code: str) -> Outcome:
+        """Make the calls."""
+        name, budget = str(problem.spec["fn_name"]), self.config.budget()
+        return judge_calls(self.sandboxes.programs, _with_prelude(code), name, cases, budget)
+
+    def _right(self, expected: Any, value: Any) -> bool:
+        any_order = self.config.order == "any"
+        return same_value(expected, value, self.config.tolerance, any_order=any_order)
+
+    def _wrapped(self, expected: Any, value: Any) -> bool:
+        """APPS puts some expected values into a list of their own, and does not say which."""
+        return self._right(expected, value) or self._right(expected[0], value)
+
+
+def _with_prelude(code: str) -> str:
+    """A program behind the imports that problem sets of this kind take for granted.
+
+    They stand on the program's first line, so that its lines keep their numbers; imports from
+    ``__future__``, which must come first, do without them.
+    """
+    return code if "__future__" in code else PRELUDE + code
+
+
+def fenced(code: object, prompt: str = "") -> str | None:
+    """A reference program as a response; None if there is none."""
+    return f"```python\n{prompt}{code}\n```" if isinstance(code, str) and code.strip() else None
+
+
+def text(problem: Problem, key: str) -> str:
+    """A field of the spec that must be text.
+
+    Raises:
+        DataError: If it is not.
+    """
+    value = problem.spec.get(key)
+    if not isinstance(value, str) or not value.strip():
+        there = ", ".join(sorted(problem.spec)) or "none"
+        raise DataError(
+            f"{problem.id}: text in field {key!r} is needed", remedy=f"fields there are: {there}"
+        )
+    return value
+
+
+def texts(problem: Problem, key: str) -> tuple[str, ...]:
+    """A field of the spec that is a list of texts, perhaps absent.
+
+    Raises:
+        DataError: If it is something else.
+    """
+    value = problem.spec.get(key) or ()
+    if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+        raise DataError(f"{problem.id}: field {key!r} must be a list of texts")
+    if isinstance(value, str):
+        raise DataError(f"{problem.id}: field {key!r} must be a list of texts, not one text")
+    return tuple(one.replace("\r\n", "\n") for one in value if one.strip())
+
+
+def pairs(problem: Problem) -> tuple[list[Any], list[Any]]:
+    """Inputs and outputs.
+
+    Raises:
+        DataError: If there are none, or not as many of one as of the other.
+    """
+    given, wanted = problem.spec.get("inputs"), problem.spec.get("outputs")
+    if not isinstance(given, list) or not isinstance(wanted, list) or len(given) != len(wanted):
+        raise DataError(f"{problem.id}: 'inputs' and 'outputs' must be lists of the same length")
+    if not given:
+        raise DataError(f"{problem.id}: no tests, so any program would pass")
+    return given, wanted
+
+
+def as_text(value: Any) -> str:
+    """An input or output as text; a list of lines is joined."""
+    if isinstance(value, list):
+        return "\n".join(map(str, value))
+    return str(value)
+
+
+def _first(solutions: object) -> object:
+    if isinstance(solutions, str) and solutions.lstrip().startswith("["):
+        try:
+            solutions = json.loads(solutions)
+        except ValueError:
+            return solutions
+    return solutions[0] if isinstance(solutions, list) and solutions else solutions
+
+
+def _names(id_: str, tests: Sequence[str], setup: str, code: object) -> tuple[str, ...]:
+    """Names in the tests that are the program's: those of the reference, or all unknown ones.
+
+    Raises:
+        DataError: If a test is no Python, or names nothing of a program.
+    """
+    whole = "\n".join([setup, *tests])
+    read = extract.used(whole)
+    if not read:
+        raise DataError(f"{id_}: the tests are no Python, or use no name: {whole!r:.80}")
+    if isinstance(code, str) and (own := extract.defined(code.replace("\r\n", "\n")) & read):
+        return tuple(sorted(own - extract.imported(code)))
+    return tuple(sorted(read - extract.defined(whole) - extract.KNOWN))

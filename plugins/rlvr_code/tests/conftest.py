@@ -1,0 +1,48 @@
+"""One sandbox of each kind that this machine has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlvr_code.sandbox import Sandbox
+from rlvr_code.sandbox.backends import missing_for
+from rlvr_code.sandbox.launch import Plan
+
+VARIANTS = ("bwrap", "namespaces", "landlock", "podman", "docker")
+_boxes: dict[str, Sandbox] = {}
+
+
+def interpreter(variant: str) -> str | None:
+    """Landlock alone needs one that everybody can read; the tests' own may be in root's home."""
+    system = Path("/usr/bin/python3")
+    own = Plan.make("landlock", None)
+    if variant == "landlock" and missing_for(own) and system.exists():
+        return str(system)
+    return None
+
+
+@pytest.fixture(scope="session", params=VARIANTS)
+def variant(request):
+    """The name of a sandbox that works here."""
+    if request.param in ("podman", "docker") and shutil.which(request.param) is None:
+        pytest.skip(f"no {request.param} here")
+    missing = missing_for(Plan.make(request.param, interpreter(request.param)))
+    if missing:
+        pytest.skip(f"{request.param}: {missing}")
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def python(variant):
+    """The interpreter for it."""
+    return interpreter(variant)
+
+
+@pytest.fixture(scope="session")
+def box(variant, python):
+    """A sandbox of that kind."""
+    with Sandbox(variant, python=python) as sandbox:
+        yield sandbox

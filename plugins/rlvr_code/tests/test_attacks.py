@@ -1,0 +1,237 @@
+"""Every attack scores 0 in every sandbox of this machine, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import random
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlvr_code.sandbox import Sandbox
+from rlvr_code.verifiers import Call, HumanEval, Mbpp, Stdin
+from rlvr_core import Completion, Problem
+
+_SPEC = importlib.util.spec_from_file_location("attacks", Path(__file__).with_name("attacks.py"))
+attacks = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(attacks)
+ATTACKS, PRELUDE = attacks.ATTACKS, attacks.PRELUDE
+
+SECRET = random.SystemRandom().randrange(10**11, 10**12)
+SHM_KEY = random.SystemRandom().randrange(1, 2**30)
+PROJECT = Path(__file__).parents[3]
+BAITED = ("reads_a_file", "loopback", "unix_socket", "abstract_socket", "system_v_memory")
+"""Attacks that succeed where nothing stops them."""
+
+
+def serve(listener):
+    """Give the secret to whoever asks."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(f"SECRET={SECRET}".encode())
+
+
+@pytest.fixture(scope="module")
+def bait(tmp_path_factory):
+    """The secret in all the places a program might look; what attacks need to look there."""
+    folder = tmp_path_factory.mktemp("bait")
+    for one in (folder, *folder.parents[:3]):
+        with contextlib.suppress(PermissionError):
+            one.chmod(0o755)
+    file = folder / "secret.txt"
+    file.write_text(f"SECRET={SECRET}")
+    file.chmod(0o644)
+    os.environ["RLVR_SECRET"] = f"SECRET={SECRET}"
+    abstract = f"rlvr-{os.getpid()}"
+    listeners = [socket.create_server(("127.0.0.1", 0))]
+    for kind, suffix in ((socket.SOCK_STREAM, ""), (socket.SOCK_DGRAM, "d")):
+        for name in (f"{folder}/socket{suffix}", f"\0{abstract}{suffix}"):
+            listener = socket.socket(socket.AF_UNIX, kind)
+            listener.bind(name)
+            if kind == socket.SOCK_STREAM:
+                listener.listen()
+            listeners.append(listener)
+    os.chmod(f"{folder}/socket", 0o777)  # noqa: PTH101
+    os.chmod(f"{folder}/socketd", 0o777)  # noqa: PTH101
+    for listener in listeners[:3]:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    shared = libc.shmget(SHM_KEY, 4096, 0o1777)
+    address = libc.shmat(shared, None, 0)
+    ctypes.memmove(address, f"SECRET={SECRET}\0".encode(), 30)
+    yield {
+        "SECRET": str(SECRET),
+        "FILE": str(file),
+        "FOLDER": str(folder),
+        "HOME": str(Path.home()),
+        "PROJECT": str(PROJECT),
+        "SITE": str(Path(psutil.__file__).parents[1]),
+        "STDLIB": str(Path(os.__file__).parent),
+        "PORT": str(listeners[0].getsockname()[1]),
+        "SOCKET": f"{folder}/socket",
+        "ABSTRACT": abstract,
+        "ADDRESS_OUT": "127.0.0.1",
+        "ADDRESS": str(address),
+        "PARENT": str(os.getpid()),
+        "SHM_KEY": str(SHM_KEY),
+    }
+    assert file.read_text() == f"SECRET={SECRET}"
+    assert file.stat().st_mode & 0o777 == 0o644
+    del os.environ["RLVR_SECRET"]
+    for listener in listeners:
+        listener.close()
+    libc.shmctl(shared, 0, None)
+
+
+def program(name, bait):
+    """The text of an attack."""
+    code = PRELUDE + ATTACKS[name]
+    for key, value in bait.items():
+        code = code.replace("{" + key + "}", value)
+    return code.replace("{{", "{").replace("}}", "}")
+
+
+def problem(kind):
+    """A problem that is solved by returning, or printing, the secret."""
+    spec = {
+        "mbpp": {
+            "test_list": [f"assert f({n}) == {SECRET}" for n in range(3)],
+            "code": "def f(x): pass",
+        },
+        "humaneval": {
+            "prompt": "def f(x):\n",
+            "entry_point": "f",
+            "test": f"def check(candidate):\n    assert candidate([1]) == {SECRET}\n",
+        },
+        "call": {"fn_name": "f", "inputs": [[1], [2]], "outputs": [SECRET, SECRET]},
+        "stdin": {"inputs": ["1\n"], "outputs": [f"{SECRET}\n"]},
+    }[kind]
+    return Problem("p", "", f"code/{kind}", spec, "code/attacks")
+
+
+def make(kind, variant, python=None):
+    """A verifier with short limits."""
+    verifier = {"mbpp": Mbpp, "humaneval": HumanEval, "call": Call, "stdin": Stdin}[kind]
+    return verifier(
+        verifier.Config(
+            backend=variant,
+            python=python,
+            case_seconds=2.0,
+            total_seconds=6.0,
+            memory_mb=256,
+            cut=False,
+        )
+    )
+
+
+def answer(code):
+    """A response."""
+    return Completion.from_text(f"```python\n{code}\n```")
+
+
+def things_about():
+    """What a program might leave: processes, files, memory, queues, keys."""
+    own = psutil.Process()
+    processes = {one.pid for one in own.children(recursive=True)}
+    strangers = {
+        one.pid for one in psutil.process_iter(["uids"]) if 20_000 <= one.info["uids"].real < 60_000
+    }
+    places = [Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path("/dev/mqueue"), Path("/")]
+    files = {
+        str(p) for place in places if place.is_dir() for p in place.iterdir() if "left" in p.name
+    }
+    ipc = [
+        Path(f"/proc/sysvipc/{kind}").read_text().count("\n")
+        for kind in ("shm", "sem", "msg")
+        if Path(f"/proc/sysvipc/{kind}").exists()
+    ]
+    keys = Path("/proc/keys").read_text().count("left") if Path("/proc/keys").exists() else 0
+    return processes, strangers - processes, files, ipc, keys
+
+
+@pytest.fixture(scope="module")
+def judged(variant, python, bait):
+    """A verifier of assertions in each sandbox, its servers running."""
+    verifier = make("mbpp", variant, python)
+    honest = verifier.verify(problem("mbpp"), answer(f"def f(x): return {SECRET}"))
+    assert honest.score == 1.0, honest
+    yield verifier
+    verifier.close()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack(name, judged, variant, bait):
+    before = things_about()
+    verdict = judged.verify(problem("mbpp"), answer(program(name, bait)))
+    assert (verdict.score, verdict.status, verdict.passed) == (0.0, "ok", False), verdict
+    after = things_about()
+    sandboxes = [judged.sandboxes.programs, judged.sandboxes.testers]
+    idle = [server for box in sandboxes for server in box._idle]
+    roots = {server._launched.process.pid for server in idle}
+    inside = {
+        one.pid
+        for pid in roots
+        for one in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    }
+    assert after[0] - before[0] <= inside, "a process was left"
+    assert len(inside) == 2 * {"bwrap": 2, "namespaces": 2, "landlock": 1}.get(variant, 1)
+    assert after[1] <= before[1], "a process was left"
+    assert after[2:] == before[2:], "a file, or shared memory, was left"
+    listed = judged.sandboxes.programs.run("import os\nprint(os.listdir('.'))")
+    assert listed.stdout == "[]\n", "a file was left in the folder"
+
+
+def test_there_are_enough_attacks():
+    assert len(ATTACKS) >= 60
+
+
+@pytest.mark.parametrize("name", BAITED)
+def test_the_bait_works_where_nothing_stops_it(name, bait):
+    verifier = make("mbpp", "unsafe", sys.executable)
+    verdict = verifier.verify(problem("mbpp"), answer(program(name, bait)))
+    verifier.close()
+    assert verdict.score == 1.0, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["humaneval", "call", "stdin"])
+def test_attacks_on_the_other_verifiers(kind, variant, python, bait):
+    verifier = make(kind, variant, python)
+    honest = f"def f(x): return {SECRET}\nprint({SECRET})"
+    assert verifier.verify(problem(kind), answer(honest)).score == 1.0
+    passed = []
+    for name in ATTACKS:
+        code = program(name, bait) + ("\nprint(f(1))" if kind == "stdin" else "")
+        verdict = verifier.verify(problem(kind), answer(code))
+        if (verdict.score, verdict.status) != (0.0, "ok"):
+            passed.append((name, verdict))
+    listed = verifier.sandboxes.programs.run("import os\nprint(os.listdir('.'))")
+    verifier.close()
+    assert passed == []
+    assert listed.stdout == "[]\n"
+
+
+def test_a_program_learns_nothing_of_programs_and_tests_before_it(variant, python):
+    """The memory it is forked from never holds a program, an input or a test (frames, gc, heap)."""
+    mark = f"{random.SystemRandom().randrange(10**20):020d}"
+    reader = (
+        "import ctypes, mmap\nhits = 0\n"
+        "import gc\nhits += sum(MARK in repr(o)[:100000] for o in gc.get_objects() if isinstance(o, (list, dict, tuple)))\n"
+        "print(hits)"
+    )
+    with Sandbox(variant, python=python) as box:
+        box.run(f"x = '{mark}'\nprint(x)", stdin=mark, files={"a": mark})
+        half = f"MARK = '{mark[:10]}' + '{mark[10:]}'\n"
+        assert box.run(half + reader).stdout == "1\n"  # the constant itself, in its own globals
