@@ -210,13 +210,6 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
 @pytest.mark.parametrize(
     ("sections", "told"),
     [
-        (
-            {
-                "sampler": {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}},
-                "loss": {"use": "sft"},
-            },
-            ["trains on again", "no loss learns from completions"],
-        ),
         ({"train": FREE | {"at_sync": "keep"}}, ["has no effect with max_staleness: 0"]),
         (
             {
@@ -226,7 +219,7 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
             ["cannot abort unfinished requests"],
         ),
     ],
-    ids=["max_reads and sft", "no effect", "engine"],
+    ids=["no effect", "engine"],
 )
 def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     lab.write(**({"train": TRAIN} | sections))
@@ -236,16 +229,20 @@ def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     assert lab.runs() == []
 
 
-def test_several_processes_are_refused(lab, monkeypatch):
+def test_every_reason_against_it_is_told_at_once(lab, monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: 2)
-    with pytest.raises(ConfigError, match="feeds one training process, and there are 2"):
-        _check_background(resolve_file(lab.write(train=TRAIN), (), load_host()), {}, [])
-
-
-def test_environments_are_refused(lab):
+    lab.config["data"]["sources"][0]["with"]["verifier"] = "exact"
+    sampler = {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}}
+    resolved = resolve_file(lab.write(train=TRAIN, sampler=sampler), (), load_host())
     played = Problem("p", "?", "v", {}, "toy", environment="maze")
-    with pytest.raises(ConfigError, match="conversations with an environment"):
-        _check_background(resolve_file(lab.write(train=TRAIN), (), load_host()), {}, [played])
+    with pytest.raises(ConfigError) as error:
+        _check_background(resolved, {("loss",): None}, [played])
+    told = str(error.value)
+    assert "feeds one training process, and there are 2" in told
+    assert "trains on again" in told
+    assert "conversations with an environment" in told
+    assert "no loss learns from completions" in told
+    assert "config.yaml:" in told
 
 
 @pytest.mark.vllm
