@@ -13,7 +13,6 @@ from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.engines.seeds import completion_seed, turn_seed
 from rlvr_core.errors import RunError
 from rlvr_core.protocols import Generation
-from rlvr_core.rollout import turns
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.rollout.judge import Judge
@@ -26,9 +25,8 @@ PARAMS = SamplingParams(max_tokens=100)
 
 @pytest.fixture(autouse=True)
 def _toys(monkeypatch):
-    """Toys can be imported, and no machine is too busy for a sound answer."""
+    """Toys can be imported."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr(turns, "PATIENCE", 300.0)
 
 
 class Engine:
@@ -81,7 +79,8 @@ def plan_of(name="Echo", config=None, **section):
     cls = getattr(turn_toys, name)
     spec = VerifierSpec(f"turn_toys:{name}", config or {})
     made = None if name == "Unready" else cls(cls.Config(**(config or {})))
-    options = {"workers": 1, "timeout": 300.0} | section
+    # no machine is too busy for a sound answer
+    options = {"workers": 1, "timeout": 300.0, "patience": 300.0} | section
     full = f"toy/{name}"
     return EnvironmentPlan(
         EnvironmentSection(use=full, **options), {full: spec}, {}, {full: made}, full
@@ -289,10 +288,9 @@ def test_an_environment_that_cannot_be_constructed_says_so():
     assert "cannot be constructed: RuntimeError: no licence" in found[0][0].transcript.detail
 
 
-def test_a_slow_step_holds_up_no_other_conversation(monkeypatch, tmp_path):
+def test_a_slow_step_holds_up_no_other_conversation(tmp_path):
     """It ends only when all others have, so they cannot have waited for it."""
-    monkeypatch.setattr(turns, "PATIENCE", 0.3)
-    plan = plan_of("Faulty", workers=2)
+    plan = plan_of("Faulty", workers=2, patience=0.3)
     taking = TurnTaking(Engine(lambda *_: "P"), plan, suffix)
     others = []
 
