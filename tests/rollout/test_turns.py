@@ -17,7 +17,16 @@ from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.rollout.judge import Judge
 from rlvr_core.rollout.turns import TurnTaking
-from rlvr_core.types import Draw, GenerationRequest, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.types import (
+    Draw,
+    GenerationRequest,
+    Message,
+    Problem,
+    Prompt,
+    SamplingParams,
+    Usage,
+    Verdict,
+)
 from rlvr_core.verify.worker import VerifierSpec
 
 PARAMS = SamplingParams(max_tokens=100)
@@ -349,3 +358,31 @@ def test_rounds_ask_in_the_order_of_the_draws():
     ids = [request.id for request in engine.requests]
     assert ids == [f"p{i}@5#{i}/0.{turn}" for turn in range(2) for i in range(6)]
     assert engine.drains == 3  # the last finds nothing to do
+
+
+@pytest.mark.parametrize("takes_turns", [True, False])
+def test_an_engine_that_takes_text_is_told_the_conversation(takes_turns):
+    class Remote(Engine):
+        text_only = True
+
+        def answer(self, request, seed):
+            text = "P" if len(self.requests) == 2 else "ab"
+            return Generation((), (), text, "stop", 0, Usage(1, 5, len(text)))
+
+    Remote.takes_turns = takes_turns
+    engine = Remote(None)
+    taking = TurnTaking(engine, plan_of(), suffix)
+    asked = (Message("user", "q0!"),)
+    done = taking.submit(GenerationRequest("r", (), PARAMS, (1,), turns=asked, problem=problem(0)))
+    try:
+        taking.drain(600.0)
+    finally:
+        taking.close()
+    (one,) = done.result()
+    assert (one.token_ids, one.loss_mask, one.text) == ((), (), "P")
+    assert one.usage == Usage(2, 10, 3)
+    assert [turn.text for turn in one.transcript.turns] == ["ab", "<1:ab>", "P"]
+    said = (*asked, Message("assistant", "ab"), Message("user", "<1:ab>"))
+    wanted = said if takes_turns else (Message("user", "q0!ab<1:ab>"),)
+    assert [request.turns for request in engine.requests] == [asked, wanted]
+    assert engine.requests[1].params.max_tokens == 100 - 2
