@@ -129,7 +129,7 @@ def test_eval_and_passk_play_the_same_conversations(turns_lab):
     task = ["--task", "dataset", "--with", "data=turns/games", "--with", "max_tokens=40"]
     allow = ["--allow-truncation", "--allow-contamination", "--set", "verify.max_error_rate=0.5"]
     lab.rlvr("eval", "last", *task, *allow, "--out", "evaluated")
-    lab.rlvr("passk", "last", *task, *allow, "-n", "2", "-k", "1", "--out", "sampled")
+    lab.rlvr("passk", "last", *task, *allow, "--n", "2", "--k", "1", "--out", "sampled")
     (spec,) = lab.folder.glob("evaluated/*/spec.json")
     environment = json.loads(spec.read_text())["spec"]["environment"]
     assert environment["max_turn_tokens"] == 16  # the run's own section
