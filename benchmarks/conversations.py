@@ -102,7 +102,7 @@ def play(
         Seconds, conversations a second, how they ended, and worker processes left afterwards.
     """
     section = EnvironmentSection(
-        use=NAME, concurrent=at_a_time, timeout=timeout, workers=workers, max_turns=4
+        use=NAME, concurrent=at_a_time, timeout=timeout, workers=workers, patience=0.1
     )
     spec = VerifierSpec(f"{Path(__file__).stem}:SlowTool", {"seconds": seconds})
     instance = SlowTool(SlowTool.Config(seconds=seconds))

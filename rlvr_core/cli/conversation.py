@@ -83,7 +83,7 @@ def _full(row: Mapping[str, Any]) -> Iterator[str]:
         name: " ".join(str(part) for part in (verdict.get("score"), verdict.get("detail")) if part)
         for name, verdict in (row.get("verdicts") or {}).items()
     }
-    yield from (printable(f"  {name:<12}{fact}") for name, fact in facts.items() if fact)
+    yield from (printable(f"  {name:<12} {fact}") for name, fact in facts.items() if fact)
     said = [("prompt", row.get("prompt"))]
     said += [(turn.get("role"), turn.get("text")) for turn in row.get("turns", [])]
     for role, text in said:

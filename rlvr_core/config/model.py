@@ -177,6 +177,9 @@ class EnvironmentSection(ComponentRef):
     timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds one answer of the environment may take; then its process is killed and the
     conversation counts as failed."""
+    patience: Annotated[float, Field(ge=0)] = 5.0
+    """Seconds that what is ready waits for slower answers, so that all is generated together. A run
+    whose environments answer within it repeats bit by bit; lower it where tools often hang."""
     workers: Positive = 4
     """Processes that environments run in."""
     concurrent: Positive = 256

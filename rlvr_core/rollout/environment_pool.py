@@ -86,8 +86,8 @@ class EnvironmentPool:
 
     @property
     def starting(self) -> bool:
-        """Whether a process is being started."""
-        return self._hiring > 0
+        """Whether processes are being started and none is there yet."""
+        return 0 < self._hiring >= len(self._alive)
 
     def pids(self) -> list[int]:
         """Process ids of the workers alive now."""

@@ -45,10 +45,6 @@ from rlvr_core.types import (
 )
 from rlvr_core.verify.worker import from_plain
 
-PATIENCE = 5.0
-"""Seconds a round waits for answers of environments before it goes on without the slowest. Within
-it, what is generated together does not depend on timing, and a run can be repeated bit by bit."""
-
 Suffix = Callable[[Problem, Sequence[int], Sequence[Message]], tuple[int, ...]]
 """Tokens behind a reply; see ``rlvr_core.data.suffix``."""
 
@@ -200,7 +196,7 @@ class TurnTaking:
 
     def _wait(self, deadline: float | None, timeout: float | None) -> bool:
         """Wait until there is something to generate; False when everything is finished."""
-        patience = time.monotonic() + PATIENCE
+        patience = time.monotonic() + self._section.patience
         with self._changed:
             while self._open:
                 if self._ready and self._calls.keys() <= self._late:
@@ -211,7 +207,7 @@ class TurnTaking:
                 if self._changed.wait(min(known, default=None)) or not self._ready:
                     continue
                 if self._pool.starting:
-                    patience = time.monotonic() + PATIENCE
+                    patience = time.monotonic() + self._section.patience
                 else:
                     self._late |= self._calls.keys()
             return False

@@ -13,12 +13,20 @@ from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.engines.seeds import completion_seed, turn_seed
 from rlvr_core.errors import RunError
 from rlvr_core.protocols import Generation
-from rlvr_core.rollout import turns
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.rollout.judge import Judge
 from rlvr_core.rollout.turns import TurnTaking
-from rlvr_core.types import Draw, GenerationRequest, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.types import (
+    Draw,
+    GenerationRequest,
+    Message,
+    Problem,
+    Prompt,
+    SamplingParams,
+    Usage,
+    Verdict,
+)
 from rlvr_core.verify.worker import VerifierSpec
 
 PARAMS = SamplingParams(max_tokens=100)
@@ -26,9 +34,8 @@ PARAMS = SamplingParams(max_tokens=100)
 
 @pytest.fixture(autouse=True)
 def _toys(monkeypatch):
-    """Toys can be imported, and no machine is too busy for a sound answer."""
+    """Toys can be imported."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr(turns, "PATIENCE", 300.0)
 
 
 class Engine:
@@ -81,7 +88,8 @@ def plan_of(name="Echo", config=None, **section):
     cls = getattr(turn_toys, name)
     spec = VerifierSpec(f"turn_toys:{name}", config or {})
     made = None if name == "Unready" else cls(cls.Config(**(config or {})))
-    options = {"workers": 1, "timeout": 300.0} | section
+    # no machine is too busy for a sound answer
+    options = {"workers": 1, "timeout": 300.0, "patience": 300.0} | section
     full = f"toy/{name}"
     return EnvironmentPlan(
         EnvironmentSection(use=full, **options), {full: spec}, {}, {full: made}, full
@@ -289,10 +297,9 @@ def test_an_environment_that_cannot_be_constructed_says_so():
     assert "cannot be constructed: RuntimeError: no licence" in found[0][0].transcript.detail
 
 
-def test_a_slow_step_holds_up_no_other_conversation(monkeypatch, tmp_path):
+def test_a_slow_step_holds_up_no_other_conversation(tmp_path):
     """It ends only when all others have, so they cannot have waited for it."""
-    monkeypatch.setattr(turns, "PATIENCE", 0.3)
-    plan = plan_of("Faulty", workers=2)
+    plan = plan_of("Faulty", workers=2, patience=0.3)
     taking = TurnTaking(Engine(lambda *_: "P"), plan, suffix)
     others = []
 
@@ -351,3 +358,31 @@ def test_rounds_ask_in_the_order_of_the_draws():
     ids = [request.id for request in engine.requests]
     assert ids == [f"p{i}@5#{i}/0.{turn}" for turn in range(2) for i in range(6)]
     assert engine.drains == 3  # the last finds nothing to do
+
+
+@pytest.mark.parametrize("takes_turns", [True, False])
+def test_an_engine_that_takes_text_is_told_the_conversation(takes_turns):
+    class Remote(Engine):
+        text_only = True
+
+        def answer(self, request, seed):
+            text = "P" if len(self.requests) == 2 else "ab"
+            return Generation((), (), text, "stop", 0, Usage(1, 5, len(text)))
+
+    Remote.takes_turns = takes_turns
+    engine = Remote(None)
+    taking = TurnTaking(engine, plan_of(), suffix)
+    asked = (Message("user", "q0!"),)
+    done = taking.submit(GenerationRequest("r", (), PARAMS, (1,), turns=asked, problem=problem(0)))
+    try:
+        taking.drain(600.0)
+    finally:
+        taking.close()
+    (one,) = done.result()
+    assert (one.token_ids, one.loss_mask, one.text) == ((), (), "P")
+    assert one.usage == Usage(2, 10, 3)
+    assert [turn.text for turn in one.transcript.turns] == ["ab", "<1:ab>", "P"]
+    said = (*asked, Message("assistant", "ab"), Message("user", "<1:ab>"))
+    wanted = said if takes_turns else (Message("user", "q0!ab<1:ab>"),)
+    assert [request.turns for request in engine.requests] == [asked, wanted]
+    assert engine.requests[1].params.max_tokens == 100 - 2
