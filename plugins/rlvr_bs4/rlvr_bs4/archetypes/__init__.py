@@ -1,0 +1,1 @@
+"""The kinds of tasks, one module to a family."""

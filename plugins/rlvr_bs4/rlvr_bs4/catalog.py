@@ -1,0 +1,70 @@
+"""All archetypes by id. A family of them is a module; add one by adding its name here."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from functools import cache
+
+from rlvr_bs4.archetype import Archetype
+from rlvr_core import DataError
+
+FAMILIES = (
+    "primer",
+    "core",
+    "traversal",
+    "text",
+    "tables",
+    "missing",
+    "gotchas",
+    "structured",
+    "embedded",
+    "forms",
+    "form_purpose",
+    "choosing",
+    "products",
+    "nesting",
+    "drawing",
+    "journeys",
+    "languages",
+    "limits",
+    "walls",
+)
+"""Modules of ``rlvr_bs4.archetypes``, in the order archetypes are listed."""
+
+
+@cache
+def everything() -> Mapping[str, Archetype]:
+    """Every archetype, by id."""
+    found: dict[str, Archetype] = {}
+    for family in FAMILIES:
+        module = importlib.import_module(f"rlvr_bs4.archetypes.{family}")
+        for value in vars(module).values():
+            if isinstance(value, type) and value.__module__ == module.__name__ and _whole(value):
+                assert value.id not in found, value.id
+                found[value.id] = value()
+    return found
+
+
+def get(id: str) -> Archetype:
+    """The archetype with this id; ``extract_by_id`` does for ``primer.extract_by_id``.
+
+    Raises:
+        DataError: If there is none, or several.
+    """
+    known = everything()
+    if id in known:
+        return known[id]
+    short = [full for full in known if full.partition(".")[2] == id]
+    if len(short) == 1:
+        return known[short[0]]
+    close = short or difflib.get_close_matches(id, known, n=3, cutoff=0.5)
+    raise DataError(
+        f"there is no archetype '{id}'",
+        remedy=[f"did you mean: {', '.join(close)}?"] if close else "see: rlvr bs4 preview --list",
+    )
+
+
+def _whole(value: type) -> bool:
+    return issubclass(value, Archetype) and "id" in vars(value)

@@ -1,0 +1,137 @@
+"""Reading the final answer out of a response.
+
+It is one JSON object, ``{"status": "ok", "answer": ...}`` or ``{"status": "limit", "answer": null,
+"limit": {"reason": ..., "evidence": ...}}``. Text may stand around it. What comes before
+``</think>`` is not read, and of several objects the last one counts, whole or broken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_core.types import Json
+
+MOST = 200_000
+"""Characters that are read, from the end."""
+DEEPEST = 40
+"""Nesting beyond this is refused before it is parsed."""
+_START = re.compile(r'\{\s*"(?:status|answer|limit)"\s*:')
+_KEYS = {"status", "answer", "limit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """A well-formed final answer.
+
+    Attributes:
+        answer: The value given; None as well of an abstention.
+        reason: Why there is no answer; empty where there is one.
+        evidence: What on the page shows it.
+        source: The object as it was written.
+    """
+
+    answer: Json
+    reason: str
+    evidence: str
+    source: str
+
+    @property
+    def abstains(self) -> bool:
+        """Whether it says that there is no answer."""
+        return bool(self.reason)
+
+
+def visible(response: str) -> str:
+    """The response behind its thoughts; nothing if a thought never ends."""
+    head, mark, tail = response.rpartition("</think>")
+    if mark:
+        return "" if "<think>" in tail else tail
+    return response.partition("<think>")[0]
+
+
+def parse(response: str) -> Final | str:
+    """The final answer of a response, or what is wrong with it in one line."""
+    text = visible(response)[-MOST:]
+    begin, last = 0, None
+    while (found := _START.search(text, begin)) is not None:
+        last = found.start()
+        end = _end(text, last)
+        if end is None:
+            begin = found.end()
+            continue
+        begin = end
+    if last is None:
+        return "there is no JSON object with status and answer"
+    return _read(text, last)
+
+
+def _end(text: str, start: int) -> int | None:
+    """Where the object that begins here ends, by brackets and strings alone; None if it does not."""
+    level = 0
+    for token in re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL).finditer(text, start):
+        if token[0] in "{[":
+            level += 1
+        elif token[0] in "}]":
+            level -= 1
+            if level == 0:
+                return token.end()
+    return None
+
+
+def _read(text: str, start: int) -> Final | str:
+    end = _end(text, start)
+    if end is None:
+        return "the last JSON object is cut off"
+    source = text[start:end]
+    if _depth(source) > DEEPEST:
+        return f"it is nested deeper than {DEEPEST} levels"
+    try:
+        value = json.loads(source, parse_constant=_refuse, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        return f"no JSON: {str(error)[:200]}"
+    return _checked(value, source)
+
+
+def _depth(source: str) -> int:
+    level = most = 0
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', source, re.DOTALL):
+        level += (token[0] in "{[") - (token[0] in "}]")
+        most = max(most, level)
+    return most
+
+
+def _checked(value: dict[str, Any], source: str) -> Final | str:
+    unknown = [key for key in value if key not in _KEYS]
+    if unknown:
+        return f"unknown key {unknown[0][:40]!r}; there are status, answer and limit"
+    status, limit = value.get("status"), value.get("limit")
+    if status == "ok":
+        if "answer" not in value:
+            return "status ok needs an answer"
+        if limit is not None:
+            return "status ok has no limit"
+        return Final(value["answer"], "", "", source)
+    if status != "limit":
+        return 'the status is neither "ok" nor "limit"'
+    if value.get("answer") is not None:
+        return "status limit has no answer"
+    if not isinstance(limit, dict) or set(limit) != {"reason", "evidence"}:
+        return "status limit needs a limit with reason and evidence"
+    reason, evidence = limit["reason"], limit["evidence"]
+    if not (isinstance(reason, str) and reason and isinstance(evidence, str)):
+        return "reason and evidence must be text"
+    return Final(None, reason, evidence, source)
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice in one object")
+    return found

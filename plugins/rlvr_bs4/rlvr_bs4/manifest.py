@@ -1,0 +1,120 @@
+"""The benchmark: which tasks, in which order, with the hash of each.
+
+The order goes round all archetypes before it comes to the same one again, so that every prefix is
+balanced. A task whose hash has changed is another task, and the benchmark's version has to change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata, resources
+from pathlib import Path
+
+from rlvr_bs4 import catalog
+from rlvr_bs4.datasets import SIZES
+from rlvr_bs4.generate import SEEDS, generate
+from rlvr_bs4.modes import PER_ARCHETYPE
+from rlvr_bs4.task import SizeName, Task, canonical
+from rlvr_bs4.world import World, stream
+from rlvr_core import DataError
+
+VERSION = "1.0"
+_LIBRARIES = ("rlvr-bs4", "beautifulsoup4", "soupsieve", "lxml")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One task of the benchmark."""
+
+    archetype: str
+    seed: int
+    size: SizeName
+    sha256: str
+
+    def task(self) -> Task:
+        """The task.
+
+        Raises:
+            DataError: If it is made in another way now.
+        """
+        task = generate(self.archetype, self.seed, self.size)
+        if task.sha256 != self.sha256:
+            raise DataError(
+                f"benchmark {VERSION}: {self.archetype} seed {self.seed} size {self.size} is not "
+                f"the task the manifest means",
+                remedy="see all that differ: rlvr bs4 verify-manifest",
+            )
+        return task
+
+
+def order() -> Iterator[tuple[str, int, SizeName]]:
+    """Archetype, seed and size of each entry."""
+    for turn in range(PER_ARCHETYPE["bench"]):
+        w = World(stream("bench", VERSION, turn), training=False)
+        for at, id in enumerate(w.shuffled(list(catalog.everything()))):
+            yield id, SEEDS["bench"][turn], SIZES[(at + turn) % len(SIZES)]
+
+
+def build() -> list[Entry]:
+    """Make every entry."""
+    return [Entry(*row, generate(*row).sha256) for row in order()]
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of what solvers and tools work with."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def digest(entries: Sequence[Entry]) -> str:
+    """Hash of all entries in order: two results with it are on the same benchmark."""
+    return hashlib.sha256(canonical([asdict(one) for one in entries]).encode()).hexdigest()
+
+
+def write(path: Path, entries: Sequence[Entry]) -> None:
+    """Write a manifest; the file is complete or as it was."""
+    head = {
+        "benchmark": VERSION,
+        "entries": len(entries),
+        "sha256": digest(entries),
+        "versions": versions(),
+    }
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".manifest-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(one) + "\n" for one in (head, *map(asdict, entries)))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path | None = None) -> tuple[dict[str, object], list[Entry]]:
+    """Header and entries of a manifest; of the one that comes with the package if none is given.
+
+    Raises:
+        DataError: If it cannot be read, or is not as it was written.
+    """
+    source = path or resources.files("rlvr_bs4") / "bench.jsonl"
+    try:
+        head, *rows = [json.loads(line) for line in source.read_text("utf-8").splitlines()]
+        entries = [Entry(**row) for row in rows]
+        claimed = head["sha256"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"no manifest: {error}", where=str(source)) from error
+    if claimed != digest(entries):
+        raise DataError("the entries do not have the hash its first line states", where=str(source))
+    return head, entries

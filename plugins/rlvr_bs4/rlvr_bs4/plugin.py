@@ -1,0 +1,50 @@
+"""Registers what rlvr-bs4 offers."""
+
+from __future__ import annotations
+
+from rlvr_core import Registrar, hookimpl
+
+
+@hookimpl
+def register_datasets(registrar: Registrar) -> None:
+    """Add the generated pages."""
+    registrar.add(
+        "pages",
+        "rlvr_bs4.datasets:Pages",
+        summary="Questions about generated web pages, with the pages in the prompt.",
+    )
+
+
+@hookimpl
+def register_verifiers(registrar: Registrar) -> None:
+    """Add the verifier of final answers."""
+    registrar.add(
+        "answer",
+        "rlvr_bs4.verifiers:Answer",
+        summary="The final JSON answer equals the truth, or says with evidence why there is none.",
+    )
+
+
+@hookimpl
+def register_eval_tasks(registrar: Registrar) -> None:
+    """Add the benchmark."""
+    registrar.add(
+        "bench",
+        "rlvr_bs4.evals:Bench",
+        summary="The tasks of the manifest, all archetypes in balance, answered greedily.",
+    )
+
+
+@hookimpl
+def register_commands(registrar: Registrar) -> None:
+    """Add ``rlvr bs4 ...``."""
+    registrar.add("preview", "rlvr_bs4.commands:preview", summary="Show a task and its truth.")
+    registrar.add(
+        "bench", "rlvr_bs4.commands:bench", summary="Score the reference solvers on the manifest."
+    )
+    registrar.add(
+        "verify-manifest",
+        "rlvr_bs4.commands:verify_manifest",
+        summary="Make every task of the manifest again and compare hashes.",
+    )
+    registrar.add("explain", "rlvr_bs4.commands:explain", summary="Say how a response is graded.")

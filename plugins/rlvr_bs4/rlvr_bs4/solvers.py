@@ -1,0 +1,74 @@
+"""Running solvers on tasks and grading what they find, as any response is graded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlvr_bs4 import catalog
+from rlvr_bs4.generate import SEEDS, Split, generate
+from rlvr_bs4.grade import Grade, grade
+from rlvr_bs4.site import Site
+from rlvr_bs4.task import Abstain, SizeName, Task
+from rlvr_core.types import Json
+
+Solver = Callable[[Site], Json | Abstain]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What an archetype's solvers did.
+
+    Attributes:
+        id: The archetype.
+        n: Seeds tried.
+        right: Full marks of the reference solver, by parser.
+        failed: Tasks on which a bug solver got less than half, by bug.
+    """
+
+    id: str
+    n: int
+    right: dict[str, int]
+    failed: dict[str, int]
+
+    @property
+    def good(self) -> bool:
+        """Whether the reference always and the bugs at most once in five are right."""
+        bugs = self.failed.values()
+        return all(one == self.n for one in self.right.values()) and all(
+            failed >= 0.8 * self.n for failed in bugs
+        )
+
+
+def response(found: Json | Abstain) -> str:
+    """What a solver found, written as a final answer."""
+    if isinstance(found, Abstain):
+        limit = {"reason": found.reason, "evidence": found.evidence}
+        return json.dumps({"status": "limit", "answer": None, "limit": limit})
+    return json.dumps({"status": "ok", "answer": found})
+
+
+def run(solver: Solver, task: Task, parser: str) -> Grade:
+    """Let a solver with a bug answer; one that raises has no answer."""
+    site = Site(task, parser)
+    try:
+        found = solver(site)
+    except (LookupError, ValueError, TypeError, AttributeError, StopIteration) as error:
+        return Grade(detail=f"{type(error).__name__}: {error}")
+    return grade(task, response(found), site.visited)
+
+
+def score(
+    id: str, n: int, size: SizeName, split: Split, parsers: Sequence[str], start: int = 0
+) -> Score:
+    """Try all solvers of an archetype on the first seeds of a split."""
+    kind = catalog.get(id)
+    right, failed = dict.fromkeys(parsers, 0), dict.fromkeys(kind.bugs, 0)
+    for seed in SEEDS[split][start : start + n]:
+        task = generate(kind.id, seed, size)
+        for parser in parsers:
+            right[parser] += run(kind.solve, task, parser).correct
+        for name, bug in kind.bugs.items():
+            failed[name] += not run(bug, task, parsers[0]).correct
+    return Score(kind.id, n, right, failed)
