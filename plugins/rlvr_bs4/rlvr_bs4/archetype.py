@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rlvr_bs4.ask import Ask, Question
@@ -67,7 +67,7 @@ class Draft:
     limit: Limit | None = None
     schema: Json = None
     canaries: tuple[str, ...] = ()
-    par: Par = Par()
+    par: Par = field(default_factory=Par)
 
 
 class Archetype(ABC):

@@ -6,6 +6,7 @@ import difflib
 import importlib
 from collections.abc import Mapping
 from functools import cache
+from typing import TypeGuard
 
 from rlvr_bs4.archetype import Archetype
 from rlvr_core import DataError
@@ -41,7 +42,7 @@ def everything() -> Mapping[str, Archetype]:
     for family in FAMILIES:
         module = importlib.import_module(f"rlvr_bs4.archetypes.{family}")
         for value in vars(module).values():
-            if isinstance(value, type) and value.__module__ == module.__name__ and _whole(value):
+            if _whole(value, module.__name__):
                 assert value.id not in found, value.id
                 found[value.id] = value()
     return found
@@ -66,5 +67,11 @@ def get(id: str) -> Archetype:
     )
 
 
-def _whole(value: type) -> bool:
-    return issubclass(value, Archetype) and "id" in vars(value)
+def _whole(value: object, module: str) -> TypeGuard[type[Archetype]]:
+    """Whether it is an archetype of this module, and not the base of some."""
+    return (
+        isinstance(value, type)
+        and issubclass(value, Archetype)
+        and value.__module__ == module
+        and "id" in vars(value)
+    )

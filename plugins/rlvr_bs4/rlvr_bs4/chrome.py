@@ -6,7 +6,7 @@ content has, and links only below ``/site/``, where there is no page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from rlvr_bs4 import styles
@@ -177,7 +177,7 @@ class Chrome:
         return f"{self.world.pick(_REMARKS)} {self.build}"
 
 
-def _lines(nodes: list[Node] | tuple[Node, ...]) -> list[Node]:
+def _lines(nodes: Iterable[Node]) -> list[Node]:
     """The nodes, each on a line of its own."""
     found: list[Node] = ["\n"]
     for node in nodes:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from rlvr_bs4.task import SizeName
 
 _SIZES = click.Choice(["bare", "small", "medium", "large"])
 
@@ -17,7 +21,7 @@ _SIZES = click.Choice(["bare", "small", "medium", "large"])
 @click.option("--size", type=_SIZES, default="small", show_default=True, help="Page around it.")
 @click.option("--prompt", is_flag=True, help="Show the whole prompt instead of the start page.")
 @click.option("--list", "list_", is_flag=True, help="List all archetypes.")
-def preview(archetype: str | None, seed: int, size: str, prompt: bool, list_: bool) -> None:
+def preview(archetype: str | None, seed: int, size: SizeName, prompt: bool, list_: bool) -> None:
     """Show a task of an archetype: question, pages, truth; or list the archetypes."""
     from rlvr_bs4 import catalog
     from rlvr_bs4 import prompt as prompts
@@ -27,7 +31,7 @@ def preview(archetype: str | None, seed: int, size: str, prompt: bool, list_: bo
         for kind in catalog.everything().values():
             click.echo(f"{kind.id:34} {kind.category:12} {kind.difficulty:7} {kind.summary}")
         return
-    task = generate(archetype, seed, size)  # type: ignore[arg-type]
+    task = generate(archetype, seed, size)
     if prompt:
         click.echo(prompts.single(task))
         return
@@ -119,14 +123,14 @@ def verify_manifest(path: Path | None, write: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Number of the task.")
 @click.option("--size", type=_SIZES, default="small", show_default=True, help="Page around it.")
 @click.option("--file", type=click.File(), default="-", help="The response; standard input if not.")
-def explain(archetype: str, seed: int, size: str, file: click.utils.LazyFile) -> None:
+def explain(archetype: str, seed: int, size: SizeName, file: TextIO) -> None:
     """Say how a response to a task is graded, and why."""
     from dataclasses import asdict
 
     from rlvr_bs4.generate import generate
     from rlvr_bs4.grade import grade
 
-    task = generate(archetype, seed, size)  # type: ignore[arg-type]
+    task = generate(archetype, seed, size)
     found = asdict(grade(task, file.read()))
     click.echo(f"question:  {task.question}")
     for name, value in found.items():

@@ -10,7 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-VOID = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"])
+VOID = frozenset(
+    (
+        *("area", "base", "br", "col", "embed", "hr", "img"),
+        *("input", "link", "meta", "source", "track", "wbr"),
+    )
+)
 RAW_TEXT = frozenset(("script", "style"))
 _SPEC = re.compile(r"(?P<tag>[a-zA-Z][\w-]*)(?P<rest>(?:[#.][^#.]+)*)\Z")
 _COMPOUND = re.compile(r"([#.]?[\w-]+|\[[\w:-]+(?:=\"[^\"]*\")?\])")
@@ -73,7 +78,9 @@ def h(spec: str, *kids: Node, **attrs: str | None) -> Element:
     classes = [name for mark, name in parts if mark == "."]
     if classes:
         own["class"] = " ".join(classes)
-    own |= {"id": name for mark, name in parts if mark == "#"}
+    ids = [name for mark, name in parts if mark == "#"]
+    if ids:
+        own["id"] = ids[0]
     own |= {name.rstrip("_").replace("_", "-"): value for name, value in attrs.items()}
     return Element(found["tag"], own, list(kids))
 

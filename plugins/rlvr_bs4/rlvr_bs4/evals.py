@@ -9,10 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from rlvr_bs4 import manifest
-from rlvr_bs4.datasets import problem
+from rlvr_bs4.datasets import SIZES, problem
+from rlvr_bs4.task import SizeName
 from rlvr_core import ComponentConfig, EvalReport, Group, Problem, SamplingParams
-
-PART = "bs4/answer"
 
 
 class Bench:
@@ -25,7 +24,7 @@ class Bench:
         """Take only so many tasks, from the start; any number is balanced over archetypes."""
         max_tokens: Annotated[int, Field(gt=0)] = 1024
         """Cap on an answer, in tokens."""
-        max_size: Annotated[str, Field(pattern="bare|small|medium|large")] = "large"
+        max_size: SizeName = "large"
         """Leave larger pages out, for models with a short context."""
 
     n = 1
@@ -40,7 +39,7 @@ class Bench:
         Raises:
             DataError: If a task is no longer the one the manifest means.
         """
-        allowed = manifest.SIZES[: manifest.SIZES.index(self.config.max_size) + 1]  # type: ignore[arg-type]
+        allowed = SIZES[: SIZES.index(self.config.max_size) + 1]
         _, entries = manifest.read()
         chosen = [entry for entry in entries if entry.size in allowed]
         return [problem(entry.task()) for entry in chosen[: self.config.limit]]

@@ -46,7 +46,7 @@ class Final:
 
 def visible(response: str) -> str:
     """The response behind its thoughts; nothing if a thought never ends."""
-    head, mark, tail = response.rpartition("</think>")
+    _, mark, tail = response.rpartition("</think>")
     if mark:
         return "" if "<think>" in tail else tail
     return response.partition("<think>")[0]
@@ -69,7 +69,7 @@ def parse(response: str) -> Final | str:
 
 
 def _end(text: str, start: int) -> int | None:
-    """Where the object that begins here ends, by brackets and strings alone; None if it does not."""
+    """Where the object that begins here ends, by brackets and strings; None if it does not."""
     level = 0
     for token in re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL).finditer(text, start):
         if token[0] in "{[":

@@ -7,7 +7,7 @@ archetype more or less leaves the seeds of the others as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, get_args
 
 from rlvr_bs4 import catalog
@@ -92,7 +92,7 @@ def rows(weighted: Mapping[str, float], split: Split, n: int, seed: int) -> list
 
 def _by_mode(mode: Mode, known: Iterable[Archetype]) -> dict[str, float]:
     tier_sizes = Counter(kind.difficulty for kind in known)
-    chosen = {
+    rules: dict[Mode, Callable[[Archetype], float]] = {
         "mvp": lambda kind: kind.phase == 1,
         "phase2": lambda kind: kind.phase == 2,
         "all": lambda kind: True,
@@ -100,8 +100,8 @@ def _by_mode(mode: Mode, known: Iterable[Archetype]) -> dict[str, float]:
         "tiered": lambda kind: _TIERS[kind.difficulty] / tier_sizes[kind.difficulty],
         "bootstrap": lambda kind: kind.difficulty in ("primer", "easy"),
         "primer": lambda kind: kind.difficulty == "primer",
-    }[mode]
-    return {kind.id: float(chosen(kind)) for kind in known}
+    }
+    return {kind.id: float(rules[mode](kind)) for kind in known}
 
 
 def _members(known: Iterable[Archetype], name: str) -> int:

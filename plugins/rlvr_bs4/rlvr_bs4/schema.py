@@ -138,9 +138,7 @@ def _object(schema: Json, value: dict[str, Json]) -> str | None:
 
 
 def _money(text: str) -> str | None:
-    """Currency and cents: ``-$1,234.50`` and ``-$1234.50`` are equal, ``€5.00`` and ``$5.00``
-    are not.
-    """
+    """Currency and amount: ``$1,234.50`` equals ``$1234.50``, ``€5.00`` does not ``$5.00``."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
         return None

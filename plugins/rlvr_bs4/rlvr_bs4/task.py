@@ -86,7 +86,7 @@ class Task:
     pages: Mapping[str, str]
     start: str
     canaries: tuple[str, ...] = field(default=())
-    par: Par = Par()
+    par: Par = field(default_factory=Par)
 
     @property
     def html(self) -> str:

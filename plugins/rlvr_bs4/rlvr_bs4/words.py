@@ -1,4 +1,5 @@
 """Vocabulary of the generated pages."""
+# ruff: noqa: RUF001  # letters of other scripts are meant
 
 from __future__ import annotations
 
@@ -66,15 +67,45 @@ EMOJI = tuple(
 """Emoji of one code point each."""
 
 LANGUAGES: dict[str, tuple[str, ...]] = {
-    "zh": _split("欢迎 今天 特价 新鲜 水果 送货 免费 价格 请 联系 我们 图书 花园 山脉 河流 音乐 晚上 早晨 朋友 城市"),
-    "ar": _split("مرحبا اليوم عرض جديد فواكه طازجة توصيل مجاني سعر كتاب حديقة جبل نهر موسيقى مساء صباح صديق مدينة سوق بيت"),
-    "ja": _split("ようこそ 今日 特別 新鮮 果物 配達 無料 価格 連絡 本 庭 山 川 音楽 夜 朝 友達 町 市場 家"),
-    "ko": _split("환영 오늘 특가 신선한 과일 배송 무료 가격 연락 책 정원 산 강 음악 저녁 아침 친구 도시 시장 집"),
-    "ru": _split("добро сегодня скидка свежие фрукты доставка бесплатно цена книга сад гора река музыка вечер утро друг город рынок дом свет"),
-    "de": _split("Grüße heute Angebot frisches Obst Lieferung kostenlos Preis Buch Gärten Berge Flüsse Musik Abend früh Freund Stadt Märkte Häuser Licht"),
-    "es": _split("mañana hoy oferta fresca fruta envío gratis precio libro jardín montaña río música tarde niño amigo ciudad mercado casa luz"),
-    "fr": _split("été aujourd'hui offre fraîche fruits livraison gratuite prix livre forêt montagne rivière musique soirée matinée ami cité marché maison lumière"),
-    "hi": _split("स्वागत आज प्रस्ताव ताज़ा फल वितरण मुफ़्त मूल्य पुस्तक बगीचा पहाड़ नदी संगीत शाम सुबह मित्र शहर बाज़ार घर प्रकाश"),
-    "he": _split("שלום היום מבצע טרי פירות משלוח חינם מחיר ספר גן הר נהר מוזיקה ערב בוקר חבר עיר שוק בית אור"),
-}  # fmt: skip
+    "zh": _split("""
+        欢迎 今天 特价 新鲜 水果 送货 免费 价格 请 联系 我们 图书 花园 山脉 河流 音乐 晚上
+        早晨 朋友 城市
+    """),
+    "ar": _split("""
+        مرحبا اليوم عرض جديد فواكه طازجة توصيل مجاني سعر كتاب حديقة جبل نهر موسيقى مساء
+        صباح صديق مدينة سوق بيت
+    """),
+    "ja": _split("""
+        ようこそ 今日 特別 新鮮 果物 配達 無料 価格 連絡 本 庭 山 川 音楽 夜 朝 友達 町
+        市場 家
+    """),
+    "ko": _split("""
+        환영 오늘 특가 신선한 과일 배송 무료 가격 연락 책 정원 산 강 음악 저녁 아침 친구
+        도시 시장 집
+    """),
+    "ru": _split("""
+        добро сегодня скидка свежие фрукты доставка бесплатно цена книга сад гора река
+        музыка вечер утро друг город рынок дом свет
+    """),
+    "de": _split("""
+        Grüße heute Angebot frisches Obst Lieferung kostenlos Preis Buch Gärten Berge
+        Flüsse Musik Abend früh Freund Stadt Märkte Häuser Licht
+    """),
+    "es": _split("""
+        mañana hoy oferta fresca fruta envío gratis precio libro jardín montaña río música
+        tarde niño amigo ciudad mercado casa luz
+    """),
+    "fr": _split("""
+        été aujourd'hui offre fraîche fruits livraison gratuite prix livre forêt montagne
+        rivière musique soirée matinée ami cité marché maison lumière
+    """),
+    "hi": _split("""
+        स्वागत आज प्रस्ताव ताज़ा फल वितरण मुफ़्त मूल्य पुस्तक बगीचा पहाड़ नदी संगीत शाम सुबह मित्र
+        शहर बाज़ार घर प्रकाश
+    """),
+    "he": _split("""
+        שלום היום מבצע טרי פירות משלוח חינם מחיר ספר גן הר נהר מוזיקה ערב בוקר חבר עיר שוק
+        בית אור
+    """),
+}
 RTL = ("ar", "he")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from rlvr_bs4 import words
 from rlvr_bs4.archetype import Archetype, Body, Claim, Draft
@@ -10,12 +11,13 @@ from rlvr_bs4.ask import Ask
 from rlvr_bs4.dom import Node, h
 from rlvr_bs4.schema import STRING, array
 from rlvr_bs4.site import Site, attr, one, text
+from rlvr_bs4.task import Difficulty
 from rlvr_bs4.world import World, dollars
 
 
 class _Choosing(Archetype):
     category = "advanced"
-    difficulty = "medium"
+    difficulty: ClassVar[Difficulty] = "medium"
     phase = 2
     schema = STRING
 
@@ -59,7 +61,7 @@ class SemanticAmbiguity(_Choosing):
 
     def bug_first_price(self, site: Site) -> str:
         box = site.one(f'[id="{self.slots(site)["id"]}"]')
-        return re.findall(r"\$[\d.]+", text(box))[0]
+        return str(re.findall(r"\$[\d.]+", text(box))[0])
 
 
 class AttributeSelector(_Choosing):
@@ -195,7 +197,9 @@ class RelationalQuery(_Choosing):
         slots = self.slots(site)
         cells = [text(t) for t in site.soup().select(f'[id="{slots["id"]}"] :is(td,dt,dd,span)')]
         label = slots["label"]
-        at = next(i for i, cell in enumerate(cells) if cell == label or (not exact and label in cell))
+        at = next(
+            i for i, cell in enumerate(cells) if cell == label or (not exact and label in cell)
+        )
         return cells[at + 1]
 
     def solve(self, site: Site) -> str:
@@ -212,7 +216,7 @@ class SemanticDecoyExtreme(_Choosing):
     category = "hard"
     difficulty = "hard"
     asks = Ask(
-        'In the list with id "{id}", what does the variant in colour {colour} and size {size} cost?',
+        'In the list with id "{id}", what does the variant in {colour} and size {size} cost?',
         'Price of size {size} in {colour}, from the variants in "{id}"?',
     )
 

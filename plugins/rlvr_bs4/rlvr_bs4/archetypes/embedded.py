@@ -41,7 +41,7 @@ class NextData(Archetype):
             "query": {"sku": items[0]["sku"]},
         }
         root = h("div#__next", h("div.skeleton", "Loading"), h("noscript", w.sentence()))
-        shown = h("div.card", h("h3", items[0]["name"]), h("span", "0 left"))
+        shown = h("div.card", h("h3", str(items[0]["name"])), h("span", "0 left"))
         script = script_json(state, id="__NEXT_DATA__", type="application/json")
         body = Body((root, shown, script), claims=(Claim("#__NEXT_DATA__"),))
         truth = {"name": chosen["name"], "stock": chosen["stock"]}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rlvr_bs4.archetype import Archetype, Body, Claim, Draft
 from rlvr_bs4.ask import Ask
 from rlvr_bs4.dom import Element, Node, h
 from rlvr_bs4.schema import BOOLEAN, STRING, array, record
 from rlvr_bs4.site import Site, attr, one, text
+from rlvr_bs4.task import Difficulty
 from rlvr_bs4.world import World
 from rlvr_core.types import Json
 
 
 class _Form(Archetype):
     category = "forms"
-    difficulty = "medium"
+    difficulty: ClassVar[Difficulty] = "medium"
     phase = 1
 
     def other(self, w: World) -> Element:

@@ -213,7 +213,7 @@ class CompareProducts(_Journey):
 
     def solve(self, site: Site) -> Json:
         slots = self.slots(site)
-        prices = {}
+        prices: dict[str, int] = {}
         for name in (slots["one"], slots["two"]):
             if prices:
                 site.go("/compare")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from rlvr_bs4 import words
 from rlvr_bs4.archetype import Archetype, Body, Claim, Draft
@@ -10,12 +11,13 @@ from rlvr_bs4.ask import Ask
 from rlvr_bs4.dom import h
 from rlvr_bs4.schema import STRING
 from rlvr_bs4.site import Site, text
+from rlvr_bs4.task import Difficulty
 from rlvr_bs4.world import World
 
 
 class _I18n(Archetype):
     category = "i18n"
-    difficulty = "medium"
+    difficulty: ClassVar[Difficulty] = "medium"
     phase = 2
     schema = STRING
 
@@ -49,7 +51,7 @@ class Multilingual(_I18n):
 
     def solve(self, site: Site) -> str:
         slots = self.slots(site)
-        found = site.one(f'[id="{slots["id"]}"]').find(attrs={"lang": slots["language"]})
+        found = site.one(f'[id="{slots["id"]}"]').find(True, attrs={"lang": slots["language"]})
         return found.get_text() if found is not None else ""
 
     def bug_language_anywhere(self, site: Site) -> str:
@@ -100,7 +102,7 @@ class Emoji(_I18n):
 
     def build(self, w: World) -> Draft:
         target = w.ident()
-        parts = w.phrase().split() + [w.word(), w.word()]
+        parts = [*w.phrase().split(), w.word(), w.word()]
         for symbol in w.sample(words.EMOJI, w.between(2, 3)):
             parts.insert(w.between(1, len(parts)), symbol)
         if w.chance(0.3):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
+from typing import ClassVar
 
 from rlvr_bs4.archetype import Archetype, Body, Claim, Draft
 from rlvr_bs4.ask import Ask
 from rlvr_bs4.dom import Comment, Node, Raw, h
 from rlvr_bs4.schema import STRING
 from rlvr_bs4.site import Site, attr, one, text
-from rlvr_bs4.task import Abstain, Limit
+from rlvr_bs4.task import Abstain, Difficulty, Limit
 from rlvr_bs4.world import World
 from rlvr_core.types import Json
 
@@ -24,7 +25,7 @@ class MaybeAbsent(Archetype):
     """A kind of task of which half cannot be answered from the HTML."""
 
     category = "limitation"
-    difficulty = "medium"
+    difficulty: ClassVar[Difficulty] = "medium"
     phase = 1
     schema = STRING
     abstains = True
@@ -168,7 +169,7 @@ class CanvasText(MaybeAbsent):
         return Abstain(self.reason, calls[0])
 
     def bug_first_text_painted(self, site: Site) -> str:
-        return re.findall(r'other\.fillText\("(.*?)"', site.html)[0]
+        return str(re.findall(r'other\.fillText\("(.*?)"', site.html)[0])
 
 
 class PdfEmbed(MaybeAbsent):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import ClassVar
 
 from rlvr_bs4.archetype import Archetype, Body, Claim, Draft
 from rlvr_bs4.ask import Ask
 from rlvr_bs4.dom import Element, Node, Raw, h
 from rlvr_bs4.schema import STRING, record
 from rlvr_bs4.site import Site, attr, one, text
+from rlvr_bs4.task import Difficulty
 from rlvr_bs4.world import World
 from rlvr_core.types import Json
 
@@ -18,7 +20,7 @@ _LD = "application/ld+json"
 
 class _Structured(Archetype):
     category = "structured"
-    difficulty = "medium"
+    difficulty: ClassVar[Difficulty] = "medium"
     phase = 1
     schema = STRING
 

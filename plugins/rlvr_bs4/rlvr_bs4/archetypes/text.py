@@ -153,7 +153,7 @@ class Entities(Archetype):
         target = w.ident()
         pairs = [
             ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"), ("&eacute;", "é"), ("&#8364;", "€"),
-            ("&#x2014;", "—"), ("&frac12;", "½"), ("&times;", "×"), ("&amp;lt;", "&lt;"),
+            ("&#x2014;", "—"), ("&frac12;", "½"), ("&copy;", "©"), ("&amp;lt;", "&lt;"),
         ]  # fmt: skip
         chosen = w.sample(pairs, w.between(3, 5))
         pieces = [(f"{w.word()}{written}", seen) for written, seen in chosen]
@@ -188,7 +188,7 @@ class Mojibake(Archetype):
         'Repair the text of "{id}": its UTF-8 bytes were decoded as Latin-1.',
     )
     _NAMES = (
-        "Café Müller", "Smörgås", "Señor Peña", "Château Brûlé", "Ångström", "Crème Noël", "Jalapeño",
+        "Café Müller", "Smörgås", "Señor Peña", "Château Brûlé", "Ångström", "Crème Noël", "Ñandú",
         "Garçon", "Föhn", "Ísland", "Århus", "Élysée", "Öland", "Köln", "Tütü", "Piñata", "Hôtel",
     )  # fmt: skip
 

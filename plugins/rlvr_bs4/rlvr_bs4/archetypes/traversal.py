@@ -25,7 +25,7 @@ class DirectChildren(_Traversal):
     asks = Ask(
         'Give the texts of the "div.item" elements that are direct children of the element with '
         'id "{id}", in order.',
-        'Which "div.item" are immediate children of "{id}" (not deeper)? Give their texts in order.',
+        'Which "div.item" are immediate children of "{id}"? Give their texts in order.',
     )
 
     def build(self, w: World) -> Draft:
@@ -56,7 +56,7 @@ class DescendantsFilter(_Traversal):
     asks = Ask(
         'Which li elements below the element with id "{id}" contain the word "{word}"? Give their '
         "full texts in order.",
-        'Give, in order, the full texts of the list items inside "{id}" that have the word "{word}".',
+        'Give, in order, the full texts of the li inside "{id}" that have the word "{word}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -128,7 +128,7 @@ class ClosestAncestor(_Traversal):
     id = "web.closest_ancestor"
     phase = 3
     asks = Ask(
-        'What is the "data-region" of the nearest section that encloses the element with id "{id}"?',
+        'What is the "data-region" of the nearest section around the element with id "{id}"?',
         'Going up from "{id}", which "data-region" does the first section have?',
     )
 
@@ -204,7 +204,7 @@ class Breadcrumbs(_Traversal):
     )
 
     def build(self, w: World) -> Draft:
-        target, mark = w.ident(), w.pick(("›", "/", "»", ">"))
+        target, mark = w.ident(), w.pick(("|", "/", "»", ">"))
         truth = [w.phrase().capitalize() for _ in range(w.between(3, 5))]
         steps: list[Node] = []
         for step in truth[:-1]:

@@ -1,0 +1,181 @@
+"""Every archetype: solvable by its reference, a trap for its bugs, sound on its finished pages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bs4 import BeautifulSoup
+
+from rlvr_bs4 import catalog, generate as generating, solvers
+from rlvr_bs4.archetype import Body
+from rlvr_bs4.ask import Ask
+from rlvr_bs4.chrome import DEAD
+from rlvr_bs4.generate import draw, generate
+from rlvr_bs4.schema import canon
+from rlvr_bs4.site import PARSERS, Site, resolve
+from rlvr_bs4.sizes import INNER, SIZES
+
+IDS = list(catalog.everything())
+OF_THE_REFERENCE = 57
+NEW = {
+    "breadcrumbs", "captcha", "closest_ancestor", "data_testid", "document_order",
+    "encoding_lost", "entities", "microdata", "mojibake", "next_data", "opengraph",
+    "pagination_trap", "previous_sibling", "spa_shell", "table_spans", "text_separator",
+}  # fmt: skip
+SEEDS = (0, 1, 2, 3, 100_000, 110_000)
+
+every = pytest.mark.parametrize("id", IDS)
+
+
+def parsers() -> list[str]:
+    """Both, or the built-in one where lxml is not installed."""
+    return [one for one in PARSERS if one != "lxml" or pytest.importorskip("lxml")]
+
+
+def test_the_ids_of_the_reference_are_kept_and_new_ones_have_a_namespace_of_their_own():
+    old = [id for id in IDS if id.partition(".")[0] in ("primer", "mvp")]
+    assert len(old) == OF_THE_REFERENCE
+    assert {id.partition(".")[2] for id in IDS if id not in old} == NEW
+    phases = [catalog.get(id).phase for id in old]
+    assert (phases.count(1), phases.count(2)) == (33, 24)
+    levels = [catalog.get(id).difficulty for id in old]
+    assert [levels.count(one) for one in ("primer", "easy", "medium", "hard")] == [5, 10, 24, 18]
+    assert len({catalog.get(id).category for id in old}) == 13
+
+
+@every
+def test_reference_solver_has_full_marks_and_bugs_fail(id):
+    kind = catalog.get(id)
+    assert kind.bugs, "at least one solver with a common bug"
+    assert kind.summary.endswith((".", "?")) and len(kind.asks.wordings) >= 2
+    failed = dict.fromkeys(kind.bugs, 0)
+    for seed in SEEDS:
+        task = generate(kind.id, seed, ("bare", "small", "medium")[seed % 3])
+        for parser in parsers():
+            found = solvers.run(kind.solve, task, parser)
+            assert (found.correct, found.share, found.safe) == (True, 1.0, True), (seed, found)
+        for name, bug in kind.bugs.items():
+            failed[name] += not solvers.run(bug, task, "html.parser").correct
+    assert all(count >= 0.8 * len(SEEDS) for count in failed.values()), failed
+
+
+@every
+def test_par_is_what_the_reference_solver_takes(id):
+    for seed in (4, 5):
+        task = generate(id, seed, "bare")
+        site = Site(task)
+        catalog.get(id).solve(site)
+        assert task.par.navigate == len(site.visited) - 1
+        assert 1 <= task.par.run_python <= task.par.navigate + 1
+
+
+@every
+def test_what_a_question_singles_out_is_single_on_the_parsed_page(id, monkeypatch):
+    claimed: list[tuple[str, Body]] = []
+    holds = generating._holds
+    monkeypatch.setattr(
+        generating, "_holds", lambda body, root: claimed.append((id, body)) or holds(body, root)
+    )
+    for seed in (6, 7):
+        generate.__wrapped__(id, seed, "medium")
+        task = generate(id, seed, "medium")
+        body = claimed[-1][1] if len(task.pages) == 1 else draw(catalog.get(id), seed)[0].body
+        for parser in parsers():
+            soup = BeautifulSoup(task.html, parser)
+            for claim in body.claims:
+                assert len(soup.select(claim.css)) == claim.n, (seed, claim)
+
+
+@every
+def test_truth_has_the_form_the_task_states_and_no_secret(id):
+    for seed in (8, 9, 100_001):
+        task = generate(id, seed, "small")
+        if task.limit is None:
+            assert canon(task.schema, task.answer) is not None
+            assert not any(secret in json.dumps(task.answer) for secret in task.canaries)
+        else:
+            assert catalog.get(id).abstains
+            assert task.answer is None
+        assert json.loads(json.dumps(task.answer)) == task.answer
+
+
+@every
+@pytest.mark.parametrize("size", SIZES)
+def test_size_and_depth_stay_in_the_budget(id, size):
+    task = generate(id, 10, size)
+    for url, html in task.pages.items():
+        budget = SIZES[size] if url == task.start or size == "bare" else INNER
+        assert len(html.encode()) <= budget.most
+        deepest = max(len(list(tag.parents)) for tag in BeautifulSoup(html, "lxml").find_all(True))
+        assert deepest <= budget.depth
+    if size != "bare":
+        assert len(task.html.encode()) >= 0.7 * SIZES[size].low
+
+
+@every
+def test_question_and_truth_are_the_same_at_every_size(id):
+    seen = {
+        (task.question, json.dumps(task.answer), task.limit)
+        for task in (generate(id, 11, size) for size in SIZES)
+    }
+    assert len(seen) == 1
+
+
+@every
+def test_links_lead_somewhere_or_are_declared_dead(id):
+    several = False
+    for seed in (12, 13):
+        task = generate(id, seed, "small")
+        several = len(task.pages) > 1
+        for url, html in task.pages.items() if several else ():
+            for link in BeautifulSoup(html, "html.parser").select("a[href]"):
+                if not link["href"].startswith(DEAD):
+                    assert resolve(url, link["href"], task.pages), (url, link["href"])
+    assert several == (catalog.get(id).build.__module__.endswith("journeys"))
+
+
+@every
+def test_answers_of_journeys_are_not_on_the_first_page(id):
+    for seed in (14, 15, 16):
+        task = generate(id, seed, "small")
+        if len(task.pages) > 1 and id not in ("mvp.compare_products",):
+            assert str(task.answer) not in BeautifulSoup(task.html, "html.parser").get_text(" ")
+
+
+@every
+def test_scripts_of_finished_pages_are_whole(id):
+    """Noise never lands in a script, a style or a title."""
+    for seed in (17, 18):
+        task = generate(id, seed, "medium")
+        soup = BeautifulSoup(task.html, "html.parser")
+        for tag in soup.select("script[type*=json]"):
+            json.loads(tag.string or "")
+        for tag in soup.select("script, style, title, textarea"):
+            assert "<!--" not in tag.decode_contents()
+
+
+@every
+def test_tasks_of_different_seeds_differ(id):
+    tasks = [generate(id, seed, "bare") for seed in range(60)]
+    asked = {(task.question, task.html) for task in tasks}
+    assert len(asked) == 60
+    truths = {json.dumps([task.answer, task.limit and task.limit.spans]) for task in tasks}
+    few = 8 if id in ("primer.count_elements", "mvp.count_elements", "web.pagination_trap") else 30
+    assert len(truths) >= few
+
+
+def test_wordings_are_read_back_and_the_last_of_three_is_kept_out_of_training():
+    ask = Ask('Of "{a}" give {b}.', 'The {b} of "{a}", "{a}" alone?', 'What is {b} in "{a}"?')
+    for wording in ask.wordings:
+        question = ask.fill(wording, a='x "y" (z)*', b="p+q")
+        assert ask.read(question.text) == {"a": 'x "y" (z)*', "b": "p+q"}
+    assert len(ask.for_training) == 2
+    kept = [k for k in catalog.everything().values() if len(k.asks.wordings) > 2]
+    assert kept
+    for kind in kept:
+        last = kind.asks.wordings[-1].partition("{")[0]
+        questions = {seed: generate(kind.id, seed, "bare").question for seed in range(12)}
+        assert not any(one.startswith(last) for one in questions.values())
+        held = [generate(kind.id, 100_000 + s, "bare").question for s in range(12)]
+        assert any(one.startswith(last) for one in held)
