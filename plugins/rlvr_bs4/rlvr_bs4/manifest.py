@@ -96,6 +96,7 @@ def write(path: Path, entries: Sequence[Entry]) -> None:
             file.writelines(json.dumps(one) + "\n" for one in (head, *map(asdict, entries)))
             file.flush()
             os.fsync(file.fileno())
+        Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

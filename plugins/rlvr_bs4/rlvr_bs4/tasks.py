@@ -90,6 +90,7 @@ def _write(path: Path, tasks: Tasks) -> None:
                     lines.write(json.dumps(dataclasses.asdict(task)) + "\n")
             raw.flush()
             os.fsync(raw.fileno())
+        Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -35,7 +35,11 @@ def test_other_processes_with_other_hash_seeds_make_the_same_bytes():
     for hash_seed in ("0", "4242"):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
             capture_output=True,
             text=True,
             check=True,
@@ -46,7 +50,7 @@ def test_other_processes_with_other_hash_seeds_make_the_same_bytes():
 def test_the_first_tasks_of_the_manifest_are_as_they_were():
     """Golden hashes of three tasks of every archetype."""
     head, entries = manifest.read()
-    first = [entry for entry in entries[: 3 * len(catalog.everything())]]
+    first = entries[: 3 * len(catalog.everything())]
     assert {entry.archetype for entry in first} == set(catalog.everything())
     assert [entry for entry in first if entry.task().sha256 != entry.sha256] == []
     assert head["entries"] == len(entries) == 20 * len(catalog.everything())

@@ -1,0 +1,69 @@
+"""``rlvr bs4 ...``"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rlvr_bs4 import commands, manifest
+from rlvr_bs4.generate import generate
+from rlvr_core import DataError
+
+
+def run(command, *args, **more):
+    return CliRunner().invoke(command, args, **more)
+
+
+def test_preview_lists_and_shows():
+    listed = run(commands.preview, "--list").output
+    assert listed.count("\n") == 73
+    assert "web.opengraph" in listed
+    shown = run(commands.preview, "mvp.extract_links", "--seed", "100003", "--size", "bare").output
+    task = generate("mvp.extract_links", 100_003, "bare")
+    assert "(eval)" in shown
+    assert all(one in shown for one in (task.question, task.html, task.gold, task.sha256))
+    prompt = run(commands.preview, "mvp.extract_links", "--prompt").output
+    assert task.gold not in prompt
+    assert "=== PAGE" in prompt
+
+
+def test_preview_of_an_unknown_archetype_is_a_message():
+    found = run(commands.preview, "mvp.extract_linx")
+    assert isinstance(found.exception, DataError)
+
+
+def test_explain_says_how_a_response_is_graded():
+    task = generate("mvp.extract_links", 0, "small")
+    good = run(commands.explain, "mvp.extract_links", input=task.gold).output
+    assert "correct:   True" in good
+    bad = run(commands.explain, "mvp.extract_links", input='{"status": "ok", "answer": []}').output
+    assert "correct:   False" in bad
+    assert task.gold in bad
+
+
+def test_bench_scores_the_reference_solvers():
+    found = run(commands.bench, "--limit", "20", "--json")
+    assert found.exit_code == 0, found.output
+    result = json.loads(found.output)
+    assert result["sha256"] == manifest.read()[0]["sha256"]
+    assert sum(row["tasks"] for row in result["categories"].values()) == 20
+    assert all(row["reference"] == 1.0 for row in result["categories"].values())
+    assert all(row["bugs"] < 0.5 for row in result["categories"].values())
+
+
+def test_verify_manifest_finds_what_changed(tmp_path):
+    _, entries = manifest.read()
+    path = tmp_path / "bench.jsonl"
+    manifest.write(path, entries[:4])
+    assert "all 4 tasks are as they were" in run(commands.verify_manifest, "--file", path).output
+    wrong = [*entries[:3], manifest.Entry(entries[3].archetype, entries[3].seed, "bare", "0" * 64)]
+    manifest.write(path, wrong)
+    found = run(commands.verify_manifest, "--file", path)
+    assert isinstance(found.exception, DataError)
+    assert len(found.exception.complaints) == 1
+
+
+def test_write_needs_a_file():
+    assert run(commands.verify_manifest, "--write").exit_code == pytest.approx(2)

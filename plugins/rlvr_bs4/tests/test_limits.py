@@ -1,0 +1,134 @@
+"""Tasks without an answer: it is absent, their twins have it, nothing gives them away."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections import Counter
+from itertools import pairwise
+from statistics import fmean
+from urllib.parse import quote
+
+import pytest
+
+from rlvr_bs4 import catalog, prompt, solvers
+from rlvr_bs4.datasets import problem
+from rlvr_bs4.generate import generate
+from rlvr_bs4.grade import grade
+from rlvr_bs4.site import Site
+from rlvr_bs4.task import REASONS, Abstain
+from rlvr_bs4.world import World, stream
+
+KINDS = [id for id, kind in catalog.everything().items() if kind.abstains]
+every = pytest.mark.parametrize("id", KINDS)
+
+
+def split(id, n=60):
+    tasks = [generate(id, seed, "small") for seed in range(n)]
+    return [t for t in tasks if t.limit], [t for t in tasks if not t.limit]
+
+
+def test_seven_kinds_may_lack_the_answer_and_use_every_reason():
+    assert len(KINDS) == 7
+    assert {catalog.get(id).reason for id in KINDS} == set(REASONS)
+
+
+@every
+def test_about_half_can_be_solved(id):
+    _, solvable = split(id)
+    assert 18 <= len(solvable) <= 42
+
+
+@every
+def test_the_answer_is_absent_in_every_encoding(id):
+    """The truth is drawn before the page: of an unsolvable page it is looked for in all forms."""
+    kind = catalog.get(id)
+    for seed in range(25):
+        drafts = [
+            kind.make(World(stream("twin", id, seed), training=True), solvable=solvable)
+            for solvable in (True, False)
+        ]
+        assert drafts[0].limit is None
+        assert drafts[1].answer is None
+        from rlvr_bs4.dom import Element, serialize
+
+        page = serialize(Element("body", {}, list(drafts[1].body.main)))
+        truth = str(drafts[0].answer)  # the same draw: what the other page would have said
+        codes = ",".join(str(ord(letter)) for letter in truth)
+        escapes = "".join(f"\\u{ord(letter):04x}" for letter in truth)
+        forms = [truth, truth[::-1], codes, escapes, html.escape(truth), quote(truth)]
+        forms += [base64.b64encode(truth.encode()).decode(), truth.encode().hex()]
+        assert [one for one in forms if one.lower() in page.lower()] == []
+
+
+@every
+def test_twins_share_shape_and_spans_are_in_no_solvable_page(id):
+    limited, solvable = split(id)
+    spans = [span for task in limited for span in task.limit.spans]
+    assert not [s for s in spans for task in solvable if s in task.html]
+    shapes = [Counter(re.findall(r"<(\w+)", task.html)).keys() for task in (*limited, *solvable)]
+    core = set.intersection(*map(set, shapes))
+    assert {"div", "nav", "footer"} <= core
+    lengths = [fmean(len(generate(t.archetype, t.seed, "bare").html) for t in group)
+               for group in (limited, solvable)]  # fmt: skip
+    assert 0.8 < lengths[0] / lengths[1] < 1.25
+
+
+@every
+def test_evidence_of_another_task_is_no_evidence(id):
+    limited, _ = split(id)
+    for one, other in pairwise(limited):
+        assert grade(one, one.gold).correct
+        assert not grade(one, other.gold).correct
+
+
+@every
+def test_reference_abstains_exactly_where_it_must(id):
+    kind = catalog.get(id)
+    for seed in range(20):
+        task = generate(id, seed, "bare")
+        assert isinstance(kind.solve(Site(task)), Abstain) == (task.limit is not None)
+
+
+@every
+def test_always_abstaining_with_anything_vague_never_pays(id):
+    kind = catalog.get(id)
+    for seed in range(12):
+        task = generate(id, seed, "bare")
+        for evidence in ("<", "e", " ", "<script>", "<body>", task.question, task.html):
+            answer = solvers.response(Abstain(kind.reason, evidence))
+            assert not grade(task, answer).correct
+
+
+def test_prompts_have_one_template_whatever_the_task():
+    def template(task):
+        text = prompt.single(task)
+        head = text.partition("=== PAGE")[0]
+        return head.replace(prompt.ask(task), "")
+
+    tasks = [generate(id, seed, "bare") for id in catalog.everything() for seed in (0, 1, 2)]
+    assert len({template(task) for task in tasks}) == 1
+    assert all(f'"{reason}"' in template(tasks[0]) for reason in REASONS)
+
+
+def test_question_and_rules_never_hold_the_truth():
+    for id in catalog.everything():
+        for seed in (20, 21, 22):
+            task = generate(id, seed, "bare")
+            head = prompt.single(task).partition("=== PAGE")[0]
+            if isinstance(task.answer, str) and len(task.answer) > 3:
+                assert task.answer not in head
+            assert not any(span in head for span in (task.limit.spans if task.limit else ()))
+
+
+@every
+def test_problems_do_not_tell_solvable_ones_apart(id):
+    limited, solvable = split(id, 20)
+    of = [[problem(task) for task in group] for group in (limited, solvable)]
+    for group in of:
+        for one in group:
+            assert re.fullmatch(r"bs4_[0-9a-f]{16}", one.id)
+            assert list(one.spec) == ["archetype", "seed", "size", "sha256"]
+            assert list(one.tags) == ["archetype", "subject", "level", "size"]
+            assert (one.max_tokens, one.stop, one.environment) == (None, (), None)
