@@ -19,6 +19,10 @@ MOST = 200_000
 DEEPEST = 40
 """Nesting beyond this is refused before it is parsed."""
 _START = re.compile(r'\{\s*"(?:status|answer|limit)"\s*:')
+_TOKEN = re.compile(r'"(?>[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+"""A string, closed or not, or a bracket; takes linear time on any text."""
+_BROKEN = 20
+"""After so many objects that are not closed no further one is looked for."""
 _KEYS = {"status", "answer", "limit"}
 
 
@@ -55,23 +59,21 @@ def visible(response: str) -> str:
 def parse(response: str) -> Final | str:
     """The final answer of a response, or what is wrong with it in one line."""
     text = visible(response)[-MOST:]
-    begin, last = 0, None
-    while (found := _START.search(text, begin)) is not None:
-        last = found.start()
-        end = _end(text, last)
-        if end is None:
-            begin = found.end()
-            continue
-        begin = end
-    if last is None:
-        return "there is no JSON object with status and answer"
-    return _read(text, last)
+    begin, last, broken = 0, "", 0
+    while broken < _BROKEN and (found := _START.search(text, begin)) is not None:
+        end = _end(text, found.start())
+        broken += end is None
+        last = text[found.start() : end] if end else ""
+        begin = end or found.end()
+    if last:
+        return _read(last)
+    return "the last JSON object is cut off" if begin else "there is no JSON object with status"
 
 
 def _end(text: str, start: int) -> int | None:
     """Where the object that begins here ends, by brackets and strings; None if it does not."""
     level = 0
-    for token in re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL).finditer(text, start):
+    for token in _TOKEN.finditer(text, start):
         if token[0] in "{[":
             level += 1
         elif token[0] in "}]":
@@ -81,11 +83,7 @@ def _end(text: str, start: int) -> int | None:
     return None
 
 
-def _read(text: str, start: int) -> Final | str:
-    end = _end(text, start)
-    if end is None:
-        return "the last JSON object is cut off"
-    source = text[start:end]
+def _read(source: str) -> Final | str:
     if _depth(source) > DEEPEST:
         return f"it is nested deeper than {DEEPEST} levels"
     try:
@@ -97,7 +95,7 @@ def _read(text: str, start: int) -> Final | str:
 
 def _depth(source: str) -> int:
     level = most = 0
-    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', source, re.DOTALL):
+    for token in _TOKEN.finditer(source):
         level += (token[0] in "{[") - (token[0] in "}]")
         most = max(most, level)
     return most
