@@ -30,6 +30,7 @@ class SemanticAmbiguity(_Choosing):
     asks = Ask(
         'The box with id "{id}" shows several prices. Give the {kind} as written.',
         'Which amount is the {kind} in "{id}"?',
+        'Return the {kind} from the box "{id}", as written.',
     )
     _KINDS = ("original price", "sale price", "shipping cost", "tax")
 
@@ -71,6 +72,7 @@ class AttributeSelector(_Choosing):
     asks = Ask(
         'Give the text of the element whose attribute {name} is exactly "{value}".',
         'Which text has the element with {name} equal to "{value}"?',
+        'Return the text of the one element that has {name} set to "{value}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -103,6 +105,7 @@ class CssCombinator(_Choosing):
     asks = Ask(
         'Give the link texts of the top level of the menu with id "{id}", without submenus.',
         'Which entries does the menu "{id}" have on its first level (no submenu entries)?',
+        'Return the texts of the first-level links of menu "{id}"; links of submenus do not count.',
     )
 
     def build(self, w: World) -> Draft:
@@ -137,6 +140,7 @@ class ListExtraction(_Choosing):
         'Give the texts of all li in the list of class "item-list" inside the element with id '
         '"{id}".',
         'Which items does the "item-list" in "{id}" have?',
+        'Return the texts of the li elements of the "item-list" that is inside "{id}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -169,6 +173,8 @@ class RelationalQuery(_Choosing):
     asks = Ask(
         'In the summary with id "{id}", which amount belongs to the label "{label}"? As written.',
         'Give the amount that the summary "{id}" shows for exactly "{label}".',
+        'Return the amount next to the label that reads "{label}" and nothing else, in '
+        'summary "{id}".',
     )
     _LABELS = ("Total", "Tax", "Shipping", "Discount")
 
@@ -218,6 +224,7 @@ class SemanticDecoyExtreme(_Choosing):
     asks = Ask(
         'In the list with id "{id}", what does the variant in {colour} and size {size} cost?',
         'Price of size {size} in {colour}, from the variants in "{id}"?',
+        'Return the price of the variant of colour {colour} and size {size} in list "{id}".',
     )
 
     def build(self, w: World) -> Draft:

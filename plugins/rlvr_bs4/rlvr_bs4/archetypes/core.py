@@ -139,6 +139,7 @@ class ExtractLinks(_Core):
         'List every link inside the nav with id "{id}" in document order, each as its text and '
         "its href as written.",
         'Which links does the navigation "{id}" have? Give text and href of each, in order.',
+        'Return text and href of all links in nav "{id}", as they come in the document.',
     )
 
     def build(self, w: World) -> Draft:
@@ -184,6 +185,7 @@ class ExtractImages(_Core):
         'List the images inside the element with id "{id}" in document order with src and alt; '
         'an image without alt has "" there.',
         'Which images are in "{id}"? Give src and alt of each in order, "" where alt is missing.',
+        'For every img inside "{id}", in document order, return src and alt; a missing alt is "".',
     )
 
     def build(self, w: World) -> Draft:

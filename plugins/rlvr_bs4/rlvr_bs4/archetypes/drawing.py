@@ -21,6 +21,7 @@ class SvgGeometry(Archetype):
     asks = Ask(
         'The chart with id "{id}" shows 5 values from left to right by the rule {rule}. Give them.',
         'Read the 5 values, left to right, off the SVG "{id}"; {rule}.',
+        'Return the 5 values of chart "{id}" from left to right, where {rule}.',
     )
     _BARS = "bar height = 2 * value"
     _LINE = "y of a point = 180 - 1.5 * value"

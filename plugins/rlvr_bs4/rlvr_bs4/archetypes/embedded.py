@@ -26,6 +26,7 @@ class NextData(Archetype):
         'The page is an application whose state is in the script "__NEXT_DATA__". Give name and '
         'stock of the product with sku "{sku}".',
         'Look into "__NEXT_DATA__": which name and stock does the product "{sku}" have?',
+        'Return name and stock that the state in "__NEXT_DATA__" has for sku "{sku}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -76,6 +77,8 @@ class DataTestid(Archetype):
         'Give title and price of the card whose data-testid is "{name}"; its parts have the '
         "test ids product-title and product-price.",
         'From the card with the test id "{name}": the text of product-title and of product-price.',
+        "Return product-title and product-price (data-testid) of the card with data-testid "
+        '"{name}".',
     )
 
     def build(self, w: World) -> Draft:

@@ -24,6 +24,8 @@ class CredentialDetection(Archetype):
         "fields for user and password; else give an empty list.",
         'Say whether "{id}" is a login form, one with a password field, and which of its field '
         "names take user and password (none if it is not).",
+        'Does form "{id}" have a password field, which makes it a login form? Return that, '
+        "and the names of its user and password fields (an empty list if not).",
     )
 
     def build(self, w: World) -> Draft:
@@ -91,6 +93,8 @@ class HoneypotDetection(Archetype):
         "by type or by inline style).",
         'Which fields of form "{id}" does a visitor see, and which are hidden traps (type hidden '
         "or an inline style that hides)?",
+        "Return the names of the visible fields and of the honeypots (type hidden, or hidden "
+        'by inline style) of form "{id}".',
     )
     _HIDING = (
         "display:none",

@@ -43,6 +43,8 @@ class FieldEnumeration(_Form):
         'name, type ("text" if there is none), value ("" if there is none), required.',
         'Which inputs does form "{id}" have, the submit button left out? For each in order name, '
         'type (default "text"), value (default "") and whether it is required.',
+        'Return every input of form "{id}" but the submit button, in order, with name, type '
+        '("text" by default), value ("" by default) and required.',
     )
     _TYPES = ("text", "email", "number", "tel", "date", "checkbox", "url")
 
@@ -101,6 +103,8 @@ class SelectOptions(_Form):
         "placeholder that has an empty value. Where an option has no value, it is its label.",
         'Which choices does the select "{id}" offer (no placeholder)? Label and value of each; an '
         "option without value has its label as value.",
+        'Return label and value of each option of "{id}", in order; leave the empty '
+        "placeholder out, and use the label where there is no value attribute.",
     )
 
     def build(self, w: World) -> Draft:
@@ -143,6 +147,7 @@ class ActionMethod(_Form):
         'Give action and method of the form with id "{id}"; the method in capitals, GET if the '
         "form has none.",
         'Where does form "{id}" send its data, and by which method (in capitals, default GET)?',
+        'Return action and method of form "{id}", the method in upper case and GET by default.',
     )
 
     def build(self, w: World) -> Draft:
@@ -177,6 +182,7 @@ class LabelInputMapping(_Form):
         "is for. Labels without a field do not count.",
         'Which label belongs to which field name in form "{id}"? In the order of the labels, those '
         "without a field left out.",
+        'Return each label of form "{id}" that has a field, in order, with the name of that field.',
     )
 
     def build(self, w: World) -> Draft:

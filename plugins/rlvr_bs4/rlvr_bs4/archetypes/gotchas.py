@@ -24,6 +24,7 @@ class MultivalueClass(_Gotcha):
     asks = Ask(
         'Give the text of the div that has "{name}" among its classes.',
         'Which text is in the div with the class token "{name}"?',
+        'Return the text of the one div among whose classes is "{name}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -59,6 +60,8 @@ class WhitespaceSibling(_Gotcha):
     asks = Ask(
         'Give the text of the element that follows the element with id "{id}" on the same level.',
         'What does the next sibling element of "{id}" say?',
+        'An element has the id "{id}". Return the text of the element after it under the same '
+        "parent.",
     )
 
     def build(self, w: World) -> Draft:
@@ -89,6 +92,7 @@ class NavigablestringParent(_Gotcha):
         'One element has exactly the text "{mark}". What is its {what}?',
         'Find the visible text "{mark}" (nothing more, nothing less) and give the {what} of the '
         "element around it.",
+        'Return the {what} of the element whose whole text is "{mark}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -129,6 +133,7 @@ class SiblingNavigation(_Gotcha):
     asks = Ask(
         'In the definition list with id "{id}", what is the first value after the label "{label}"?',
         'Look up "{label}" in the list "{id}": its first value?',
+        'Return the first dd that belongs to the dt "{label}" in list "{id}".',
     )
     _LABELS = ("Material", "Origin", "Weight", "Warranty", "Finish", "Maker")
 

@@ -49,6 +49,7 @@ class SearchThenDetail(_Journey):
     asks = Ask(
         'Find the product "{name}" in the list and give the {what} that its own page states.',
         'Open the page of exactly "{name}". What is its {what}?',
+        'Return the {what} that is stated on the page of the product called exactly "{name}".',
     )
     _FACTS = ("Manufacturer", "Warranty", "SKU")
 
@@ -96,6 +97,7 @@ class PaginationAggregate(_Journey):
     asks = Ask(
         'The list with id "{id}" goes over several pages. What is the {end} price on all of them?',
         'Go through all pages of list "{id}" and give the {end} price.',
+        'Return the {end} price in list "{id}", all of its pages taken together.',
     )
 
     def build(self, w: World) -> Draft:
@@ -139,6 +141,8 @@ class LinkChain(_Journey):
     asks = Ask(
         'Go from "{category}" to "{sub}" to "{name}" and give the {what} on that product\'s page.',
         'What is the {what} of "{name}", under "{sub}" in "{category}"?',
+        'Return the {what} of the product "{name}" that is listed under "{sub}", itself under '
+        '"{category}".',
     )
     _FACTS = ("Price", "SKU", "Rating")
 
@@ -189,6 +193,8 @@ class CompareProducts(_Journey):
         'Compare the prices on the own pages of "{one}" and "{two}": which is cheaper (its name), '
         "and by how much?",
         'Open both products, "{one}" and "{two}". Name the cheaper one and the price difference.',
+        'By the prices on their own pages, return the cheaper one of "{one}" and "{two}", and '
+        "the difference.",
     )
 
     def build(self, w: World) -> Draft:
@@ -242,6 +248,8 @@ class PaginationTrap(_Journey):
         "many different items, by data-sku, are on all pages?",
         'Count the different data-sku in list "{id}" over all its pages; items may be repeated, '
         "and the pages go round in a circle.",
+        'Return how many distinct data-sku the list "{id}" has on all its pages together; the '
+        "last page leads back to the first.",
     )
 
     def build(self, w: World) -> Draft:

@@ -35,6 +35,7 @@ class Multilingual(_I18n):
         'Give the text of the paragraph in the language "{language}" inside the element with id '
         '"{id}".',
         'What does the paragraph with lang "{language}" in "{id}" say?',
+        'Return the text inside "{id}" that is marked as being in "{language}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -68,6 +69,7 @@ class Rtl(_I18n):
     asks = Ask(
         'Give the text of the element with id "{id}" in the order of its characters.',
         'What does the right-to-left element "{id}" say? Keep the order of characters.',
+        'Return the text of "{id}" character by character as it is stored.',
     )
 
     def build(self, w: World) -> Draft:
@@ -98,6 +100,7 @@ class Emoji(_I18n):
     asks = Ask(
         'Give the text of the element with id "{id}" with its emoji and special characters.',
         'What exactly does "{id}" say? Keep emoji and symbols.',
+        'Return the text of "{id}", emoji and signs included.',
     )
 
     def build(self, w: World) -> Draft:

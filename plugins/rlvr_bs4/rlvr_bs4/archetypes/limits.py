@@ -83,6 +83,7 @@ class JsRequired(MaybeAbsent):
     asks = Ask(
         'What price does the product box with id "{id}" show once the page has loaded?',
         'Give the price of the product in "{id}".',
+        'Return the price of the product that is shown in the box "{id}".',
     )
 
     def make(self, w: World, *, solvable: bool) -> Draft:
@@ -112,6 +113,7 @@ class ImageText(MaybeAbsent):
     asks = Ask(
         'What is written on the sign shown in the figure with id "{id}"?',
         'The figure "{id}" shows a sign. Which words are on it?',
+        'Return the words on the sign in figure "{id}".',
     )
 
     def make(self, w: World, *, solvable: bool) -> Draft:
@@ -141,6 +143,7 @@ class CanvasText(MaybeAbsent):
     asks = Ask(
         'Which code does the canvas with id "{id}" show?',
         'A code is painted on the canvas "{id}". What is it?',
+        'Return the code that is painted on canvas "{id}".',
     )
 
     def make(self, w: World, *, solvable: bool) -> Draft:
@@ -181,6 +184,7 @@ class PdfEmbed(MaybeAbsent):
     asks = Ask(
         'Which order number does the data sheet embedded with id "{id}" state?',
         'Give the order number from the data sheet in "{id}".',
+        'Return the order number of the data sheet embedded at "{id}".',
     )
 
     def make(self, w: World, *, solvable: bool) -> Draft:

@@ -23,6 +23,8 @@ class NoneAttributeError(Archetype):
         'Some boxes of class "{name}" have no em element. Give the text of the first em inside a '
         "box of that class.",
         'What does the first em within any "{name}" box say? Not every such box has one.',
+        'Return the text of the first em that is inside a box of class "{name}"; some of '
+        "these boxes have none.",
     )
 
     def build(self, w: World) -> Draft:
@@ -56,6 +58,7 @@ class ClassReservedWord(Archetype):
     asks = Ask(
         'Give the text of the paragraph with the CSS class "{name}".',
         'Which text is in the p element of class "{name}"?',
+        'Return the text of the p whose class is "{name}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -89,6 +92,8 @@ class PartialData(Archetype):
         'List the cards inside the element with id "{id}" in order with name, price and '
         "description; what a card lacks is null.",
         'Give name, price and description of every card in "{id}", in order; null where missing.',
+        'Return the cards in "{id}" in order, each with name, price and description, or null '
+        "for what is missing.",
     )
 
     def build(self, w: World) -> Draft:

@@ -22,6 +22,7 @@ class DeepNesting(Archetype):
         'Boxes are nested inside the element with id "{id}". Give the text of the span that is '
         "nested deepest.",
         'Which text is in the most deeply nested span of "{id}"?',
+        'Return the text of the span with the most ancestors inside "{id}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -60,6 +61,8 @@ class ParserDifferences(Archetype):
         'BeautifulSoup(HTML, "html.parser") builds the tree, what is the text of each {tag} there?',
         'With Python\'s "html.parser", which ends no {tag} before its parent ends, what does each '
         '{tag} in the div "{id}" hold, in order, inner elements included?',
+        'Parse the page with "html.parser". Return the full text of every {tag} inside the '
+        'div "{id}", in order; their end tags are missing.',
     )
 
     def build(self, w: World) -> Draft:

@@ -21,7 +21,11 @@ class ExtractById(_Primer):
     """The text of the element with an id."""
 
     id = "primer.extract_by_id"
-    asks = Ask('What is the text of the element with id "{id}"?', 'Read the element "#{id}".')
+    asks = Ask(
+        'What is the text of the element with id "{id}"?',
+        'Read the element "#{id}".',
+        'One element has the id "{id}". Give its text.',
+    )
 
     def build(self, w: World) -> Draft:
         target, truth = w.ident(), w.word()
@@ -41,7 +45,11 @@ class ExtractByClass(_Primer):
     """The text of the element with a class."""
 
     id = "primer.extract_by_class"
-    asks = Ask('What is the text of the element with class "{name}"?', 'Read ".{name}".')
+    asks = Ask(
+        'What is the text of the element with class "{name}"?',
+        'Read ".{name}".',
+        'One element has the class "{name}". Give its text.',
+    )
 
     def build(self, w: World) -> Draft:
         target, truth = w.klass(), w.word()
@@ -60,7 +68,11 @@ class ExtractByTag(_Primer):
     """The text of the only h1."""
 
     id = "primer.extract_by_tag"
-    asks = Ask("What does the h1 heading say?", "What is the text of the only h1 element?")
+    asks = Ask(
+        "What does the h1 heading say?",
+        "What is the text of the only h1 element?",
+        "Give the text of the h1.",
+    )
 
     def build(self, w: World) -> Draft:
         truth = w.title()
@@ -78,7 +90,11 @@ class ExtractAttribute(_Primer):
     """Where a link leads."""
 
     id = "primer.extract_attribute"
-    asks = Ask('What is the href of the link with id "{id}"?', 'Where does the link "#{id}" lead?')
+    asks = Ask(
+        'What is the href of the link with id "{id}"?',
+        'Where does the link "#{id}" lead?',
+        'Give the href of the a element whose id is "{id}".',
+    )
 
     def build(self, w: World) -> Draft:
         target, truth = w.ident(), f"/{w.path()}/{w.word()}"
@@ -100,7 +116,9 @@ class CountElements(_Primer):
     id = "primer.count_elements"
     schema = INTEGER
     asks = Ask(
-        'How many li elements are in the list with id "{id}"?', 'Count the items of "#{id}".'
+        'How many li elements are in the list with id "{id}"?',
+        'Count the items of "#{id}".',
+        'Give the number of li elements inside "{id}".',
     )
 
     def build(self, w: World) -> Draft:

@@ -78,6 +78,8 @@ class MultiHopFilter(_Shop):
         'Of the products in the section with id "{id}", take the first, as displayed, that {rule}. '
         "Give its {what}.",
         'What is the {what} of the first product in "{id}" that {rule}?',
+        'Return the {what} of the product that comes first among those in "{id}" of which '
+        "each {rule}.",
     )
     _RULES = ("is in stock", "is rated above 4.0", "is rated 4.5 or better")
 
@@ -121,6 +123,7 @@ class AggregationMinMax(_Shop):
     asks = Ask(
         'What is the {end} current price among the products in the section with id "{id}"?',
         'Find the {end} price (not the struck one) of the products in "{id}".',
+        'Return the {end} of the current prices in section "{id}"; struck prices do not count.',
     )
 
     def build(self, w: World) -> Draft:
@@ -159,6 +162,8 @@ class StructuredOutput(_Shop):
         'In the section with id "{id}" one product has the class "{mark}". Give its name, price, '
         "sku, and the href of its link as url.",
         'Describe the "{mark}" product of "{id}": name, price, sku, url (its link\'s href).',
+        'Return name, price, sku and link href (as url) of the product in "{id}" that carries '
+        'the class "{mark}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -198,6 +203,7 @@ class CountElements(_Shop):
     asks = Ask(
         'How many products in the section with id "{id}" are {rule}?',
         'Count the products in "{id}" that are {rule}.',
+        'Return the number of products of "{id}" which are {rule}.',
     )
 
     def build(self, w: World) -> Draft:

@@ -104,6 +104,8 @@ class JsonLd(_Structured):
         'The page has JSON-LD blocks. What is "{path}" of the one of type "{kind}"? Give it as '
         "written there.",
         'From the "{kind}" block of the page\'s JSON-LD, give the value at "{path}" as written.',
+        'Return the value at "{path}" in the JSON-LD block whose type is "{kind}", as it is '
+        "written.",
     )
 
     def build(self, w: World) -> Draft:
@@ -143,6 +145,7 @@ class JsonLdArray(_Structured):
         'In the page\'s JSON-LD several nodes share blocks. What is "{path}" of the "{kind}" '
         "node, as written?",
         'Find the JSON-LD node of type "{kind}", wherever it is nested, and give its "{path}".',
+        'Return "{path}" of the "{kind}" node in the JSON-LD of this page, as it is written.',
     )
 
     def build(self, w: World) -> Draft:
@@ -186,6 +189,8 @@ class Microdata(_Structured):
         'From the microdata item with id "{id}" give its own name, and the price and the '
         "ratingValue of the items nested in it, as written (content attributes count).",
         'Read the microdata of "{id}": its own name, its offer\'s price, its ratingValue.',
+        'Return name, price and ratingValue that the microdata item "{id}" has: the name its '
+        "own, the others from within.",
     )
 
     def build(self, w: World) -> Draft:
@@ -235,6 +240,7 @@ class OpenGraph(_Structured):
     asks = Ask(
         'What is the Open Graph property "{name}" of the page?',
         'Give the content of the meta tag with the property "{name}".',
+        'Return what the page says in its Open Graph tag "{name}".',
     )
 
     def build(self, w: World) -> Draft:

@@ -38,6 +38,8 @@ class ListOfDicts(_Table):
         "column headers; an empty cell is null.",
         'Turn the table "{id}" into one object per row with the headers as keys, null for empty '
         "cells.",
+        'Return the body rows of table "{id}" in order as objects with the headers as keys, '
+        "with null where a cell is empty.",
     )
 
     def build(self, w: World) -> Draft:
@@ -84,6 +86,7 @@ class ListOfLists(_Table):
     asks = Ask(
         'Give the table with id "{id}" as a list of rows, each a list of its cells\' texts.',
         'What are the rows of the table "{id}"? Give a list of lists of cell texts.',
+        'Return the cell texts of table "{id}", row by row, as a list of lists.',
     )
 
     def build(self, w: World) -> Draft:
@@ -114,6 +117,7 @@ class ColumnByHeader(_Table):
     asks = Ask(
         'Give the values of the column "{column}" of the table with id "{id}", top to bottom.',
         'What is in the column "{column}" of table "{id}"? List it from top to bottom.',
+        'Return all values under the header "{column}" in table "{id}", from top to bottom.',
     )
     _THEMES = (
         ("Product", "Price", "Stock", "Supplier"),
@@ -158,6 +162,7 @@ class Rowspan(_Table):
         'In the table with id "{id}" category cells span several rows. Give category and price '
         'of the item "{item}".',
         'Look up "{item}" in the table "{id}" (categories span rows): its category and price?',
+        'Return category and price of "{item}" from table "{id}", whose category cells span rows.',
     )
 
     def build(self, w: World) -> Draft:
@@ -206,6 +211,8 @@ class TableSpans(_Table):
         '"{column}"?',
         'Table "{id}" has grouped columns. Which value stands in row "{row}", group "{group}", '
         'column "{column}"?',
+        'Return the cell of table "{id}" in row "{row}" and column "{column}" of the group '
+        '"{group}".',
     )
 
     def build(self, w: World) -> Draft:

@@ -25,6 +25,8 @@ class RemoveScriptsStyles(Archetype):
         "comments; paragraphs separated by one space.",
         'What does "{id}" say to a reader? Leave out scripts, styles and comments, and put one '
         "space between paragraphs.",
+        'Return the text of "{id}" as a reader sees it: no script, no style, no comment, one '
+        "space between paragraphs.",
     )
 
     def build(self, w: World) -> Draft:
@@ -69,6 +71,7 @@ class StringReturnsNone(Archetype):
     asks = Ask(
         'Give the whole text of the element with id "{id}", its parts joined by single spaces.',
         'What is the complete text of "{id}"? Join its pieces with one space each.',
+        'Return everything "{id}" says, with one space between the pieces.',
     )
 
     def build(self, w: World) -> Draft:
@@ -105,6 +108,7 @@ class TextSeparator(Archetype):
     asks = Ask(
         'The element with id "{id}" holds an address of several lines. Give its lines in order.',
         'Split the address in "{id}" into its lines, in order.',
+        'Return the lines of the address "{id}" as a list, one entry per line.',
     )
 
     def build(self, w: World) -> Draft:
@@ -147,6 +151,7 @@ class Entities(Archetype):
     asks = Ask(
         'Give the text of the element with id "{id}" with all character references decoded once.',
         'What does a reader see in "{id}"?',
+        'Return the text of "{id}", character references decoded once.',
     )
 
     def build(self, w: World) -> Draft:
@@ -186,6 +191,7 @@ class Mojibake(Archetype):
         'The text of the element with id "{id}" is UTF-8 that was wrongly read as Latin-1. Give '
         "the text as it was meant.",
         'Repair the text of "{id}": its UTF-8 bytes were decoded as Latin-1.',
+        '"{id}" holds UTF-8 bytes shown as Latin-1. Return the original text.',
     )
     _NAMES = (
         "Café Müller", "Smörgås", "Señor Peña", "Château Brûlé", "Ångström", "Crème Noël", "Ñandú",

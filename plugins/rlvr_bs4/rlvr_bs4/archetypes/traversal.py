@@ -26,6 +26,8 @@ class DirectChildren(_Traversal):
         'Give the texts of the "div.item" elements that are direct children of the element with '
         'id "{id}", in order.',
         'Which "div.item" are immediate children of "{id}"? Give their texts in order.',
+        'Return the texts of the "div.item" children of "{id}", grandchildren and deeper ones '
+        "left out, in order.",
     )
 
     def build(self, w: World) -> Draft:
@@ -57,6 +59,8 @@ class DescendantsFilter(_Traversal):
         'Which li elements below the element with id "{id}" contain the word "{word}"? Give their '
         "full texts in order.",
         'Give, in order, the full texts of the li inside "{id}" that have the word "{word}".',
+        'Inside "{id}", return the full text of each li in which the word "{word}" occurs, in '
+        "order.",
     )
 
     def build(self, w: World) -> Draft:
@@ -98,6 +102,8 @@ class PreviousSibling(_Traversal):
     asks = Ask(
         'Give the text of the element right before the element with id "{id}", on the same level.',
         'What does the previous sibling element of "{id}" say?',
+        'An element has the id "{id}". Return the text of the element before it under the '
+        "same parent.",
     )
 
     def build(self, w: World) -> Draft:
@@ -130,6 +136,7 @@ class ClosestAncestor(_Traversal):
     asks = Ask(
         'What is the "data-region" of the nearest section around the element with id "{id}"?',
         'Going up from "{id}", which "data-region" does the first section have?',
+        'Return the "data-region" of the closest enclosing section of "{id}".',
     )
 
     def build(self, w: World) -> Draft:
@@ -166,6 +173,7 @@ class DocumentOrder(_Traversal):
         'Give the text of the first "p.note" that comes after the element with id "{id}" in the '
         "document.",
         'Reading on from "{id}", what does the next "p.note" say?',
+        'Return the text of the "p.note" that follows "{id}" soonest in document order.',
     )
 
     def build(self, w: World) -> Draft:
@@ -201,6 +209,8 @@ class Breadcrumbs(_Traversal):
         'Give the steps of the breadcrumb trail with id "{id}" from first to last, the current '
         "page included, without separators.",
         'Which steps does the trail "{id}" show, the current page last? Leave separators out.',
+        'Return the names of all steps in the breadcrumbs "{id}", the current page last and '
+        "no separators.",
     )
 
     def build(self, w: World) -> Draft:

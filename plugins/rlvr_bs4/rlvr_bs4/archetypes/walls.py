@@ -27,6 +27,7 @@ class SpaShell(MaybeAbsent):
     asks = Ask(
         'Which headline does the application mounted at "{id}" show?',
         'What is the headline of the app in the element "{id}"?',
+        'Return the headline of the application that is mounted at "{id}".',
     )
 
     def make(self, w: World, *, solvable: bool) -> Draft:
@@ -60,6 +61,7 @@ class Captcha(MaybeAbsent):
     asks = Ask(
         'What is the reference number in the box with id "{id}"?',
         'Give the reference number that "{id}" shows.',
+        'Return the reference number from the box "{id}".',
     )
 
     def make(self, w: World, *, solvable: bool) -> Draft:
@@ -95,6 +97,7 @@ class EncodingLost(MaybeAbsent):
     asks = Ask(
         'Which stock code, with all its letters, does the row with id "{id}" have?',
         'Give the complete stock code of the row "{id}".',
+        'Return the stock code of row "{id}" in full.',
     )
     _LETTERS = "БГДЖЗИЛПФЦЧШЩЭЮЯ"
 
