@@ -40,8 +40,8 @@ class Chrome:
             return h("html", h("head", *body.head), h("body", *body.main), lang=body.lang)
         target = self.rng.randint(size.low, size.high)
         main = self._wrapped(body.main, size)
-        before, after = [self._nav()], [self._footer()]
-        length = len(serialize(main)) + len(serialize(before[0])) + len(serialize(after[0]))
+        before, after = [self._nav(), self._search()], [self._footer()]
+        length = sum(len(serialize(one)) for one in (main, *before, *after))
         optional: list[Callable[[], Element]] = [
             self._search, self._side, self._offers, self._comments, self._hours, self._news,
             self._cloud,
