@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlvr_bs4.archetype import Archetype, Body, Claim, Draft
@@ -42,12 +43,21 @@ class Product:
         )
 
 
-def products(w: World, n: int) -> list[Product]:
-    """Several, with all kinds of ratings and stocks."""
-    return [
-        Product(w.product(), w.code(), w.number(500, 90_000), w.between(25, 49), w.chance(0.5))
-        for _ in range(n)
-    ]
+def product(w: World) -> Product:
+    """One with any rating and stock."""
+    return Product(w.product(), w.code(), w.number(500, 90_000), w.between(25, 49), w.chance(0.5))
+
+
+def divided(
+    w: World, meets: Callable[[Product], bool], n_good: int, n_bad: int
+) -> tuple[list[Product], list[Product]]:
+    """So many products that meet a condition, and so many that do not."""
+    good: list[Product] = []
+    bad: list[Product] = []
+    while len(good) < n_good or len(bad) < n_bad:
+        one = product(w)
+        (good if meets(one) else bad).append(one)
+    return good[:n_good], bad[:n_bad]
 
 
 class _Shop(Archetype):
@@ -57,7 +67,7 @@ class _Shop(Archetype):
 
     def page(self, w: World, target: str, cards: list[Element]) -> Body:
         """The list asked for between offers that do not belong to it."""
-        others = [one.card(w) for one in products(w, 2)]
+        others = [product(w).card(w) for _ in range(2)]
         listing = h(f"section#{target}", *cards)
         return Body(
             (h("aside", h("h4", w.word()), others[0]), listing, others[1]),
@@ -91,10 +101,10 @@ class MultiHopFilter(_Shop):
     def build(self, w: World) -> Draft:
         target, rule = w.ident(), w.pick(self._RULES)
         what = w.pick(("SKU", "name", "price"))
-        drawn = products(w, 40)
-        good = [p for p in drawn if self._meets(rule, p.rating / 10, p.in_stock)]
-        bad = [p for p in drawn if p not in good]
-        shown = [bad[0], *w.shuffled([*bad[1 : w.between(2, 4)], *good[:2]])]
+        good, bad = divided(
+            w, lambda p: self._meets(rule, p.rating / 10, p.in_stock), 2, w.between(2, 4)
+        )
+        shown = [bad[0], *w.shuffled([*bad[1:], *good])]
         first = next(p for p in shown if p in good)
         truth = {"SKU": first.sku, "name": first.name, "price": dollars(first.price)}[what]
         body = self.page(w, target, [p.card(w) for p in shown])
@@ -133,10 +143,7 @@ class AggregationMinMax(_Shop):
         prices += [w.number(110_000, 190_000)]
         prices += [w.number(2_000, 79_000) for _ in range(w.between(2, 5))]
         prices = w.shuffled(prices)
-        shown = [
-            Product(p.name, p.sku, price, p.rating, p.in_stock)
-            for p, price in zip(products(w, len(prices)), prices, strict=True)
-        ]
+        shown = [replace(product(w), price=price) for price in prices]
         truth = dollars(min(prices) if end == "lowest" else max(prices))
         body = self.page(w, target, [p.card(w) for p in shown])
         return Draft(w.ask(self.asks, id=target, end=end), truth, body)
@@ -169,7 +176,7 @@ class StructuredOutput(_Shop):
     def build(self, w: World) -> Draft:
         target, mark = w.ident(), w.pick(("featured", "recommended"))
         other = {"featured": "recommended", "recommended": "featured"}[mark]
-        shown = products(w, w.between(3, 5))
+        shown = [product(w) for _ in range(w.between(3, 5))]
         chosen = w.pick(shown[1:])
         cards = [p.card(w, mark if p is chosen else other if p is shown[0] else "") for p in shown]
         truth = {
@@ -209,12 +216,11 @@ class CountElements(_Shop):
     def build(self, w: World) -> Draft:
         target, rule = w.ident(), w.pick(("in stock", "rated 4.0 or better"))
         n = w.between(6, 12)
-        n_good = w.between(2, n - 1)
-        drawn = products(w, 60)
-        good = [p for p in drawn if (p.in_stock if rule == "in stock" else p.rating >= 40)]
-        bad = [p for p in drawn if p not in good]
-        shown = w.shuffled(good[:n_good] + bad[: n - n_good])
-        truth = sum(p in good for p in shown)
+        truth = w.between(2, n - 1)
+        good, bad = divided(
+            w, lambda p: p.in_stock if rule == "in stock" else p.rating >= 40, truth, n - truth
+        )
+        shown = w.shuffled([*good, *bad])
         body = self.page(w, target, [p.card(w) for p in shown])
         return Draft(w.ask(self.asks, id=target, rule=rule), truth, body)
 

@@ -193,10 +193,11 @@ class Mojibake(Archetype):
         'Repair the text of "{id}": its UTF-8 bytes were decoded as Latin-1.',
         '"{id}" holds UTF-8 bytes shown as Latin-1. Return the original text.',
     )
+    # no letter whose UTF-8 has a second byte below 0xA1: as Latin-1 it would be a control or space
     _NAMES = (
-        "Café Müller", "Smörgås", "Señor Peña", "Château Brûlé", "Ångström", "Crème Noël", "Ñandú",
-        "Garçon", "Föhn", "Ísland", "Århus", "Élysée", "Öland", "Köln", "Tütü", "Piñata", "Hôtel",
-    )  # fmt: skip
+        *("Café Müller", "Smörgås", "Señor Peña", "Château Brûlé", "Crème Noël", "Jalapeño"),
+        *("Garçon", "Föhn", "Köln", "Tütü", "Piñata", "Hôtel", "Düssel", "Rhône", "Genève"),
+    )
 
     def build(self, w: World) -> Draft:
         target = w.ident()

@@ -75,7 +75,7 @@ class DescendantsFilter(_Traversal):
         outside = h("ul", h("li", f"{word} of {w.phrase()}"))
         box = h(f"div#{target}", h("ul", *nodes[:3]), h("ol", *nodes[3:]))
         body = Body(tuple(w.shuffled([outside, box])), claims=(Claim(f"#{target}"),))
-        truth = [one for one in items if one in with_it]
+        truth = [one for one in items if word in one.split()]
         return Draft(w.ask(self.asks, id=target, word=word), truth, body)
 
     def solve(self, site: Site) -> list[str]:
