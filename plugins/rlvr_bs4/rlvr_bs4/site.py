@@ -24,7 +24,10 @@ def resolve(current: str, href: str, pages: Mapping[str, str]) -> str | None:
 
     White space around it and a fragment are ignored, and characters are quoted as browsers do.
     """
-    url = urldefrag(urljoin(current, href.strip())).url
+    try:
+        url = urldefrag(urljoin(current, href.strip())).url
+    except ValueError:  # no URL at all
+        return None
     if url in pages:
         return url
     wanted = _quoted(url)
