@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -76,6 +77,9 @@ class Pages:
     class Config(Options):
         """Options of ``bs4/pages``."""
 
+        cache: str | None = None
+        """Folder to keep the tasks in: read from there if they are there, else written."""
+
     def __init__(self, config: Config) -> None:
         self.config = config
 
@@ -85,7 +89,8 @@ class Pages:
         Raises:
             DataError: If the options leave nothing, or name an unknown archetype.
         """
-        return map(problem, tasks_of(self.config))
+        tasks, folder = tasks_of(self.config), self.config.cache
+        return map(problem, tasks.cached(Path(folder)) if folder else tasks)
 
 
 def problem(task: Task) -> Problem:

@@ -14,6 +14,7 @@ import pytest
 
 from rlvr_bs4 import catalog, prompt, solvers
 from rlvr_bs4.datasets import problem
+from rlvr_bs4.dom import Element, serialize
 from rlvr_bs4.generate import generate
 from rlvr_bs4.grade import grade
 from rlvr_bs4.site import Site
@@ -51,8 +52,6 @@ def test_the_answer_is_absent_in_every_encoding(id):
         ]
         assert drafts[0].limit is None
         assert drafts[1].answer is None
-        from rlvr_bs4.dom import Element, serialize
-
         page = serialize(Element("body", {}, list(drafts[1].body.main)))
         truth = str(drafts[0].answer)  # the same draw: what the other page would have said
         codes = ",".join(str(ord(letter)) for letter in truth)

@@ -121,6 +121,12 @@ def test_lazy_eager_and_cached_are_equal(small, tmp_path):
         small[12]
 
 
+def test_a_data_set_is_the_same_from_a_cache(tmp_path):
+    plain = list(Pages(options(n=12, size="bare")).load())
+    for _ in range(2):
+        assert list(Pages(options(n=12, size="bare", cache=str(tmp_path / "c"))).load()) == plain
+
+
 def test_lazy_makes_nothing_before_it_is_asked(monkeypatch):
     made = []
     monkeypatch.setattr(tasks_module, "generate", lambda *row: made.append(row))
