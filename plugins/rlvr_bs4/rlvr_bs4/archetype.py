@@ -54,7 +54,6 @@ class Draft:
         more: Other pages by path.
         path: Path of the start page.
         limit: Why there is no answer.
-        schema: Form of the answer, where it is not the archetype's.
         canaries: Secrets planted in the content.
         par: What the reference solver takes.
     """
@@ -65,7 +64,6 @@ class Draft:
     more: Mapping[str, Body] | None = None
     path: str = "/"
     limit: Limit | None = None
-    schema: Json = None
     canaries: tuple[str, ...] = ()
     par: Par = field(default_factory=Par)
 

@@ -93,10 +93,9 @@ def _passes(draft: Draft) -> bool:
 
 def _check(kind: Archetype, draft: Draft) -> None:
     """Refuse a draft that contradicts itself: a bug of the archetype."""
-    schema = draft.schema or kind.schema
     truth = canonical(draft.answer)
     assert draft.limit is None or draft.limit.reason in REASONS, draft.limit
-    assert (draft.limit is None) == (canon(schema, draft.answer) is not None), (kind.id, truth)
+    assert (draft.limit is None) == (canon(kind.schema, draft.answer) is not None), (kind.id, truth)
     assert not any(secret in truth for secret in draft.canaries), kind.id
 
 
@@ -118,7 +117,7 @@ def _furnish(kind: Archetype, seed: int, draft: Draft, size: Size, rng: Random) 
         seed=seed,
         size=size.name,
         question=draft.question.text,
-        schema=draft.schema or kind.schema,
+        schema=kind.schema,
         answer=draft.answer,
         limit=draft.limit,
         pages=pages,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from collections import Counter
 
 import pytest
@@ -119,6 +120,12 @@ def test_lazy_eager_and_cached_are_equal(small, tmp_path):
     assert tuple(small[::-1]) == eager[::-1]
     with pytest.raises(IndexError):
         small[12]
+
+
+def test_workers_can_share_a_set_and_send_it(small):
+    assert pickle.loads(pickle.dumps(small)).rows == small.rows
+    shards = [small[worker::3] for worker in range(3)]
+    assert sorted(row for shard in shards for row in shard.rows) == sorted(small.rows)
 
 
 def test_a_data_set_is_the_same_from_a_cache(tmp_path):

@@ -17,7 +17,6 @@ def rlvr(*args: str) -> str:
 
 def test_it_is_installed_light_and_offers_its_parts():
     records = json.loads(rlvr("plugins", "list", "--json"))
-    records = records["plugins"] if isinstance(records, dict) else records
     found = next(one for one in records if one["name"] == "bs4")
     assert found["status"] == "ok", found["problems"]
     names = {(one["kind"], one["name"]) for one in found["components"]}
