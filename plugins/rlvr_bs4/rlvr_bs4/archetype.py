@@ -32,15 +32,11 @@ class Body:
         main: Its blocks; noise goes between them, never into them.
         head: What belongs into ``<head>``.
         claims: What must hold on the finished page.
-        lang: Language of the page.
-        around: Whether anything may be put around it; a block page stands alone.
     """
 
     main: tuple[Node, ...]
     head: tuple[Node, ...] = ()
     claims: tuple[Claim, ...] = ()
-    lang: str = "en"
-    around: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ class Chrome:
 
     def page(self, body: Body, size: Size) -> Element:
         """The whole page around its content."""
-        if size.name == "bare" or not body.around:
-            return h("html", h("head", *body.head), h("body", *body.main), lang=body.lang)
+        if size.name == "bare":
+            return h("html", h("head", *body.head), h("body", *body.main), lang="en")
         target = self.rng.randint(size.low, size.high)
         main = self._wrapped(body.main, size)
         before, after = [self._nav(), self._search()], [self._footer()]
@@ -57,7 +57,7 @@ class Chrome:
         head = h("head", *_lines([*self._meta(size), *body.head]))
         self._remark(outer, main, size.comments)
         scripts = [self._script()] if size.name != "small" else []
-        return h("html", head, h("body", *_lines([outer, *scripts])), lang=body.lang)
+        return h("html", head, h("body", *_lines([outer, *scripts])), lang="en")
 
     # -- parts every page has
 
