@@ -22,7 +22,7 @@ NEW = {
     "encoding_lost", "entities", "microdata", "mojibake", "next_data", "opengraph",
     "pagination_trap", "previous_sibling", "spa_shell", "table_spans", "text_separator",
 }  # fmt: skip
-SEEDS = (0, 1, 2, 3, 100_000, 110_000)
+SEEDS = (0, 1, 2, 100_000, 110_000)
 
 every = pytest.mark.parametrize("id", IDS)
 
@@ -51,7 +51,7 @@ def test_reference_solver_has_full_marks_and_bugs_fail(id):
     assert len(kind.asks.wordings) >= 2
     failed = dict.fromkeys(kind.bugs, 0)
     for seed in SEEDS:
-        task = generate(kind.id, seed, ("bare", "small", "medium")[seed % 3])
+        task = generate(kind.id, seed, "small" if seed in (0, 110_000) else "bare")
         for parser in parsers():
             found = solvers.run(kind.solve, task, parser)
             assert (found.correct, found.share, found.safe) == (True, 1.0, True), (seed, found)
@@ -62,7 +62,7 @@ def test_reference_solver_has_full_marks_and_bugs_fail(id):
 
 @every
 def test_par_is_what_the_reference_solver_takes(id):
-    for seed in (4, 5):
+    for seed in (2, 4):
         task = generate(id, seed, "bare")
         site = Site(task)
         catalog.get(id).solve(site)
@@ -72,21 +72,19 @@ def test_par_is_what_the_reference_solver_takes(id):
 
 @every
 def test_what_a_question_singles_out_is_single_on_the_parsed_page(id):
-    for seed in (6, 7):
-        draft, _ = draw(catalog.get(id), seed)
-        task = generate(id, seed, "medium")
-        bodies = {draft.path: draft.body, **(draft.more or {})}
-        for path, body in bodies.items():
-            for parser in parsers():
-                soup = BeautifulSoup(task.pages[ORIGIN + path], parser)
-                for claim in body.claims:
-                    assert len(soup.select(claim.css)) == claim.n, (seed, path, claim)
+    draft, _ = draw(catalog.get(id), 6)
+    task = generate(id, 6, "medium")
+    for path, body in {draft.path: draft.body, **(draft.more or {})}.items():
+        for parser in parsers():
+            soup = BeautifulSoup(task.pages[ORIGIN + path], parser)
+            for claim in body.claims:
+                assert len(soup.select(claim.css)) == claim.n, (path, claim)
 
 
 @every
 def test_truth_has_the_form_the_task_states_and_no_secret(id):
-    for seed in (8, 9, 100_001):
-        task = generate(id, seed, "small")
+    for seed in (4, 6, 100_001):
+        task = generate(id, seed, "bare")
         if task.limit is None:
             assert canon(task.schema, task.answer) is not None
             assert not any(secret in json.dumps(task.answer) for secret in task.canaries)
@@ -96,33 +94,30 @@ def test_truth_has_the_form_the_task_states_and_no_secret(id):
         assert json.loads(json.dumps(task.answer)) == task.answer
 
 
-@every
 @pytest.mark.parametrize("size", SIZES)
-def test_size_and_depth_stay_in_the_budget(id, size):
-    task = generate(id, 10, size)
-    for url, html in task.pages.items():
-        budget = SIZES[size] if url == task.start or size == "bare" else INNER
-        assert len(html.encode()) <= budget.most
-        deepest = max(len(list(tag.parents)) for tag in BeautifulSoup(html, "lxml").find_all(True))
-        assert deepest <= budget.depth
-    if size != "bare":
-        assert len(task.html.encode()) >= 0.7 * SIZES[size].low
+def test_size_and_depth_stay_in_the_budget(size):
+    for id in IDS if size == "small" else IDS[:: 12 if size == "large" else 5]:
+        task = generate(id, 0, size)
+        for url, html in task.pages.items():
+            budget = SIZES[size] if url == task.start or size == "bare" else INNER
+            assert len(html.encode()) <= budget.most, id
+            tags = BeautifulSoup(html, "html.parser").find_all(True)
+            assert max(len(list(tag.parents)) for tag in tags) <= budget.depth, id
+        assert len(task.html.encode()) >= 0.7 * SIZES[size].low, id
 
 
 @every
 def test_question_and_truth_are_the_same_at_every_size(id):
-    seen = {
-        (task.question, json.dumps(task.answer), task.limit)
-        for task in (generate(id, 11, size) for size in SIZES)
-    }
-    assert len(seen) == 1
+    one, other = generate(id, 6, "bare"), generate(id, 6, "medium")
+    assert (one.question, one.answer, one.limit) == (other.question, other.answer, other.limit)
+    assert one.html != other.html
 
 
 @every
 def test_links_lead_somewhere_or_are_declared_dead(id):
     several = False
-    for seed in (12, 13):
-        task = generate(id, seed, "small")
+    for seed in (0, 2):
+        task = generate(id, seed, "bare" if seed else "small")
         several = len(task.pages) > 1
         for url, html in task.pages.items() if several else ():
             for link in BeautifulSoup(html, "html.parser").select("a[href]"):
@@ -133,8 +128,8 @@ def test_links_lead_somewhere_or_are_declared_dead(id):
 
 @every
 def test_answers_of_journeys_are_not_on_the_first_page(id):
-    for seed in (14, 15, 16):
-        task = generate(id, seed, "small")
+    for seed in (0, 1, 2):
+        task = generate(id, seed, "bare")
         if len(task.pages) > 1 and id not in ("mvp.compare_products",):
             assert str(task.answer) not in BeautifulSoup(task.html, "html.parser").get_text(" ")
 
@@ -142,22 +137,19 @@ def test_answers_of_journeys_are_not_on_the_first_page(id):
 @every
 def test_scripts_of_finished_pages_are_whole(id):
     """Noise never lands in a script, a style or a title."""
-    for seed in (17, 18):
-        task = generate(id, seed, "medium")
-        soup = BeautifulSoup(task.html, "html.parser")
-        for tag in soup.select("script[type*=json]"):
-            json.loads(tag.string or "")
-        for tag in soup.select("script, style, title, textarea"):
-            assert "<!--" not in tag.decode_contents()
+    soup = BeautifulSoup(generate(id, 6, "medium").html, "html.parser")
+    for tag in soup.select("script[type*=json]"):
+        json.loads(tag.string or "")
+    for tag in soup.select("script, style, title, textarea"):
+        assert "<!--" not in tag.decode_contents()
 
 
 @every
 def test_tasks_of_different_seeds_differ(id):
-    tasks = [generate(id, seed, "bare") for seed in range(60)]
-    asked = {(task.question, task.html) for task in tasks}
-    assert len(asked) == 60
-    truths = {json.dumps([task.answer, task.limit and task.limit.spans]) for task in tasks}
-    few = 8 if id in ("primer.count_elements", "mvp.count_elements", "web.pagination_trap") else 30
+    drafts = [draw(catalog.get(id), seed)[0] for seed in range(30)]
+    assert len({(draft.question, str(draft.answer), repr(draft.body)) for draft in drafts}) == 30
+    truths = {json.dumps([draft.answer, draft.limit and draft.limit.spans]) for draft in drafts}
+    few = 7 if id in ("primer.count_elements", "mvp.count_elements", "web.pagination_trap") else 15
     assert len(truths) >= few
 
 
@@ -174,7 +166,7 @@ def test_the_last_wording_of_every_archetype_is_asked_in_other_splits_only():
     for kind in catalog.everything().values():
         assert len(kind.asks.wordings) >= 3
         last = kind.asks.wordings[-1].partition("{")[0]
-        for seed in range(8):
+        for seed in range(3):
             assert not draw(kind, seed)[0].question.text.startswith(last)
             held += draw(kind, 100_000 + seed)[0].question.text.startswith(last)
-    assert held > 100
+    assert held > 40

@@ -32,19 +32,14 @@ def test_other_processes_with_other_hash_seeds_make_the_same_bytes():
     for id in catalog.everything():
         for seed, size in ((0, "small"), (110_000, "bare")):
             digest.update(generate(id, seed, size).sha256.encode())
-    for hash_seed in ("0", "4242"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": hash_seed,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == digest.hexdigest()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "PYTHONHASHSEED": "4242", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == digest.hexdigest()
 
 
 def test_the_first_tasks_of_the_manifest_are_as_they_were():
@@ -88,7 +83,7 @@ def test_nothing_asked_in_one_split_is_asked_in_another():
     for id in ("primer.count_elements", "primer.extract_by_tag", "mvp.count_elements"):
         kind = catalog.get(id)
         for split in SPLITS:
-            for seed in SEEDS[split][:150]:
+            for seed in SEEDS[split][:60]:
                 draft, _ = draw(kind, seed)
                 asked[split].add(canonical([id, draft.question.slots, draft.answer]))
     assert not asked["train"] & asked["eval"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections import Counter
+from functools import cache
 from itertools import pairwise
 from statistics import fmean
 from urllib.parse import quote
@@ -25,8 +25,9 @@ KINDS = [id for id, kind in catalog.everything().items() if kind.abstains]
 every = pytest.mark.parametrize("id", KINDS)
 
 
-def split(id, n=60):
-    tasks = [generate(id, seed, "small") for seed in range(n)]
+@cache
+def split(id, n=40):
+    tasks = [generate(id, seed, "bare") for seed in range(n)]
     return [t for t in tasks if t.limit], [t for t in tasks if not t.limit]
 
 
@@ -38,7 +39,7 @@ def test_seven_kinds_may_lack_the_answer_and_use_every_reason():
 @every
 def test_about_half_can_be_solved(id):
     _, solvable = split(id)
-    assert 18 <= len(solvable) <= 42
+    assert 11 <= len(solvable) <= 29
 
 
 @every
@@ -66,12 +67,10 @@ def test_twins_share_shape_and_spans_are_in_no_solvable_page(id):
     limited, solvable = split(id)
     spans = [span for task in limited for span in task.limit.spans]
     assert not [s for s in spans for task in solvable if s in task.html]
-    shapes = [Counter(re.findall(r"<(\w+)", task.html)).keys() for task in (*limited, *solvable)]
-    core = set.intersection(*map(set, shapes))
-    assert {"div", "nav", "footer"} <= core
-    lengths = [fmean(len(generate(t.archetype, t.seed, "bare").html) for t in group)
-               for group in (limited, solvable)]  # fmt: skip
-    assert 0.8 < lengths[0] / lengths[1] < 1.25
+    lengths = [fmean(len(task.html) for task in group) for group in (limited, solvable)]
+    assert 0.75 < lengths[0] / lengths[1] < 1.3
+    tags = [set().union(*(re.findall(r"<(\w+)", t.html) for t in g)) for g in (limited, solvable)]
+    assert tags[0] == tags[1]
 
 
 @every
