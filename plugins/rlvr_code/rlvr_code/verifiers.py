@@ -20,7 +20,7 @@ from rlvr_core import DataError, Problem
 PRELUDE = (
     "from typing import *; import bisect, collections, copy, functools, heapq, itertools, math, "
     "random, re, string, sys; from collections import *; from functools import *; "
-    "from itertools import *; from heapq import *; from bisect import *; from math import *; "
+    "from itertools import *; from heapq import *; from bisect import *; from math import *\n"
 )
 
 
@@ -203,8 +203,7 @@ class Call(ProgramVerifier[list[Case]]):
 def _with_prelude(code: str) -> str:
     """A program behind the imports that problem sets of this kind take for granted.
 
-    They stand on the program's first line, so that its lines keep their numbers; imports from
-    ``__future__``, which must come first, do without them.
+    A program with imports from ``__future__``, which must come first, does without them.
     """
     return code if "__future__" in code else PRELUDE + code
 

@@ -61,6 +61,16 @@ def test_threads_atexit_and_main(box):
     assert box.run(program).stdout == "main\nthread\nexit\n"
 
 
+def test_a_few_threads_fit_into_the_memory(box):
+    program = (
+        "import threading\ngo = threading.Event()\n"
+        "many = [threading.Thread(target=go.wait) for _ in range(20)]\n"
+        "for one in many: one.start()\n"
+        "print(threading.active_count())\ngo.set()"
+    )
+    assert box.run(program).stdout == "21\n"
+
+
 def test_wall_limit(box):
     result = box.run("import time\ntime.sleep(60)", limits=Limits(wall_seconds=0.3))
     assert (result.reason, result.exit) == ("wall", -9)

@@ -120,7 +120,7 @@ def mapped_bytes() -> int:
     Exact to a megabyte, upwards.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    low, high = 0, 1 << 40
+    low, high = 0, 1 << 40 if hard == resource.RLIM_INFINITY else min(hard, 1 << 40)
     try:
         while high - low > 1 << 20:
             middle = (low + high) // 2

@@ -85,7 +85,8 @@ class Host:
             }
             return codec.dumps({"v": result, "changed": changed}, self._keep)
         except BaseException as error:
-            return codec.dumps({"e": [_kind_of(error), describe(error)]}, self._keep)
+            told = [_kind_of(error), _message(error), describe(error)]
+            return codec.dumps({"e": told}, self._keep)
 
     def _do(self, op: str, target: Any, given: list[Any], named: dict[str, Any]) -> Any:
         if op == "call":
@@ -168,6 +169,13 @@ def _kind_of(error: BaseException) -> str:
         if vars(builtins).get(name) is base:
             return name
     return "Exception"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)[:1000]
+    except BaseException:
+        return ""
 
 
 def describe(error: BaseException) -> str:

@@ -120,7 +120,7 @@ class Link:
         try:
             answer = codec.loads(body, self._find)
             if "e" in answer:
-                kind, text = answer["e"]
+                kind, text, _ = answer["e"]
             else:
                 for place, now in answer["changed"].items():
                     _become(given[place], now)

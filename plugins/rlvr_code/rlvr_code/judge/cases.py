@@ -107,7 +107,7 @@ def _call(talk: Talk, function: str, case: Case, deadline: float) -> str:
     try:
         answer = codec.loads(body, _object)
         if "e" in answer:
-            return str(answer["e"][1])[:200]
+            return str(answer["e"][2])[:200]
         value = answer["v"]
     except (ValueError, LookupError, TypeError) as error:
         raise FailedError("it broke the protocol") from error

@@ -47,7 +47,12 @@ main(given["spec"])
 """
 
 _FLAGS = ("-S", "-s", "-P", "-B", "-X", "utf8")
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/bin:/bin",
+    "MALLOC_ARENA_MAX": "1",  # an arena for each thread would use up the address space
+}
 _INODES = 10_000
 
 WARM = """
