@@ -199,3 +199,4 @@ def locate_run(env: Mapping[str, str]) -> Path | None:
 @hookspec
 def examine() -> Sequence[Finding]:
     """What ``rlvr doctor`` should say of this machine for this plugin."""
+    return ()
