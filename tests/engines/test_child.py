@@ -162,12 +162,12 @@ def test_t29_t32_a_sync_has_a_deadline_and_a_killed_process_is_one_clear_error(c
     future = engine.submit(request((5, 6)))
     engine.begin()
 
-    def load_for_ever():
-        while True:  # answered until it has begun with the request
+    def sync_again_and_again():  # it answers until it has begun with the request
+        while True:
             engine.load_weights(1, ModuleSource(model))
 
     with pytest.raises(RunError, match=r"did not answer 'load_weights' within 0\.2 s"):
-        load_for_ever()
+        sync_again_and_again()
     with pytest.raises(RunError, match=r"not finished within 0\.2 s; 1 requests were left"):
         engine.drain(0.2)
     process = psutil.Process(engine.pid)
