@@ -413,7 +413,7 @@ def test_a_name_that_is_taken_is_told(cloud, project, submitted):
     there = described(job)
     launcher = SageMakerLauncher(Options())
     for made, refused in ((datetime(2020, 1, 1, tzinfo=UTC), True), (datetime.now(UTC), False)):
-        with Stubber(aws.client("sagemaker")) as stub:
+        with Stubber(aws.client("sagemaker", None)) as stub:
             stub.add_client_error("create_training_job", "ResourceInUse", http_status_code=400)
             answer = {key: value for key, value in there.items() if key != "ResponseMetadata"}
             stub.add_response("describe_training_job", answer | {"CreationTime": made})
