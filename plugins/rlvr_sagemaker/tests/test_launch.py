@@ -412,16 +412,17 @@ def test_a_name_that_is_taken_is_told(cloud, project, submitted):
     request = json.loads(rlvr(*words, "--dry-run", "--json"))["plan"]["request"]
     there = described(job)
     launcher = SageMakerLauncher(Options())
-    for made, refused in ((datetime(2020, 1, 1, tzinfo=UTC), True), (datetime.now(UTC), False)):
-        with Stubber(aws.client("sagemaker")) as stub:
+    for ours in (False, True):
+        parameters = there["HyperParameters"] if ours else {"submission": "of somebody else"}
+        with Stubber(aws.client("sagemaker", None)) as stub:
             stub.add_client_error("create_training_job", "ResourceInUse", http_status_code=400)
             answer = {key: value for key, value in there.items() if key != "ResponseMetadata"}
-            stub.add_response("describe_training_job", answer | {"CreationTime": made})
-            if refused:
+            stub.add_response("describe_training_job", answer)
+            if ours:  # made by a request whose answer was lost
+                launcher._create(request | {"HyperParameters": parameters})
+            else:
                 with pytest.raises(ConfigError, match="already a job named"):
-                    launcher._create(request)
-            else:  # ours, made by a request whose answer was lost
-                launcher._create(request)
+                    launcher._create(request | {"HyperParameters": parameters})
 
 
 def test_waiting_ends_with_the_outcome(cloud, project, submitted):
