@@ -130,8 +130,8 @@ def test_links_lead_somewhere_or_are_declared_dead(id):
 def test_answers_of_journeys_are_not_on_the_first_page(id):
     for seed in (0, 1, 2):
         task = generate(id, seed, "bare")
-        if len(task.pages) > 1 and id not in ("mvp.compare_products",):
-            assert str(task.answer) not in BeautifulSoup(task.html, "html.parser").get_text(" ")
+        if len(task.pages) > 1 and isinstance(task.answer, str):
+            assert task.answer not in BeautifulSoup(task.html, "html.parser").get_text(" ")
 
 
 @every
