@@ -10,6 +10,7 @@ import random
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -142,7 +143,7 @@ def answer(code):
 
 
 def things_about():
-    """What a program might leave: processes, files, memory, queues, keys."""
+    """What a program might leave: processes (how many), files, memory, queues, keys."""
     own = psutil.Process()
     processes = {one.pid for one in own.children(recursive=True)}
     strangers = {
@@ -158,7 +159,7 @@ def things_about():
         if Path(f"/proc/sysvipc/{kind}").exists()
     ]
     keys = Path("/proc/keys").read_text().count("left") if Path("/proc/keys").exists() else 0
-    return processes, strangers - processes, files, ipc, keys
+    return len(processes), len(strangers | processes), files, ipc, keys
 
 
 @pytest.fixture(scope="module")
@@ -176,18 +177,10 @@ def test_attack(name, judged, variant, bait):
     before = things_about()
     verdict = judged.verify(problem("mbpp"), answer(program(name, bait)))
     assert (verdict.score, verdict.status, verdict.passed) == (0.0, "ok", False), verdict
-    after = things_about()
-    sandboxes = [judged.sandboxes.programs, judged.sandboxes.testers]
-    idle = [server for box in sandboxes for server in box._idle]
-    roots = {server._launched.process.pid for server in idle}
-    inside = {
-        one.pid
-        for pid in roots
-        for one in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    }
-    assert after[0] - before[0] <= inside, "a process was left"
-    assert len(inside) == 2 * {"bwrap": 2, "namespaces": 2, "landlock": 1}.get(variant, 1)
-    assert after[1] <= before[1], "a process was left"
+    until = time.monotonic() + 20
+    while (after := things_about())[:2] != before[:2] and time.monotonic() < until:
+        time.sleep(0.02)  # a server makes ready for its next job
+    assert after[:2] == before[:2], "a process was left"
     assert after[2:] == before[2:], "a file, or shared memory, was left"
     listed = judged.sandboxes.programs.run("import os\nprint(os.listdir('.'))")
     assert listed.stdout == "[]\n", "a file was left in the folder"
@@ -231,7 +224,9 @@ def test_a_program_learns_nothing_of_programs_and_tests_before_it(variant, pytho
         "import gc\nhits += sum(MARK in repr(o)[:100000] for o in gc.get_objects() if isinstance(o, (list, dict, tuple)))\n"
         "print(hits)"
     )
+    half = f"MARK = '{mark[:10]}' + '{mark[10:]}'\n"
     with Sandbox(variant, python=python) as box:
+        own = box.run(half + reader).stdout
+        assert int(own) > 0  # it finds its own constant
         box.run(f"x = '{mark}'\nprint(x)", stdin=mark, files={"a": mark})
-        half = f"MARK = '{mark[:10]}' + '{mark[10:]}'\n"
-        assert box.run(half + reader).stdout == "1\n"  # the constant itself, in its own globals
+        assert box.run(half + reader).stdout == own
