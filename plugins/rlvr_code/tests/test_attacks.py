@@ -122,15 +122,15 @@ def problem(kind):
     return Problem("p", "", f"code/{kind}", spec, "code/attacks")
 
 
-def make(kind, variant, python=None):
+def make(kind, variant, python=None, case_seconds=2.0):
     """A verifier with short limits."""
     verifier = {"mbpp": Mbpp, "humaneval": HumanEval, "call": Call, "stdin": Stdin}[kind]
     return verifier(
         verifier.Config(
             backend=variant,
             python=python,
-            case_seconds=2.0,
-            total_seconds=6.0,
+            case_seconds=case_seconds,
+            total_seconds=3 * case_seconds,
             memory_mb=256,
             cut=False,
         )
@@ -146,9 +146,9 @@ def things_about():
     """What a program might leave: processes (how many), files, memory, queues, keys."""
     own = psutil.Process()
     processes = {one.pid for one in own.children(recursive=True)}
-    strangers = {
-        one.pid for one in psutil.process_iter(["uids"]) if 20_000 <= one.info["uids"].real < 60_000
-    }
+    # under root each server has a user of its own, which whatever it leaves would have too
+    users = {one.uids().real for one in own.children(recursive=True)} - {os.getuid()}
+    strangers = {one.pid for one in psutil.process_iter(["uids"]) if one.info["uids"].real in users}
     places = [Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path("/dev/mqueue"), Path("/")]
     files = {
         str(p) for place in places if place.is_dir() for p in place.iterdir() if "left" in p.name
@@ -165,9 +165,12 @@ def things_about():
 @pytest.fixture(scope="module")
 def judged(variant, python, bait):
     """A verifier of assertions in each sandbox, its servers running."""
-    verifier = make("mbpp", variant, python)
-    honest = verifier.verify(problem("mbpp"), answer(f"def f(x): return {SECRET}"))
+    patient = make("mbpp", variant, python, case_seconds=30.0)
+    honest = patient.verify(problem("mbpp"), answer(f"def f(x): return {SECRET}"))
+    patient.close()
     assert honest.score == 1.0, honest
+    verifier = make("mbpp", variant, python)
+    verifier.verify(problem("mbpp"), answer("def f(x): return 0"))  # its servers run from now on
     yield verifier
     verifier.close()
 
@@ -192,7 +195,7 @@ def test_there_are_enough_attacks():
 
 @pytest.mark.parametrize("name", BAITED)
 def test_the_bait_works_where_nothing_stops_it(name, bait):
-    verifier = make("mbpp", "unsafe", sys.executable)
+    verifier = make("mbpp", "unsafe", sys.executable, case_seconds=30.0)
     verdict = verifier.verify(problem("mbpp"), answer(program(name, bait)))
     verifier.close()
     assert verdict.score == 1.0, verdict
@@ -201,9 +204,11 @@ def test_the_bait_works_where_nothing_stops_it(name, bait):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["humaneval", "call", "stdin"])
 def test_attacks_on_the_other_verifiers(kind, variant, python, bait):
-    verifier = make(kind, variant, python)
+    patient = make(kind, variant, python, case_seconds=30.0)
     honest = f"def f(x): return {SECRET}\nprint({SECRET})"
-    assert verifier.verify(problem(kind), answer(honest)).score == 1.0
+    assert patient.verify(problem(kind), answer(honest)).score == 1.0
+    patient.close()
+    verifier = make(kind, variant, python)
     passed = []
     for name in ATTACKS:
         code = program(name, bait) + ("\nprint(f(1))" if kind == "stdin" else "")

@@ -56,10 +56,12 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
         budget: Time and memory.
     """
     tally = Tally(len(tests.tests), budget)
-    until = time.monotonic() + budget.total_seconds
+    until: float | None = None
     breaks = 0
-    while not tally.done and time.monotonic() < until:
+    while not tally.done and (until is None or time.monotonic() < until):
         with programs.server() as program, testers.server() as server:
+            # servers that have to be started first do so on nobody's time
+            until = until or time.monotonic() + budget.total_seconds
             try:
                 _Match(program, server, code, tests, tally, budget, until).play()
             except BrokenError:
