@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
+import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -27,13 +30,24 @@ def _load(name):
 
 @pytest.fixture(scope="session")
 def server():
-    """The port of moto's server."""
-    from moto.server import ThreadedMotoServer
-
-    one = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    one.start()
-    yield one.get_host_and_port()[1]
-    one.stop()
+    """The port of moto's server, in a process of its own: Flask stays out of this one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            break
+        except OSError:
+            assert process.poll() is None, "moto's server ended"
+            assert time.monotonic() < end, "moto's server does not answer"
+            time.sleep(0.1)
+    yield port
+    process.terminate()
+    process.wait(30)
 
 
 @pytest.fixture(scope="session")
