@@ -44,10 +44,16 @@ def test_a_misspelt_verifier_exits_2(rlvr, run_file):
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_plugin_exits_3(rlvr, run_file):
-    done = rlvr("config", "check", run_file, "--set", "rewards.1.use=bs4/strict")
+def test_a_missing_plugin_exits_3(rlvr, run_file, toy_folder):
+    """All of ours may be installed here: one more is said to be ours."""
+    custom = toy_folder / "sitecustomize.py"
+    custom.write_text("from rlvr_core.discovery import FIRST_PARTY as o\no['gone'] = 'rlvr-gone'\n")
+    try:
+        done = rlvr("config", "check", run_file, "--set", "rewards.1.use=gone/strict")
+    finally:
+        custom.unlink()
     assert (done.returncode, done.stdout) == (3, "")
-    assert "pip install rlvr-bs4" in done.stderr
+    assert "pip install rlvr-gone" in done.stderr
 
 
 def test_bad_yaml_exits_2(rlvr, write):

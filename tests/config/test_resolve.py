@@ -11,6 +11,7 @@ from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.refs import COMPONENTS
 from rlvr_core.config.resolve import build, parse_options, resolve, resolve_file
 from rlvr_core.config.words import follow, schema_at, schema_of
+from rlvr_core.discovery import FIRST_PARTY
 from rlvr_core.errors import ConfigError, PluginError, RlvrError
 
 
@@ -136,15 +137,18 @@ def test_faults_of_the_file_and_of_every_component_come_together(host, write):
     ("option", "what", "remedy"),
     [
         (
-            "rewards=[bs4/strict]",
-            "unknown verifier 'bs4/strict'",
-            "pip install rlvr-bs4",
+            "rewards=[gone/strict]",
+            "unknown verifier 'gone/strict'",
+            "pip install rlvr-gone",
         ),
         ("rewards=[toy/gone]", "verifier 'toy/gone' failed to load", "rlvr plugins show toy"),
         ("rewards=[toy/odd]", "rlvr_toy_parts.Odd.Config must be", "rlvr plugins show toy"),
     ],
 )
-def test_a_plugins_fault_decides_the_kind_of_error(host, run_file, option, what, remedy):
+def test_a_plugins_fault_decides_the_kind_of_error(
+    host, run_file, monkeypatch, option, what, remedy
+):
+    monkeypatch.setitem(FIRST_PARTY, "gone", "rlvr-gone")
     found = faults(host, run_file, option, "train.lrr=1", error=PluginError)
     assert found[0].what == "unknown key 'lrr' in train"
     assert what in found[1].what

@@ -277,7 +277,6 @@ def test_dry_run_writes_nothing(lab):
     [
         ({"model": {"path": "./no-such-model"}}, 4, ["no-such-model", "does not exist"]),
         ({"rewards": [{"use": "toy/erly"}]}, 2, ["toy/erly", "toy/early", "config.yaml"]),
-        ({"rewards": [{"use": "bs4/none"}]}, 3, ["rlvr-bs4", "pip install"]),
         ({"rewards": [{"use": "toy/wrong-gold"}]}, 1, ["gold", "toy/wrong-gold"]),
         (
             {
@@ -303,7 +302,7 @@ def test_dry_run_writes_nothing(lab):
             ["verifier"],
         ),
     ],
-    ids=["model", "misspelt", "missing-plugin", "gold", "missing-field", "missing-option"],
+    ids=["model", "misspelt", "gold", "missing-field", "missing-option"],
 )
 def test_a_run_that_cannot_start_writes_only_its_message(lab, sections, code, words):
     lab.write(**sections)
