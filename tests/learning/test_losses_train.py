@@ -204,7 +204,8 @@ def test_t10_a_step_does_not_depend_on_how_rows_are_packed(start, split):
         report = made.update(sample(start, 7), 0, 7)
         moved.append((report.metrics, torch.cat([p.flatten() for p in model.parameters()])))
     (one, weights), (other, other_weights) = moved
-    assert one == pytest.approx(other, rel=1e-9, abs=1e-12)
+    # the model's norms are float32 in any precision, and their gradients add up by packing
+    assert one == pytest.approx(other, rel=1e-7, abs=1e-10)
     torch.testing.assert_close(weights, other_weights, rtol=0, atol=1e-6)
 
 
