@@ -36,13 +36,17 @@ _SWAPS = {
 }
 
 
-def mutants(code: str) -> Iterator[str]:
-    """Programs that differ from one in one place, in a fixed order, the plainest faults first."""
+def mutants(code: str, within: str | None = None) -> Iterator[str]:
+    """Programs that differ from one in one place, in a fixed order, the plainest faults first.
+
+    ``within`` names the function to change; the others are then as they are.
+    """
     tree = ast.parse(code)
     places = list(ast.walk(tree))
+    changed = {id(node) for one in tree.body if _named(one, within) for node in ast.walk(one)}
     for change in (_swap, _constant, _returned, _emptied):
         for number, node in enumerate(places):
-            if change(copy.deepcopy(node)) is not None:
+            if id(node) in changed and change(copy.deepcopy(node)) is not None:
                 mutant = copy.deepcopy(tree)
                 twin = list(ast.walk(mutant))[number]
                 change(twin)
@@ -125,11 +129,15 @@ def passes(programs: list[tuple[str, list[str]]]) -> list[bool]:
     return [one == "1" for one in done.stdout]
 
 
-def breaking(code: str, tests: list[str], wanted: int = 3) -> list[str]:
+def _named(node: ast.stmt, within: str | None) -> bool:
+    return within is None or (isinstance(node, ast.FunctionDef) and node.name == within)
+
+
+def breaking(code: str, tests: list[str], wanted: int = 3, within: str | None = None) -> list[str]:
     """The first mutants of a program that break a test, as many as wanted."""
     found: list[str] = []
     batch: list[str] = []
-    for mutant in [*mutants(code), *_more(code)]:
+    for mutant in [*mutants(code, within), *_more(code, within)]:
         batch.append(mutant)
         if len(batch) == wanted - len(found):
             judged = passes([(one, tests) for one in batch])
@@ -140,9 +148,10 @@ def breaking(code: str, tests: list[str], wanted: int = 3) -> list[str]:
     return found
 
 
-def _more(code: str) -> Iterator[str]:
+def _more(code: str, within: str | None) -> Iterator[str]:
     """Faults that break any test, for programs with few places to change."""
-    names = [node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
+    body = [node for node in ast.parse(code).body if _named(node, within)]
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef)]
     for name in reversed(names):
         yield f"{code}\ndef {name}(*given): return 'mutant'\n"
         yield f"{code}\ndef {name}(*given): raise ValueError('mutant')\n"
