@@ -29,6 +29,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "iter": iter,
     "next": next,
     "len": len,
+    "true": bool,
     "str": str,
     "repr": repr,
     "contains": operator.contains,
