@@ -165,10 +165,11 @@ def things_about():
 def settled(variant):
     """The same once both servers of a verifier wait for their next job."""
     processes = 2 * {"bwrap": 3, "namespaces": 3, "landlock": 2}.get(variant, 1)
-    until = time.monotonic() + 20
-    while (found := things_about())[0] != processes and time.monotonic() < until:
+    until, last = time.monotonic() + 20, None
+    while (found := things_about()) != last or found[0] != processes:
+        assert time.monotonic() < until, "a process was left"
+        last = found
         time.sleep(0.02)
-    assert found[0] == processes, "a process was left"
     return found
 
 
