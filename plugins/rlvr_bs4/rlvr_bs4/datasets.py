@@ -90,7 +90,10 @@ class Pages:
             DataError: If the options leave nothing, or name an unknown archetype.
         """
         tasks, folder = tasks_of(self.config), self.config.cache
-        return map(problem, tasks.cached(Path(folder)) if folder else tasks)
+        return map(self._problem, tasks.cached(Path(folder)) if folder else tasks)
+
+    def _problem(self, task: Task) -> Problem:
+        return problem(task)
 
 
 def problem(task: Task) -> Problem:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rlvr_bs4 import manifest
 from rlvr_bs4.datasets import SIZES, problem
-from rlvr_bs4.task import SizeName
+from rlvr_bs4.task import SizeName, Task
 from rlvr_core import ComponentConfig, EvalReport, Group, Problem, SamplingParams
 
 
@@ -42,7 +42,11 @@ class Bench:
         allowed = SIZES[: SIZES.index(self.config.max_size) + 1]
         _, entries = manifest.read()
         chosen = [entry for entry in entries if entry.size in allowed]
-        return [problem(entry.task()) for entry in chosen[: self.config.limit]]
+        return [self.problem(entry.task()) for entry in chosen[: self.config.limit]]
+
+    def problem(self, task: Task) -> Problem:
+        """How a task is asked."""
+        return problem(task)
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Accuracy, overall and by category, difficulty and size, and what answers were like."""
@@ -68,7 +72,7 @@ def _means(groups: Sequence[Group]) -> dict[str, float]:
     if judged:
         metrics["accuracy"] = fmean(bool(one.passed) for one in judged)
         parts = [verdict.parts for one in judged for verdict in one.verdicts.values()]
-        for name in ("format", "schema", "abstained", "safe"):
+        for name in ("format", "schema", "abstained", "safe", "bs4", "efficiency"):
             values = [part[name] for part in parts if name in part]
             metrics |= {name: fmean(values)} if values else {}
     return metrics

@@ -13,6 +13,21 @@ def register_datasets(registrar: Registrar) -> None:
         "rlvr_bs4.datasets:Pages",
         summary="Questions about generated web pages, with the pages in the prompt.",
     )
+    registrar.add(
+        "web",
+        "rlvr_bs4.web.datasets:Web",
+        summary="The same questions, to be answered with tools in the environment bs4/web.",
+    )
+
+
+@hookimpl
+def register_environments(registrar: Registrar) -> None:
+    """Add conversations about a site."""
+    registrar.add(
+        "web",
+        "rlvr_bs4.web.environment:Web",
+        summary="Programs with BeautifulSoup in a sandbox, moving between pages, then an answer.",
+    )
 
 
 @hookimpl
@@ -23,6 +38,11 @@ def register_verifiers(registrar: Registrar) -> None:
         "rlvr_bs4.verifiers:Answer",
         summary="The final JSON answer equals the truth, or says with evidence why there is none.",
     )
+    registrar.add(
+        "process",
+        "rlvr_bs4.web.process:Process",
+        summary="How much of parsing, searching and reading a page programs did in bs4/web.",
+    )
 
 
 @hookimpl
@@ -32,6 +52,11 @@ def register_eval_tasks(registrar: Registrar) -> None:
         "bench",
         "rlvr_bs4.evals:Bench",
         summary="The tasks of the manifest, all archetypes in balance, answered greedily.",
+    )
+    registrar.add(
+        "web-bench",
+        "rlvr_bs4.web.datasets:WebBench",
+        summary="The same tasks, answered greedily with tools in the environment bs4/web.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -69,8 +70,15 @@ def task_of(problem: Problem) -> Task:
     Raises:
         DataError: If its spec is incomplete, or the task is made in another way now.
     """
-    spec: dict[str, Any] = dict(problem.spec)
-    where = f"problem {problem.id}"
+    return task_from(problem.spec, f"problem {problem.id}")
+
+
+def task_from(spec: Mapping[str, Any], where: str) -> Task:
+    """Make a task again from what ``rlvr_bs4.datasets.reference`` said of it.
+
+    Raises:
+        DataError: If that is incomplete, or the task is made in another way now.
+    """
     for name, kind in _FIELDS.items():
         if not isinstance(spec.get(name), kind) or isinstance(spec.get(name), bool):
             raise DataError(f"{where}: spec.{name} must be {kind.__name__}")

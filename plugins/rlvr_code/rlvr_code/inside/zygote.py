@@ -59,9 +59,9 @@ def _settle(spec: dict[str, Any]) -> tuple[int, int]:
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     os.close(nothing)
+    program.furnish(spec)
     for name in spec["warm"]:
         importlib.import_module(name)
-    program.furnish(spec)
     spec["mapped"] = kernel.mapped_bytes()
     spec["alone"] = os.getpid() == 1
     spec["landlock"] = spec["landlock"] == "must" or (

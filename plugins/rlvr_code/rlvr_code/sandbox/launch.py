@@ -73,6 +73,7 @@ class Plan:
         layout: The interpreter; unused in containers.
         disk_mb: Room for the files of one program.
         packages: Folders with packages that programs may import.
+        warm: Modules of these packages to import once for all programs.
         image: Of containers.
     """
 
@@ -80,6 +81,7 @@ class Plan:
     layout: Layout
     disk_mb: int = 64
     packages: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
     image: str = "python:3.11-slim"
 
     @classmethod
@@ -159,7 +161,7 @@ def _spec(plan: Plan, work: str, uid: int) -> Mapping[str, Any]:
         "landlock": confined and "must" if plan.variant in ("namespaces", "landlock") else confined,
         "readable": _readable(plan),
         "path": list(plan.packages),
-        "warm": WARM.split(),
+        "warm": [*WARM.split(), *plan.warm],
     }
 
 

@@ -31,6 +31,7 @@ class Sandbox:
         size: Programs at once. Each has a server process, started when first needed.
         python: Interpreter that runs them; by default this one, without its packages.
         packages: Folders with packages they may import.
+        warm: Modules of these packages that are imported once, before any program is there.
         disk_mb: Room for the files of one program.
         image: Image of a container backend; its Python is 3.11 or newer.
 
@@ -45,11 +46,12 @@ class Sandbox:
         size: int = 1,
         python: str | None = None,
         packages: tuple[str, ...] = (),
+        warm: tuple[str, ...] = (),
         disk_mb: int = 64,
         image: str = "python:3.11-slim",
     ) -> None:
         self.plan: Plan = choose(
-            backend, python=python, packages=packages, disk_mb=disk_mb, image=image
+            backend, python=python, packages=packages, warm=warm, disk_mb=disk_mb, image=image
         )
         self._idle: list[Server] = []
         self._lock = threading.Lock()

@@ -1,0 +1,166 @@
+"""Running a program on a page, and measuring what it does with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlvr_bs4.web import packages, prelude
+from rlvr_code.sandbox import Limits, Result, Sandbox
+from rlvr_core.types import Json
+
+STARTING = 20.0
+"""Seconds that the program's surroundings may take beside its own."""
+_FURNISH = """
+import json, types
+_module = types.ModuleType("prelude")
+exec({source!r}, vars(_module))
+_module.furnish(json.loads({given!r}), globals())
+del _module, types
+"""
+_REPORT = "__builtins__.report({mark!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a program did with the page, counted while it ran.
+
+    Attributes:
+        html: Times it took the page's HTML.
+        parsed: Times it parsed the page, or most of it, with BeautifulSoup.
+        selected: Searches of the parsed page that found something.
+        read: Texts and attributes it took of what was parsed.
+    """
+
+    html: int = 0
+    parsed: int = 0
+    selected: int = 0
+    read: int = 0
+
+    @property
+    def bs4(self) -> bool:
+        """Whether it got something out of the page by parsing it."""
+        return self.parsed > 0 and self.selected + self.read > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a program.
+
+    Attributes:
+        text: What the model is told.
+        failed: Whether it raised, or was ended.
+        timeout: Whether its time was up.
+        use: What it did with the page; nothing is known of a program that was ended.
+    """
+
+    text: str
+    failed: bool
+    timeout: bool
+    use: Use
+
+
+class Programs:
+    """Runs programs, each in a process of its own with nothing left of those before.
+
+    Args:
+        backend: See ``rlvr_code.sandbox.Sandbox``.
+        python: Interpreter, if not this one.
+        image: Of a container backend.
+        seconds: Time of a program.
+        memory_mb: Its memory.
+        most: Characters of output that are shown.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        *,
+        python: str | None,
+        image: str,
+        seconds: float,
+        memory_mb: int,
+        most: int,
+    ) -> None:
+        self._sandbox = Sandbox(
+            backend,  # type: ignore[arg-type]
+            python=python,
+            image=image,
+            packages=(packages.folder(),),
+            warm=packages.modules(),
+        )
+        self._seconds, self._most = seconds, most
+        whole = seconds + STARTING
+        self._limits = Limits(cpu_seconds=whole, wall_seconds=whole, memory_mb=memory_mb)
+
+    def run(self, code: str, given: Json) -> Ran:
+        """Run a program.
+
+        Args:
+            code: Its text.
+            given: What it is given to work on; see ``rlvr_bs4.web.prelude``.
+
+        Raises:
+            MachineError: If the sandbox cannot be had any more.
+        """
+        result, use = self._once(code, given)
+        if result.reason == "broke":  # a server may be lost; twice is the program's doing
+            result, use = self._once(code, given)
+        return Ran(
+            _told(result, self._seconds, self._most), not result.ok, result.reason == "wall", use
+        )
+
+    def close(self) -> None:
+        """End the sandbox."""
+        self._sandbox.close()
+
+    def _once(self, code: str, given: Json) -> tuple[Result, Use]:
+        source = Path(prelude.__file__).read_text()
+        with self._sandbox.session(limits=self._limits) as session:
+            begun = session.run(_FURNISH.format(source=source, given=json.dumps(given)))
+            if not begun.ok:
+                if begun.reason == "broke":
+                    return begun, Use()
+                raise RuntimeError(f"a program cannot be started: {begun.stderr[-2000:]}")
+            result = session.run(code, seconds=self._seconds)
+            if session.fresh or result.reason != "exit":
+                return result, Use()
+            mark = os.urandom(16).hex()  # drawn when the program has ended
+            last = session.run(_REPORT.format(mark=mark), seconds=self._seconds)
+            whole = replace(result, stdout=result.stdout + last.stdout, dropped=last.dropped)
+            return whole, _read(last.stderr, mark)
+
+
+def _read(stderr: str, mark: str) -> Use:
+    parts = stderr.split(mark)
+    try:
+        counted = json.loads(parts[1]) if len(parts) == 3 else {}
+        return Use(**{name: int(counted[name]) for name in Use.__slots__ if name in counted})
+    except (ValueError, TypeError):  # a program that got in between has used nothing
+        return Use()
+
+
+def _told(result: Result, seconds: float, most: int) -> str:
+    parts = []
+    if result.reason in ("wall", "cpu"):
+        parts.append(f"error: the program was stopped after {seconds:g} seconds")
+    elif result.reason != "exit":
+        parts.append("error: the program was ended: out of memory, or it did what it may not")
+    if result.stdout.strip():
+        parts.append(_cut(result.stdout.rstrip(), most, result.dropped[0]))
+    if result.stderr.strip():
+        parts.append(f"stderr:\n{_cut(result.stderr.rstrip(), most, result.dropped[1])}")
+    if result.reason == "exit" and result.exit:
+        parts.append(f"exit status {result.exit}")
+    return "\n".join(parts) or "(no output; print what you want to see)"
+
+
+def _cut(text: str, most: int, dropped: int) -> str:
+    """Beginning and end, and how much is left out between them."""
+    if len(text) <= most:
+        return text
+    end = most // 4
+    left_out = len(text) - most + dropped
+    return f"{text[: most - end]}\n[{left_out} characters left out]\n{text[len(text) - end :]}"
