@@ -15,7 +15,7 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.verifiers import task_from, task_of
 from rlvr_bs4.web import tools
 from rlvr_bs4.web.judge import Scoring, judge
-from rlvr_bs4.web.programs import STARTING, Programs
+from rlvr_bs4.web.programs import SLACK, STARTING, Programs
 from rlvr_bs4.web.record import FREE, Called, CallName, Conversation, Step
 from rlvr_core import (
     BadCall,
@@ -59,7 +59,7 @@ class Web:
         max_calls: Annotated[int, Field(gt=0)] = 16
         """Programs, moves and unreadable calls that are carried out; as many free ones."""
         seconds: Annotated[float, Field(gt=0)] = 5.0
-        """Time of one program."""
+        """Processor time of one program; by the clock it may take three times that."""
         memory_mb: Annotated[int, Field(ge=64)] = 512
         """Memory of a program."""
         max_output: Annotated[int, Field(ge=200)] = 4000
@@ -81,7 +81,7 @@ class Web:
     @staticmethod
     def time_limit(config: Config) -> float:
         """Seconds that one turn may take: it may hold all calls, and servers take time to start."""
-        return config.max_calls * (config.seconds + 2.0) + STARTING + 60.0
+        return config.max_calls * (SLACK * config.seconds + 2.0) + STARTING + 60.0
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that is not about a site, and a machine without sandbox.

@@ -42,7 +42,8 @@ class Page:
 
     def watch(self) -> None:
         """Count what BeautifulSoup does from now on."""
-        made: Callable[..., None] = bs4.BeautifulSoup.__init__
+        soups: Any = bs4.BeautifulSoup
+        made: Callable[..., None] = soups.__init__
 
         @functools.wraps(made)
         def make(soup: Any, markup: Any = "", *args: Any, **named: Any) -> None:
@@ -53,7 +54,8 @@ class Page:
                 self._soups[id(soup)] = soup
                 self.used["parsed"] += 1
 
-        bs4.BeautifulSoup.__init__ = make  # type: ignore[method-assign]
+        soups.__init__ = make
+        owner: type
         for owner in (element.PageElement, element.Tag):
             for name, method in list(vars(owner).items()):
                 if re.match(r"(find|select)(_|$)", name):
@@ -137,9 +139,9 @@ def furnish(given: dict[str, Any], names: dict[str, Any]) -> None:
         CONSTRAINTS=given["constraints"],
         make_soup=page.make_soup,
         BeautifulSoup=bs4.BeautifulSoup,
-        Comment=bs4.Comment,
-        NavigableString=bs4.NavigableString,
-        Tag=bs4.Tag,
+        Comment=element.Comment,
+        NavigableString=element.NavigableString,
+        Tag=element.Tag,
         json=json,
         re=re,
     )

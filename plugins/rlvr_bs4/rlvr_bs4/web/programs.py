@@ -13,6 +13,7 @@ from rlvr_core.types import Json
 
 STARTING = 20.0
 """Seconds that the program's surroundings may take beside its own."""
+SLACK = 3.0
 _FURNISH = """
 import json, types
 _module = types.ModuleType("prelude")
@@ -69,7 +70,7 @@ class Programs:
         backend: See ``rlvr_code.sandbox.Sandbox``.
         python: Interpreter, if not this one.
         image: Of a container backend.
-        seconds: Time of a program.
+        seconds: Processor time of a program; by the clock it may take ``SLACK`` times that.
         memory_mb: Its memory.
         most: Characters of output that are shown.
     """
@@ -92,8 +93,9 @@ class Programs:
             warm=packages.modules(),
         )
         self._seconds, self._most = seconds, most
-        whole = seconds + STARTING
-        self._limits = Limits(cpu_seconds=whole, wall_seconds=whole, memory_mb=memory_mb)
+        self._limits = Limits(
+            cpu_seconds=seconds, wall_seconds=SLACK * seconds + STARTING, memory_mb=memory_mb
+        )
 
     def run(self, code: str, given: Json) -> Ran:
         """Run a program.
@@ -109,7 +111,10 @@ class Programs:
         if result.reason == "broke":  # a server may be lost; twice is the program's doing
             result, use = self._once(code, given)
         return Ran(
-            _told(result, self._seconds, self._most), not result.ok, result.reason == "wall", use
+            _told(result, self._seconds, self._most),
+            not result.ok,
+            result.reason in ("wall", "cpu"),
+            use,
         )
 
     def close(self) -> None:
@@ -124,11 +129,11 @@ class Programs:
                 if begun.reason == "broke":
                     return begun, Use()
                 raise RuntimeError(f"a program cannot be started: {begun.stderr[-2000:]}")
-            result = session.run(code, seconds=self._seconds)
+            result = session.run(code, seconds=SLACK * self._seconds)
             if session.fresh or result.reason != "exit":
                 return result, Use()
             mark = os.urandom(16).hex()  # drawn when the program has ended
-            last = session.run(_REPORT.format(mark=mark), seconds=self._seconds)
+            last = session.run(_REPORT.format(mark=mark))
             whole = replace(result, stdout=result.stdout + last.stdout, dropped=last.dropped)
             return whole, _read(last.stderr, mark)
 
@@ -145,7 +150,7 @@ def _read(stderr: str, mark: str) -> Use:
 def _told(result: Result, seconds: float, most: int) -> str:
     parts = []
     if result.reason in ("wall", "cpu"):
-        parts.append(f"error: the program was stopped after {seconds:g} seconds")
+        parts.append(f"error: the program was stopped: it may take {seconds:g} seconds")
     elif result.reason != "exit":
         parts.append("error: the program was ended: out of memory, or it did what it may not")
     if result.stdout.strip():
