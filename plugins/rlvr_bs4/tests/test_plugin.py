@@ -23,7 +23,11 @@ def test_it_is_installed_light_and_offers_its_parts():
     assert {
         ("dataset", "bs4/pages"),
         ("verifier", "bs4/answer"),
+        ("dataset", "bs4/web"),
+        ("environment", "bs4/web"),
+        ("verifier", "bs4/process"),
         ("eval_task", "bs4/bench"),
+        ("eval_task", "bs4/web-bench"),
         ("command", "bs4/preview"),
         ("command", "bs4/verify-manifest"),
     } <= names

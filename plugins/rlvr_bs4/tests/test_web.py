@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -11,8 +13,15 @@ from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import Web as Dataset
 from rlvr_bs4.web.datasets import problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core import ToolCall, tool_format
+from rlvr_bs4.web.judge import Scoring, judge
+from rlvr_bs4.web.process import Process
+from rlvr_bs4.web.programs import Use
+from rlvr_bs4.web.record import Called, Step
+from rlvr_core import Completion, NoConfig, Reply, ToolCall, tool_format
+from rlvr_core.rollout.environment_pool import EnvironmentPool
+from rlvr_core.rollout.environment_worker import Call
 from rlvr_core.testing import play
+from rlvr_core.verify.worker import VerifierSpec
 
 HERMES = tool_format("hermes")
 PAGES = "mvp.pagination_aggregate"
@@ -58,7 +67,7 @@ def paged(n):
 
 PRICES = "print([x.get_text() for x in make_soup().select('ul[id] i')], URL)"
 EASY = generate("primer.extract_by_id", 1, "bare")
-SOLVE = """print(make_soup().find(id=QUERY.split('"')[1]).get_text())"""
+SOLVE = r"print(make_soup().find(id=re.search(r'[a-z]+-\w{6}', QUERY)[0]).get_text())"
 
 
 def test_a_program_sees_the_page_and_an_answer_ends_it(web):
@@ -69,7 +78,7 @@ def test_a_program_sees_the_page_and_an_answer_ends_it(web):
     assert found.counts["run_python"] == found.counts["bs4"] == 1.0
 
 
-def test_a_list_over_pages_is_walked_at_full_marks(web):
+def test_b10_a_task_of_several_pages_can_have_full_marks(web):
     task = paged(3)
     moves = [call("navigate", href=f"?page={at}") for at in (2, 3)]
     found = talk(
@@ -141,7 +150,7 @@ def test_nothing_is_left_of_a_program(web):
         (call("fetch", url="/a"), "there is no tool 'fetch'"),
     ],
 )  # fmt: skip
-def test_b2_5_what_is_no_call_is_an_error_and_not_run(web, text, what):
+def test_what_is_no_call_is_an_error_and_not_run(web, text, what):
     found = talk(web, EASY, text)
     assert told(found)[0].startswith("error: ")
     assert what in told(found)[0]
@@ -214,7 +223,7 @@ def test_much_output_is_cut_in_the_middle_and_says_so(web):
     assert found.counts["bs4"] == 1.0
 
 
-def test_metadata_and_lint_cost_nothing_and_tell_no_truth(web):
+def test_b1_metadata_and_lint_cost_nothing_and_tell_no_truth(web):
     for seed in range(6):
         task = generate("mvp.limit_js_required", seed, "bare")
         answer = task.answer or "Anything"
@@ -236,7 +245,7 @@ def test_metadata_and_lint_cost_nothing_and_tell_no_truth(web):
     assert talk(web, EASY, *free, run(SOLVE), ok(EASY.answer)).verdict.score == 1.0
 
 
-def test_calls_beyond_the_most_are_not_carried_out(web):
+def test_b10_calls_beyond_the_most_are_not_carried_out(web):
     small = other(web, max_calls=2)
     found = talk(small, EASY, run("print(1)") * 3, call("get_task_metadata") * 3, ok(EASY.answer))
     refused = "error: no calls are left; answer with what you know"
@@ -305,6 +314,16 @@ def test_a_program_cannot_print_its_own_count(web):
     assert found.verdict.parts["process"] == 0.0
 
 
+def test_b10_the_process_is_a_reward_of_its_own_and_none_of_the_answers(web):
+    wrong = talk(web, EASY, run("print(make_soup().find('span')['id'])"), ok("wrong"))
+    assert wrong.verdict.score == 0.0
+    completion = Completion((), (), (), (), "", "stop", transcript=wrong)
+    found = Process(NoConfig()).verify(problem(EASY), completion)
+    assert (found.score, found.passed) == (1.0, False)
+    plain = replace(completion, transcript=None)
+    assert Process(NoConfig()).verify(problem(EASY), plain).status == "unscorable"
+
+
 def limited(solvable):
     tasks = (generate("mvp.limit_image_text", seed, "small") for seed in range(40))
     return next(task for task in tasks if (task.limit is None) == solvable)
@@ -337,10 +356,6 @@ def test_evidence_is_of_pages_that_were_visited(web):
     task = limited(False)
     elsewhere = "https://site.example/elsewhere"
     moved = replace(task, pages={elsewhere: task.html, task.start: "<p>An empty page</p>"})
-    from rlvr_bs4.web.judge import Scoring, judge
-    from rlvr_bs4.web.programs import Use
-    from rlvr_bs4.web.record import Called, Step
-
     steps = [Step("...", (Called("run_python", use=Use(1, 1, 1, 1)),)), Step(abstain(task))]
     assert judge(moved, steps, [task.start], Scoring()).score == 0.0
     assert judge(moved, steps, [task.start, elsewhere], Scoring()).score == 1.0
@@ -425,3 +440,28 @@ def test_the_data_set_asks_the_questions_of_pages_for_the_environment(web):
     assert all(one.prompt.startswith("Question: ") for one in problems)
     for one in problems:
         web.check(one)
+
+
+def test_conversations_in_several_processes_keep_their_own_pages():
+    spec = VerifierSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
+    tasks = [generate("primer.extract_by_id", seed, "bare") for seed in range(6)]
+    pool = EnvironmentPool({"bs4/web": spec}, workers=2, timeout=1.0)
+
+    def ask(what, states, argument):
+        calls = [Call(what, "bs4/web", state, argument) for state in states]
+        return [future.result() for future in map(pool.submit, calls)]
+
+    def states(answers):
+        return [base64.b85decode(answer["state"]) for answer in answers]
+
+    try:
+        begun = ask("start", [pickle.dumps(problem(task)) for task in tasks], 0)
+        seen = ask("step", states(begun), Reply(run(SOLVE), 0, 3))
+        assert [one["messages"][0][1] for one in seen] == [task.answer for task in tasks]
+        again = ask("step", states(seen), Reply(run("print(len(HTML))"), 1, 2))
+        assert [one["messages"][0][1] for one in again] == [str(len(task.html)) for task in tasks]
+        ends = [ask("step", [state], Reply(ok(task.answer), 2, 1))[0]
+                for state, task in zip(states(again), tasks, strict=True)]  # fmt: skip
+        assert [end["done"]["score"] for end in ends] == pytest.approx([0.9] * len(tasks))
+    finally:
+        pool.close()
