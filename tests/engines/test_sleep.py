@@ -27,7 +27,7 @@ class Llm:
         self.asked.append(f"wake {'+'.join(tags)}")
         return tags == ["kv_cache"]
 
-    def reset_prefix_cache(self):
+    def reset_prefix_cache(self, reset_running_requests):
         return True
 
     def set_weight_version(self, version):

@@ -291,7 +291,7 @@ def test_probe_finds_a_head_left_at_the_old_weights(breakable, monkeypatch):
 def test_t19_probe_finds_a_prefix_cache_that_was_kept(breakable, monkeypatch):
     engine, _, tokenizer = breakable
     with monkeypatch.context() as patch:
-        patch.setattr(engine._running.llm, "reset_prefix_cache", lambda: True)
+        patch.setattr(engine._running.llm, "reset_prefix_cache", lambda **_: True)
         with pytest.raises(RunError, match="engine and trainer disagree"):
             engine.load_weights(2, ModuleSource(make_model(tokenizer, tied=True, seed=1)))
 
@@ -299,7 +299,7 @@ def test_t19_probe_finds_a_prefix_cache_that_was_kept(breakable, monkeypatch):
 def test_t19_a_prefix_cache_that_cannot_be_reset_is_an_error(breakable, monkeypatch):
     engine, a, _ = breakable
     with monkeypatch.context() as patch:
-        patch.setattr(engine._running.llm, "reset_prefix_cache", lambda: False)
+        patch.setattr(engine._running.llm, "reset_prefix_cache", lambda **_: False)
         with pytest.raises(RunError, match="did not reset its prefix cache"):
             engine.load_weights(1, ModuleSource(a))
 
