@@ -42,6 +42,8 @@ class Queue(list):
 
 
 class Source:
+    module = None
+
     def __init__(self, name):
         self.name = name
 
