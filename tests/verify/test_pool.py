@@ -272,6 +272,7 @@ def test_workers_do_not_import_torch_nor_the_main_module():
 
 
 def test_no_process_is_left_after_close_nor_a_grandchild(tmp_path):
+    others = set(psutil.Process().children(recursive=True))  # of other tests
     note = tmp_path / "pid"
     pool = make_pool("Forks", timeout=1.0)
     future = pool.submit(problem(), Completion.from_text(str(note)), "Forks")
@@ -282,7 +283,7 @@ def test_no_process_is_left_after_close_nor_a_grandchild(tmp_path):
     pool.close()
     pool.close()
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= others
 
 
 def test_close_answers_what_is_still_awaited():
