@@ -1,7 +1,7 @@
 # make demo   install, then train a tiny model that really learns, and show it
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
 # make test   install everything, vLLM's CPU build included, and run all tests
-# make test-all  the same with every recipe that learns, not this commit's two, and hours of mutants
+# make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
 # make check  lint, format, types, layers, generated documents
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SEED ?= 0
