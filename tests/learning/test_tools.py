@@ -56,7 +56,8 @@ def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(tmp_path,
         for line in turn["text"].split("\n"):
             assert f"| {line}" in said
     listed = rlvr("show", "last", "--conversation", "heldout", cwd=tmp_path, cache=cache_dir)
-    assert "core/lookup-heldout@40:" in listed
+    assert "core/lookup-heldout" in listed
+    assert "@40:lookup_" in listed
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,8 @@ def turns_site(tmp_path_factory):
 def turns_lab(lab, turns_site, monkeypatch):
     monkeypatch.setattr(lab, "site", f"{lab.site}:{turns_site}")
     lab.config["data"]["sources"] = [{"use": "turns/games"}]
-    lab.config["environment"] = {"workers": 1, "max_turn_tokens": 16}
+    # rounds wait for all: what is generated together is then the same on a busy machine
+    lab.config["environment"] = {"workers": 1, "max_turn_tokens": 16, "patience": 60}
     lab.config["sampling"]["max_tokens"] = 40
     lab.config["sampler"]["with"] = {"prompts_per_step": 12, "refill": 0}
     lab.config["verify"] = {**lab.config.get("verify", {}), "max_error_rate": 0.5}
