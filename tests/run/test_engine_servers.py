@@ -23,8 +23,20 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_two_processes_train_on_servers_one_of_which_is_killed(lab):
+def wider(folder, model_dir):
+    """The lab's model with heads that vLLM's CPU build has a kernel for."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(model_dir)
+    config.head_dim = 32
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
+    return str(folder)
+
+
+def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
     lab.write(
+        model={"path": wider(tmp_path / "wider", lab.config["model"]["path"])},
         engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},
         train={"steps": STEPS, "lr": 1e-3, "warmup_steps": 1},
         sampling={"n": 4, "max_tokens": 200},
