@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import random
 import re
 import shutil
@@ -360,16 +361,26 @@ class Mirror:
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Every other file of the run by its key; ``run.json`` last, since it says how it ended."""
         last = []
-        for path in sorted(self._folder.rglob("*")):
-            parts = path.relative_to(self._folder).parts
-            hidden = any(part.startswith(".") for part in parts)
-            if hidden or parts[0] == CHECKPOINTS[:-1] or path.is_symlink() or not path.is_file():
+        for path in sorted(self._walk()):
+            key = path.relative_to(self._folder).as_posix()
+            if path.is_symlink() or not path.is_file():
                 continue
-            if parts == ("run.json",):
-                last.append(("run.json", path))
+            if key == "run.json":
+                last.append((key, path))
             else:
-                yield "/".join(parts), path
+                yield key, path
         yield from last
+
+    def _walk(self) -> Iterator[Path]:
+        """What lies in the folder beside the checkpoints and hidden files.
+
+        Not by ``rglob``, which fails when a folder that it is about to enter has gone.
+        """
+        for root, folders, names in os.walk(self._folder):
+            at_top = Path(root) == self._folder
+            hidden = {CHECKPOINTS[:-1]} if at_top else set()
+            folders[:] = [x for x in folders if not x.startswith(".") and x not in hidden]
+            yield from (Path(root, name) for name in names if not name.startswith("."))
 
 
 def _linked(folder: Path, aside: Path) -> Path:

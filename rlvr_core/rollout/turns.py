@@ -162,6 +162,8 @@ class TurnTaking:
         """Play every conversation to its end; see ``Engine.drain``."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
+            # the first round, too, is of all: which have started by now is a matter of timing
+            self._wait(deadline, timeout)
             while True:
                 self._ask_ready()
                 self.bare.drain(_left(deadline, timeout))

@@ -357,7 +357,7 @@ def test_rounds_ask_in_the_order_of_the_draws():
     _, engine, _, _ = play(lambda *_: "P", draws, plan_of())
     ids = [request.id for request in engine.requests]
     assert ids == [f"p{i}@5#{i}/0.{turn}" for turn in range(2) for i in range(6)]
-    assert engine.drains == 3  # the last finds nothing to do
+    assert engine.drains == 2  # one a round, also when environments start late
 
 
 @pytest.mark.parametrize("takes_turns", [True, False])

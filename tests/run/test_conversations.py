@@ -1,11 +1,8 @@
 """Runs and evaluations of conversations: one path, exact resumption, failures accounted for."""
 
 import json
-import math
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 TOYS = """
 import time
@@ -74,8 +71,7 @@ def turns_site(tmp_path_factory):
 def turns_lab(lab, turns_site, monkeypatch):
     monkeypatch.setattr(lab, "site", f"{lab.site}:{turns_site}")
     lab.config["data"]["sources"] = [{"use": "turns/games"}]
-    # rounds wait for all: what is generated together is then the same on a busy machine
-    lab.config["environment"] = {"workers": 1, "max_turn_tokens": 16, "patience": 60}
+    lab.config["environment"] = {"workers": 1, "max_turn_tokens": 16}
     lab.config["sampling"]["max_tokens"] = 40
     lab.config["sampler"]["with"] = {"prompts_per_step": 12, "refill": 0}
     lab.config["verify"] = {**lab.config.get("verify", {}), "max_error_rate": 0.5}
@@ -86,37 +82,20 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def alike(one, other):
-    """Equal, but for the last bits of numbers."""
-    if isinstance(one, dict):
-        same = isinstance(other, dict) and one.keys() == other.keys()
-        return same and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, float) or isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-2, abs_tol=1e-5)
-    return one == other
-
-
 EXACT = ("metrics.jsonl", "traces/rollouts.jsonl", "traces/conversations.jsonl")
 
 
 @pytest.mark.slow
-def test_a_run_of_conversations_resumes_and_accounts_for_failures(turns_lab):
+def test_a_run_of_conversations_is_exact_resumes_exactly_and_accounts_for_failures(turns_lab):
     lab = turns_lab
     train = {"steps": 4, "lr": 1e-3, "warmup_steps": 1}
     straight = lab.run(train=train, checkpoint={"every": 2, "keep": 9})
     resumed = lab.run(train=train | {"steps": 2}, checkpoint={"every": 2, "keep": 9})
     lab.rlvr("run", "--resume", str(resumed), "--set", "train.steps=4", "--display", "none")
-    # the same tokens; which turns are generated together depends on when a killed environment's
-    # place is taken, and with it the last bits
     for name in EXACT:
-        assert alike(lines(straight / name), lines(resumed / name)), name
+        assert (straight / name).read_bytes() == (resumed / name).read_bytes(), name
     weights = "checkpoints/step000004/model.safetensors"
-    one, other = load_file(straight / weights), load_file(resumed / weights)
-    assert one.keys() == other.keys()
-    for key in one:
-        torch.testing.assert_close(one[key], other[key], rtol=1e-3, atol=1e-4)
+    assert (straight / weights).read_bytes() == (resumed / weights).read_bytes()
 
     shown = json.loads(lab.rlvr("show", straight.name, "--json").stdout)
     assert shown["ledger"]["balanced"] is True

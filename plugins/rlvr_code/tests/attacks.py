@@ -416,7 +416,7 @@ def read():
 steal(read)
 ### reads_left_overs_of_others
 import os, glob
-steal(*[lambda p=p: open(p).read() for p in glob.glob('/tmp/**', recursive=True) + glob.glob('/work/**', recursive=True)])
+steal(*[lambda p=p: open(p).read() for p in glob.glob('/tmp/**', recursive=True) + glob.glob('{PROJECT}/**', recursive=True)])
 """)
 
 # -- reading outside ---------------------------------------------------------------------------------

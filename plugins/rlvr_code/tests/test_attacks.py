@@ -142,12 +142,20 @@ def answer(code):
     return Completion.from_text(f"```python\n{code}\n```")
 
 
+def user_of(process):
+    """Its real user; None of one that has just ended."""
+    try:
+        return process.uids().real
+    except psutil.NoSuchProcess:
+        return None
+
+
 def things_about():
     """What a program might leave: processes (how many), files, memory, queues, keys."""
-    own = psutil.Process()
-    processes = {one.pid for one in own.children(recursive=True)}
+    children = psutil.Process().children(recursive=True)
+    processes = {one.pid for one in children}
     # under root each server has a user of its own, which whatever it leaves would have too
-    users = {one.uids().real for one in own.children(recursive=True)} - {os.getuid()}
+    users = {user for one in children if (user := user_of(one)) is not None} - {os.getuid()}
     strangers = {one.pid for one in psutil.process_iter(["uids"]) if one.info["uids"].real in users}
     places = [Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path("/dev/mqueue"), Path("/")]
     files = {
