@@ -12,17 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from step_clock import cpu_seconds
-from step_task import Case, prompts, write_model
+from step_task import Case, prompts
+from step_turns import Steps, in_turns
 
 CASES = [
     Case("0.8M", 8, 8, 32),
@@ -37,13 +34,13 @@ SIDES: dict[str, list[str]] = {
     "keep, 2": ["train.max_staleness=2", "train.at_sync=keep"],
 }
 
-Steps = list[dict[str, float]]
-
 
 def main() -> None:
     """Run the table, or one side in this process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", action="append", type=_case, help="SIZE:PROMPTSxGROUPxTOKENS")
+    parser.add_argument(
+        "--case", action="append", type=Case.parse, help="SIZE:PROMPTSxGROUPxTOKENS"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side")
     parser.add_argument("--steps", type=int, default=8, help="measured steps of a process")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before those")
@@ -62,14 +59,7 @@ def main() -> None:
     columns = ["case", "side", "wall s", "CPU s", "mean staleness", "speed-up"]
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
     for case in cases:
-        _print(case, _measure(case, options))
-
-
-def _case(text: str) -> Case:
-    size, _, rest = text.partition(":")
-    natural = rest.endswith(":natural")
-    counts = map(int, rest.removesuffix(":natural").split("x"))
-    return Case(size, *counts, natural=natural)
+        _print(case, in_turns(__file__, SIDES, case, options.rounds, options))
 
 
 def _one_side(case: Case, options: argparse.Namespace) -> Steps:
@@ -116,26 +106,6 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
         }
         for before, after in zip(ends[options.warm_up - 1 :], ends[options.warm_up :], strict=False)
     ]
-
-
-def _measure(case: Case, options: argparse.Namespace) -> dict[str, Steps]:
-    """Every side in a fresh process, turn by turn."""
-    steps: dict[str, Steps] = defaultdict(list)
-    text = f"{case.size}:{case.prompts}x{case.group}x{case.tokens}"
-    text += ":natural" if case.natural else ""
-    with tempfile.TemporaryDirectory() as folder:
-        write_model(Path(folder), case)
-        for _ in range(options.rounds):
-            for side in SIDES:
-                command = [sys.executable, __file__, "--side", side, "--case", text]
-                command += ["--folder", folder, "--steps", str(options.steps)]
-                command += ["--warm-up", str(options.warm_up)]
-                command += ["--threads", str(options.threads)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    sys.exit(f"{case} {side} failed:\n{done.stderr[-3000:]}")
-                steps[side] += json.loads(done.stdout.strip().splitlines()[-1])
-    return dict(steps)
 
 
 def _print(case: Case, steps: dict[str, Steps]) -> None:

@@ -15,15 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
-from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 
 from step_clock import PHASES
-from step_task import Case, write_model
+from step_task import Case
+from step_turns import Steps, in_turns
 
 CASES = [
     Case(size, prompts, group, tokens)
@@ -35,14 +32,14 @@ NATURAL = Case("0.8M", 8, 8, 128, natural=True)
 QUICK = [Case("0.8M", 8, 8, 32), Case("0.8M", 8, 8, 128)]
 SIDES = ("ours", "trl", "trl-defaults", "parts")
 
-Steps = list[dict[str, float]]
-
 
 def main() -> None:
     """Run the table, or one side in this process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two small cases, one round")
-    parser.add_argument("--case", action="append", type=_case, help="SIZE:PROMPTSxGROUPxTOKENS")
+    parser.add_argument(
+        "--case", action="append", type=Case.parse, help="SIZE:PROMPTSxGROUPxTOKENS"
+    )
     parser.add_argument("--rounds", type=int, help="processes of each side [default: 3]")
     parser.add_argument("--steps", type=int, default=4, help="measured steps of a process")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before those")
@@ -64,17 +61,10 @@ def main() -> None:
     print(HEADER, flush=True)
     measured = {}
     for case in cases:
-        measured[str(case)] = _measure(case, rounds, options)
+        measured[str(case)] = in_turns(__file__, SIDES, case, rounds, options)
         print(_lines(case, measured[str(case)]), flush=True)
     if options.json:
         options.json.write_text(json.dumps(measured))
-
-
-def _case(text: str) -> Case:
-    size, _, rest = text.partition(":")
-    natural = rest.endswith(":natural")
-    prompts, group, tokens = map(int, rest.removesuffix(":natural").split("x"))
-    return Case(size, prompts, group, tokens, natural)
 
 
 def _one_side(case: Case, options: argparse.Namespace) -> Steps:
@@ -96,26 +86,6 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
         defaults = options.side == "trl-defaults"
         found = step_trl.run(case, options.folder, steps, defaults=defaults)
     return found[options.warm_up :]
-
-
-def _measure(case: Case, rounds: int, options: argparse.Namespace) -> dict[str, Steps]:
-    """Every side in a fresh process, turn by turn."""
-    steps: dict[str, Steps] = defaultdict(list)
-    text = f"{case.size}:{case.prompts}x{case.group}x{case.tokens}"
-    text += ":natural" if case.natural else ""
-    with tempfile.TemporaryDirectory() as folder:
-        write_model(Path(folder), case)
-        for _ in range(rounds):
-            for side in SIDES:
-                command = [sys.executable, __file__, "--side", side, "--case", text]
-                command += ["--folder", folder, "--steps", str(options.steps)]
-                command += ["--warm-up", str(options.warm_up)]
-                command += ["--threads", str(options.threads)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    sys.exit(f"{case} {side} failed:\n{done.stderr[-3000:]}")
-                steps[side] += json.loads(done.stdout.strip().splitlines()[-1])
-    return dict(steps)
 
 
 COLUMNS = ["completions/s", "wall s", "CPU s", *PHASES, "other", "speed-up", "of parts"]

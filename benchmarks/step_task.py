@@ -40,6 +40,20 @@ class Case:
         """Completions of a step."""
         return self.prompts * self.group
 
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """The case that ``spec`` writes."""
+        size, _, rest = text.partition(":")
+        natural = rest.endswith(":natural")
+        prompts, group, tokens = map(int, rest.removesuffix(":natural").split("x"))
+        return cls(size, prompts, group, tokens, natural)
+
+    @property
+    def spec(self) -> str:
+        """As on the command line: ``SIZE:PROMPTSxGROUPxTOKENS``, and ``:natural``."""
+        ends = ":natural" if self.natural else ""
+        return f"{self.size}:{self.prompts}x{self.group}x{self.tokens}{ends}"
+
     def __str__(self) -> str:
         ends = " natural" if self.natural else ""
         return f"{self.size} {self.prompts}x{self.group}x{self.tokens}{ends}"

@@ -16,6 +16,7 @@ from pydantic import Field
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, probe_prompt, trainer_logprobs
 from rlvr_core.engines.transformers import eos_ids
+from rlvr_core.engines.vllm_io import room_for
 from rlvr_core.engines.vllm_lora import Adapters
 from rlvr_core.engines.vllm_process import VERBOSE, first_line, untouched_randomness
 from rlvr_core.errors import RlvrError, RunError
@@ -130,15 +131,7 @@ class VllmEngine:
             RunError: If the prompt is empty, or leaves no room for a token.
         """
         running = self._roused()
-        length, room = len(request.prompt_ids), running.context.max_model_len
-        if length == 0:
-            raise RunError(f"request {request.id}: the prompt has no tokens")
-        if length >= room:
-            raise RunError(
-                f"request {request.id}: a prompt of {length} tokens leaves no room for an answer "
-                f"in the engine's {room}",
-                remedy="lower data.max_prompt_tokens, or raise sampling.max_tokens",
-            )
+        room_for(request, running.context.max_model_len)
         return running.queue.submit(request)
 
     def drain(self, timeout: float | None = None) -> None:

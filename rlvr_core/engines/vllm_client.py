@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.engines.vllm_io import not_finite
 from rlvr_core.errors import MachineError, RunError
 from rlvr_core.protocols import Generation
 from rlvr_core.types import GenerationRequest
@@ -212,11 +213,7 @@ def read_generation(
         raise RunError(f"request {request.id}: vLLM gave log-probs of other tokens than it sampled")
     logprobs = tuple(float(entry["logprob"]) for entry in entries)
     if not all(math.isfinite(logprob) and logprob > _FLOOR for logprob in logprobs):
-        raise RunError(
-            f"request {request.id}: vLLM returned log-probs that are not finite",
-            remedy="the weights have overflowed: look at the loss and gradient norm of the last "
-            "steps, lower train.lr, or use bfloat16 instead of float16",
-        )
+        raise not_finite(request)
     return Generation(
         token_ids=token_ids,
         logprobs=logprobs,

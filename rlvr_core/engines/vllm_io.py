@@ -14,6 +14,37 @@ if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput
 
 
+def room_for(request: GenerationRequest, max_model_len: int) -> int:
+    """Tokens that an answer can have.
+
+    Args:
+        request: What is asked.
+        max_model_len: Tokens that prompt and completion may have together.
+
+    Raises:
+        RunError: If the prompt is empty, or leaves no room for a token.
+    """
+    length = len(request.prompt_ids)
+    if length == 0:
+        raise RunError(f"request {request.id}: the prompt has no tokens")
+    if length >= max_model_len:
+        raise RunError(
+            f"request {request.id}: a prompt of {length} tokens leaves no room for an answer "
+            f"in the engine's {max_model_len}",
+            remedy="lower data.max_prompt_tokens, or raise sampling.max_tokens",
+        )
+    return max_model_len - length
+
+
+def not_finite(request: GenerationRequest) -> RunError:
+    """The error of log-probs that are not finite: the model's weights are broken."""
+    return RunError(
+        f"request {request.id}: vLLM returned log-probs that are not finite",
+        remedy="the weights have overflowed: look at the loss and gradient norm of the last "
+        "steps, lower train.lr, or use bfloat16 instead of float16",
+    )
+
+
 def sampling_params(params: SamplingParams, seed: int, stop_ids: Sequence[int]) -> Any:
     """Parameters of vLLM for one completion with its own seed (T18).
 
@@ -66,11 +97,7 @@ def generation(
         for token, at_position in zip(token_ids, output.logprobs or (), strict=True)
     )
     if not all(math.isfinite(logprob) for logprob in logprobs):
-        raise RunError(
-            f"request {request.id}: vLLM returned log-probs that are not finite",
-            remedy="the weights have overflowed: look at the loss and gradient norm of the last "
-            "steps, lower train.lr, or use bfloat16 instead of float16",
-        )
+        raise not_finite(request)
     return Generation(
         token_ids=token_ids,
         logprobs=logprobs,

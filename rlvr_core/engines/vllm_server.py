@@ -25,6 +25,7 @@ from rlvr_core.engines.sync import trainer_logprobs
 from rlvr_core.engines.vllm_client import ServerClient, label_of
 from rlvr_core.engines.vllm_fit import check_server, declared_eos, gpus_of, key_of, over_nccl
 from rlvr_core.engines.vllm_fleet import Fleet, Patience
+from rlvr_core.engines.vllm_io import room_for
 from rlvr_core.engines.vllm_nccl import NcclSender
 from rlvr_core.engines.vllm_outgoing import Meta, Outgoing, Snapshot, n_bytes
 from rlvr_core.engines.vllm_pool import Pool, Server
@@ -220,15 +221,7 @@ class VllmServerEngine:
                 left.
         """
         running = self._ready()
-        length, room = len(request.prompt_ids), running.context.max_model_len
-        if length == 0:
-            raise RunError(f"request {request.id}: the prompt has no tokens")
-        if length >= room:
-            raise RunError(
-                f"request {request.id}: a prompt of {length} tokens leaves no room for an answer "
-                f"in the engine's {room}",
-                remedy="lower data.max_prompt_tokens, or raise sampling.max_tokens",
-            )
+        room = room_for(request, running.context.max_model_len)
         strange = [one.name for one in running.fleet.servers if one.strange]
         if strange:
             raise RunError(
@@ -236,7 +229,7 @@ class VllmServerEngine:
                 where="engine",
                 remedy="start it again, so that it has the model's",
             )
-        most = min(request.params.max_tokens, room - length)
+        most = min(request.params.max_tokens, room)
         params = replace(request.params, max_tokens=most)
         return running.pool.submit(replace(request, params=params))
 

@@ -198,9 +198,9 @@ class EnvironmentPool:
                 self._hiring -= 1
 
     def _ready(self) -> EnvironmentProcess:
-        hand = EnvironmentProcess.start(self._specs)
+        hand = EnvironmentProcess(self._specs)
         with self._awake:
-            self._alive[hand.process.pid] = hand
+            self._alive[hand.pid] = hand
             if self._closing:
                 hand.process.kill()
         if not hand.receive(time.monotonic() + START_LIMIT):
@@ -212,7 +212,7 @@ class EnvironmentPool:
     def _dismiss(self, hand: EnvironmentProcess) -> None:
         hand.kill()
         with self._awake:
-            self._alive.pop(hand.process.pid, None)
+            self._alive.pop(hand.pid, None)
 
     def _back(self, jobs: Sequence[_Job]) -> None:
         with self._awake:

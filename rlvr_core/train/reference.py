@@ -7,6 +7,7 @@ policy``. A ``mix`` of 1 copies; a smaller one makes it a moving average.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,7 +41,7 @@ class Reference(Protocol):
         """What a checkpoint has to hold; nothing when the reference never moves."""
 
 
-class _Moving:
+class _Moving(ABC):
     """What both kinds have in common.
 
     Args:
@@ -50,9 +51,9 @@ class _Moving:
     def __init__(self, section: ReferenceSection) -> None:
         self.section = section
 
+    @abstractmethod
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The reference's tensors and the policy's."""
-        raise NotImplementedError
 
     def follow(self, version: int) -> bool:
         """See ``Reference``. Under LoRA, a moving average is one of the adapter's matrices."""

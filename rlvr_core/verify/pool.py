@@ -228,7 +228,7 @@ class VerifierPool:
     def _hire(self) -> None:
         while len(self._workers) < self._size and self._false_starts < FALSE_STARTS:
             specs = {n: spec for n, spec in self._specs.items() if n not in self._broken}
-            self._workers.append(Worker.start(Setup(specs, self._memory_mb)))
+            self._workers.append(Worker(Setup(specs, self._memory_mb)))
 
     def _assign(self) -> None:
         if self._false_starts >= FALSE_STARTS:
@@ -299,7 +299,7 @@ class VerifierPool:
 
     def _hear(self, worker: Worker[_Item]) -> None:
         """Take in every message that is there."""
-        for line in worker.receive():
+        for line in worker.read():
             if worker not in self._workers:
                 return
             try:

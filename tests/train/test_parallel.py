@@ -1,63 +1,9 @@
 """Two gloo processes take the optimizer steps of one, with DDP and with FSDP2."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from rlvr_core.ranks import Ranks
-
-WORKER = Path(__file__).with_name("parallel_worker.py")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("parallel")
-    torch.manual_seed(1)
-    LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=61,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            tie_word_embeddings=True,
-            initializer_range=0.2,
-        )
-    ).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(folder):
-    spec = importlib.util.spec_from_file_location("rlvr_parallel_worker", WORKER)
-    worker = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = worker
-    spec.loader.exec_module(worker)
-    return worker.everything(folder, Ranks())
-
-
-@pytest.fixture(scope="module")
-def together(folder):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [sys.executable, *torchrun, WORKER, folder, folder],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
-
-
+WORKER = "parallel_worker.py"
 WHOLE = ["ddp", "fsdp", "sum-ddp", "sum-fsdp", "clipped"]
 # two processes have twice the scaled gradient of one, so the loss scale settles a step later
 CASES = [*WHOLE, "half"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
@@ -85,7 +86,7 @@ class Sandboxes:
 Prepared = TypeVar("Prepared")
 
 
-class ProgramVerifier(Generic[Prepared]):
+class ProgramVerifier(ABC, Generic[Prepared]):
     """What the verifiers share: from a response to a verdict."""
 
     reward_range = (0.0, 1.0)
@@ -100,21 +101,21 @@ class ProgramVerifier(Generic[Prepared]):
         """Seconds after which a verdict is given up from outside."""
         return config.total_seconds + MARGIN
 
+    @abstractmethod
     def prepare(self, problem: Problem) -> Prepared:
         """The tests of a problem.
 
         Raises:
             DataError: If they cannot be had of its spec.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def extract(self, problem: Problem, tests: Prepared, text: str) -> str:
         """The program in a response."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge(self, problem: Problem, tests: Prepared, code: str) -> Outcome:
         """What becomes of the tests."""
-        raise NotImplementedError
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that cannot be judged, and a machine without sandbox.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal
@@ -28,7 +29,7 @@ def ifbench_set() -> ConstraintSet:
     return known
 
 
-class Constraints:
+class Constraints(ABC):
     """What all formats share: judge each constraint, then score."""
 
     class Config(ComponentConfig):
@@ -47,9 +48,9 @@ class Constraints:
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @abstractmethod
     def read(self, given: Mapping[str, Json], where: str) -> tuple[Bound, ...]:
         """The constraints a row names, in order; ``DataError`` with ``where`` if they are bad."""
-        raise NotImplementedError
 
     def constraints(self, problem: Problem) -> tuple[Bound, ...]:
         """The problem's constraints, in order.

@@ -1,0 +1,64 @@
+"""What one process trains and what two do, by a worker script of the tests beside it."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from rlvr_core.ranks import Ranks
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a small model."""
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=True,
+        initializer_range=0.2,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def worker(request):
+    """The script that the module names: ``everything(folder, ranks)``, and alone as one rank."""
+    return Path(__file__).with_name(request.module.WORKER)
+
+
+@pytest.fixture(scope="module")
+def alone(folder, worker):
+    """What one process finds."""
+    spec = importlib.util.spec_from_file_location(f"rlvr_{worker.stem}", worker)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.everything(folder, Ranks())
+
+
+@pytest.fixture(scope="module")
+def together(folder, worker):
+    """What each of two processes finds."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [sys.executable, *torchrun, worker, folder, folder],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
