@@ -243,3 +243,13 @@ def register_environments(registrar: Registrar) -> None:
         "rlvr_core.environments.lookup:LookupWorld",
         summary="A table behind one tool: call it, read the result, answer.",
     )
+
+
+@hookimpl
+def register_guards(registrar: Registrar) -> None:
+    """Guards that a run asks for; the others are always on."""
+    registrar.add(
+        "collapse",
+        "rlvr_core.guards.collapse:Collapse",
+        summary="Stops a run whose rewards, lengths or entropy fall apart.",
+    )

@@ -708,7 +708,11 @@ class TextEngine(Engine, Protocol):
 
 @runtime_checkable
 class EvalTask(Protocol):
-    """A data set split with frozen sampling and metrics."""
+    """A data set split with frozen sampling and metrics.
+
+    It may have ``graders``, names of verifiers that look on in ``rlvr eval`` beside the problems'
+    own: a second opinion on the extraction of answers (T73, T78).
+    """
 
     n: int
     """Completions per problem."""
@@ -724,7 +728,11 @@ class EvalTask(Protocol):
 
 @runtime_checkable
 class Guard(Protocol):
-    """Watches a run and stops it by raising ``RunError`` when something fails silently."""
+    """Watches a run and stops it by raising ``RunError`` when something fails silently.
+
+    One that remembers earlier steps may have ``state_dict`` and ``load_state_dict``, as a sampler
+    does: a checkpoint then holds what it remembers.
+    """
 
     def on_groups(self, event: GroupsScored) -> None:
         """Called with each step's groups before the optimizer step."""

@@ -192,7 +192,7 @@ def prepare(
         if not isinstance(task, SelfAsking)
         for problem in problems
     ]
-    plan = _plan(config, everyone, host)
+    plan = _plan(config, everyone, _graders([task for _, task in tasks]), host)
     check_problems(everyone, plan.check)
     environments = EnvironmentPlan.build(config.environment, everyone, host)
     check_problems(everyone, environments.check)
@@ -289,12 +289,21 @@ def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ..
     return source.problems
 
 
-def _plan(config: EvalConfig, problems: Sequence[Problem], host: Host) -> RewardPlan:
+def _graders(tasks: Sequence[EvalTask]) -> tuple[str, ...]:
+    """Verifiers that every one of the tasks wants beside its own."""
+    wanted: list[tuple[str, ...]] = [getattr(task, "graders", ()) for task in tasks]
+    return tuple(name for name in wanted[0] if all(name in names for names in wanted))
+
+
+def _plan(
+    config: EvalConfig, problems: Sequence[Problem], wanted: Sequence[str], host: Host
+) -> RewardPlan:
     """The rewards decide, unless told otherwise each problem's own verifier; graders look on."""
-    rewards = list(config.rewards)
+    rewards, named = list(config.rewards), {ref.use for ref in config.graders}
+    graders = [*config.graders, *(ComponentRef(use=name) for name in wanted if name not in named)]
     rewards += [
         RewardRef.model_validate({"use": ref.use, "with": ref.with_, "weight": 0.0})
-        for ref in config.graders
+        for ref in graders
     ]
     return RewardPlan.build(rewards, {problem.verifier for problem in problems}, host)
 

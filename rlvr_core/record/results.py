@@ -43,6 +43,8 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     planned = summary["planned_steps"]
     steps = f"{summary['steps']} of {planned}" if planned else f"{summary['steps']}"
     found = [("outcome", summary["outcome"]), ("steps", steps)]
+    if settings := _settings(summary["settings"]):
+        found.append(("settings", settings))
     if summary["error"]:
         found.append(("error", str(summary["error"])))
     if summary["reason"]:
@@ -70,6 +72,21 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["checkpoints"]:
         found.append(("checkpoints", ", ".join(summary["checkpoints"])))
     return found
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    """In a line; what is not known is left out."""
+    known = {name: value for name, value in settings.items() if value is not None}
+    parts = [str(known["model"])] if "model" in known else []
+    for name in ("data", "loss"):
+        if used := [use for use in known.get(name, ()) if use]:
+            parts.append(" + ".join(used))
+    if "prompts_per_step" in known and "n" in known:
+        parts.append(f"{known['prompts_per_step']} prompts x {known['n']}")
+    for name in ("max_tokens", "lr", "seed"):
+        if name in known:
+            parts.append(f"{name} {known[name]}")
+    return ", ".join(parts)
 
 
 def _heldout_facts(heldout: Mapping[str, Any] | None) -> list[tuple[str, str]]:

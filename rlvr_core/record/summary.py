@@ -42,6 +42,7 @@ def summarise(folder: RunFolder) -> dict[str, Json]:
         notes.append("metrics.jsonl has no steps yet" if folder.metrics.exists() else _NO_METRICS)
     seconds, tokens_per_second = _speed(folder, lines)
     started = manifest.get("started")
+    resolved = _resolved(folder)
     summary: dict[str, Json] = {
         "name": manifest.get("name") or folder.name,
         "folder": str(folder.path),
@@ -49,7 +50,8 @@ def summarise(folder: RunFolder) -> dict[str, Json]:
         "error": manifest.get("error"),
         "reason": manifest.get("reason"),
         "steps": max(int(manifest.get("steps") or 0), lines[-1]["step"] + 1 if lines else 0),
-        "planned_steps": _planned_steps(folder),
+        "planned_steps": _known(resolved, "train", "steps"),
+        "settings": _settings(resolved),
         "started": started,
         "resumed": len(manifest.get("resumed") or []),
         "elapsed_seconds": seconds_between(started, manifest.get("ended")),
@@ -155,12 +157,38 @@ def _outcome(manifest: Mapping[str, Any], notes: list[str]) -> str:
     return "running"
 
 
-def _planned_steps(folder: RunFolder) -> int | None:
+def _resolved(folder: RunFolder) -> Json:
+    """The run's whole configuration, as far as it can be read."""
     try:
-        resolved = yaml.safe_load(folder.resolved.read_text(encoding="utf-8"))
-        return int(resolved["train"]["steps"])
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
+        return yaml.safe_load(folder.resolved.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
         return None
+
+
+def _known(found: Any, *path: str) -> Json:
+    """The value at a path of a mapping; None where there is no such path."""
+    for key in path:
+        if not isinstance(found, Mapping) or key not in found:
+            return None
+        found = found[key]
+    return found
+
+
+def _settings(resolved: Json) -> dict[str, Json]:
+    """What people quote of a run, from its configuration alone (T85)."""
+    losses, sources = _known(resolved, "loss"), _known(resolved, "data", "sources")
+    losses = losses if isinstance(losses, list) else [losses]
+    sources = sources if isinstance(sources, list) else []
+    return {
+        "model": _known(resolved, "model", "path"),
+        "data": [_known(source, "use") for source in sources],
+        "loss": [_known(loss, "use") for loss in losses],
+        "lr": _known(resolved, "train", "lr"),
+        "prompts_per_step": _known(resolved, "sampler", "with", "prompts_per_step"),
+        "n": _known(resolved, "sampling", "n"),
+        "max_tokens": _known(resolved, "sampling", "max_tokens"),
+        "seed": _known(resolved, "run", "seed"),
+    }
 
 
 def _speed(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> tuple[float, float | None]:

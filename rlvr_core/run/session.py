@@ -244,6 +244,10 @@ class Session:
             self.checkpoints.pinned = {self.best.step}
         if self.early_stop is not None and state.get("early_stop"):
             self.early_stop.load_state_dict(state["early_stop"])
+        for name, guard in self._named_guards():
+            saved = state.get("guards", {}).get(name)
+            if saved is not None and hasattr(guard, "load_state_dict"):
+                guard.load_state_dict(saved)
         self.resumed = True
         self.errors.load_state_dict(state["errors"])
         self.sampler.load_state_dict(state["sampler"])
@@ -461,6 +465,11 @@ class Session:
         self.display.evaluation(self.step, found.name, found.report)
         self._tell("eval_finished", EvalFinished(self.step, found.name, found.report))
 
+    def _named_guards(self) -> Iterator[tuple[str, Guard]]:
+        """Those that the run asks for, by place and name."""
+        for place, (ref, guard) in enumerate(zip(self.config.guards.use, self.guards, strict=True)):
+            yield f"{place}: {ref.use}", guard
+
     def _fill(self, folder: Path, tensors: checkpoint.Tensors) -> None:
         checkpoint.save(
             folder,
@@ -474,6 +483,11 @@ class Session:
                 "skipped": self.skipped,
                 "best": None if self.best is None else asdict(self.best),
                 "early_stop": None if self.early_stop is None else self.early_stop.state_dict(),
+                "guards": {
+                    name: guard.state_dict()
+                    for name, guard in self._named_guards()
+                    if hasattr(guard, "state_dict")
+                },
                 "errors": self.errors.state_dict(),
                 "sampler": self.sampler.state_dict(),
                 "replay": self.replay.state_dict(),

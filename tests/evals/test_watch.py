@@ -84,7 +84,9 @@ def answer(job):
     return [sys.executable, "-c", make + text, json.dumps(SUMMARY)]
 
 
-def test_runs_by_patterns_and_those_that_fit_later(tmp_path, monkeypatch):
+def test_t83_rows_of_runs_by_patterns_and_those_that_fit_later_keep_their_names(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     runs = tmp_path / "runs"
     a = fake_run(runs / "a-20260101-000000", "running")

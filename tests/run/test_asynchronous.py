@@ -56,7 +56,7 @@ def balanced(lab, run):
 
 
 @pytest.mark.slow
-def test_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(lab):
+def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(lab):
     """Producer, buffer and the engine's own process, with nothing allowed ahead."""
     lab.write(sampler=SAMPLER, train=FREE)
     lab.rlvr("run", "config.yaml", "--display", "none")
@@ -93,7 +93,7 @@ def ahead(shared):
 
 
 @pytest.mark.slow
-def test_staleness_is_counted_bounded_and_shown(shared, ahead):
+def test_t23_staleness_is_counted_bounded_and_shown(shared, ahead):
     metrics = lines(ahead / "metrics.jsonl")
     assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1, 1, 1]
     for line in metrics:

@@ -67,3 +67,18 @@ def test_short_runs_get_a_short_warm_up():
     assert TrainSection(steps=1000).warmup_steps == 30
     with pytest.raises(ValueError, match="warmup_steps"):
         TrainSection(steps=30, warmup_steps=30)
+
+
+def test_t5_a_run_that_collapses_is_stopped_and_its_checkpoints_remember(lab):
+    guard = {"use": "core/collapse", "with": {"window": 1, "max_drop": 0.0}}
+    lab.write(guards={"use": [guard]}, train={**lab.config["train"], "steps": 40})
+    done = lab.rlvr("run", "config.yaml", check=1)
+    assert "guard collapse: averaged over 1 steps" in done.stderr
+    run = lab.runs()[-1]
+    assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
+    rewards = [line["reward/mean"] for line in _lines(run / "metrics.jsonl")]
+    assert rewards[-1] < max(rewards)
+    assert rewards[:-1] == sorted(rewards[:-1])
+    saved = json.loads(max(run.glob("checkpoints/step*/trainer/state.json")).read_text())
+    (remembered,) = saved["guards"].values()
+    assert remembered["reward"]["best"] == max(rewards[: saved["step"]])

@@ -36,6 +36,30 @@ def test_a_run_records_everything(lab):
     assert (run / "checkpoints" / "step000004" / "model.safetensors").is_file()
 
 
+def test_t85_the_page_of_results_has_its_settings_from_the_record(lab):
+    run = lab.run(sampling={**lab.config["sampling"], "n": 3})
+    page = (run / "RESULTS.md").read_text()
+    train = lab.config["train"]
+    assert f"4 prompts x 3, max\\_tokens {lab.config['sampling']['max_tokens']}" in page
+    assert f"lr {train['lr']}, seed {lab.config['run']['seed']} |" in page
+    settings = json.loads(lab.rlvr("show", "last", "--json").stdout)["settings"]
+    assert (settings["n"], settings["lr"], settings["data"]) == (3, train["lr"], ["core/jsonl"])
+
+
+def test_t62_what_ended_the_completions_is_counted(lab):
+    run = lab.run()
+    for line, step in zip(lines(run / "metrics.jsonl"), range(4), strict=True):
+        ended = [
+            one["finish_reason"]
+            for group in lines(run / "traces" / "rollouts.jsonl")
+            if group["step"] == step
+            for one in group["completions"]
+        ]
+        told = {key: value for key, value in line.items() if key.startswith("stop/")}
+        assert told == {f"stop/{reason}": ended.count(reason) for reason in set(ended)}
+        assert line["truncated_rate"] == ended.count("length") / len(ended)
+
+
 def test_the_weights_in_a_checkpoint_are_the_trained_ones(lab, model_dir):
     run = lab.run()
     before = load_file(model_dir / "model.safetensors")
@@ -265,7 +289,7 @@ def test_tensorboard_gets_every_metric(lab):
     assert [e.value for e in events.Scalars("reward/mean")] == pytest.approx(written, rel=1e-6)
 
 
-def test_dry_run_writes_nothing(lab):
+def test_t15_dry_run_says_how_large_a_step_is_and_writes_nothing(lab):
     lab.write()
     done = lab.rlvr("run", "config.yaml", "--dry-run")
     assert "4 prompts x 4 = 16 completions" in done.stderr

@@ -43,6 +43,10 @@ def test_it_is_a_sampler():
     assert isinstance(started(), Sampler)
 
 
+def test_t15_a_step_has_64_prompts_unless_told_otherwise():
+    assert Shuffle.Config().prompts_per_step == 64
+
+
 def test_draws_carry_the_group_size_and_their_position():
     draws = started(n=3).draw(4, step=0)
     assert [draw.n for draw in draws] == [3] * 4

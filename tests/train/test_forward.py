@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -224,6 +225,27 @@ def test_padding_of_other_rows_changes_nothing():
         alone[i] = completion_logprobs(model, batch, temperature=1.0)[0]
     for i, logp_T in alone.items():
         torch.testing.assert_close(together[i][: len(logp_T)], logp_T, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [qwen3, gpt2])
+def test_t17_no_operation_is_done_row_by_row(make):
+    """As many for 32 rows as for 4: forward, log-probs and backward."""
+
+    class Counts(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.n = getattr(self, "n", 0) + 1
+            return function(*args, **(kwargs or {}))
+
+    def operations(n_rows):
+        model = perturbed(make())
+        rows = [Row((1, 2, i), (3, i, 4), (True,) * 3, (0.0,) * 3, 1.0) for i in range(n_rows)]
+        (batch,) = micro_batches(rows, tokens_per_micro_batch=1000)
+        with Counts() as counts:
+            completion_logprobs(model, batch, temperature=1.0).sum().backward()
+        return counts.n
+
+    operations(4)  # what is cached the first time
+    assert operations(32) == operations(4)
 
 
 def test_gradient_checkpointing_goes_through_the_models_own_forward():

@@ -364,7 +364,7 @@ def test_stats_count_time_and_percentiles():
         assert (stats["Raises"].calls, stats["Raises"].errors) == (2, 2)
 
 
-def test_many_threads_may_submit_at_once():
+def test_t24_many_threads_may_submit_more_than_there_are_workers():
     with make_pool("Good") as pool:
         found: dict[int, list[Verdict]] = {}
 

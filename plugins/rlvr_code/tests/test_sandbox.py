@@ -156,6 +156,29 @@ def test_programs_run_at_the_same_time(variant, python):
         assert results == ["[]\n"] * 8
 
 
+def test_t67_programs_at_the_same_time_keep_their_own_limits(variant, python):
+    with Sandbox(variant, python=python, size=4) as box:
+        found = {}
+        program = "import time\ntime.sleep(3)"
+        limits = {
+            0: Limits(wall_seconds=0.3),
+            1: Limits(wall_seconds=20),
+            2: Limits(wall_seconds=1),
+        }
+        threads = [
+            threading.Thread(
+                target=lambda key=key: found.update({key: box.run(program, limits=limits[key])})
+            )
+            for key in limits
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {key: one.reason for key, one in found.items()} == {0: "wall", 1: "exit", 2: "wall"}
+        assert found[0].seconds < found[2].seconds < found[1].seconds
+
+
 def test_a_dead_server_is_replaced(box):
     assert box.run("print(1)").ok
     (server,) = box._idle
@@ -177,7 +200,7 @@ def test_several_processes_where_there_are_namespaces(box, variant):
         assert box.run(program, limits=Limits(processes=2)).stdout == "child\nparent\n"
 
 
-def test_unsafe_is_never_taken_by_itself():
+def test_t68_unsafe_is_never_taken_by_itself():
     from rlvr_code.sandbox.backends import ORDER, WEAKNESSES, findings
 
     assert "unsafe" not in ORDER
@@ -187,7 +210,7 @@ def test_unsafe_is_never_taken_by_itself():
     assert taken == [] or taken[0] != "sandbox unsafe"
 
 
-def test_no_sandbox_is_an_error_that_says_why(monkeypatch):
+def test_t68_no_sandbox_is_an_error_that_says_why(monkeypatch):
     from rlvr_code.sandbox import backends
 
     monkeypatch.setattr(backends, "missing_for", lambda plan: f"{plan.variant} is broken")

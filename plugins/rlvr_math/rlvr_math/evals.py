@@ -77,6 +77,7 @@ class Gsm8kTest:
         """Worked examples in front; the style's own number if absent."""
 
     n = 1
+    graders = ("math/gsm8k-strict", "math/gsm8k-flexible")
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -102,6 +103,7 @@ class CompetitionTest:
         """Cap on an answer, in tokens."""
 
     n = 1
+    graders = ("math/boxed", "math/math-verify")
     DATASET: ClassVar[type[Competition]]
     FIXED: ClassVar[dict[str, str]] = {}
     """Options of the data set that the task does not leave open."""

@@ -251,7 +251,9 @@ def test_t87_t94_two_hosts_stopped_in_mid_step_end_as_if_nothing_had_happened(cl
 
 
 @pytest.mark.slow
-def test_a_run_is_evaluated_beside_and_comes_home(cloud, submit, project, tmp_path):
+def test_t80_a_run_is_evaluated_beside_by_its_own_config_and_comes_home(
+    cloud, submit, project, tmp_path
+):
     """One host: checkpoints are evaluated as they appear; results are fetched and shown."""
     rows = {"path": "rows.jsonl", "prompt": "question", "id": "id", "verifier": "jobtoy/early"}
     data = {"use": "core/jsonl", "with": rows}

@@ -459,7 +459,7 @@ def test_an_unknown_job_is_told(cloud, project):
         SageMakerLauncher(Options()).status("gone")
 
 
-def test_an_eval_config_goes_along_with_its_files(project):
+def test_t80_an_eval_config_goes_along_with_its_files(project):
     Path("configs/eval.yaml").write_text(
         yaml.safe_dump({"tasks": [{"use": "core/dataset", "with": {"path": "data/rows.jsonl"}}]})
     )
