@@ -89,6 +89,11 @@ def register_losses(registrar: Registrar) -> None:
         summary="Geometric mean of a completion's clipped ratios.",
     )
     registrar.add(
+        "vespo",
+        "rlvr_core.losses.vespo:VESPO",
+        summary="One smooth weight a completion, largest near the ratio 1.",
+    )
+    registrar.add(
         "cispo",
         "rlvr_core.losses.cispo:CISPO",
         summary="Bounded ratio as a weight: no token's gradient is ever cut off.",

@@ -140,6 +140,12 @@ class PolicyLoss(ABC):
     def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
         """The (B, T) loss per token, without KL; may add metrics of its own."""
 
+    def weighed(
+        self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally
+    ) -> Tensor:
+        """The surrogate times the mismatch weights, (B, T) or (B, 1), where there are any."""
+        return loss_BT if weight_BT is None else weight_BT * loss_BT
+
     @abstractmethod
     def reduce(self, loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
         """The micro-batch's share of the step's loss, see ``rlvr_core.losses.reduce``."""
@@ -165,8 +171,7 @@ class PolicyLoss(ABC):
         old_BT = batch.old_logp_BT.to(terms.logp_BT.dtype)
         behaviour_BT = batch.behaviour_logp_BT.to(terms.logp_BT.dtype)
         weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, tally)
-        if weight is not None:
-            loss_BT = weight * loss_BT
+        loss_BT = self.weighed(loss_BT, terms, weight, tally)
         if self.top_entropy < 1:
             loss_BT = torch.where(terms.chosen_BT, loss_BT, 0.0)
             tally.mean("entropy/chosen", terms.chosen_BT.to(loss_BT.dtype))

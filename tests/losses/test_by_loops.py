@@ -12,7 +12,7 @@ builtin.register_losses(Registrar(REGISTRY, "loss", "core"))
 DEFAULTS = {  # low, high, tau or cap, as the papers have them
     "grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "bnpo": (0.2, 0.2),
     "luspo": (0.2, 0.2), "gspo": (3e-4, 4e-4), "gmpo": (0.4, 0.4), "cispo": 5.0,
-    "reinforce": 1.0, "sapo": (1.0, 1.05),
+    "reinforce": 1.0, "sapo": (1.0, 1.05), "vespo": ((2.0, 3.0), (3.0, 2.0)),
 }  # fmt: skip
 
 
@@ -30,6 +30,17 @@ def token_loss(name, r, A, lp):
     return -torch.minimum(r * A, clip(r, 1 - low, 1 + high) * A)
 
 
+def vespo_weight(batch, i, tokens):
+    """w^k exp(lambda (1 - w)) of the whole row, its mismatch weights included."""
+    logw = sum(batch.logp_BT[i, t].detach() - batch.old_logp_BT[i, t] for t in tokens)
+    for t in tokens:
+        d = batch.old_logp_BT[i, t] - batch.behaviour_logp_BT[i, t]
+        logw = logw + torch.log(clip(torch.exp(d), 0.0, 2.0))
+    k, lam = DEFAULTS["vespo"][0 if batch.advantage_B[i] >= 0 else 1]
+    w = torch.exp(logw)
+    return w**k * torch.exp(lam * (1 - w))
+
+
 def row_losses(name, batch, i, options):
     """One loss per token of a row."""
     tokens = batch.mask_BT[i].nonzero()[:, 0].tolist()
@@ -44,10 +55,13 @@ def row_losses(name, batch, i, options):
             low, high = DEFAULTS[name]
             cut = [clip(y, -99.0, high) if A > 0 else clip(y, -low, 99.0) for y in xs]
             loss = -A * torch.exp(sum(cut) / len(cut))
+        elif name == "vespo":
+            loss = -A * batch.logp_BT[i, t] * vespo_weight(batch, i, tokens)
         else:
             loss = token_loss(name, r, A, batch.logp_BT[i, t])
         d = (batch.old_logp_BT[i, t] - batch.behaviour_logp_BT[i, t]).detach()
-        loss = loss * clip(torch.exp(d), 0.0, 2.0)
+        if name != "vespo":
+            loss = loss * clip(torch.exp(d), 0.0, 2.0)
         if options.get("top_entropy") and not batch.chosen_BT[i, t]:
             loss = loss * 0
         if "beta" in options:
@@ -62,7 +76,7 @@ def row_losses(name, batch, i, options):
 def by_loops(name, batch, options):
     rows = [row_losses(name, batch, i, options) for i in range(len(batch.mask_BT))]
     n, tokens = len(rows), sum(map(len, rows))
-    if name in ("dapo", "cispo", "reinforce", "bnpo"):
+    if name in ("dapo", "cispo", "vespo", "reinforce", "bnpo"):
         loss = sum(sum(row) for row in rows) / tokens
     elif name == "dr_grpo":
         loss = sum(sum(row) for row in rows) / (n * CAP)
@@ -92,7 +106,7 @@ CASES = [
 def test_value_and_gradient(name, options, make_batch, count):
     cls = REGISTRY.find("loss", name).load()
     if not options.keys() <= cls.Config.model_fields.keys():
-        assert (name, list(options)) == ("gmpo", ["ratio"])
+        assert (name in ("gmpo", "vespo"), list(options)) == (True, ["ratio"])
         return
     if name == "gmpo" and "top_entropy" in options:
         return  # its mean is over the chosen tokens: see test_losses

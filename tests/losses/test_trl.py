@@ -17,7 +17,7 @@ from rlvr_core.losses.entropy import entropy_threshold
 from rlvr_core.protocols import LossBatch, Normalizer
 from rlvr_core.registry import Registrar, Registry
 
-pytest.importorskip("trl", minversion="1.16", reason="the oracle is TRL 1.16 (extra 'bench')")
+pytest.importorskip("trl", minversion="1.16", reason="the oracle is TRL 1.16 (extra 'oracle')")
 
 ROWS, TOKENS, CAP = 6, 8, 11
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
@@ -74,6 +74,10 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         delta=options.get("delta"),
         sapo_temperature_pos=1.0,
         sapo_temperature_neg=1.05,
+        vespo_k_pos=2.0,
+        vespo_lambda_pos=3.0,
+        vespo_k_neg=3.0,
+        vespo_lambda_neg=2.0,
         steps_per_generation=1,
     )
     self = SimpleNamespace(
@@ -98,6 +102,7 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         _metrics={"train": defaultdict(list)},
         _get_per_token_logps_and_entropies=lambda *_, **__: (data.lp, data.entropy, None),
     )
+    self.get_gamma_weights = trl.GRPO.get_gamma_weights
     self.get_high_entropy_mask = partial(trl.GRPO.get_high_entropy_mask, self)
     ids = torch.zeros(ROWS, TOKENS, dtype=torch.long)
     inputs = {
@@ -167,6 +172,18 @@ def test_gspo_is_trls_grpo_with_the_sequence_ratio(trl):
     data = rows()
     theirs = trls(trl, data, "grpo", ratio="sequence", clip_low=3e-4, clip_high=4e-4)
     same(data, ours(data, "gspo"), theirs)
+
+
+@pytest.mark.parametrize("kl", KL)
+@pytest.mark.parametrize("weighed", [False, True], ids=["plain", "weighed"])
+def test_vespo_is_trls(trl, kl, weighed):
+    data = rows()
+    weight, mine = None, KL[kl]
+    if weighed:
+        # TRL adds up the weights of a whole row, so what is masked has to weigh 1
+        weight = (data.old - data.engine).exp().clamp(max=1.2).where(data.mask, 1.0)
+        mine = KL[kl] | {"mismatch": {"mode": "token_truncate", "cap": 1.2}}
+    same(data, ours(data, "vespo", **mine), trls(trl, data, "vespo", weight=weight, **KL[kl]))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
