@@ -105,6 +105,8 @@ _DRESS = re.compile(
 _SAID = re.compile(r"\\(lor|vee|land|wedge|textminus|minus)(?![A-Za-z])")
 _WORDS = {"lor": r"\text{ or }", "vee": r"\text{ or }", "land": r"\text{ and }"}
 _WORDS |= {"wedge": r"\text{ and }", "textminus": "-", "minus": "-"}
+_CHOSEN = re.compile(r"(?:\{\} ?)?[_^] ?(?:\{(\d{1,4})\}|(\d)) ?C ?_ ?(?:\{(\d{1,4})\}|(\d)(?!\d))")
+"""``{}_{10}C_3``, in several ways."""
 _LETTER_TIMES = re.compile(r"(?<=\d) [xX] (?=10 ?\^)")
 _ROW = re.compile(r"\\\\(?: ?\[-?[\d.]+ ?(?:pt|em|ex|mm|cm|in|mu)\])?")
 _DOTS = re.compile(r"\\[lcd]?dots(?![A-Za-z])")
@@ -134,6 +136,8 @@ def unify(text: str) -> str:
         text = _DOTS.sub("...", text)
     if "." in text:
         text = _PERIODIC.sub(_fraction, text)
+    if "C" in text:
+        text = _CHOSEN.sub(lambda n: f"\\binom{{{n[1] or n[2]}}}{{{n[3] or n[4]}}}", text)
     text = _LETTER_TIMES.sub(r"\\times ", text)
     text = _COMPARED.sub(lambda sign: _SIGNS[sign[0]], text)
     return text.replace("**", "^")

@@ -22,6 +22,7 @@ from rlvr_math.forms import (
     Words,
 )
 from rlvr_math.latex import Tree, parse
+from rlvr_math.number_words import spelt
 from rlvr_math.tokens import CLOSERS, OPENERS, Token, UnreadableError, tokenise
 from rlvr_math.units import NOT_UNITS, canonical
 from rlvr_math.values import contains, symbols
@@ -70,6 +71,8 @@ def _read(tokens: list[Token]) -> Answer:
     if _is_text(tokens):
         minus = "-" if tokens[0][1] == "-" else ""
         said = minus + "".join(word(piece) for _, piece in tokens)
+        if (value := spelt(said)) is not None:
+            return Expression(("num", Fraction(value)))
         if said in _NO_SOLUTION:
             return _WHOLE_SETS["\\varnothing"]
         return _WHOLE_SETS["\\reals"] if said in _ALL_REALS else Words(said)
@@ -185,11 +188,20 @@ def _bracketed(tokens: list[Token]) -> Answer | None:
     if inside and inside[0][0] == "begin" and _encloses(inside):
         return _environment(inside)
     items = _split(inside)
+    if (first, last) == ("[", "]") and all(_is_row(item) for item in items) and items:
+        return Matrix(
+            tuple(tuple(_read(cell) for cell in _split(item[1:-1])) for item in items), False
+        )
     if len(items) < 2:
         return _read(inside) if (first, last) == ("(", ")") and items else None
     if len(items) > MAX_ITEMS:
         raise UnreadableError("too many items")
     return _interval(_OPEN[first], tuple(_read(item) for item in items), _CLOSE[last])
+
+
+def _is_row(tokens: list[Token]) -> bool:
+    """Whether it is a row of a matrix that is written as a list of lists."""
+    return tokens[0][1] == "[" and tokens[-1][1] == "]" and _encloses(tokens)
 
 
 def _such_that(tokens: list[Token]) -> int | None:

@@ -28,6 +28,8 @@ _STYLES = (
     r"|boldsymbol|bold|vec|overrightarrow)"
 )
 _SCIENTIFIC = re.compile(r"(?<=\d)[eE](?=[-+]?\d{1,3}(?![\d.]))")
+_FRENCH = re.compile(r"(?P<open>[\[\]])(?P<ends>[^\[\]]*[,;][^\[\]]*)(?P<close>[\[\]])")
+"""An interval whose open ends have brackets that face outwards."""
 _TOKEN = re.compile(
     r"\s+"
     r"|(?P<num>\d++(?:\.\d++)?|\.\d++)"
@@ -113,6 +115,9 @@ def tokenise(text: str) -> list[Token]:
         raise UnreadableError("too long")
     text = _LATEX_COMMA.sub("", unify(text))
     text = _LAYOUT.sub(" ", _BARS.sub("|", text)).strip().rstrip(".,;: ")
+    if text[:1] in ("[", "]") and (found := _FRENCH.fullmatch(text)):
+        opener, closer = "(["[found["open"] == "["], ")]"[found["close"] == "]"]
+        text = f"{opener}{found['ends']}{closer}"
     text = _SCIENTIFIC.sub(r"*10^", text)
     text = re.sub(r"\*10\^([-+]?\d+)", r"*10^{\1}", text)
     if not any(character in text for character in "([") and "\\{" not in text:

@@ -182,6 +182,9 @@ SAME = {
         ["10 minutes", "10", r"10\text{ min}", r"10\text{ minutes}"],
     ],
     "intervals": [
+        [r"(2,\infty)", "]2,\N{INFINITY}[", r"\left]2;\infty\right["],
+        ["[2,5)", "[2,5["],
+        ["(2,5]", "]2,5]"],
         ["(0,1)", "(0, 1)", "0<x<1", r"x\in(0,1)", r"\{x\mid 0<x<1\}", r"\{x:0<x<1\}"],
         ["[0,1)", r"0\le x<1", r"0\leqslant x<1", "1>x\\ge0"],
         [r"(0,\infty)", "x>0", r"(0,+\infty)", "0<x", r"x\in(0,\infty)", r"(0,\infty]"],
@@ -220,6 +223,8 @@ SAME = {
         ["(a,b)", "(a,b)"],
     ],
     "matrices": [
+        [r"\begin{pmatrix}1&0\\0&1\end{pmatrix}", "[[1,0],[0,1]]"],
+        [r"\begin{pmatrix}1\\2\end{pmatrix}", "[[1],[2]]"],
         [
             r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
             r"\begin{bmatrix}1&2\\3&4\end{bmatrix}",
@@ -279,6 +284,7 @@ SAME = {
         [r"\pm i", "i,-i", r"\pm 1i"],
     ],
     "expressions": [
+        ["120", r"{}_{10}C_3", "_{10}C_{3}", r"^{10}C_3", r"\binom{10}{3}"],
         ["x^2-1", "(x-1)(x+1)", "-1+x^2", "x^{2}-1", "(x+1)(x-1)"],
         [r"2\sqrt{3}+1", r"1+\sqrt{12}", r"1+2\cdot3^{1/2}"],
         [r"\log_2 3", r"\frac{\ln3}{\ln2}", r"\log_{2}3", r"\log_2(3)"],
@@ -315,6 +321,10 @@ SAME = {
         [r"\sin^{-1} x", r"\arcsin x", r"\arcsin(x)"],
     ],
     "said in words": [
+        ["12", "twelve", r"\text{Twelve}"],
+        ["21", "twenty-one", r"\text{twenty one}"],
+        ["-3", "-three"],
+        ["100", r"\text{one hundred}"],
         [r"\varnothing", r"\text{no solution}", "No solutions", r"\text{no real solutions}"],
         [r"\mathbb{R}", r"\text{all real numbers}", "all reals", r"(-\infty,\infty)"],
         ["x<-1 \\lor x>1", r"(-\infty,-1)\cup(1,\infty)", "x<-1 \N{LOGICAL OR} x>1"],
@@ -371,6 +381,7 @@ DIFFERENT = {
         ["10 am", "10 pm"],
     ],
     "intervals": [
+        ["[2,5]", "[2,5[", "]2,5]", "]2,5["],
         ["(0,1)", "[0,1]", "(0,1]", "(1,0)", r"\{0,1\}", "0", "(0,2)", "0,1"],
         ["[0,1]", r"0<x\le1", r"0\le x<1"],
         [r"(0,\infty)", r"[0,\infty)", r"(-\infty,0)", r"\mathbb{R}", "x<0"],
@@ -388,6 +399,8 @@ DIFFERENT = {
         ["(1,2),(3,4)", "(1,2),(4,3)", "(1,2)", "1,2,3,4", "(1,3),(2,4)"],
     ],
     "matrices": [
+        [r"\begin{pmatrix}1&0\\0&1\end{pmatrix}", "[[1,0],[1,0]]", "[[1,0,0,1]]"],
+        ["[1,2]", "[[1,2]]"],
         [
             r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
             r"\begin{pmatrix}1&3\\2&4\end{pmatrix}",
@@ -423,6 +436,7 @@ DIFFERENT = {
         [r"\pm1,\pm2", r"\pm1", "1,2", "-1,-2,1"],
     ],
     "expressions": [
+        ["120", "_{10}C_4", "_{1}C_3"],
         ["x^2-1", "x^2+1", "(x-1)^2", "x-1", "y^2-1"],
         [r"\log_2 3", r"\log_3 2", r"\ln 3", "1.585"],
         ["2^{10}", "2^{11}", "20", "210"],
@@ -444,6 +458,8 @@ DIFFERENT = {
         [r"\sin^2 x", r"\sin^{-1} x", r"\arcsin x"],
     ],
     "said in words": [
+        ["12", "eleven", "two", "-twelve", r"\text{twelve apples and a pear}"],
+        ["2", r"\text{two hundred}", r"\text{two or three}"],
         [
             r"\varnothing",
             "0",
