@@ -71,7 +71,8 @@ def test_short_runs_get_a_short_warm_up():
 
 def test_t5_a_run_that_collapses_is_stopped_and_its_checkpoints_remember(lab):
     guard = {"use": "core/collapse", "with": {"window": 1, "max_drop": 0.0}}
-    lab.write(guards={"use": [guard]}, train={**lab.config["train"], "steps": 40})
+    train = {**lab.config["train"], "steps": 40}
+    lab.write(guards={"use": [guard]}, train=train, checkpoint={"every": 1})
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "guard collapse: averaged over 1 steps" in done.stderr
     run = lab.runs()[-1]
