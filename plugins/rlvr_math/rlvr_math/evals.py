@@ -103,7 +103,7 @@ class CompetitionTest:
         """Cap on an answer, in tokens."""
 
     n = 1
-    graders = ("math/boxed", "math/math-verify")
+    graders = ("math/minerva", "math/math-verify")
     DATASET: ClassVar[type[Competition]]
     FIXED: ClassVar[dict[str, str]] = {}
     """Options of the data set that the task does not leave open."""

@@ -1,18 +1,23 @@
 """The evaluation tasks and what the plugin registers."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from rlvr_core import Completion, Group, Judged
 from rlvr_core.plugins import load_host
 from rlvr_core.protocols import EvalTask, NoConfig, config_class
+from rlvr_math import evals
 from rlvr_math.arithmetic import Arithmetic
 from rlvr_math.evals import ArithmeticHeldout, ArithmeticHeldoutGreedy, Gsm8kTest, report
 from rlvr_math.gsm8k import Gsm8k
 from rlvr_math.verifiers import Boxed
+
+DATA = Path(os.environ.get("RLVR_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
 
 def judged(problem, text, finish="stop", n_tokens=4, passed=None):
@@ -102,3 +107,25 @@ def test_the_plugin_module_imports_nothing_heavy():
     code = f"import sys, rlvr_math.plugin; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("task", "file"),
+    [
+        (Gsm8kTest, "gsm8k/test.jsonl"),
+        (evals.MathTest, "math/test_5000.jsonl.gz"),
+        (evals.Aime24Test, "math/aime24.jsonl"),
+        (evals.MinervaTest, "math/minerva_math.jsonl"),
+        (evals.OlympiadBenchTest, "math/olympiadbench.jsonl.gz"),
+    ],
+)
+def test_t73_every_problem_can_be_judged_by_the_graders_that_come_with_its_task(task, file):
+    path = DATA / file
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    found = task(task.Config(path=str(path)))
+    graders = [load_host().registry.find("verifier", name).load() for name in found.graders]
+    assert len(graders) == 2
+    for problem in found.problems():
+        for grader in graders:
+            grader(grader.Config()).check(problem)
