@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 
+import psutil
 import pytest
 
 from rlvr_code.sandbox import Limits, Sandbox
@@ -198,6 +200,40 @@ def test_several_processes_where_there_are_namespaces(box, variant):
             box.run(program, limits=Limits(processes=2))
     else:
         assert box.run(program, limits=Limits(processes=2)).stdout == "child\nparent\n"
+
+
+def test_processes_left_behind_are_killed_and_buried(box, variant):
+    if variant == "landlock":
+        pytest.skip("one process only")
+    program = (
+        "import os, time\nfor _ in range(3):\n"
+        "    if not os.fork(): os.setsid(); time.sleep(1000)\nprint('parent')"
+    )
+    limits = Limits(processes=4, threads=0)
+    for _ in range(3):  # each has room for as many again
+        result = box.run(program, limits=limits)
+        assert (result.stdout, result.stderr, result.exit) == ("parent\n", "", 0)
+    assert box.run("print(1)").stdout == "1\n"
+
+
+def test_a_server_keeps_nothing_open_of_programs_before(variant, python):
+    with Sandbox(variant, python=python) as box:
+        assert box.run("print(1)").ok
+        inside = psutil.Process(box._idle[0]._launched.process.pid)
+        inside = [inside, *inside.children(recursive=True)]
+        try:
+            before = {one.pid: one.num_fds() for one in inside}
+        except psutil.AccessDenied:
+            pytest.skip("only root may count them")
+        for _ in range(3):
+            box.run("print(input())", stdin="x", files={"a": "b"})
+            assert box.run("while True: pass", limits=Limits(wall_seconds=0.1)).reason == "wall"
+            with box.session() as session:
+                session.run("x = 1")
+        until = time.monotonic() + 20
+        while {one.pid: one.num_fds() for one in inside} != before:
+            assert time.monotonic() < until, "a descriptor was left open"
+            time.sleep(0.02)
 
 
 def test_t68_unsafe_is_never_taken_by_itself():

@@ -23,20 +23,49 @@ WIRE = 3
 """Descriptor of the program's connection to the parent, in modes that have one."""
 
 
-def main(spec: dict[str, Any], job: dict[str, Any], code: bytes, handed: list[int]) -> NoReturn:
-    """Become the program; ``handed`` are the descriptors to be 0, 1, 2 and perhaps 3."""
+HANDED = 5
+"""So many descriptors a program is handed at most."""
+
+
+def describe(job: dict[str, Any], code: bytes) -> bytes:
+    """What a program's process is told, which it reads from a file."""
+    text = json.dumps(job).encode()
+    return len(text).to_bytes(8, "big") + text + code
+
+
+def main(spec: dict[str, Any], handed: list[int]) -> NoReturn:
+    """Become the program.
+
+    Args:
+        spec: Of the server.
+        handed: The descriptors of what ``describe`` gave, and those to be 0, 1, 2 and perhaps 3.
+    """
     try:
-        _prepare(spec, job, handed)
+        job, code = _told(handed[0])
+        _prepare(spec, job, handed[1:])
     except BaseException as error:
         os.write(2, f"the sandbox could not be closed: {error!r}\n".encode())
         os._exit(70)
-    if job["mode"] == SCRIPT:
-        script.run(code)
-    elif job["mode"] == SERVE:
-        serve.run(code, WIRE)
-    else:
-        tester.run(json.loads(code), WIRE)
-    os._exit(0)
+    try:
+        if job["mode"] == SCRIPT:
+            script.run(code)
+        elif job["mode"] == SERVE:
+            serve.run(code, WIRE)
+        else:
+            tester.run(json.loads(code), WIRE)
+    except BaseException as error:
+        os.write(2, f"{error!r}\n".encode())
+    finally:
+        os._exit(1)
+
+
+def _told(descriptor: int) -> tuple[dict[str, Any], bytes]:
+    """The job and the code; every process of a job reads the same file, which nobody can change."""
+    size, told = os.fstat(descriptor).st_size, b""
+    while len(told) < size:
+        told += os.pread(descriptor, size - len(told), len(told))
+    end = 8 + int.from_bytes(told[:8], "big")
+    return json.loads(told[8:end]), told[end:]
 
 
 def _prepare(spec: dict[str, Any], job: dict[str, Any], handed: list[int]) -> None:

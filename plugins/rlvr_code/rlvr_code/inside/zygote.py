@@ -1,7 +1,8 @@
-"""The first process of the sandbox: confines itself, warms up, then forks one keeper per job.
+"""The first process of the sandbox: confines itself, warms up, then forks a keeper and programs.
 
-It reads nothing of any job, so nothing of any program, input or output is ever in its memory, from
-which every later program is forked.
+It reads nothing of any job: a program reads its text from a file that the keeper has made, and all
+that goes through here is that file's descriptor. So nothing of any program, input or output is ever
+in the memory from which every later program is forked.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import gc
 import importlib
 import json
 import os
+import resource
+import socket
 from typing import Any, NoReturn
 
-from rlvr_code.inside import frames, keeper, kernel, program, room, work
+from rlvr_code.inside import frames, keeper, kernel, program, room
 
 
 def main(spec: dict[str, Any]) -> NoReturn:
@@ -30,18 +33,27 @@ def main(spec: dict[str, Any]) -> NoReturn:
     frames.send(channel[1], frames.READY, json.dumps({"pid": os.getpid()}).encode())
     gc.collect()
     gc.freeze()
-    while True:
-        child = os.fork()  # ahead of the job, which then need not wait for it
-        if not child:
-            keeper.main(spec, *channel)
-        status = os.waitstatus_to_exitcode(_reap(child))
-        if status == keeper.NO_MORE:
+    orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ends = os.pipe()
+    watcher = os.fork()
+    if not watcher:
+        orders.close()
+        os.close(ends[1])
+        keeper.main(spec, *channel, keeper.Zygote(theirs, ends[0]))
+    theirs.close()
+    os.close(ends[0])
+    os.close(channel[0])
+    try:
+        Nursery(spec, watcher, orders, ends[1]).serve()
+    except GoneError as gone:
+        if gone.args[0] == keeper.NO_MORE:
             os._exit(0)
-        if spec["alone"]:
-            _sweep()
-        work.clear(spec["work"])
-        if status:
-            frames.send(channel[1], frames.LOST, b"the keeper of a program was killed")
+        why = "the keeper of the programs was killed"
+    except OSError as error:
+        why = f"no program can be started: {error}"
+    with contextlib.suppress(OSError):  # if nobody is there to be told either
+        frames.send(channel[1], frames.LOST, why.encode())
+    os._exit(1)
 
 
 def _settle(spec: dict[str, Any]) -> tuple[int, int]:
@@ -75,20 +87,57 @@ def _settle(spec: dict[str, Any]) -> tuple[int, int]:
     return channel
 
 
-def _reap(child: int) -> int:
-    """Wait for the keeper, and for orphans on the way; its status."""
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            return status
+class GoneError(Exception):
+    """The keeper has ended; with its status."""
 
 
-def _sweep() -> None:
-    """Kill all that is left in this process namespace."""
-    while True:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, 9)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
+class Nursery:
+    """Forks programs as the keeper orders, and buries all who end."""
+
+    def __init__(
+        self, spec: dict[str, Any], watcher: int, orders: socket.socket, ends: int
+    ) -> None:
+        self._spec, self._watcher, self._orders, self._ends = spec, watcher, orders, ends
+
+    def serve(self) -> NoReturn:
+        """Go on until the keeper ends.
+
+        Raises:
+            GoneError: When it has.
+        """
+        while True:
+            try:
+                order, handed, _, _ = socket.recv_fds(self._orders, 1, program.HANDED)
+            except ConnectionError:
+                order, handed = b"", []
+            if order == keeper.FORK:
+                self._fork(handed)
+            elif order == keeper.BURY:
+                while self._bury(os.WNOHANG)[0]:
+                    pass
+                self._orders.send(keeper.BURY)
+            else:
+                while True:
+                    self._bury()
+
+    def _fork(self, handed: list[int]) -> None:
+        child = os.fork()
+        if not child:
+            program.main(self._spec, handed)
+        for one in handed:
+            os.close(one)
+        handle = os.pidfd_open(child)
+        with contextlib.suppress(ConnectionError):  # of a keeper that is gone, which will be seen
+            socket.send_fds(self._orders, [keeper.FORK], [handle])
+        os.close(handle)
+        pid, status, usage = self._bury()
+        while pid != child:  # an orphan
+            pid, status, usage = self._bury()
+        used = usage.ru_utime + usage.ru_stime
+        os.write(self._ends, keeper.ENDED.pack(status, used, usage.ru_maxrss))
+
+    def _bury(self, flags: int = 0) -> tuple[int, int, resource.struct_rusage]:
+        pid, status, usage = os.wait4(-1, flags)
+        if pid == self._watcher:
+            raise GoneError(os.waitstatus_to_exitcode(status))
+        return pid, status, usage

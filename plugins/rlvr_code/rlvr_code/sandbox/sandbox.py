@@ -81,9 +81,7 @@ class Sandbox:
 
         def once(server: Server) -> Result:
             server.open("script", as_bytes(program), content, limits)
-            result = Run(server, limits, as_bytes(stdin)).finish()
-            server.close_job()
-            return result
+            return Run(server, limits, as_bytes(stdin), last=True).finish()
 
         return self.attempt(once, Result("", "", -9, "broke"), limits)
 

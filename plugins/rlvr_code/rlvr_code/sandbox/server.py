@@ -72,7 +72,15 @@ class Server:
         Raises:
             BrokenError: If it is gone.
         """
-        self._write(frames.pack(kind, body))
+        self.send_all((kind, body))
+
+    def send_all(self, *those: tuple[bytes, bytes]) -> None:
+        """Send several frames at once.
+
+        Raises:
+            BrokenError: If it is gone.
+        """
+        self._write(b"".join(frames.pack(kind, body) for kind, body in those))
 
     def open(self, mode: str, code: bytes, files: Mapping[str, bytes], limits: Limits) -> None:
         """Begin a job: hand over a program.
@@ -81,10 +89,11 @@ class Server:
             BrokenError: If the server is gone.
         """
         job = {"mode": mode, "limits": limits.as_job()}
-        self.send(frames.OPEN, json.dumps(job).encode())
-        self.send(frames.CODE, code)
-        for name, content in files.items():
-            self.send(frames.FILE, name.encode() + b"\0" + content)
+        self.send_all(
+            (frames.OPEN, json.dumps(job).encode()),
+            (frames.CODE, code),
+            *((frames.FILE, name.encode() + b"\0" + content) for name, content in files.items()),
+        )
 
     def close_job(self) -> None:
         """End a job; no program of it may be running."""
@@ -176,12 +185,20 @@ class Server:
 class Run:
     """One process of the program of the open job: gathers what it does until it ends.
 
+    Args:
+        server: With an open job.
+        limits: Of the job.
+        stdin: What it reads from standard input.
+        last: Whether its end is the end of the job.
+
     Attributes:
         result: Its end, once that has come.
         said: Bytes it has said on its wire, as they came.
     """
 
-    def __init__(self, server: Server, limits: Limits, stdin: bytes = b"") -> None:
+    def __init__(
+        self, server: Server, limits: Limits, stdin: bytes = b"", *, last: bool = False
+    ) -> None:
         self.server = server
         self.result: Result | None = None
         self.said: list[bytes] = []
@@ -189,8 +206,11 @@ class Run:
         self._err: list[bytes] = []
         self._nonce = os.urandom(16).hex()
         self.deadline = time.monotonic() + limits.wall_seconds + GRACE_SECONDS
-        server.send(frames.START, stdin)
-        server.send(frames.NONCE, self._nonce.encode())
+        server.send_all(
+            (frames.START, stdin),
+            (frames.NONCE, self._nonce.encode()),
+            *([(frames.CLOSE, b"")] if last else []),
+        )
 
     def take(self, kind: bytes, body: bytes) -> None:
         """Take in one frame of the server.
@@ -238,7 +258,7 @@ class Run:
         reason: Reason = "exit" if code >= 0 else "signal"
         if said["why"]:
             reason = said["why"]  # type: ignore[assignment]
-        elif code in (-signal.SIGKILL, -signal.SIGXCPU) and cpu >= 0.9:
+        elif code in (-signal.SIGKILL, -signal.SIGXCPU) and cpu >= 0.5:  # the kernel counts roughly
             reason = "cpu"
         stdout, stderr = self.output()
         dropped: list[int] = said["dropped"]  # type: ignore[assignment]
