@@ -252,7 +252,7 @@ def _trainer(
     torch.manual_seed(config.run.seed)
     model = _policy(prepared, place, precision)
     if in_background(config):
-        _share_threads(model)
+        _share_threads(model, engine)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:
@@ -415,8 +415,10 @@ def _started(
         engine.close()
 
 
-def _share_threads(model: PreTrainedModel) -> None:
+def _share_threads(model: PreTrainedModel, engine: Engine) -> None:
     """Leave half of the threads to the engine's process, which takes as many as this one has."""
+    if getattr(engine, "elsewhere", False):
+        return
     if model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
