@@ -50,6 +50,7 @@ from rlvr_core.train.model import (
     load_tokenizer,
 )
 from rlvr_core.train.objective import Objective, Term
+from rlvr_core.train.offload import offload
 from rlvr_core.train.optim import Optimizer
 from rlvr_core.train.parallel import GatheredSource, Spread, replica_of
 from rlvr_core.train.reference import Reference, SeparateModel, UnderAdapter
@@ -373,7 +374,10 @@ def _reference(
         return UnderAdapter(policy, section)
     # what is added up in small parts is not rounded in between
     dtype = precision.compute if section.mix == 1.0 else torch.float32
-    model = load_reference(prepared.model_path, prepared.config.model, place, dtype)
+    home = torch.device("cpu") if section.offload else place
+    model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
+    if section.offload:
+        offload(model, place)
     return SeparateModel(model, policy, section)
 
 
