@@ -274,6 +274,8 @@ class LossBatch:
         teacher_logp_BTK: The teacher's log-probs of its K most likely tokens; None when no loss
             learns from one.
         student_logp_BTK: The policy's log-probs of the same tokens; has a graph.
+        on_policy_B: Where ``old_logp_BT`` is the trainer's own; elsewhere nothing but the engine's
+            is known and stands in for it. None: in every row.
     """
 
     logp_BT: Tensor
@@ -286,6 +288,7 @@ class LossBatch:
     chosen_BT: Tensor | None = None
     teacher_logp_BTK: Tensor | None = None
     student_logp_BTK: Tensor | None = None
+    on_policy_B: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

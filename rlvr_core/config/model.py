@@ -208,6 +208,15 @@ class ReferenceSection(ComponentConfig):
     mix: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the policy in what it then is: 1 copies the policy, less makes it a moving
     average (kept in float32)."""
+    offload: bool = False
+    """Keep the weights of its layers in host memory, and bring each layer's to the GPU while it
+    computes. For a frozen model of its own, on a GPU, not with ``parallel: fsdp``."""
+
+    @model_validator(mode="after")
+    def _what_is_offloaded_stays(self) -> ReferenceSection:
+        if self.offload and self.every is not None:
+            raise ValueError("offload is for a frozen reference, not for a reference that moves")
+        return self
 
     @model_validator(mode="after")
     def _mix_needs_every(self) -> ReferenceSection:

@@ -141,6 +141,7 @@ def _resolve(
         errors += _loss_faults(config, components, draft)
         fault = _engine(components, draft)
         errors += [fault] if fault else []
+        errors += _truncated_ratio(config, components, draft)
     if errors or config is None:
         raise _together(errors, draft)
     for loc, component in components.items():
@@ -314,16 +315,44 @@ def _engine(components: Mapping[Loc, Component], draft: Draft) -> ConfigError | 
     )
 
 
+def _cut(config: RunConfig) -> list[tuple[str, float]]:
+    """What makes sampling one from a truncated distribution, and its value."""
+    top_p, top_k = config.sampling.top_p, config.sampling.top_k
+    options = [("top_p", top_p, top_p < 1), ("top_k", top_k, top_k > 0)]
+    return [(name, value) for name, value, on in options if on]
+
+
+def _truncated_ratio(
+    config: RunConfig, components: Mapping[Loc, Component], draft: Draft
+) -> list[ConfigError]:
+    """What older weights sampled has the engine's log-probs alone to start the ratio from."""
+    sampler = components.get(("sampler",))
+    again = [("train.max_staleness", config.train.max_staleness, config.train.max_staleness > 0)]
+    if sampler is not None:
+        reads = getattr(sampler.config, "max_reads", 1)
+        again.append(("the sampler's max_reads", reads, reads > 1))
+    older = " and ".join(f"{name} ({value})" for name, value, on in again if on)
+    if not older:
+        return []
+    return [
+        ConfigError(
+            f"with {older}, completions that older weights sampled are trained on: their ratio "
+            f"starts at the engine's log-probs, and with sampling.{name} {value} these are of a "
+            f"truncated distribution that the trainer's are not",
+            where=draft.root.where(("sampling", name)),
+            remedy=f"take sampling.{name} out, or train on fresh completions alone",
+        )
+        for name, value in _cut(config)
+    ]
+
+
 def _warnings(config: RunConfig, draft: Draft) -> tuple[str, ...]:
     """Sampling from a truncated distribution, whose log-probs the trainer cannot reproduce."""
-    sampling = config.sampling
-    cut = [("top_p", sampling.top_p, sampling.top_p < 1), ("top_k", sampling.top_k, sampling.top_k)]
     return tuple(
         f"sampling.{name} is {value}: completions come from a truncated distribution, the loss "
         f"assumes the full one, and the ratio between them is off "
         f"[{draft.root.where(('sampling', name))}]"
-        for name, value, on in cut
-        if on
+        for name, value in _cut(config)
     )
 
 

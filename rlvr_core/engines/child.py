@@ -22,7 +22,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
@@ -83,8 +85,8 @@ class ChildEngine:
         self._context: EngineContext | None = None
         self._probe_ids: tuple[int, ...] = ()
         self._copied = False
-        self._sending = threading.Lock()
         self._lock = threading.Lock()
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._tickets = itertools.count()
         self._queue: list[tuple[int, GenerationRequest]] = []
         self._open: dict[int, Future[Any]] = {}
@@ -144,9 +146,8 @@ class ChildEngine:
 
     def begin(self) -> None:
         """Send what is queued, all of it at once; see ``BackgroundEngine``."""
-        with self._sending:
-            with self._lock:
-                queued, self._queue = self._queue, []
+        with self._lock:
+            queued, self._queue = self._queue, []
             if queued:
                 self._send("submit", queued)
 
@@ -215,8 +216,8 @@ class ChildEngine:
         process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(RlvrError), self._sending:
-            self._send("close")
+        self._send("close")
+        self._outbox.put(None)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=5.0)
         _kill(process)
@@ -293,12 +294,9 @@ class ChildEngine:
             )
         self._connection = Connection(ours.detach())
         begun: Future[None] = Future()
-        thread = threading.Thread(
-            target=self._listen, args=(begun,), name="engine-process", daemon=True
-        )
-        thread.start()
-        with contextlib.suppress(OSError):  # died at once: the thread hears the end of file
-            self._connection.send_bytes(birth)
+        self._outbox.put(birth)
+        for work in (partial(self._listen, begun), self._write):
+            threading.Thread(target=work, name="engine-process", daemon=True).start()
         try:
             begun.result(START_LIMIT)
         except TimeoutError as error:
@@ -325,11 +323,24 @@ class ChildEngine:
                 else:
                     error = rest[1] if kind == "failed" else None
                     self._settle(self._open, rest[0], rest[1], error)
-        except (EOFError, OSError):
-            error = self._end()
+        except Exception as error:
+            told = self._end() if isinstance(error, EOFError | OSError) else _unreadable(error)
             if not begun.done():
-                begun.set_exception(error)
-            self._fail(error)
+                begun.set_exception(told)
+            self._fail(told)
+
+    def _write(self) -> None:
+        """Send what is to be sent, in a thread of its own.
+
+        A process that is stopped reads nothing, and writing to it has no end: whoever waits for an
+        answer must be able to reach its deadline meanwhile (T29).
+        """
+        assert self._connection is not None
+        while (message := self._outbox.get()) is not None:
+            try:
+                self._connection.send_bytes(message)
+            except OSError:
+                return  # it is gone: the other thread hears the end of file, and tells
 
     def _settle(
         self,
@@ -351,11 +362,10 @@ class ChildEngine:
 
     def _call(self, name: str, *arguments: Any, timeout: float) -> Any:
         future: Future[Any] = Future()
-        with self._sending:
-            with self._lock:
-                self._check()
-                number = next(self._tickets)
-                self._calls[number] = future
+        with self._lock:
+            self._check()
+            number = next(self._tickets)
+            self._calls[number] = future
             self._send(name, number, *arguments)
         try:
             return future.result(timeout)
@@ -366,11 +376,8 @@ class ChildEngine:
             ) from error
 
     def _send(self, *message: Any) -> None:
-        assert self._connection is not None
-        try:
-            self._connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-        except OSError as error:
-            raise self._end() from error
+        """Have it sent, after all that was put there before; see ``_write``."""
+        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def _check(self) -> None:
         if self._broken is not None:
@@ -421,6 +428,14 @@ class ScoringChildEngine(ChildEngine):
         limit = self._deadline if timeout is None else timeout
         found: list[Scores] = self._call("score", list(requests), timeout, timeout=limit)
         return found
+
+
+def _unreadable(error: Exception) -> RlvrError:
+    first, *_ = str(error).strip().splitlines() or [""]
+    return RunError(
+        f"what the engine's process said cannot be read: {type(error).__name__}: {first}",
+        remedy="an engine's own exceptions must survive pickle; take RunError or MachineError",
+    )
 
 
 def _gpus() -> str:

@@ -9,12 +9,14 @@ import asyncio
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import torch
 from pydantic import Field, model_validator
@@ -323,6 +325,13 @@ class VllmServerEngine:
         """The result of a coroutine; each of its waits has a deadline of its own."""
         assert self._running is not None
         return self._running.thread.spawn(work).result()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether all servers are on other machines, and this one's cores are the trainer's."""
+        here = {"localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn()}
+        hosts = {urlsplit(url).hostname for url in self.config.urls}
+        return bool(hosts) and not hosts & here
 
     @property
     def at_sync(self) -> frozenset[str]:

@@ -45,10 +45,10 @@ class Parity:
     tokens: int
 
 
-def measure(trainer_N: torch.Tensor, engine_N: torch.Tensor) -> Parity:
-    """Compare two log-prob vectors of shape (N,)."""
+def measure(trainer_N: torch.Tensor, engine_N: torch.Tensor) -> Parity | None:
+    """Compare two log-prob vectors of shape (N,); None if there is nothing to compare."""
     if trainer_N.numel() == 0:
-        return Parity(0.0, 0.0, 0)
+        return None
     difference_N = (trainer_N.double() - engine_N.double()).abs()
     # a NaN must not slip through a comparison: it counts as infinitely far
     difference_N = torch.nan_to_num(difference_N, nan=math.inf, posinf=math.inf)

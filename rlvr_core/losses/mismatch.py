@@ -60,7 +60,7 @@ def mismatch_weight(
         mask_BT: True where the loss counts.
         config: Mode and bounds.
         tally: Gets ``mismatch/abs_mean``, ``abs_max`` and ``k3`` always, ``truncated`` and the
-            weights unless the mode is ``off``.
+            weights unless the mode is ``off``; its mask says which tokens are compared.
 
     Returns:
         (B, T) or (B, 1) weights without a gradient, or None when the mode is ``off``.

@@ -170,7 +170,11 @@ class PolicyLoss(ABC):
         loss_BT = self.surrogate(terms, tally)
         old_BT = batch.old_logp_BT.to(terms.logp_BT.dtype)
         behaviour_BT = batch.behaviour_logp_BT.to(terms.logp_BT.dtype)
-        weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, tally)
+        compared = tally
+        if batch.on_policy_B is not None:
+            # elsewhere the engine would be compared with itself: a difference of 0, made up (T13)
+            compared = tally.over(mask_BT & batch.on_policy_B[:, None])
+        weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, compared)
         loss_BT = self.weighed(loss_BT, terms, weight, tally)
         if self.top_entropy < 1:
             loss_BT = torch.where(terms.chosen_BT, loss_BT, 0.0)
@@ -255,7 +259,9 @@ def _check_shapes(batch: LossBatch) -> None:
         if getattr(batch, name) is not None:
             shapes[name] = getattr(batch, name).shape
     wrong = [f"{name} {tuple(shape)}" for name, shape in shapes.items() if shape != rows_tokens]
-    if batch.advantage_B.shape != rows_tokens[:1]:
-        wrong.append(f"advantage_B {tuple(batch.advantage_B.shape)}")
+    for name in ("advantage_B", "on_policy_B"):
+        value = getattr(batch, name)
+        if value is not None and value.shape != rows_tokens[:1]:
+            wrong.append(f"{name} {tuple(value.shape)}")
     if wrong:
         raise ValueError(f"does not fit logp_BT {tuple(rows_tokens)}: {', '.join(wrong)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 
 from rlvr_core.rollout.collect import Sampled
 from rlvr_core.types import Completion, Draw, Group, Json, Judged, Problem, Transcript, Verdict
@@ -29,6 +30,10 @@ class ReplayBuffer:
         """Keep a group for the reads it has left after its first step."""
         if sampled.reads > 1:
             self._entries.append(_Entry(sampled, sampled.reads - 1))
+
+    def waiting(self, most: int) -> list[Sampled]:
+        """What ``take`` would give; nothing counts as read."""
+        return [entry.sampled for entry in islice(self._entries, most)]
 
     def take(self, most: int) -> list[Sampled]:
         """Up to so many groups, those that wait longest first; each counts as read once more."""

@@ -217,14 +217,34 @@ def _contamination(
 
 
 def _check_reference(resolved: Resolved) -> None:
-    """Refuse a reference that moves and that nothing asks for."""
+    """Refuse what is asked of a reference that does not exist, or not as a model of its own."""
+    import torch
+
     config = resolved.config
+    section = config.train.reference
     losses = [resolved.build("loss", ref) for ref in config.losses.values()]
-    if config.train.reference.every and not any(loss.needs_reference for loss in losses):
+    if (section.every or section.offload) and not any(loss.needs_reference for loss in losses):
+        does = "move" if section.every else "be offloaded"
         raise ConfigError(
-            "no loss has a KL term, so there is no reference that could move",
+            f"no loss has a KL term, so there is no reference that could {does}",
             where=resolved.where(("train", "reference")),
             remedy="set a loss's beta above 0, or leave train.reference out",
+        )
+    if not section.offload:
+        return
+    faults = []
+    if config.model.lora is not None:
+        faults.append(
+            "under LoRA the reference is the policy without its adapter, and takes no memory"
+        )
+    if ranks.count() > 1 and config.train.parallel == "fsdp":
+        faults.append("with train.parallel: fsdp each process has but a part of every layer")
+    if not torch.cuda.is_available():
+        faults.append("this run computes on the CPU, so its weights are in host memory already")
+    if faults:
+        where = resolved.where(("train", "reference", "offload"))
+        raise ConfigError.collect(
+            [Complaint(fault, where, ("set offload: false",)) for fault in faults]
         )
 
 

@@ -151,7 +151,7 @@ class Session:
         self.recorder.at(self.step, self.version)
         rollouts, metrics, replayed = Rollouts(), {}, []
         if self.trainer.objective.on_completions:
-            replayed = self.replay.take(self.sampler.prompts_per_step)
+            replayed = self.replay.waiting(self.sampler.prompts_per_step)
             with self._phase("rollout"):
                 rollouts = self._collect(len(replayed))
             metrics = rollout_metrics(rollouts)
@@ -172,6 +172,8 @@ class Session:
             metrics |= self.trainer.reference.metrics(sampled_under)
         metrics |= self._applied(report)
         updated = metrics["step_skipped"] == 0 and report.update is not None
+        if metrics["step_skipped"] == 0:
+            self.replay.take(len(replayed))  # read: a skipped update has learnt nothing from them
         if updated:
             self.version += 1
             for one in rollouts.kept:
@@ -372,8 +374,10 @@ class Session:
         due = self.version <= 1
         if section is False or not groups or not (due or self.resumed):
             return {}
-        self.resumed = False
         found = parity.measure(*self.trainer.logprobs(groups))
+        if found is None:
+            return {}
+        self.resumed = False
         sampling = self.config.sampling
         parity.check(
             found,

@@ -50,6 +50,7 @@ from rlvr_core.train.model import (
     load_tokenizer,
 )
 from rlvr_core.train.objective import Objective, Term
+from rlvr_core.train.offload import offload
 from rlvr_core.train.optim import Optimizer
 from rlvr_core.train.parallel import GatheredSource, Spread, replica_of
 from rlvr_core.train.reference import Reference, SeparateModel, UnderAdapter
@@ -252,7 +253,7 @@ def _trainer(
     torch.manual_seed(config.run.seed)
     model = _policy(prepared, place, precision)
     if in_background(config):
-        _share_threads(model)
+        _share_threads(model, engine)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:
@@ -373,7 +374,10 @@ def _reference(
         return UnderAdapter(policy, section)
     # what is added up in small parts is not rounded in between
     dtype = precision.compute if section.mix == 1.0 else torch.float32
-    model = load_reference(prepared.model_path, prepared.config.model, place, dtype)
+    home = torch.device("cpu") if section.offload else place
+    model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
+    if section.offload:
+        offload(model, place)
     return SeparateModel(model, policy, section)
 
 
@@ -415,8 +419,10 @@ def _started(
         engine.close()
 
 
-def _share_threads(model: PreTrainedModel) -> None:
+def _share_threads(model: PreTrainedModel, engine: Engine) -> None:
     """Leave half of the threads to the engine's process, which takes as many as this one has."""
+    if getattr(engine, "elsewhere", False):
+        return
     if model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 

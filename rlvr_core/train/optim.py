@@ -83,10 +83,12 @@ class Optimizer:
         clip = math.inf if self._train.grad_clip is None else self._train.grad_clip
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
         applied = math.isfinite(grad_norm)
-        calibrating = not applied and self.scaler.is_enabled() and self.scaler.get_scale() > 1.0
+        scale = self.scaler.get_scale()
         if applied:
             self.scaler.step(self._adamw)
         self.scaler.update()
+        # a norm can overflow where no gradient did, and then the scale is not the reason and stays
+        calibrating = not applied and self.scaler.get_scale() < scale and scale > 1.0
         self._adamw.zero_grad(set_to_none=True)
         return Update(grad_norm, applied, calibrating)
 

@@ -278,6 +278,7 @@ class PolicyTrainer:
             mask_BT=batch.mask_BT,
             advantage_B=batch.advantage_B,
             entropy_BT=entropy_BT,
+            on_policy_B=batch.on_policy_B,
         )
         outputs = []
         for term in part.terms:

@@ -182,6 +182,27 @@ def test_t8_truncated_sampling_is_warned_about(host, run_file, option):
     assert f"--set {option}" in warning
 
 
+@pytest.mark.parametrize("option", ["sampling.top_p=0.95", "sampling.top_k=20"])
+@pytest.mark.parametrize(
+    ("again", "told"),
+    [
+        ("train.max_staleness=1", "with train.max_staleness (1), completions that older weights"),
+        (
+            "sampler={use: core/shuffle, with: {prompts_per_step: 4, max_reads: 2}}",
+            "with the sampler's max_reads (2), completions that older weights",
+        ),
+    ],
+)
+def test_t8_a_ratio_that_starts_at_a_truncated_distribution_is_refused(
+    host, run_file, option, again, told
+):
+    (complaint,) = faults(host, run_file, option, again)
+    assert complaint.what.startswith(told)
+    assert f"with {option.replace('=', ' ')} these are of a truncated" in complaint.what
+    assert complaint.where.startswith(f"--set {option}")
+    assert resolve_file(run_file, [again], host).warnings == ()
+
+
 def test_rewards_of_one_verifier_have_names_of_their_own(host, run_file):
     option = "rewards=[auto, exactly, {use: toy/exactly, with: {strip: false}}, auto, toy/exactly]"
     resolved = resolve_file(run_file, [option], host)

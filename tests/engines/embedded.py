@@ -3,7 +3,9 @@
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.errors import RunError
 from rlvr_core.protocols import EngineContext
 from rlvr_core.testing.tiny_tokenizer import train_tokenizer
 from rlvr_core.types import GenerationRequest, SamplingParams
@@ -64,3 +66,17 @@ def exact_logits(model, prompt_ids, token_ids):
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt_ids, *token_ids]])).logits[0]
     return logits[len(prompt_ids) - 1 : -1].double()
+
+
+class TwoWordsError(RunError):
+    """Pickles, and cannot be made again from what it pickles to."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+
+
+class Complaining(ScriptedEngine):
+    """Takes no request."""
+
+    def submit(self, request):
+        raise TwoWordsError("no", "thanks")

@@ -37,6 +37,7 @@ from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_server import VllmServerEngine
 from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.protocols import Engine, EngineContext, Telling
+from rlvr_core.run.start import _share_threads
 from rlvr_core.types import GenerationRequest, SamplingParams
 
 EOS = make_tokenizer().eos_token_id
@@ -142,6 +143,26 @@ def test_work_goes_to_the_server_with_least_to_do_and_waits_at_the_cap(make):
     until(lambda: [len(one.jobs) for one in servers(engine)] == [3, 3])
     engine.drain(60)
     assert [future.result(0) for future in futures] == [sample(engine, [i]) for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("options", "elsewhere"),
+    [
+        ({}, False),
+        ({"urls": ["http://localhost:8000"]}, False),
+        ({"urls": ["http://gpu-7:8000", f"http://{socket.gethostname()}:8000"]}, False),
+        ({"urls": ["http://gpu-7:8000", "http://10.0.0.4:8000"]}, True),
+    ],
+)
+def test_servers_on_other_machines_leave_all_cores_to_the_trainer(monkeypatch, options, elsewhere):
+    engine = VllmServerEngine(VllmServerEngine.Config(**options))
+    assert engine.elsewhere is elsewhere
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    taken = []
+    monkeypatch.setattr(torch, "set_num_threads", taken.append)
+    _share_threads(SimpleNamespace(device=torch.device("cpu")), engine)
+    assert taken == ([] if elsewhere else [4])
 
 
 def test_every_server_takes_new_weights(make):

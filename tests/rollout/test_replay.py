@@ -38,6 +38,8 @@ def test_by_hand():
     for index, reads in enumerate([1, 3, 2]):
         buffer.put(sampled(index, reads))
     assert len(buffer) == 2  # the first was read as often as it may be
+    assert indices(buffer.waiting(9)) == indices(buffer.waiting(9)) == [1, 2]
+    assert indices(buffer.waiting(1)) == [1]  # looking is not reading
     assert indices(buffer.take(1)) == [1]
     assert indices(buffer.take(9)) == [2, 1]
     assert buffer.take(9) == []

@@ -7,7 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.errors import DataError
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.errors import ConfigError, DataError
+from rlvr_core.plugins import load_host
+from rlvr_core.run.prepare import _check_reference
 from rlvr_core.train.demonstrations import Demonstrations, load_answers
 from rlvr_core.types import Problem
 
@@ -193,3 +196,26 @@ def test_a_data_set_that_demonstrates_nothing_needs_a_target():
     with pytest.raises(DataError, match="demonstrates no answers") as caught:
         load_answers(Fixed(problems(2)), None, 0, "run.yaml:3")
     assert "target" in str(caught.value.complaints[0].remedy)
+
+
+def test_an_offloaded_reference_that_saves_nothing_is_refused_with_every_reason(lab, monkeypatch):
+    def told(**sections):
+        base = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "reference": {"offload": True}}
+        sections["train"] = base | sections.get("train", {})
+        with pytest.raises(ConfigError) as error:
+            _check_reference(resolve_file(lab.write(**sections), (), load_host()))
+        assert "config.yaml:" in str(error.value)
+        return str(error.value)
+
+    lab.config["data"]["sources"][0]["with"]["verifier"] = "exact"
+    held = {"use": "grpo", "with": {"beta": 0.01}}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "no reference that could be offloaded" in told()
+    assert "this run computes on the CPU" in told(loss=held)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    model = lab.config["model"] | {"lora": {"rank": 2}}
+    assert "takes no memory" in told(loss=held, model=model)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    both = told(loss=held, model=model, train={"parallel": "fsdp"})
+    assert "takes no memory" in both
+    assert "a part of every layer" in both

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.config.model import TrainSection
+from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.losses.dapo import DAPO
-from rlvr_core.losses.distill import OPSD
+from rlvr_core.losses.distill import GKD, OPSD
 from rlvr_core.losses.grpo import GRPO
 from rlvr_core.losses.gspo import GSPO
 from rlvr_core.losses.sft import SFT
@@ -22,6 +22,7 @@ from rlvr_core.train.model import Precision
 from rlvr_core.train.objective import Objective, Term
 from rlvr_core.train.optim import Optimizer
 from rlvr_core.train.parallel import Spread
+from rlvr_core.train.reference import SeparateModel, collect
 from rlvr_core.train.step import PolicyTrainer
 from rlvr_core.train.teacher import Teacher
 from rlvr_core.types import Completion, Group, Judged, Problem
@@ -87,20 +88,51 @@ def sum_of_losses():
     ]
 
 
-def trainer_of(folder, ranks, strategy, dtype, terms, **train):
+def other_model(folder, seed):
+    """A frozen model near the policy's first weights."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=draw))
+    return model.requires_grad_(False)
+
+
+def held_to_others(folder):
+    """A KL term, and a teacher that is a model of its own."""
+    return [
+        Term("kl", GRPO(GRPO.Config(beta=0.2)), 0.5),
+        Term(
+            "gkd",
+            GKD(GKD.Config(teacher="x", top_k=9)),
+            0.5,
+            teacher=Teacher(9, other_model(folder, 1)),
+        ),
+    ]
+
+
+def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train):
     torch.manual_seed(0)
     section = TrainSection(
         steps=10, lr=1e-3, warmup_steps=0, tokens_per_micro_batch=40, parallel=strategy, **train
     )
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     precision = Precision(dtype)
+    frozen = [term.teacher.model for term in terms if term.teacher and term.teacher.model]
+    held_to = None
+    if reference is not None:
+        held_to = SeparateModel(other_model(folder, 2), model, ReferenceSection(**reference))
+        frozen.append(held_to.model)
     spread = None
     if ranks.world > 1:
         spread = Spread(ranks, strategy)
-        spread.add(model, trained=True, temperature=1.0, autocast_dtype=precision.autocast)
+        options = {"temperature": 1.0, "autocast_dtype": precision.autocast}
+        spread.add(model, trained=True, **options)
+        for other in frozen:
+            spread.add(other, trained=False, **options)
     return PolicyTrainer(
         model=model,
-        reference=None,
+        reference=held_to,
         objective=Objective(tuple(terms)),
         optimizer=Optimizer(model, section, dtype),
         precision=precision,
@@ -113,15 +145,20 @@ def trainer_of(folder, ranks, strategy, dtype, terms, **train):
     )
 
 
-def steps(folder, ranks, strategy, dtype, *, summed=False, **train):
+def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **train):
     """Four steps: many groups, one group, a poisoned one, many again."""
     loss = Poisoned(GRPO(GRPO.Config()), length=2)
     terms = [Term("grpo", loss), *(sum_of_losses() if summed else ())]
-    trainer = trainer_of(folder, ranks, strategy, dtype, terms, **train)
-    reports = []
+    if reference is not None:
+        terms += held_to_others(folder)
+    trainer = trainer_of(folder, ranks, strategy, dtype, terms, reference=reference, **train)
+    reports, version = [], 0
     for step, (n_groups, poison) in enumerate([(5, False), (1, False), (5, True), (5, False)]):
         loss.on = poison
         reports.append(trainer.update(groups(n_groups, seed=step), step, 0))
+        if trainer.reference is not None and reports[-1].update.applied:
+            version += 1
+            trainer.reference.follow(version)
     ours, theirs = trainer.logprobs(groups(3))
     state = checkpoint.collect(trainer.model, trainer.optimizer)
     return {
@@ -131,6 +168,7 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, **train):
         "parity": (ours.sort().values, len(theirs)),
         "weights": {name: tensor.clone() for name, tensor in state.weights.items()},
         "moments": state.moments,
+        "reference": {k: v.clone() for k, v in collect(trainer.reference).items()},
     }
 
 
@@ -139,6 +177,10 @@ CASES = {
     "fsdp": ("fsdp", torch.float32, {}),
     "sum-ddp": ("ddp", torch.float32, {"summed": True}),
     "sum-fsdp": ("fsdp", torch.float32, {"summed": True}),
+    "frozen-ddp": ("ddp", torch.float32, {"reference": {}}),
+    "frozen-fsdp": ("fsdp", torch.float32, {"reference": {}}),
+    "moving-ddp": ("ddp", torch.float32, {"reference": {"every": 1, "mix": 0.5}}),
+    "moving-fsdp": ("fsdp", torch.float32, {"reference": {"every": 1, "mix": 0.5}}),
     "clipped": ("fsdp", torch.float32, {"grad_clip": 1e-3}),
     "half": ("fsdp", torch.float16, {}),
 }

@@ -77,6 +77,21 @@ def test_t14_float16_scales_the_loss_and_halves_the_scale_on_overflow():
     assert optimizer.scaler.get_scale() == scale / 2
 
 
+def test_t14_a_norm_that_overflows_by_itself_is_no_calibration():
+    """Every gradient is finite, so the scale stays and must not excuse the skipped step."""
+    model = torch.nn.Linear(4, 1, bias=False)
+    optimizer = Optimizer(model, _train(), torch.float16)
+    scale = optimizer.scaler.get_scale()
+    optimizer.backward(model(torch.full((1, 4), 1e25)).sum())
+    assert torch.isfinite(model.weight.grad).all()
+    update = optimizer.step(0)
+    assert math.isinf(update.grad_norm)
+    assert (update.applied, update.calibrating) == (False, False)
+    assert optimizer.scaler.get_scale() == scale
+    optimizer.backward(model(torch.full((1, 4), float("inf"))).sum())
+    assert optimizer.step(1).calibrating
+
+
 def test_state_round_trip_continues_bit_for_bit():
     torch.manual_seed(0)
     inputs = torch.randn(6, 4)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 WORKER = "parallel_worker.py"
-WHOLE = ["ddp", "fsdp", "sum-ddp", "sum-fsdp", "clipped"]
+HELD = ["frozen-ddp", "frozen-fsdp", "moving-ddp", "moving-fsdp"]
+WHOLE = ["ddp", "fsdp", "sum-ddp", "sum-fsdp", *HELD, "clipped"]
 # two processes have twice the scaled gradient of one, so the loss scale settles a step later
 CASES = [*WHOLE, "half"]
 
@@ -17,7 +18,7 @@ def test_metrics_weights_and_moments_are_those_of_one_process(alone, together, c
         assert ours.keys() == theirs.keys()
         assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-5, nan_ok=True)
     assert one["applied"] == two["applied"]
-    for kind in ("weights", "moments"):
+    for kind in ("weights", "moments", "reference"):
         assert one[kind].keys() == two[kind].keys()
         torch.testing.assert_close(one[kind], two[kind], rtol=1e-4, atol=3e-6)
     torch.testing.assert_close(one["parity"][0], two["parity"][0], rtol=1e-5, atol=1e-4)
@@ -49,6 +50,20 @@ def test_the_gradient_is_clipped_by_its_global_norm(alone, together):
 @pytest.mark.parametrize("case", CASES)
 def test_both_processes_hold_the_same(together, case):
     first, second = (rank[case] for rank in together)
-    for kind in ("weights", "moments"):
+    for kind in ("weights", "moments", "reference"):
         assert all(torch.equal(first[kind][name], second[kind][name]) for name in first[kind])
     assert str(first["metrics"]) == str(second["metrics"])  # as text: NaN is not equal to itself
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HELD)
+def test_other_models_matter_and_a_moving_reference_moves(alone, together, case):
+    for found in (alone[case], *(rank[case] for rank in together)):
+        kl = [step["kl/mean"] for step in found["metrics"]]
+        taught = [step["distill/divergence"] for step in found["metrics"]]
+        assert min(kl) > 1e-4
+        assert min(taught) > 1e-4
+        assert bool(found["reference"]) == case.startswith("moving")
+    # it has come nearer to the policy, and what is frozen has not
+    kl = {one: alone[one]["metrics"][3]["kl/mean"] for one in HELD}
+    assert kl["moving-ddp"] < 0.5 * kl["frozen-ddp"]
