@@ -36,6 +36,8 @@ def main(spec: dict[str, Any]) -> NoReturn:
             keeper.main(spec, *channel)
         status = os.waitstatus_to_exitcode(_reap(child))
         if status == keeper.NO_MORE:
+            with contextlib.suppress(OSError):  # the parent may be removing it, too
+                work.clear(spec["work"])
             os._exit(0)
         if spec["alone"]:
             _sweep()
