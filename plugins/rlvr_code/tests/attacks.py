@@ -394,9 +394,9 @@ import os, struct
 body = b'[' * 1000000
 os.write(3, struct.pack('!cI', b'l', len(body)) + body)
 ### half_a_character
-def f(x): raise ValueError('\ud800')
+def f(x): raise ValueError('\\ud800')
 ### half_a_character_while_loading
-raise ValueError('\udfff')
+raise ValueError('\\udfff')
 ### json_bomb
 import os, struct
 def f(x):
