@@ -85,6 +85,8 @@ class Tool:
         Names and types are checked, as far as each schema's ``type`` says one.
         """
         known = ", ".join(self.parameters) or "none"
+        if _is_broken(dict(arguments)):
+            return f"the arguments of {self.name} hold {_HALF}"
         for name in self.parameters:
             if name not in arguments and name not in self.optional:
                 return f"{self.name} needs the argument '{name}'"
@@ -255,6 +257,8 @@ def _json_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolC
     mended: list[str] = []
     try:
         found = _decoded(text.strip(), repair, mended, cut)
+        if _is_broken(found):
+            raise ValueError(f"it holds {_HALF}")
     except (ValueError, RecursionError) as error:
         return BadCall(f"the call is not valid JSON ({_reason(error)}); it was not run")
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
@@ -269,6 +273,8 @@ def _json_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolC
     if repair and isinstance(arguments, str):
         try:
             arguments = _decoded(arguments, False, mended, cut)
+            if _is_broken(arguments):
+                raise ValueError(f"it holds {_HALF}")
         except (ValueError, RecursionError) as error:
             return BadCall(f'"{key}" is not valid JSON ({_reason(error)}); it was not run')
         mended.append("arguments written as a text")
@@ -368,6 +374,7 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
+_HALF = "half of a surrogate pair, which is no text"
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse)
 
 
@@ -375,6 +382,23 @@ def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos + 1}"
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _is_broken(value: Any) -> bool:
+    """Whether a text in it, of whatever depth, cannot be written as UTF-8."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            try:
+                one.encode()
+            except UnicodeEncodeError:
+                return True
+        elif isinstance(one, dict):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+    return False
 
 
 def _is(value: Json, kind: str) -> bool:

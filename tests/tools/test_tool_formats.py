@@ -72,6 +72,37 @@ def test_a_call_that_is_none_is_never_run(text, reason, repair):
     assert bad.error.endswith("it was not run")
 
 
+@pytest.mark.parametrize("escape", ["\\ud800", "\\udfff", "\\udc00\\ud800"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name": "HERE", "arguments": {}}',
+        '{"name": "get", "arguments": {"HERE": 1}}',
+        '{"name": "get", "arguments": {"key": "HERE"}}',
+        '{"name": "get", "arguments": {"key": [{"a": ["HERE"]}]}}',
+        '{"name": "get", "arguments": {}, "HERE": 1}',
+        '{"name": "get", "arguments": "{\\"HERE\\": 1}"}',
+        "{'name': 'get', 'arguments': {'HERE': 1}}",
+    ],
+)
+@pytest.mark.parametrize("repair", [False, True])
+def test_half_of_a_surrogate_pair_is_an_error_that_can_be_told(body, escape, repair):
+    text = body.replace("HERE", escape)
+    told = []
+    for format, written in ((HERMES, call(text)), (LLAMA, text.replace("arguments", "parameters"))):
+        (bad,) = format.parse(written, repair=repair)
+        assert isinstance(bad, BadCall)
+        assert bad.error.encode()
+        told.append(bad.error)
+    if repair or "'" not in body:
+        assert "half of a surrogate pair" in told[0] or "must be an object" in told[0]
+
+
+def test_whole_surrogate_pairs_are_characters():
+    text = call('{"name": "get", "arguments": {"\\ud83d\\ude00": "\\ud83d\\ude00"}}')
+    assert HERMES.parse(text) == [ToolCall("get", {"\U0001f600": "\U0001f600"})]
+
+
 def test_an_open_call_does_not_hide_the_one_behind_it():
     found = HERMES.parse(f"<tool_call>oops {call(GOOD)}")
     assert [type(one) for one in found] == [BadCall, ToolCall]
@@ -191,6 +222,15 @@ def test_junk_is_no_exception(text, repair):
         ({"key": "a", "n": True}, "argument 'n' of get must be integer or null, not true"),
         ({"key": "a", "n": 1.5}, "argument 'n' of get must be integer or null, not 1.5"),
         ({"key": "a", "n": None}, None),
+        *(
+            (broken, "the arguments of get hold half of a surrogate pair, which is no text")
+            for broken in (
+                {"\ud800": 1},
+                {"key": "\udfff"},
+                {"key": "a", "n": [{"\ud800": 1}]},
+                {"key": ["a", {"b": "\ud800"}]},
+            )
+        ),
     ],
 )
 def test_arguments_are_checked_by_name_and_type(arguments, fault):

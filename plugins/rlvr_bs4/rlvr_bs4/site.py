@@ -30,7 +30,10 @@ def resolve(current: str, href: str, pages: Mapping[str, str]) -> str | None:
         return None
     if url in pages:
         return url
-    wanted = _quoted(url)
+    try:
+        wanted = _quoted(url)
+    except UnicodeEncodeError:  # half of a surrogate pair: no text, so no URL
+        return None
     return next((known for known in pages if _quoted(known) == wanted), None)
 
 

@@ -144,3 +144,9 @@ def test_b12_the_benchmark_names_hashes_and_versions():
     assert {"beautifulsoup4", "lxml", "python", "rlvr-bs4"} <= set(head["versions"])
     assert all(len(entry.sha256) == 64 for entry in entries)
     assert head["sha256"] == manifest.digest(entries)
+
+
+@pytest.mark.parametrize("href", ["\ud800", "/a\udfff", "?\ud800#x", "http://\ud800/"])
+def test_half_of_a_surrogate_pair_leads_nowhere(href):
+    start = "https://shop.example/"
+    assert resolve(start, href, {start: "x", "https://shop.example/a": "y"}) is None

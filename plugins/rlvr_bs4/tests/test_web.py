@@ -148,6 +148,9 @@ def test_nothing_is_left_of_a_program(web):
         (call("navigate", href=["/a"]), "must be string"),
         (call("back", to="/a"), "has no argument 'to'"),
         (call("fetch", url="/a"), "there is no tool 'fetch'"),
+        ('<tool_call>{"name": "back", "arguments": {"\\ud800": 1}}</tool_call>', "half of a surrogate"),
+        ('<tool_call>{"name": "navigate", "arguments": {"href": "\\ud800"}}</tool_call>', "half of a"),
+        ('<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>', "half of a surrogate pair"),
     ],
 )  # fmt: skip
 def test_what_is_no_call_is_an_error_and_not_run(web, text, what):
@@ -182,7 +185,7 @@ def test_llama_writes_json(web):
 def test_python_writes_blocks_and_a_lone_call_is_the_tool(web):
     task = paged(2)
     blocks = ["navigate('?page=2')", "print(URL)", "back()", "x = back()", "lint_json(json_string='1')",
-              "navigate(URL)", "navigate('a', 'b')", "back(", 'print("back()")']  # fmt: skip
+              "navigate(URL)", "navigate('a', 'b')", "back(", 'print("back()")', "navigate('\\ud800')"]  # fmt: skip
     found = play(
         other(web, format="python"), problem(task), [f"```python\n{one}\n```" for one in blocks],
         max_turns=20,
@@ -195,6 +198,7 @@ def test_python_writes_blocks_and_a_lone_call_is_the_tool(web):
     assert said[4].startswith("not a final answer")
     assert said[5] == "error: the arguments of navigate must be written out; nothing was run"
     assert said[6] == "error: navigate takes 1 arguments; nothing was run"
+    assert said[9].startswith("error: the arguments of navigate hold half of a surrogate pair")
     assert "SyntaxError" in said[7]
     assert said[8] == "back()"
 

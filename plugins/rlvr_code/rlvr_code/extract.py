@@ -14,8 +14,9 @@ _LANGUAGES = ("", "python", "python3", "py", "py3", "pycon", "ipython", "cpython
 _ENDS = ("[DONE]", "</code>", "<|endoftext|>", "<|im_end|>")
 _TRIES = 20
 """Beginnings of a text that are tried."""
-_BUILTIN = frozenset(vars(builtins)) | {"__name__", "__file__"}
-KNOWN = _BUILTIN | sys.stdlib_module_names
+BUILTIN = frozenset(vars(builtins)) | {"__name__", "__file__"}
+"""Names that are Python's own."""
+KNOWN = BUILTIN | sys.stdlib_module_names
 """Names that tests may use without defining them."""
 
 
@@ -54,6 +55,13 @@ def used(code: str) -> set[str]:
     """Names that a program reads anywhere; none if it does not parse."""
     tree = _parse(code)
     return set() if tree is None else _reads(tree)
+
+
+def called(code: str) -> set[str]:
+    """Names that a program calls as they are; none if it does not parse."""
+    tree = _parse(code)
+    calls = [] if tree is None else [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return {call.func.id for call in calls if isinstance(call.func, ast.Name)}
 
 
 def imported(code: str) -> set[str]:
@@ -112,11 +120,11 @@ def _from_blocks(blocks: Sequence[str], wanted: Collection[str], prompt: str) ->
 def _needed(block: str, before: Sequence[str]) -> list[str]:
     """Earlier blocks that define names which a block uses and nothing in it defines."""
     chosen: list[str] = []
-    missing = used(block) - defined(block) - _BUILTIN
+    missing = used(block) - defined(block) - BUILTIN
     for other in reversed(before):
         if missing & defined(other):
             chosen.insert(0, other)
-            missing = (missing | used(other)) - defined(other) - _BUILTIN
+            missing = (missing | used(other)) - defined(other) - BUILTIN
     return chosen
 
 
@@ -207,7 +215,7 @@ def _cut(code: str, wanted: Collection[str]) -> str:
 def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Definitions after the cut of names that nothing before it binds and something kept uses."""
     bound = {name for node in kept for name in _binds(node)}
-    missing = {name for node in kept for name in _reads(node)} - bound - _BUILTIN
+    missing = {name for node in kept for name in _reads(node)} - bound - BUILTIN
     chosen: set[int] = set()
     while True:
         more = {
@@ -221,7 +229,7 @@ def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[as
         for place in more:
             missing |= _reads(rest[place])
             bound |= set(_binds(rest[place]))
-        missing -= bound | _BUILTIN
+        missing -= bound | BUILTIN
 
 
 def _first(node: ast.stmt) -> int:

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 STOP = ("\nQUESTION:", "\n-----")
 _WHERE = ("input_output", "tests", "unit_tests", "verifier_metadata")
+_PARTS = ("public_tests", "private_tests", "generated_tests")
+"""Where CodeContests, as DeepMind gives it, has tests."""
 
 
 class TestedConfig(Common):
@@ -120,7 +122,7 @@ class Call(_Tested):
 
 def _tests(row: Row, where: str) -> dict[str, Any] | None:
     """Inputs, outputs and perhaps the function's name; None if the row has none of it."""
-    found: Any = row
+    found: Any = _merged(row, where) or row
     for name in _WHERE:
         if found is not None and isinstance(found, Mapping) and found.get(name) not in (None, ""):
             found = _json(found[name], where)
@@ -141,6 +143,22 @@ def _tests(row: Row, where: str) -> dict[str, Any] | None:
         tests["fn_name"] = found["fn_name"]
         tests["wrapped"] = all(isinstance(one, list) and len(one) == 1 for one in outputs)
     return tests
+
+
+def _merged(row: Row, where: str) -> dict[str, list[Any]] | None:
+    """The tests of all three parts that CodeContests has; None if the row has none."""
+    parts = [_json(row[name], where) for name in _PARTS if row.get(name) not in (None, "")]
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for part in parts:
+        try:
+            if isinstance(part, list):
+                part = {key: [one[key] for one in part] for key in ("input", "output")}
+            inputs += part["input"]
+            outputs += part["output"]
+        except (LookupError, TypeError) as error:
+            raise DataError(f"{part!r:.60} are no inputs and outputs", where=where) from error
+    return {"inputs": inputs, "outputs": outputs} if parts else None
 
 
 def _json(value: Any, where: str) -> Any:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rlvr_code import extract
 from rlvr_code.judge.asserts import Tests, judge
-from rlvr_code.judge.cases import Case, judge_calls, judge_output
+from rlvr_code.judge.cases import Case, judge_calls, judge_output, size
 from rlvr_code.judge.compare import same_output, same_value
 from rlvr_code.judge.outcome import Outcome
 from rlvr_code.options import JudgeConfig, ProgramVerifier
@@ -133,8 +133,10 @@ class Stdin(ProgramVerifier[list[Case]]):
         tolerance = self.config.tolerance
         given, wanted = pairs(problem)
         return [
-            Case(as_text(one), functools.partial(same_output, as_text(other), tolerance=tolerance))
-            for one, other in zip(given, wanted, strict=True)
+            Case(
+                as_text(one), functools.partial(same_output, other, tolerance=tolerance), len(other)
+            )
+            for one, other in zip(given, map(as_text, wanted), strict=True)
         ]
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
@@ -174,7 +176,7 @@ class Call(ProgramVerifier[list[Case]]):
         if bad is not None:
             raise DataError(f"{problem.id}: an input must be a list of arguments, not {bad!r:.60}")
         return [
-            Case(one, functools.partial(right, other))
+            Case(one, functools.partial(right, other), size(other))
             for one, other in zip(given, wanted, strict=True)
         ]
 
@@ -276,12 +278,21 @@ def _names(id_: str, tests: Sequence[str], setup: str, code: object) -> tuple[st
     """Names in the tests that are the program's: those of the reference, or all unknown ones.
 
     Raises:
-        DataError: If a test is no Python, or names nothing of a program.
+        DataError: If the tests are no Python, or name nothing of a program.
     """
     whole = "\n".join([setup, *tests])
     read = extract.used(whole)
     if not read:
         raise DataError(f"{id_}: the tests are no Python, or use no name: {whole!r:.80}")
-    if isinstance(code, str) and (own := extract.defined(code.replace("\r\n", "\n")) & read):
-        return tuple(sorted(own - extract.imported(code)))
-    return tuple(sorted(read - extract.defined(whole) - extract.KNOWN))
+    code = code.replace("\r\n", "\n") if isinstance(code, str) else ""
+    if own := (extract.defined(code) & read) - extract.imported(code):
+        return tuple(sorted(own))
+    # a module's name that is called is no module
+    unknown = (read - extract.KNOWN) | (extract.called(whole) - extract.BUILTIN)
+    if names := unknown - extract.defined(whole):
+        return tuple(sorted(names))
+    raise DataError(
+        f"{id_}: the tests use no name but Python's own, so any program would pass: {whole!r:.80}",
+        remedy="test a function of the program; one with the name of a built-in function has to be "
+        "in a reference solution, in the field 'code'",
+    )

@@ -343,6 +343,60 @@ while True: os.write(1, b'x' * 65536)
 import os
 def f(x):
     os.dup2(1, 3); return 1
+### forged_error_without_words
+import os, struct
+def f(x):
+    for body in (b'{"t":"dict","v":[["e",["","",""]]]}', b'{"t":"dict","v":[["e",["AssertionError","",""]]]}'):
+        os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### error_without_words
+import sys
+def f(x): raise ValueError
+sys.modules['rlvr_code.inside.serve'].describe = lambda error: ''
+### forged_whole_number
+import os, struct
+def f(x):
+    for value in (b'1e999', b'-1e999', b'NaN', b'{"t":"int","v":"0x' + b'f' * 100000 + b'"}', b'{"t":"float","v":"inf"}', b'{"t":"int","v":[]}'):
+        body = b'{"t":"dict","v":[["v",' + value + b'],["changed",{"t":"dict","v":[]}]]}'
+        os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### colliding_hashes
+import os, struct
+def f(x):
+    many = b','.join(b'{"t":"int","v":"%s"}' % hex(n * (2 ** 61 - 1)).encode() for n in range(300000))
+    for body in (b'{"t":"dict","v":[["v",{"t":"set","v":[' + many + b']}],["changed",{"t":"dict","v":[]}]]}',):
+        os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### colliding_keys
+import os, struct
+def f(x):
+    many = b','.join(b'[{"t":"int","v":"%s"},1]' % hex(n * (2 ** 61 - 1)).encode() for n in range(300000))
+    body = b'{"t":"dict","v":[["v",{"t":"dict","v":[' + many + b']}],["changed",{"t":"dict","v":[]}]]}'
+    os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### fraction_to_be_reduced
+import os, struct
+def f(x):
+    a, b = b'1' * 3000000, b'1' * 2999999 + b'0'
+    body = b'{"t":"dict","v":[["v",{"t":"Fraction","v":[{"t":"int","v":"0x' + a + b'"},{"t":"int","v":"0x' + b + b'"}]}],["changed",{"t":"dict","v":[]}]]}'
+    os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### nested_as_deep_as_can_be
+import os, struct
+def deep(n):
+    body = b'{"t":"dict","v":[["v",' + b'[' * n + b']' * n + b'],["changed",{"t":"dict","v":[]}]]}'
+    return struct.pack('!cI', b'a', len(body)) + body
+def f(x):
+    for n in (300, 320, 400, 440, 460, 480, 490, 900, 950): os.write(3, deep(n))
+    os.read(3, 1)
+### json_bomb_while_loading
+import os, struct
+body = b'[' * 1000000
+os.write(3, struct.pack('!cI', b'l', len(body)) + body)
+### half_a_character
+def f(x): raise ValueError('\\ud800')
+### half_a_character_while_loading
+raise ValueError('\\udfff')
 ### json_bomb
 import os, struct
 def f(x):
@@ -608,6 +662,15 @@ import os, signal
 for pid in (os.getppid(), 1, {PARENT}):
     attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 9))
     call(129, pid, 9, bytes(128)); call(200, pid, 9); call(234, pid, pid, 9)
+### signals_by_owner
+import fcntl, os, signal, socket, struct
+for pid in (os.getppid(), 1, {PARENT}):
+    a, b = socket.socketpair()
+    attempt(lambda: fcntl.fcntl(a, 10, signal.SIGKILL))
+    attempt(lambda: fcntl.fcntl(a, 8, pid), lambda: fcntl.fcntl(a, 15, struct.pack('ii', 1, pid)))
+    attempt(lambda: fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC))
+    b.send(b'x')
+steal(lambda: 'SECRET={SECRET}' if fcntl.fcntl(a, 8, os.getppid()) == 0 else None, lambda: 'SECRET={SECRET}' if fcntl.fcntl(a, 10, 9) == 0 else None)
 ### signals_to_groups
 import os
 for group in (os.getpgid(0), os.getsid(0), 1): attempt(lambda: os.killpg(group, 9))
@@ -708,6 +771,10 @@ steal(lambda: 'SECRET={SECRET}' if call(319, b'x', 0) >= 0 else None)
 def f(x): return (((((2 ** 100) ** 100) ** 100) ** 100) ** 100)
 ### huge_integer
 def f(x): return 10 ** (10 ** 7)
+### integer_that_cannot_be_shown
+def f(x): return 10 ** 5000
+### key_that_cannot_be_shown
+def f(x): return {{10 ** 5000: 1, (10 ** 5000,): 2}}
 ### huge_text
 def f(x): return 'x' * (1 << 28)
 ### endless_list
@@ -755,6 +822,12 @@ steal(*[lambda p=p: 'SECRET={SECRET}' if open(p + '/rlvr-left', 'w').write('x') 
 ### changes_files_outside
 import os
 attempt(lambda: os.chmod('{FILE}', 0), lambda: os.utime('{FILE}', (0, 0)), lambda: os.truncate('{FILE}', 0), lambda: os.unlink('{FILE}'), lambda: os.rename('{FILE}', '{FILE}x'))
+### truncates_outside
+import os
+for name in ('{FILE}', os.__file__):
+    for way in (os.O_RDONLY, 3): attempt(lambda: os.open(name, way | os.O_TRUNC))
+    attempt(lambda: os.truncate(name, 0))
+steal(*[lambda w=w: 'SECRET={SECRET}' if os.open('mine', os.O_CREAT | os.O_TRUNC | w) else None for w in (0, 3)])
 ### changes_the_library
 import os
 attempt(lambda: open(os.__file__, 'a').write('x'), lambda: os.unlink(os.__file__), lambda: os.chmod(os.__file__, 0))

@@ -48,6 +48,12 @@ def python(variant):
 
 
 @pytest.fixture(scope="session")
+def interpreter_for():
+    """The interpreter for a sandbox by its name; None for the tests' own."""
+    return interpreter
+
+
+@pytest.fixture(scope="session")
 def box(variant, python):
     """A sandbox of that kind."""
     with Sandbox(variant, python=python) as sandbox:

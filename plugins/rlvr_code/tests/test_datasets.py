@@ -13,6 +13,7 @@ from rlvr_code.acecode import AceCode
 from rlvr_code.humaneval import HumanEval
 from rlvr_code.mbpp import Mbpp
 from rlvr_code.tested import Call, Stdin
+from rlvr_code.verifiers import Mbpp as Verifier
 from rlvr_core import ConfigError, DataError
 
 DATA = Path(os.environ.get("RLVR_DATA", "../shared/data"))
@@ -105,6 +106,46 @@ def test_apps_and_codecontests_and_nemo(caplog):
     assert len(contests) == len({p.id for p in contests}) == 165
     assert len(load(Stdin, path=str(DATA / "code" / "nemo_gym_code_gen_5.jsonl"))) == 5
     assert len(load(AceCode, path=str(DATA / "code" / "acecode_sample.jsonl"))) == 1
+
+
+def test_codecontests_as_deepmind_gives_it(tmp_path):
+    def part(*numbers):
+        return {"input": [f"{n}\n" for n in numbers], "output": [f"{n * n}\n" for n in numbers]}
+
+    parts = {"private_tests": part(2), "generated_tests": part(3, 4)}
+    rows = [
+        {"name": "a", "description": "square it", "public_tests": part(1), **parts},
+        {"name": "b", "description": "square", "public_tests": part(), "private_tests": part(5)},
+        {"name": "c", "description": "none", **dict.fromkeys((*parts, "public_tests"), part())},
+        {"name": "d", "description": "d", "public_tests": [{"input": "6", "output": "36"}]},
+    ]
+    loader = Stdin(Stdin.Config(path=write(tmp_path / "a.jsonl", rows)))
+    first, second, third = loader.load()
+    assert first.spec["inputs"] == ["1\n", "2\n", "3\n", "4\n"]
+    assert first.spec["outputs"] == ["1\n", "4\n", "9\n", "16\n"]
+    assert (second.spec["inputs"], third.spec["outputs"]) == (["5\n"], ["36"])
+    assert loader.left_out == {"without tests": 1}
+    for row in (part(1) | {"output": []}, {"input": ["1"]}, "[1]"):
+        path = write(tmp_path / "b.jsonl", [{"description": "d", "public_tests": row}])
+        with pytest.raises(DataError):
+            load(Stdin, path=path)
+
+
+@needs_data
+def test_all_of_mbpp_and_acecode_can_be_judged():
+    verifier = Verifier(Verifier.Config(challenge=True))
+    plain = str(DATA / "mbpp" / "mbpp.jsonl")
+    clean = str(DATA / "mbpp" / "sanitized-mbpp.json")
+    problems = [
+        problem
+        for split in ("train", "validation", "test", "prompt")
+        for path, sanitized in ((plain, False), (clean, True))
+        for problem in load(Mbpp, path=path, split=split, sanitized=sanitized)
+    ]
+    assert len(problems) == 974 + 427
+    problems += load(AceCode, path=str(DATA / "code" / "acecode_sample.jsonl"))
+    for problem in problems:
+        assert verifier.prepare(problem).program
 
 
 def test_t46_problems_without_tests_are_dropped_and_counted(tmp_path, caplog):

@@ -211,6 +211,10 @@ def test_decimals_may_differ_a_little():
         (5, "float('nan')", False),
         (10**400, "10**400", True),
         (10**400, "1e308", False),
+        (1, "10**5000", False),
+        ({"1": 1}, "{10**5000: 1}", False),
+        ([1], "[10**5000]", False),
+        (1, "{1}", False),
     ],
 )
 def test_returned_values_are_compared_as_json(expected, code, passes):
@@ -225,6 +229,24 @@ def test_calls_of_a_class_with_the_usual_imports_and_wrapped_values():
     assert judge(Call, spec | {"wrapped": False}, code).score == 0.0
     lines = judge(Call, spec, "def f(xs):\n    return 1 / 0")
     assert "division by zero" in lines.detail
+
+
+def test_functions_may_have_the_name_of_a_module():
+    for test in ("assert bisect([1]) == 2", "import math\nassert copy(math.inf) == 2"):
+        name = "bisect" if "bisect" in test else "copy"
+        assert judge(Mbpp, asserts(test), f"def {name}(x): return 2").score == 1.0
+        assert judge(Mbpp, asserts(test), f"def {name}(x): return 3").score == 0.0
+        assert judge(Mbpp, asserts(test), "").score == 0.0
+
+
+def test_output_may_be_as_long_as_it_should_be():
+    spec = {"inputs": ["3000000"], "outputs": ["1\n" * 3_000_000]}
+    options = {"case_seconds": 60.0, "total_seconds": 120.0}
+    verdict = judge(Stdin, spec, "print('1\\n' * int(input()), end='')", **options)
+    assert verdict.score == 1.0, verdict.detail
+    verdict = judge(Stdin, spec, "print('1\\n' * 20 * int(input()), end='')", **options)
+    assert verdict.score == 0.0
+    assert "too much output" in verdict.detail
 
 
 def test_order_may_be_free():
@@ -242,6 +264,12 @@ def test_order_may_be_free():
         (Mbpp, {"test_list": "assert f(1)"}, "not one text"),
         (Mbpp, {"test_list": ["assert f(1) =="]}, "no Python"),
         (Mbpp, {"test_list": ["assert True"]}, "no name"),
+        (Mbpp, {"test_list": ["assert sum([1,2])==3"]}, "no name but Python's own"),
+        (
+            Mbpp,
+            {"test_list": ["import math\nassert math.pi > 3"], "code": "def f(): pass"},
+            "Python's own",
+        ),
         (Stdin, {"inputs": [], "outputs": []}, "no tests"),
         (Stdin, {"inputs": ["1"], "outputs": []}, "same length"),
         (Call, {"inputs": [[1]], "outputs": [1]}, "fn_name"),

@@ -28,6 +28,10 @@ _IOCTLS = (0x541B, 0x5401, 0x5413, 0x5421, 0x5451, 0x5450)
 """FIONREAD, TCGETS, TIOCGWINSZ, FIONBIO, FIOCLEX, FIONCLEX."""
 _PRCTLS = (15, 16, 3, 23, 0x53564D41)
 """PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, PR_CAPBSET_READ, PR_SET_VMA."""
+_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1031, 1032, 1033, 1034)
+"""Copying, flags, locks, sizes of pipes, seals. Not F_SETOWN, F_SETOWN_EX and F_SETSIG, which have
+signals sent to others (Landlock forbids that from its version 6 on), nor leases."""
+_TRUNCATE, _ACCESS, _NO_ACCESS = 0o1000, 0o3, 0o3
 _AF_UNIX = 1
 _ITSELF = 0x5EC0DE5E
 """Stands for the process's own number; no other value in the filter has these bytes."""
@@ -81,6 +85,9 @@ def _rules(children: bool) -> dict[str, list[Instruction]]:
     allow, refuse, busy = [_answer(_ALLOW)], [_fail(errno.EPERM)], [_fail(errno.EAGAIN)]
     itself = allow if children else _argument_in(0, (_ITSELF,))
     rules = {
+        "open": _opening(1),
+        "openat": _opening(2),
+        "fcntl": _argument_in(1, _FCNTLS),
         "ioctl": _argument_in(1, _IOCTLS),
         "prctl": _argument_in(0, _PRCTLS),
         "kill": itself,
@@ -112,6 +119,17 @@ def _clone(children: bool) -> list[Instruction]:
         _answer(_ALLOW),
         _fail(errno.EAGAIN),
     ]
+
+
+def _opening(flags: int) -> list[Instruction]:
+    """Refuse to truncate what is not opened to be written: before its version 3, Landlock does not.
+
+    For the same reason ``truncate``, which takes a name, is on no list; ``ftruncate`` is.
+    """
+    body = [_load(_ARGUMENTS + 8 * flags), (_AND, 0, 0, _TRUNCATE | _ACCESS)]
+    for access in (0, _NO_ACCESS):
+        body += [(_EQUAL, 0, 1, _TRUNCATE | access), _fail(errno.EPERM)]
+    return [*body, _answer(_ALLOW)]
 
 
 def _argument_in(index: int, values: tuple[int, ...]) -> list[Instruction]:

@@ -16,7 +16,7 @@ import resource
 import socket
 from typing import Any, NoReturn
 
-from rlvr_code.inside import frames, keeper, kernel, program, room
+from rlvr_code.inside import frames, keeper, kernel, program, room, work
 
 
 def main(spec: dict[str, Any]) -> NoReturn:
@@ -47,6 +47,8 @@ def main(spec: dict[str, Any]) -> NoReturn:
         Nursery(spec, watcher, orders, ends[1]).serve()
     except GoneError as gone:
         if gone.args[0] == keeper.NO_MORE:
+            with contextlib.suppress(OSError):  # the parent may be removing it, too
+                work.clear(spec["work"])
             os._exit(0)
         why = "the keeper of the programs was killed"
     except OSError as error:

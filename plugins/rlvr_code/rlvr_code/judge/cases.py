@@ -11,6 +11,7 @@ from rlvr_code.inside import codec, serve
 from rlvr_code.judge.asserts import BREAKS, MARGIN
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
 from rlvr_code.judge.talk import FailedError, Talk
+from rlvr_code.sandbox import answers
 from rlvr_code.sandbox.limits import Limits
 from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
 from rlvr_code.sandbox.server import BrokenError, Run, Server
@@ -18,10 +19,17 @@ from rlvr_code.sandbox.server import BrokenError, Run, Server
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test: what goes in, and the judgement on what comes out."""
+    """One test.
+
+    Attributes:
+        given: What goes in.
+        right: The judgement on what comes out.
+        size: Characters or bytes of the right answer; many more are not read.
+    """
 
     given: Any
     right: Callable[[Any], bool]
+    size: int
 
 
 def judge_output(sandbox: Sandbox, code: str, cases: Sequence[Case], budget: Budget) -> Outcome:
@@ -33,12 +41,12 @@ def judge_output(sandbox: Sandbox, code: str, cases: Sequence[Case], budget: Bud
         cases: ``given`` is its standard input, ``right`` is asked about its standard output.
         budget: Time and memory.
     """
-    longest = max((len(case.given) for case in cases), default=0)
+    longest = max((case.size for case in cases), default=0)
     limits = Limits(
         cpu_seconds=budget.case_seconds,
         wall_seconds=budget.case_seconds,
         memory_mb=budget.memory_mb,
-        output_kb=4096 + longest // 256,
+        output_kb=4096 + longest // 128,
     )
 
     def some(server: Server, tally: Tally, until: float) -> None:
@@ -75,9 +83,12 @@ def judge_calls(
         memory_mb=budget.memory_mb,
     )
 
+    # what the program has changed of its arguments comes back too; tags can be ten times the data
+    longest = (1 << 20) + 10 * max((case.size + size(case.given) for case in cases), default=0)
+
     def some(server: Server, tally: Tally, until: float) -> None:
         server.open("serve", as_bytes(code), {}, limits)
-        talk = Talk(server, limits)
+        talk = Talk(server, limits, min(longest, codec.LONGEST))
         try:
             talk.loaded(min(time.monotonic() + budget.case_seconds, until))
         except FailedError as error:
@@ -105,25 +116,21 @@ def _call(talk: Talk, function: str, case: Case, deadline: float) -> str:
     if kind != serve.ANSWER:
         raise FailedError("it broke the protocol")
     try:
-        answer = codec.loads(body, _object)
+        answer = answers.read(body)
         if "e" in answer:
-            return str(answer["e"][2])[:200]
+            return f"it raised {answers.shown(answer['e'][2])}"
         value = answer["v"]
-    except (ValueError, LookupError, TypeError) as error:
+    except (codec.UnfitError, LookupError, TypeError) as error:
         raise FailedError("it broke the protocol") from error
-    return "" if case.right(value) else f"not {value!r:.100}"
+    try:
+        return "" if case.right(value) else f"not {answers.shown(value)}"
+    except RecursionError:
+        return "it is nested too deeply"
 
 
 @dataclass(frozen=True, slots=True)
 class _Method:
     name: str
-
-
-class _Object:
-    """Something that is no plain data, and equals nothing."""
-
-    def __repr__(self) -> str:
-        return "an object that is no plain data"
 
 
 def _tag(value: object) -> dict[str, Any]:
@@ -132,10 +139,9 @@ def _tag(value: object) -> dict[str, Any]:
     raise codec.UnfitError(type(value).__name__)
 
 
-def _object(tag: str, value: object) -> object:
-    if tag != serve.HANDLE:
-        raise codec.UnfitError(tag)
-    return _Object()
+def size(value: Any) -> int:
+    """Bytes of arguments, or of a value, as text."""
+    return len(codec.dumps(value, _tag))
 
 
 def _all(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+_MANY_DIGITS = 10**300
+
 
 def same_output(expected: str, given: str, tolerance: float) -> bool:
     """Whether two texts have the same words; white space is free.
@@ -33,24 +35,15 @@ def _close_words(expected: str, given: str, tolerance: float) -> bool:
 def same_value(expected: Any, given: Any, tolerance: float, *, any_order: bool) -> bool:
     """Whether a returned value is the expected one, which is JSON.
 
-    A tuple counts as a list, a key that is no text as its text. ``True`` is not 1.
+    ``True`` is not 1.
 
     Args:
         expected: The right value.
-        given: The program's, of built-in types.
+        given: The program's, as ``sandbox.answers`` reads it.
         tolerance: By how much a float may differ.
         any_order: Whether two lists may differ in order.
     """
-    return _same(expected, plain(given), tolerance, any_order)
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON would bring it back; what JSON does not have stays."""
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): plain(one) for key, one in value.items()}
-    return value
+    return _same(expected, given, tolerance, any_order)
 
 
 def _same(expected: Any, given: Any, tolerance: float, any_order: bool) -> bool:
@@ -69,9 +62,20 @@ def _same(expected: Any, given: Any, tolerance: float, any_order: bool) -> bool:
     if len(expected) != len(given):
         return False
     if any_order:
-        expected, given = sorted(expected, key=repr), sorted(given, key=repr)
+        expected, given = sorted(expected, key=_text), sorted(given, key=_text)
     pairs = zip(expected, given, strict=True)
     return all(_same(one, other, tolerance, any_order) for one, other in pairs)
+
+
+def _text(value: Any) -> str:
+    """Something to sort values by."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_text(one)}' for key, one in value.items())}}}"
+    if isinstance(value, int) and abs(value) >= _MANY_DIGITS:
+        return hex(value)  # repr refuses
+    return repr(value)
 
 
 def _close(expected: float, given: float, tolerance: float) -> bool:

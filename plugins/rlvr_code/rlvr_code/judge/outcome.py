@@ -55,12 +55,13 @@ class Tally:
         self.seen = 0
 
     def add(self, why: str) -> None:
-        """Count a test; ``why`` is empty if it passed."""
+        """Count a test; ``why`` is empty if it passed, and may be the program's words."""
         self.seen += 1
         self._passed += not why
         self._row = self._row + 1 if why else 0
         if why and not self._why:
-            self._why = f"test {self.seen} of {self._total}: {why}"
+            said = why.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs
+            self._why = f"test {self.seen} of {self._total}: {said}"
 
     @property
     def done(self) -> bool:

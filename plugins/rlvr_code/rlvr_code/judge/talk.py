@@ -22,12 +22,13 @@ class Talk:
     Args:
         server: The server.
         limits: Of the program.
+        longest: Bytes of the longest message that is put up with.
     """
 
-    def __init__(self, server: Server, limits: Limits) -> None:
+    def __init__(self, server: Server, limits: Limits, longest: int = codec.LONGEST) -> None:
         self.server = server
         self.run = Run(server, limits)
-        self._splitter = frames.Splitter(codec.LONGEST + 1024)
+        self._splitter = frames.Splitter(longest + 1024)
         self._frames: deque[tuple[bytes, bytes]] = deque()
 
     @property
@@ -78,7 +79,7 @@ class Talk:
             said = json.loads(body)
             fine = kind == serve.LOADED and said["ok"] is True
             why = "" if fine else str(said["why"])
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             fine, why = False, "it broke the protocol"
         if not fine:
             raise FailedError(f"the program fails before any test: {why[:200]}")

@@ -20,6 +20,7 @@ from typing import IO, Any, Literal
 import rlvr_code.inside
 from rlvr_code.inside import kernel
 from rlvr_code.inside.room import WORK
+from rlvr_code.sandbox.folders import WorkFolder
 from rlvr_code.sandbox.layout import Layout, layout
 from rlvr_code.sandbox.limits import MIB
 
@@ -97,13 +98,13 @@ class Launched:
     Attributes:
         process: What was started; the first process inside is its child, or itself.
         errors: What it writes to standard error.
-        folder: A folder on this machine to remove in the end, if there is one.
+        folder: Its folder on this machine, to be closed in the end, if there is one.
         container: Name of its container, if it is one.
     """
 
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
-    folder: Path | None = None
+    folder: WorkFolder | None = None
     container: tuple[str, str] | None = field(default=None)
 
 
@@ -117,10 +118,8 @@ def launch(plan: Plan) -> Launched:
     folder = container = None
     work = WORK
     if plan.variant in ("landlock", "unsafe"):
-        folder = Path(tempfile.mkdtemp(prefix="rlvr-code-"))
-        if os.geteuid() == 0 and plan.variant != "unsafe":
-            os.chown(folder, uid, uid)
-        work = str(folder)
+        folder = WorkFolder(os.geteuid() if plan.variant == "unsafe" else uid)
+        work = str(folder.path)
     if plan.variant in ("docker", "podman"):
         container = (plan.variant, f"rlvr-code-{os.urandom(8).hex()}")
     spec = _spec(plan, work, uid)

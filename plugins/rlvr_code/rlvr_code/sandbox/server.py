@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -179,7 +178,7 @@ class Server:
             launched.process.wait(10.0)
         launched.errors.close()
         if launched.folder is not None:
-            shutil.rmtree(launched.folder, ignore_errors=True)
+            launched.folder.close()
 
 
 class Run:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rlvr_code.inside import codec, frames, serve
+from rlvr_code.sandbox import answers
 from rlvr_code.sandbox.limits import Limits, Reason, Result
 from rlvr_code.sandbox.server import BrokenError, Run, Server
 from rlvr_core import RunError
@@ -140,9 +141,11 @@ class Session:
         try:
             for kind, body in [one for part in said for one in self._splitter.feed(part)]:
                 if kind == serve.ANSWER:
-                    answer = codec.loads(body, _unknown)
-                    return int(answer["v"]) if "v" in answer else 1
-        except (ValueError, LookupError, TypeError):
+                    status = answers.read(body).get("v", 1)
+                    if type(status) is not int or not 0 <= status <= 255:
+                        raise ValueError("that is no status")
+                    return status
+        except (ValueError, AttributeError):
             run.kill()
         return None
 
@@ -155,7 +158,3 @@ class Session:
 
 def _nothing(value: object) -> dict[str, object]:
     raise codec.UnfitError(type(value).__name__)
-
-
-def _unknown(tag: str, value: object) -> object:
-    raise codec.UnfitError(tag)

@@ -1,0 +1,73 @@
+"""What a program answers, read in the parent: JSON's types only, in time linear in its length."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from typing import Any
+
+from rlvr_code.inside import codec
+
+_DICTIONARIES = ("dict", "Counter", "OrderedDict")
+_LARGE = "a whole number with very many digits"
+_REPR = reprlib.Repr()
+_REPR.maxother = _REPR.maxstring = 100
+
+
+class Other:
+    """Something that JSON does not have; it equals nothing."""
+
+    def __repr__(self) -> str:
+        return "something that JSON does not have"
+
+
+def read(text: bytes) -> Any:
+    """The value of a text that ``codec.dumps`` has written, or a forger.
+
+    A tuple comes as a list, a key as text, everything that is not JSON as ``Other``: nothing of the
+    program's is hashed but text, for other hashes can be made to collide.
+
+    Raises:
+        codec.UnfitError: If it is none.
+    """
+    try:
+        return _plain(json.loads(text))
+    except (RecursionError, MemoryError, ValueError, TypeError) as error:
+        raise codec.UnfitError(f"no value: {type(error).__name__}: {error}"[:300]) from error
+
+
+def shown(value: Any) -> str:
+    """A value in a few words."""
+    try:
+        return _REPR.repr(value)[:200]
+    except ValueError:
+        return _LARGE
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"t", "v"}:
+        raise codec.UnfitError("an object without tag")
+    tag, inner = value["t"], value["v"]
+    if tag == "tuple" and isinstance(inner, list):
+        return [_plain(one) for one in inner]
+    if tag in _DICTIONARIES and isinstance(inner, list):
+        return {_key(key): _plain(one) for key, one in inner}
+    if tag == "int" and isinstance(inner, str):
+        return int(inner, 16)
+    if tag == "float" and isinstance(inner, str):
+        return float(inner)
+    return Other()
+
+
+def _key(encoded: Any) -> str:
+    key = _plain(encoded)
+    if isinstance(encoded, dict) and encoded["t"] == "tuple":
+        key = tuple(key)
+    try:
+        return str(key)
+    except ValueError:
+        return _LARGE
