@@ -659,6 +659,9 @@ class Store(Protocol):
 
     Each call tries again by itself for a while when the store or the way there fails; what it
     raises then is a ``MachineError``. Calls come from several threads.
+
+    One that counts the bytes it moves has the count as ``moved``: a large file that takes long is
+    then not mistaken for one that is stuck.
     """
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:

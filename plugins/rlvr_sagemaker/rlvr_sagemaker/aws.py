@@ -37,6 +37,7 @@ _AGAIN = {
     "TooManyRequestsException",
 }
 _GONE = {"404", "NoSuchKey", "NotFound"}
+_REFUSED = {"403", "AccessDenied", "AccessDeniedException", "Forbidden", "UnauthorizedOperation"}
 
 
 class TornError(Exception):
@@ -139,6 +140,11 @@ def is_gone(error: BaseException) -> bool:
     return code_of(error) in _GONE
 
 
+def is_refused(error: BaseException) -> bool:
+    """Whether a service says that this is not allowed."""
+    return code_of(error) in _REFUSED
+
+
 def _ours(error: BaseException) -> bool:
     import boto3.exceptions
     from botocore.exceptions import BotoCoreError
@@ -156,7 +162,7 @@ def _explained(error: BaseException, what: str) -> MachineError:
         remedy = "log in first: aws configure, aws sso login, or AWS_PROFILE"
     elif isinstance(error, boto.NoRegionError):
         remedy = "say which region: --region, AWS_REGION, or a profile"
-    elif code in ("AccessDenied", "AccessDeniedException", "403", "UnauthorizedOperation"):
+    elif code in _REFUSED:
         remedy = "the role or user lacks a permission: rlvr sagemaker iam prints what is needed"
     elif code in ("ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"):
         remedy = "the credentials have expired: log in again"

@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any
 
 from rlvr_core import MachineError, RlvrError
+from rlvr_core.record.mirror import BEHIND
 from rlvr_sagemaker.request import CHANNEL, DESCRIPTION
 
 ROOT = "RLVR_SAGEMAKER_ROOT"
@@ -87,6 +88,7 @@ class Attempt:
         self._runs = root / "checkpoints"
         self._children: list[subprocess.Popen[str]] = []
         self._stopping = False
+        self._lost = False
         self._tail: collections.deque[str] = collections.deque(maxlen=30)
 
     def run(self) -> int:
@@ -106,6 +108,9 @@ class Attempt:
             code = self._follow(training)
             if watcher is not None and code == 0:
                 watcher.join()
+        if not self._all_sent() and code in (0, 130):
+            code = MachineError.exit_code
+            self._tail.append("the store lacks a part of the run; see the log")
         if code == 0 and self._machine.index == 0:
             self._hand_over()
         return 0 if self._stopped() and code == 130 else code
@@ -276,12 +281,28 @@ class Attempt:
         if code != 0:
             _say(f"rlvr watch ended with {code}")
         if self._said["runs"] is not None:
-            self._push(folder)
+            # results that came after the run had copied its last file
+            from rlvr_core.launch.again import send_results
 
-    def _push(self, folder: Path) -> None:
-        """Results that came after the run had copied its last file."""
-        words = ["jobs", "push", str(folder), self._said["runs"]]
-        subprocess.run([sys.executable, "-m", "rlvr_core.cli.main", *words], check=False)
+            try:
+                send_results(folder / "evals", f"{self._said['runs']}/{folder.name}/evals")
+            except MachineError as error:
+                _say(f"error: {error}")
+                self._lost = True
+
+    def _all_sent(self) -> bool:
+        """Send what the run could not, once more; whether everything is there now.
+
+        A job whose last checkpoint is nowhere must not look completed.
+        """
+        sent = not self._lost
+        for mark in sorted(self._runs.glob(f"*/{BEHIND}")):
+            words = ["jobs", "push", str(mark.parent), self._said["runs"]]
+            _say("rlvr " + " ".join(words))
+            command = [sys.executable, "-m", "rlvr_core.cli.main", *words]
+            done = subprocess.run(command, check=False)
+            sent = sent and done.returncode == 0 and not mark.exists()
+        return sent
 
     def _hand_over(self) -> None:
         """The model alone for SageMaker's own archive: the best one, or else the last."""
