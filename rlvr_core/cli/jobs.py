@@ -197,15 +197,17 @@ def _states(jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
 
     from rlvr_core.errors import MachineError
 
-    def state(job: Job) -> str:
+    def state(job: Job, launcher: Any) -> str:
         try:
-            return str(_launcher(job).status(job.job).state)
+            return str(launcher.status(job.job).state)
         except MachineError as error:
             output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
             return "unknown"
 
+    # made here: loading plugins redirects stdout, which threads must not do at the same time
+    launchers = [_launcher(job) for job in jobs]
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(state, jobs)
+        found = pool.map(state, jobs, launchers)
         return {job.job: {"state": one} for job, one in zip(jobs, found, strict=True)}
 
 

@@ -48,6 +48,10 @@ class TornError(Exception):
 def client(service: str, region: str | None = None) -> Any:
     """A client, which may be used from several threads.
 
+    Args:
+        service: Its name.
+        region: Where; else what the environment or the profile says.
+
     Raises:
         MachineError: If no region is known.
     """
@@ -62,9 +66,22 @@ def client(service: str, region: str | None = None) -> Any:
         max_pool_connections=64,
     )
     try:
-        return boto3.session.Session().client(service, region_name=region, config=config)
+        session = boto3.session.Session()
+        where = region or region_here()
+        return session.client(service, region_name=where, config=config)
     except (BotoCoreError, ValueError) as error:
         raise _explained(error, service) from error
+
+
+def region_here() -> str | None:
+    """The region of the environment, by either of its names, or of the profile."""
+    import boto3
+
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):  # boto3 itself reads the second alone
+        if os.environ.get(name):
+            return os.environ[name]
+    found: str | None = boto3.session.Session().region_name
+    return found
 
 
 def call(what: str, act: Callable[[], T]) -> T:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from botocore.stub import Stubber
+from click.testing import CliRunner
 
-from rlvr_core.errors import MachineError
-from rlvr_sagemaker import aws
+from rlvr_core.cli.main import cli
+from rlvr_core.errors import ConfigError, MachineError
+from rlvr_core.launch.jobs import Job, JobBook
+from rlvr_core.protocols import JobStatus
+from rlvr_sagemaker import aws, image, local
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.iam import policies
+from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "sagemaker.md").read_text(encoding="utf-8")
+ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
+IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"
 LISTED = {"Key": "here/a", "Size": 1, "ETag": '"x"'}
 
 
@@ -92,3 +101,175 @@ def test_t87_what_the_run_could_not_send_is_sent_again_or_fails_the_job(
     monkeypatch.setattr(job_module.subprocess, "run", push)
     assert one._all_sent() is works
     assert (run / BEHIND).exists() is not works
+
+
+# -- launching -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    (folder / "configs").mkdir(parents=True)
+    (folder / "base.yaml").write_text("train: {steps: 2, lr: 1.0e-3}\n")
+    (folder / "configs" / "train.yaml").write_text(
+        "extends: ../base.yaml\nrun: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
+        "data: {sources: [{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: "
+        "core/exact}}]}\n"
+    )
+    (folder / "rows.jsonl").write_text('{"q": "1+1", "answer": "2"}\n')
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("RLVR_SAGEMAKER")]:
+        monkeypatch.delenv(name)
+    return folder
+
+
+def launch(*more, store="s3://some-bucket/rlvr", config="configs/train.yaml", image=IMAGE):
+    words = ["launch", *([config] if config else []), "--backend", "sagemaker", "--store", store]
+    words += ["--role", ROLE, "--instance-type", "ml.t", *(["--image", image] if image else [])]
+    return CliRunner().invoke(cli, [*words, *map(str, more)])
+
+
+def plan(*more, **options):
+    done = launch(*more, "--dry-run", "--json", **options)
+    assert done.exit_code == 0, f"{done.output} {done.exception}"
+    return json.loads(done.stdout)["plan"]
+
+
+def test_a_name_that_is_taken_leaves_the_other_jobs_files_alone(cloud, project, monkeypatch):
+    store, job = f"s3://{cloud.bucket}/team", f"job-{cloud.bucket}"
+    assert launch("--job-name", job, store=store).exit_code == 0
+    sagemaker = aws.client("sagemaker")
+    where = sagemaker.describe_training_job(TrainingJobName=job)["InputDataConfig"][0]
+    first = S3Store(Place.parse(where["DataSource"]["S3DataSource"]["S3Uri"]))
+    before = first.list()
+    assert {"rlvr-job.json", "configs/train.yaml", "base.yaml", "rows.jsonl"} == set(before)
+
+    def refuse(*_):
+        raise ConfigError("there is already a job named so")
+
+    monkeypatch.setattr(SageMakerLauncher, "_create", refuse)
+    Path("rows.jsonl").write_text("another job's rows\n")
+    again = launch("--job-name", job, "--set", "train.steps=9", store=store)
+    assert "already a job" in str(again.exception)
+    assert first.list() == before
+
+
+def test_a_stopped_job_is_gone_on_with_by_a_new_one(cloud, project, monkeypatch):
+    store, job = f"s3://{cloud.bucket}/team", f"job-{cloud.bucket}"
+    words = ("--job-name", job, "--set", "train.steps=3", "--set", "run.seed=4")
+    assert launch(*words, store=store).exit_code == 0
+    runs = f"{store}/jobs/{job}/runs"
+    found = plan("--resume", job, "--set", "train.steps=7", store=store, config=None)
+    assert found["job"] != job
+    assert found["runs"] == found["description"]["runs"] == runs
+    given = found["description"]["arguments"]
+    assert given[:2] == ["run", "configs/train.yaml"]
+    assert given[2:] == [
+        "--set", "train.steps=3", "--set", "run.seed=4", "--set", "train.steps=7",
+    ]  # fmt: skip
+    states = ["running", "stopped"]
+    monkeypatch.setattr(SageMakerLauncher, "status", lambda *_: JobStatus(states.pop(0)))
+    resume = ("--resume", "last", "--job-name", f"{job}-2")
+    busy = launch(*resume, store=store, config=None)
+    assert f"{job} is still at work on that run" in str(busy.exception)
+    assert launch(*resume, store=store, config=None).exit_code == 0
+    assert [one.runs for one in JobBook().jobs()] == [runs, runs]
+    assert "goes on with its own runs" in str(launch("--resume", job, "--local").exception)
+    JobBook().add(Job("7", "core/slurm", "demo", "c"))
+    assert "one of core/slurm" in str(launch("--resume", "7", config=None).exception)
+    assert "no job" in str(launch("--resume", "none-such", config=None).exception)
+
+
+def test_a_local_job_has_a_folder_and_credentials_of_its_own(cloud, project, monkeypatch):
+    (project / "runs" / "unrelated-20250101-000000").mkdir(parents=True)
+    calls = []
+
+    def docker(command, env, **_):
+        calls.append((command, env))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(local.subprocess, "run", docker)
+    assert launch("--local", "--job-name", "one", "--region", "eu-west-3").exit_code == 0
+    ((command, env),) = calls
+    assert f"{project / 'runs' / 'one'}:/opt/ml/checkpoints" in command
+    assert not any("test-only-not-real" in word for word in command)
+    given = {command[i + 1] for i, word in enumerate(command) if word == "--env"}
+    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"} <= given
+    assert "AWS_SESSION_TOKEN" not in given
+    assert env["AWS_SECRET_ACCESS_KEY"] == "test-only-not-real"
+    assert env["AWS_REGION"] == "eu-west-3"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert launch("--local", "--job-name", "two").exit_code == 0
+    assert "AWS_ACCESS_KEY_ID" not in calls[1][0]
+
+
+def test_t80_a_watcher_waits_until_the_run_that_was_fetched_runs_again(tmp_path, monkeypatch):
+    one = attempt(tmp_path, monkeypatch)
+    run = tmp_path / "checkpoints" / "demo-20250101-000000"
+    run.mkdir(parents=True)
+
+    class Training:
+        code = None
+
+        def poll(self):
+            return self.code
+
+    training = Training()
+    assert one._at_work(training) is None
+    (run / "run.json").write_text('{"outcome": "interrupted"}')
+    assert one._at_work(training) is None
+    (run / "run.json").write_text('{"outcome": "running"}')
+    assert one._at_work(training) == run
+    (run / "run.json").write_text('{"outcome": "finished"}')
+    assert one._at_work(training) is None
+    training.code = 0  # over before anybody looked: its checkpoints are evaluated all the same
+    assert one._at_work(training) == run
+
+
+def test_either_name_of_the_region_counts_and_the_book_keeps_it(cloud, project, monkeypatch):
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    aws.client.cache_clear()
+    assert aws.client("logs").meta.region_name == "eu-west-3"
+    assert launch("--job-name", f"j-{cloud.bucket}", store=f"s3://{cloud.bucket}/x").exit_code == 0
+    assert JobBook().jobs()[0].options["region"] == "eu-west-3"
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-1")
+    aws.client.cache_clear()
+    assert aws.client("logs").meta.region_name == "eu-south-1"
+    assert aws.client("logs", "eu-west-1").meta.region_name == "eu-west-1"
+
+
+def test_a_secret_is_asked_for_in_its_own_region(cloud, tmp_path, monkeypatch):
+    elsewhere = aws.client("secretsmanager", "ap-south-1")
+    name = f"n-{cloud.bucket}"
+    arn = elsewhere.create_secret(Name=name, SecretString="far")["ARN"]
+    aws.client("secretsmanager").create_secret(Name=name, SecretString="near")
+    one = attempt(tmp_path, monkeypatch, secrets={"FAR": arn, "NEAR": name})
+    assert one._secrets() == {"FAR": "far", "NEAR": "near"}
+
+
+def test_t92_an_image_that_is_built_needs_no_name(project, monkeypatch, tmp_path):
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    built = ("--build", "--push", "--job-name", "one", "--region", "eu-west-3")
+    found = plan(*built, image=None)["request"]["AlgorithmSpecification"]["TrainingImage"]
+    assert found == "123456789012.dkr.ecr.eu-west-3.amazonaws.com/rlvr:one"
+    assert image._ECR.match(found)
+    named = plan(*built)["request"]["AlgorithmSpecification"]["TrainingImage"]
+    assert named == IMAGE
+    here = plan("--build", "--local", "--job-name", "one", image=None)
+    assert here["request"]["AlgorithmSpecification"]["TrainingImage"] == "rlvr:one"
+    assert "only here" in str(launch("--build", "--dry-run").exception)
+    assert "needs a region" in str(launch("--build", "--push", image=None).exception)
+    assert "--image is missing" in str(launch("--dry-run", image=None).exception)
+
+
+def test_t95_temporary_files_go_to_the_scratch_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setenv("RLVR_SCRATCH", str(tmp_path / "scratch"))
+    found = attempt(tmp_path, monkeypatch)._environment()
+    assert Path(found["TMPDIR"]).is_dir()
+    assert Path(found["TMPDIR"]).is_relative_to(tmp_path / "scratch")
