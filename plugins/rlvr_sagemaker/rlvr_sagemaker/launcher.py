@@ -21,6 +21,9 @@ from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.request import training_job
 from rlvr_sagemaker.store import S3Store
 
+QUIET = 3600.0
+"""Seconds without an answer after which waiting ends."""
+
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 _STATES: dict[str, JobState] = {
@@ -202,9 +205,16 @@ class SageMakerLauncher:
         return call(f"looking at {job}", act)
 
     def _wait(self, job: str, say: Callable[[str], None]) -> int:
-        before = None
+        before, answered = None, time.monotonic()
         while True:
-            now = self.status(job)
+            try:
+                now = self.status(job)
+            except MachineError as error:  # the job goes on, whatever is between it and us
+                if time.monotonic() - answered >= QUIET:
+                    raise
+                now = JobStatus("unknown", error.complaints[0].what)
+            else:
+                answered = time.monotonic()
             if now != before:
                 say(f"{job}: {now.detail}")
                 before = now
@@ -230,7 +240,8 @@ def _events(logs: Any, stream: str) -> Iterator[str]:
         page = call(f"reading the log {stream}", act)
         yield from (event["message"].rstrip("\n") for event in page["events"])
         following = page.get("nextForwardToken")
-        if not page["events"] or following == token.get("nextToken"):
+        # the same token again is the end; a page without events is not
+        if not following or following == token.get("nextToken"):
             return
         token = {"nextToken": following}
 

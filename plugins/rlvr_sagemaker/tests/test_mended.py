@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from rlvr_core.cli.main import cli
 from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobStatus
-from rlvr_sagemaker import aws, image, local
+from rlvr_sagemaker import aws, image, launcher, local
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.iam import policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
+from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
 
@@ -273,3 +275,87 @@ def test_t95_temporary_files_go_to_the_scratch_folder(tmp_path, monkeypatch):
     found = attempt(tmp_path, monkeypatch)._environment()
     assert Path(found["TMPDIR"]).is_dir()
     assert Path(found["TMPDIR"]).is_relative_to(tmp_path / "scratch")
+
+
+def test_an_empty_page_is_not_the_end_of_a_log(cloud):
+    logs = aws.client("logs")
+    pages = [(["one"], "f/1"), ([], "f/2"), (["two"], "f/3"), ([], "f/3")]
+    with Stubber(logs) as stub:
+        before = None
+        for messages, token in pages:
+            asked = {
+                "logGroupName": "/aws/sagemaker/TrainingJobs",
+                "logStreamName": "s",
+                "startFromHead": True,
+            } | ({"nextToken": before} if before else {})
+            events = [{"timestamp": 1, "message": text, "ingestionTime": 1} for text in messages]
+            stub.add_response(
+                "get_log_events", {"events": events, "nextForwardToken": token}, asked
+            )
+            before = token
+        assert list(launcher._events(logs, "s")) == ["one", "two"]
+
+
+def test_waiting_goes_on_through_an_outage(cloud, monkeypatch):
+    answers = [JobStatus("running", "a"), None, None, JobStatus("finished", "Completed")]
+
+    def status(*_):
+        found = answers.pop(0)
+        if found is None:
+            raise MachineError("looking at x: no network")
+        return found
+
+    monkeypatch.setattr(SageMakerLauncher, "status", status)
+    said = []
+    one = SageMakerLauncher(Options(poll=0.01))
+    assert one._wait("x", said.append) == 0
+    assert said == ["x: a", "x: looking at x: no network", "x: Completed"]
+    monkeypatch.setattr(launcher, "QUIET", 0.0)
+    answers.append(None)
+    with pytest.raises(MachineError, match="no network"):
+        one._wait("x", said.append)
+
+
+def test_stopping_asks_sagemaker_once(cloud):
+    """StopTrainingJob for a job that runs, and nothing for one that has ended."""
+    sagemaker = aws.client("sagemaker", None)
+    for status in ("InProgress", "Completed"):
+        with Stubber(sagemaker) as stub:
+            there = {
+                "TrainingJobName": "x", "TrainingJobArn": "arn:aws:sagemaker:x:training-job/x",
+                "ModelArtifacts": {"S3ModelArtifacts": "s3://b/x"},
+                "TrainingJobStatus": status, "SecondaryStatus": "Training",
+                "AlgorithmSpecification": {"TrainingInputMode": "File"},
+                "ResourceConfig": {"VolumeSizeInGB": 1}, "StoppingCondition": {},
+                "CreationTime": datetime.now(UTC),
+            }  # fmt: skip
+            stub.add_response("describe_training_job", there, {"TrainingJobName": "x"})
+            if status == "InProgress":
+                stub.add_response("stop_training_job", {}, {"TrainingJobName": "x"})
+            SageMakerLauncher(Options()).stop("x")
+            stub.assert_no_pending_responses()
+
+
+def test_a_download_under_faults_is_whole(cloud, tmp_path, monkeypatch):
+    """Twenty files while every fifth request fails, each in one of seven ways."""
+    monkeypatch.chdir(tmp_path)
+    store = S3Store(Place(cloud.bucket, "runs/demo-20250101-000000"))
+    texts = {f"traces/{n}.jsonl": f"line {n}\n" * 500 for n in range(20)}
+    texts |= {"run.json": '{"outcome": "finished"}', "resolved.yaml": "x: 1\n"}
+    for key, text in texts.items():
+        (tmp_path / "one").write_text(text)
+        store.put(tmp_path / "one", key)
+    cloud.rate = 0.2
+    done = CliRunner().invoke(cli, ["jobs", "download", f"s3://{cloud.bucket}/runs"])
+    cloud.calm()
+    assert done.exit_code == 0, f"{done.output} {done.exception}"
+    folder = tmp_path / "runs" / "demo-20250101-000000"
+    there = {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+    assert there == texts
+    refused = CliRunner().invoke(cli, ["jobs", "push", str(folder), f"s3://{cloud.bucket}/runs"])
+    assert "it was downloaded" in str(refused.exception)
+    assert set(store.list()) == set(texts)
