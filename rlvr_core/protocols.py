@@ -544,6 +544,7 @@ class LaunchRequest:
         engine_apart: Whether the config's engine works in processes of its own.
         files: The YAML files the config was read from, the one named in ``arguments`` first.
         references: Values of the config that name files or folders of this machine.
+        continues: URI of the runs of an earlier job, with the newest of which this one goes on.
     """
 
     arguments: tuple[str, ...]
@@ -551,6 +552,7 @@ class LaunchRequest:
     engine_apart: bool = False
     files: tuple[Path, ...] = ()
     references: tuple[Reference, ...] = ()
+    continues: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,7 +592,8 @@ class Launcher(Protocol):
     One whose job outlives the command is a ``JobLauncher`` too. One whose job runs on machines
     that do not have this one's files says so by a class attribute ``elsewhere = True``: its config
     is then searched for secrets before it is asked for a plan. One that can evaluate models as
-    well, as ``rlvr launch --eval`` asks, says ``evaluates = True``.
+    well, as ``rlvr launch --eval`` asks, says ``evaluates = True``. One that goes on with the run
+    of an earlier job, as ``rlvr launch --resume JOB`` asks, says ``resumes = True``.
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
@@ -662,6 +665,9 @@ class Store(Protocol):
 
     Each call tries again by itself for a while when the store or the way there fails; what it
     raises then is a ``MachineError``. Calls come from several threads.
+
+    One that counts the bytes it moves has the count as ``moved``: a large file that takes long is
+    then not mistaken for one that is stuck.
     """
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:

@@ -146,12 +146,25 @@ def sync(job: str, to: Path, poll: float, checkpoints: str) -> None:
 
     Ends when the job has, or after an hour without any change.
     """
+    from rlvr_core.errors import MachineError
+
     quiet_since = time.monotonic()
+    answered = away = False
     while True:
-        ended = _ended(job)  # asked first: what it wrote last is then fetched below
-        changes: list[int] = []
-        with contextlib.suppress(_NothingYetError):
-            _fetch(job, to, checkpoints, changes.append)
+        ended, changes = None, list[int]()
+        try:
+            ended = _ended(job)  # asked first: what it wrote last is then fetched below
+            with contextlib.suppress(_NothingYetError):
+                _fetch(job, to, checkpoints, changes.append)
+        except MachineError as error:
+            ended = None  # what is left is fetched when that works again
+            if not answered or time.monotonic() - quiet_since >= QUIET:
+                raise
+            if not away:
+                output.print_line(f"{error.complaints[0].what}; going on", stderr=True)
+            away = True
+        else:
+            answered, away = True, False
         if sum(changes):
             quiet_since = time.monotonic()
         if ended:
@@ -178,6 +191,7 @@ def push(run: str, uri: str | None, runs_dir: str) -> None:
     from rlvr_core.record.rundir import find_run
 
     folder = find_run(run, runs_dir)
+    _not_fetched(folder.path)
     config = load(folder.resolved).config
     uri = uri or config.run.mirror
     if uri is None:
@@ -185,6 +199,20 @@ def push(run: str, uri: str | None, runs_dir: str) -> None:
     there = f"{uri.rstrip('/')}/{folder.name}"
     Mirror(load_host().ask_store(there), folder.path, keep=config.checkpoint.keep).once()
     output.print_line(there)
+
+
+def _not_fetched(folder: Path) -> None:
+    """Refuse a copy: it may lack files, or be older, and a push takes away what it lacks."""
+    from rlvr_core.record.fetch import TAGS
+
+    tags, manifest = folder / TAGS, folder / "run.json"
+    if not tags.is_file() or manifest.stat().st_mtime_ns > tags.stat().st_mtime_ns:
+        return  # a run of this machine, or one that has gone on here
+    raise ConfigError(
+        "it was downloaded: it may lack what the store has, which would then be deleted there",
+        where=str(folder),
+        remedy="to copy a run from one place to another, use the tools of the stores",
+    )
 
 
 class _NothingYetError(ConfigError):
@@ -197,15 +225,17 @@ def _states(jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
 
     from rlvr_core.errors import MachineError
 
-    def state(job: Job) -> str:
+    def state(job: Job, launcher: Any) -> str:
         try:
-            return str(_launcher(job).status(job.job).state)
+            return str(launcher.status(job.job).state)
         except MachineError as error:
             output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
             return "unknown"
 
+    # made here: loading plugins redirects stdout, which threads must not do at the same time
+    launchers = [_launcher(job) for job in jobs]
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(state, jobs)
+        found = pool.map(state, jobs, launchers)
         return {job.job: {"state": one} for job, one in zip(jobs, found, strict=True)}
 
 

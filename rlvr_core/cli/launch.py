@@ -11,6 +11,7 @@ from rlvr_core.cli import output
 from rlvr_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rlvr_core.launch.jobs import Job
     from rlvr_core.plugins import Host
     from rlvr_core.protocols import LaunchRequest
 
@@ -92,7 +93,11 @@ def _options_of(backend: str) -> list[click.Option]:
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key of the config."
 )
-@click.option("--resume", metavar="RUN", help="Go on with a run: its name, its folder, or 'last'.")
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Go on with a run: its name, its folder, or 'last'; elsewhere, with a job's.",
+)
 @click.option(
     "--eval",
     "evaluate",
@@ -131,6 +136,8 @@ def launch(
 
     Ctrl-C or SIGTERM lets it finish the step and write a checkpoint; a second one stops it.
     """
+    from dataclasses import replace
+
     from rlvr_core.config.model import ComponentRef
     from rlvr_core.config.resolve import build, parse_options
     from rlvr_core.plugins import load_host
@@ -139,6 +146,10 @@ def launch(
     if as_json and not dry_run:
         raise click.UsageError("--json prints the plan: it goes with --dry-run")
     host = load_host()
+    before = _earlier(resume, backend, host) if resume and evaluate is None else None
+    if before is not None:
+        config = config or Path(before.config)
+        overrides, resume = (*map(str, _listed(before.details.get("set"))), *overrides), None
     if evaluate is None:
         request, given_tree = _to_train(config, overrides, resume, display_kind, host)
     else:
@@ -153,6 +164,8 @@ def launch(
         raise ConfigError(
             f"backend '{backend}' trains only", where="--eval", remedy="there, give: rlvr eval"
         )
+    if before is not None:
+        request = replace(request, continues=before.runs)
     if getattr(launcher, "elsewhere", False):
         request = _for_elsewhere(request, given_tree)
     plan = launcher.plan(request)
@@ -197,6 +210,23 @@ def _to_train(
         files=resolved.loaded.draft.files,
     )
     return request, resolved.dump()
+
+
+def _earlier(resume: str, backend: str, host: Host) -> Job | None:
+    """The job to go on with, where the backend can."""
+    from rlvr_core.launch.jobs import JobBook
+
+    entry = host.entry("launcher", backend)
+    if not getattr(entry.load(), "resumes", False):
+        return None
+    job = JobBook().find(resume)
+    if job.launcher != entry.name:
+        raise ConfigError(f"job {job.job} was one of {job.launcher}", where="--resume")
+    return job
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _to_evaluate(
@@ -244,8 +274,7 @@ def _for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
         raise ConfigError(
             "a job on other machines cannot go on with a run that lies here",
             where="--resume",
-            remedy="it resumes by itself when it is started again; or start a run from its "
-            "checkpoint: --set model.path=…/checkpoints/step…",
+            remedy="start a run from its checkpoint: --set model.path=…/checkpoints/step…",
         )
     return replace(request, references=references(tree))
 

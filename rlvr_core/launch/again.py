@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlvr_core.plugins import load_host
 from rlvr_core.record.fetch import Fetch, runs_in
+from rlvr_core.record.mirror import BEHIND
 
 
 def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | None:
@@ -32,6 +33,11 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
             fetch.run()
             return folder
     return None
+
+
+def unsent(root: Path) -> list[Path]:
+    """The runs in a folder of which a store is not known to have everything."""
+    return [mark.parent for mark in sorted(root.glob(f"*/{BEHIND}"))]
 
 
 def fetch_results(uri: str, folder: Path) -> None:

@@ -64,9 +64,13 @@ class JobBook:
         line = json.dumps(asdict(job), ensure_ascii=False) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
+            with self.path.open("a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                file.write(line)
+                if file.seek(0, os.SEEK_END) > 0:
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":  # a line that a full disk cut off stays alone
+                        file.write(b"\n")
+                file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

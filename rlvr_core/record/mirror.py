@@ -27,9 +27,13 @@ from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
 
 CHECKPOINTS = "checkpoints/"
 
+BEHIND = ".mirror-behind"
+"""File in a run's folder for as long as its store is not known to have everything."""
+
 _STEP = re.compile(r"^checkpoints/(step\d{6,})/")
 _GROWING = ".jsonl"
 _LONGEST_WAIT = 60.0
+_TRIES = 5
 
 
 @dataclass(slots=True)
@@ -72,6 +76,7 @@ class Mirror:
         self._sealed: dict[str, str] = {}
         self._arrived: dict[str, set[str]] = {}
         self._puts = 0
+        self._moved = 0
         self._aside = folder / ".mirror"
         self._known = False
         self._wake = threading.Condition()
@@ -85,7 +90,7 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
 
     def start(self, *, fresh: bool) -> None:
-        """Begin to copy.
+        """Begin to copy; from now on ``BEHIND`` is in the folder until the store has everything.
 
         Args:
             fresh: Whether the run has just begun, so that nothing of it can be there.
@@ -99,6 +104,7 @@ class Mirror:
                 where="run.mirror",
                 remedy="give the run another name, or mirror it elsewhere",
             )
+        (self._folder / BEHIND).touch()
         self._thread.start()
 
     def _taken(self) -> bool:
@@ -134,7 +140,7 @@ class Mirror:
         """Copy what is left, and stop.
 
         Args:
-            limit: Seconds to go on for after the last file that could be copied.
+            limit: Seconds to go on for after the last bytes that went.
 
         Returns:
             What there is to tell the user.
@@ -144,15 +150,15 @@ class Mirror:
             self._asked += 1
             wanted = self._asked
             self._wake.notify_all()
-        last, moved = self._puts, time.monotonic()
+        last, moved = self._progress(), time.monotonic()
         while self._thread.is_alive() and time.monotonic() - moved < limit:
             with self._wake:
                 if self._done >= wanted:
                     break
                 self._wake.wait(0.2)
-            if self._puts != last:
-                last, moved = self._puts, time.monotonic()
-        behind = self.behind()
+            if (now := self._progress()) != last:
+                last, moved = now, time.monotonic()
+        behind = self._settle()
         told = self.news()
         if behind:
             told.append(f"run.mirror lacks {behind}; copy it with: rlvr jobs push {self._folder}")
@@ -166,6 +172,20 @@ class Mirror:
         """
         self._learn()
         self._copy(everything=True)
+        self._settle()
+
+    def _progress(self) -> tuple[int, int]:
+        """Changes while something moves; bytes that went to no end count for a while only."""
+        if self._failures < _TRIES:
+            self._moved = int(getattr(self._store, "moved", 0))
+        return self._puts, self._moved
+
+    def _settle(self) -> Behind:
+        """What the store lacks; the mark in the folder says whether it is anything."""
+        behind = self.behind()
+        if not behind:
+            (self._folder / BEHIND).unlink(missing_ok=True)
+        return behind
 
     def behind(self) -> Behind:
         """What the store lacks, as far as this process knows."""
@@ -254,11 +274,13 @@ class Mirror:
             aside.unlink(missing_ok=True)
 
     def _copy(self, *, everything: bool) -> None:
-        # first what a checkpoint goes on from: it counts the bytes of the files beside it
+        # first what a checkpoint goes on from: it counts the bytes of the files beside it. One that
+        # is finished meanwhile may count more than was copied: it is the next round's
+        complete = self._complete()
         self._copy_files()
         sent = everything and self._take_away()
         # the newest first: an older one may no longer be wanted when it is there
-        for name, seal in reversed(self._complete()):
+        for name, seal in reversed(complete):
             if self._sealed.get(name) != seal:
                 sent = sent or self._take_away()
                 self._copy_checkpoint(name, seal)

@@ -179,3 +179,34 @@ def test_t94_a_machine_goes_on_with_the_newest_run_that_has_begun(there, tmp_pat
     assert folder == tmp_path / "here" / "demo-20250101-000000"
     assert (folder / "run.json").is_file()
     assert "going on with demo-20250101-000000: 3 files" in said[0]
+
+
+def test_sync_goes_on_through_an_outage(there, tmp_path, monkeypatch):
+    """One that is longer than a store's own attempts; at the very beginning it is told at once."""
+    answers = ["ok", "away", "away", "finished"]
+
+    def ended(_job):
+        now = answers.pop(0)
+        if now == "away":
+            raise MachineError("no network")
+        return None if now == "ok" else now
+
+    monkeypatch.setattr(jobs_module, "_ended", ended)
+    fetched = []
+    monkeypatch.setattr(jobs_module, "_fetch", lambda *words: fetched.append(words))
+    done = CliRunner().invoke(jobs, ["sync", "x", "--poll", "0.01"])
+    assert done.exit_code == 0, done.exception
+    assert len(fetched) == 2
+    assert done.stderr.count("no network; going on") == 1
+    assert "the job has ended (finished)" in done.stdout
+    answers.append("away")
+    assert isinstance(CliRunner().invoke(jobs, ["sync", "x"]).exception, MachineError)
+
+
+def test_a_job_after_a_torn_line_is_in_the_book(tmp_path):
+    book = JobBook(tmp_path / "jobs.jsonl")
+    book.add(Job("one", "l", "r", "c", submitted=1.0))
+    with book.path.open("a") as file:
+        file.write('{"job": "torn o')
+    book.add(Job("two", "l", "r", "c", submitted=2.0))
+    assert [job.job for job in book.jobs()] == ["two", "one"]

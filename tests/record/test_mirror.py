@@ -403,3 +403,73 @@ def test_runs_of_a_store_by_age(tmp_path, run):
     for name in ("b-20250102-000000", "a-20250103-000000", "z-20250101-000000"):
         store.put(run / "run.json", f"{name}/run.json")
     assert runs_in(store) == ["z-20250101-000000", "b-20250102-000000", "a-20250103-000000"]
+
+
+# -- what a review found --------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_never_sealed_ahead_of_the_records_it_counts(store, run):
+    """One that is finished while files are copied waits for the round that has its records."""
+    mirror = Mirror(store, run, keep=2)
+    real, once = store.put, [True]
+
+    def put(path, key, size=None):
+        real(path, key, size)
+        if key == "run.json" and once:  # the last of the files
+            once.clear()
+            with (run / "metrics.jsonl").open("a") as file:
+                file.write('ep": 2}\n')
+            save(run, 2)
+
+    store.put = put
+    mirror.once()
+    assert complete(store) == []
+    mirror.once()
+    assert complete(store) == ["step000002"]
+    assert len((store.root / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_large_file_that_goes_on_moving_is_not_given_up(store, run):
+    """It takes several times the limit; a store that is stuck gets no more than the limit."""
+    real, store.moved = store.put, 0
+
+    def put(path, key, size=None):
+        if key == "metrics.jsonl":
+            for _ in range(30):
+                time.sleep(0.1)
+                store.moved += 1
+        real(path, key, size)
+
+    store.put = put
+    mirror = begin(store, run)
+    assert not [text for text in mirror.close(1.5) if "lacks" in text]
+    assert (store.root / "metrics.jsonl").is_file()
+
+
+def test_bytes_that_arrive_nowhere_do_not_keep_a_run_for_ever(store, run, monkeypatch):
+    monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.02)
+    store.moved = 0
+
+    def put(path, key, size=None):
+        store.moved += 1
+        raise MachineError("away")
+
+    store.put = put
+    mirror = begin(store, run)
+    assert [text for text in mirror.close(0.5) if "lacks" in text]
+    assert mirror._failures >= mirror_module._TRIES
+    store.put = Folder.put.__get__(store)
+
+
+def test_the_folder_says_whether_the_store_has_everything(store, run):
+    mark = run / mirror_module.BEHIND
+    mirror = begin(store, run)
+    assert mark.is_file()
+    store.down = True
+    mirror.close(0.3)
+    assert mark.is_file()
+    store.down = False
+    Mirror(store, run, keep=2).once()
+    assert not mark.exists()
+    assert begin(store, run, fresh=False).close(10) == []
+    assert not mark.exists()

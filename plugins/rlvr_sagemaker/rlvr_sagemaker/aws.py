@@ -37,6 +37,7 @@ _AGAIN = {
     "TooManyRequestsException",
 }
 _GONE = {"404", "NoSuchKey", "NotFound"}
+_REFUSED = {"403", "AccessDenied", "AccessDeniedException", "Forbidden", "UnauthorizedOperation"}
 
 
 class TornError(Exception):
@@ -46,6 +47,10 @@ class TornError(Exception):
 @functools.lru_cache(maxsize=32)
 def client(service: str, region: str | None = None) -> Any:
     """A client, which may be used from several threads.
+
+    Args:
+        service: Its name.
+        region: Where; else what the environment or the profile says.
 
     Raises:
         MachineError: If no region is known.
@@ -61,9 +66,22 @@ def client(service: str, region: str | None = None) -> Any:
         max_pool_connections=64,
     )
     try:
-        return boto3.session.Session().client(service, region_name=region, config=config)
+        session = boto3.session.Session()
+        where = region or region_here()
+        return session.client(service, region_name=where, config=config)
     except (BotoCoreError, ValueError) as error:
         raise _explained(error, service) from error
+
+
+def region_here() -> str | None:
+    """The region of the environment, by either of its names, or of the profile."""
+    import boto3
+
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):  # boto3 itself reads the second alone
+        if os.environ.get(name):
+            return os.environ[name]
+    found: str | None = boto3.session.Session().region_name
+    return found
 
 
 def call(what: str, act: Callable[[], T]) -> T:
@@ -139,6 +157,11 @@ def is_gone(error: BaseException) -> bool:
     return code_of(error) in _GONE
 
 
+def is_refused(error: BaseException) -> bool:
+    """Whether a service says that this is not allowed."""
+    return code_of(error) in _REFUSED
+
+
 def _ours(error: BaseException) -> bool:
     import boto3.exceptions
     from botocore.exceptions import BotoCoreError
@@ -156,7 +179,7 @@ def _explained(error: BaseException, what: str) -> MachineError:
         remedy = "log in first: aws configure, aws sso login, or AWS_PROFILE"
     elif isinstance(error, boto.NoRegionError):
         remedy = "say which region: --region, AWS_REGION, or a profile"
-    elif code in ("AccessDenied", "AccessDeniedException", "403", "UnauthorizedOperation"):
+    elif code in _REFUSED:
         remedy = "the role or user lacks a permission: rlvr sagemaker iam prints what is needed"
     elif code in ("ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"):
         remedy = "the credentials have expired: log in again"

@@ -65,7 +65,7 @@ def image(folder: Path, base: str | None, no_vllm: bool, tag: str | None, push: 
 
 
 @click.command("list")
-@click.option("--region", help="Region; else AWS_REGION or the profile's.")
+@click.option("--region", help="Region; else the environment's or profile's.")
 @click.option("--contains", help="Only jobs with this in their names.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

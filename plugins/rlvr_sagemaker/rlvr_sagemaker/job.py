@@ -87,6 +87,7 @@ class Attempt:
         self._runs = root / "checkpoints"
         self._children: list[subprocess.Popen[str]] = []
         self._stopping = False
+        self._lost = False
         self._tail: collections.deque[str] = collections.deque(maxlen=30)
 
     def run(self) -> int:
@@ -102,10 +103,13 @@ class Attempt:
         if self._stopped():
             return 0
         training = self._start(words, environment)
-        with self._watcher(environment) as watcher:
+        with self._watcher(training, environment) as watcher:
             code = self._follow(training)
             if watcher is not None and code == 0:
                 watcher.join()
+        if not self._all_sent() and code in (0, 130):
+            code = MachineError.exit_code
+            self._tail.append("the store lacks a part of the run; see the log")
         if code == 0 and self._machine.index == 0:
             self._hand_over()
         return 0 if self._stopped() and code == 130 else code
@@ -143,6 +147,8 @@ class Attempt:
         scratch = Path(os.environ.get("RLVR_SCRATCH") or tempfile.gettempdir()) / "rlvr"
         found = dict(os.environ)
         # caches and temporary files: never in what is uploaded when the job ends (T89, T95)
+        found.setdefault("TMPDIR", str(scratch / "tmp"))
+        Path(found["TMPDIR"]).mkdir(parents=True, exist_ok=True)
         found.setdefault("XDG_CACHE_HOME", str(scratch / "cache"))
         found.setdefault("HF_HOME", str(scratch / "huggingface"))
         found.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
@@ -163,7 +169,8 @@ class Attempt:
         for name, arn in self._said["secrets"].items():
 
             def act(arn: str = arn) -> str:
-                return str(client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"])
+                secrets = client("secretsmanager", _region_in(arn))
+                return str(secrets.get_secret_value(SecretId=arn)["SecretString"])
 
             found[name] = call(f"fetching the secret {name}", act)
         return found
@@ -249,24 +256,32 @@ class Attempt:
                 child.send_signal(number)
 
     @contextlib.contextmanager
-    def _watcher(self, environment: Mapping[str, str]) -> Iterator[threading.Thread | None]:
+    def _watcher(
+        self, training: subprocess.Popen[str], environment: Mapping[str, str]
+    ) -> Iterator[threading.Thread | None]:
         """Evaluates checkpoints as they appear, on GPUs of its own."""
         if self._said.get("eval_config") is None or self._machine.index > 0:
             yield None
             return
         over = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(environment, over), daemon=True)
+        thread = threading.Thread(
+            target=self._watch, args=(training, environment, over), daemon=True
+        )
         thread.start()
         try:
             yield thread
         finally:
             over.set()
 
-    def _watch(self, environment: Mapping[str, str], over: threading.Event) -> None:
-        while not (found := [path.parent for path in self._runs.glob("*/run.json")]):
+    def _watch(
+        self,
+        training: subprocess.Popen[str],
+        environment: Mapping[str, str],
+        over: threading.Event,
+    ) -> None:
+        while (folder := self._at_work(training)) is None:
             if over.wait(1.0):
                 return
-        folder = max(found, key=lambda path: path.name)
         words = ["watch", str(folder), "--config", self._said["eval_config"]]
         words += ["--out", str(folder / "evals" / "watch")]
         if self._said["eval_gpus"]:
@@ -276,12 +291,42 @@ class Attempt:
         if code != 0:
             _say(f"rlvr watch ended with {code}")
         if self._said["runs"] is not None:
-            self._push(folder)
+            # results that came after the run had copied its last file
+            from rlvr_core.launch.again import send_results
 
-    def _push(self, folder: Path) -> None:
-        """Results that came after the run had copied its last file."""
-        words = ["jobs", "push", str(folder), self._said["runs"]]
-        subprocess.run([sys.executable, "-m", "rlvr_core.cli.main", *words], check=False)
+            try:
+                send_results(folder / "evals", f"{self._said['runs']}/{folder.name}/evals")
+            except MachineError as error:
+                _say(f"error: {error}")
+                self._lost = True
+
+    def _at_work(self, training: subprocess.Popen[str]) -> Path | None:
+        """The run's folder, once the run says that it is running.
+
+        One that was fetched says how the attempt before has ended, which would end a watcher.
+        """
+        ended = training.poll() is not None  # asked first: it has then written its last
+        found = sorted(self._runs.glob("*/run.json"), key=lambda path: path.parent.name)
+        for path in reversed(found):
+            with contextlib.suppress(OSError, ValueError):  # just being replaced
+                if ended or json.loads(path.read_bytes())["outcome"] == "running":
+                    return path.parent
+        return None
+
+    def _all_sent(self) -> bool:
+        """Send what the run could not, once more; whether everything is there now.
+
+        A job whose last checkpoint is nowhere must not look completed.
+        """
+        from rlvr_core.launch.again import unsent
+
+        for run in unsent(self._runs):
+            words = ["jobs", "push", str(run), self._said["runs"]]
+            _say("rlvr " + " ".join(words))
+            command = [sys.executable, "-m", "rlvr_core.cli.main", *words]
+            if subprocess.run(command, check=False).returncode != 0:
+                return False
+        return not self._lost and not unsent(self._runs)
 
     def _hand_over(self) -> None:
         """The model alone for SageMaker's own archive: the best one, or else the last."""
@@ -303,6 +348,12 @@ def _all_gpus(kept: list[int]) -> list[int]:
         return []
     count = sum(line.startswith("GPU ") for line in told.stdout.splitlines())
     return [gpu for gpu in range(count) if gpu not in kept]
+
+
+def _region_in(arn: str) -> str | None:
+    """The region an ARN names; None where it is only a name."""
+    parts = arn.split(":")
+    return parts[3] or None if arn.startswith("arn:") and len(parts) > 5 else None
 
 
 def _say(text: str) -> None:

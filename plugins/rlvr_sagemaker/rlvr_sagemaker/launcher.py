@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import sys
 import time
 import uuid
@@ -18,6 +20,9 @@ from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.request import training_job
 from rlvr_sagemaker.store import S3Store
+
+QUIET = 3600.0
+"""Seconds without an answer after which waiting ends."""
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
@@ -36,6 +41,7 @@ class SageMakerLauncher:
 
     elsewhere: Literal[True] = True
     evaluates: Literal[True] = True
+    resumes: Literal[True] = True
 
     Config = Options
 
@@ -59,15 +65,23 @@ class SageMakerLauncher:
         now = datetime.now(UTC)
         job = config.job_name or now.strftime("rlvr-adhoc-%Y%m%d-%H%M%S-") + f"{now:%f}"[:3]
         staged = staging.stage(config, request)
+        if request.continues and config.local:
+            raise ConfigError(
+                "a local job goes on with its own runs alone",
+                where="--resume",
+                remedy="give the --job-name of that job again, and no --resume",
+            )
         place = Place.parse(config.where_to()) / f"jobs/{job}"
+        runs = request.continues or str(place / "runs")
         details: dict[str, Any] = {
             "job": job,
             "name": request.name,
             "config": str(request.files[0].absolute()) if request.files else "",
             "request": training_job(config, job, place),
             "code": str(place / "code"),
-            "runs": str(place / "runs"),
-            "description": staged.description(config, request, str(place / "runs")),
+            "runs": runs,
+            "set": [b for a, b in itertools.pairwise(request.arguments) if a == "--set"],
+            "description": staged.description(config, request, runs),
             "files": [one.as_json() for one in staged.files],
             "permissions": staging.permissions(config),
             "options": config.model_dump(mode="json", exclude_none=True),
@@ -78,27 +92,37 @@ class SageMakerLauncher:
         """Stage the files and create the job; see ``Launcher.submit``."""
         config, details = self._config, plan.details
         say = _say
+        request: Any = details["request"]
         if config.build or config.push:
             from rlvr_sagemaker.image import build
 
-            build(config.picture(), push=config.push, say=say)
+            image = request["AlgorithmSpecification"]["TrainingImage"]
+            build(image, push=config.push, say=say)
         if config.local:
             from rlvr_sagemaker.local import run_here
 
-            return run_here(config, details)
-        staging.upload(details, S3Store(Place.parse(str(details["code"]))), say)
-        request: Any = details["request"]
-        ours = {**request["HyperParameters"], "submission": uuid.uuid4().hex}
-        self._create({**request, "HyperParameters": ours})
+            return run_here(config, details, say)
+        self._nobody_writes_to(str(details["runs"]))
+        submission = uuid.uuid4().hex
+        # of this submission alone: another job may have the name, and its files there
+        code = Place.parse(str(details["code"])) / submission
+        staging.upload(details, S3Store(code), say)
+        request = copy.deepcopy(request)
+        request["HyperParameters"]["submission"] = submission
+        request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = f"{code}/"
+        self._create(request)
         JobBook().add(
             Job(
                 job=str(details["job"]),
                 launcher=plan.launcher,
                 name=str(details["name"]),
                 config=str(details["config"]),
-                options=_kept(details["options"]),
+                options=self._kept(details["options"]),
                 runs=str(details["runs"]),
-                details={"arguments": details["description"]["arguments"]},
+                details={
+                    "arguments": details["description"]["arguments"],
+                    "set": details["set"],
+                },
             )
         )
         sys.stdout.write(f"{details['job']}\n")
@@ -137,6 +161,20 @@ class SageMakerLauncher:
         if self.status(job).state in ("waiting", "running"):
             call(f"stopping {job}", lambda: sagemaker.stop_training_job(TrainingJobName=job))
 
+    def _kept(self, options: Any) -> dict[str, Any]:
+        """What a command about the job needs later, when the environment may be another."""
+        region = client("sagemaker", self._config.region).meta.region_name
+        return {"region": region} | {key: options[key] for key in ("store",) if key in options}
+
+    def _nobody_writes_to(self, runs: str) -> None:
+        for job in JobBook().jobs():
+            if job.runs == runs and self.status(job.job).state in ("waiting", "running"):
+                raise ConfigError(
+                    f"job {job.job} is still at work on that run",
+                    where="--resume",
+                    remedy=f"wait for it, or stop it first: rlvr jobs stop {job.job}",
+                )
+
     def _create(self, request: Any) -> None:
         """Create the job, once: an answer that was lost must not make it look refused."""
         sagemaker = client("sagemaker", self._config.region)
@@ -167,20 +205,22 @@ class SageMakerLauncher:
         return call(f"looking at {job}", act)
 
     def _wait(self, job: str, say: Callable[[str], None]) -> int:
-        before = None
+        before, answered = None, time.monotonic()
         while True:
-            now = self.status(job)
+            try:
+                now = self.status(job)
+            except MachineError as error:  # the job goes on, whatever is between it and us
+                if time.monotonic() - answered >= QUIET:
+                    raise
+                now = JobStatus("unknown", error.complaints[0].what)
+            else:
+                answered = time.monotonic()
             if now != before:
                 say(f"{job}: {now.detail}")
                 before = now
             if now.state not in ("waiting", "running", "unknown"):
                 return 0 if now.state == "finished" else 1
             time.sleep(self._config.poll)
-
-
-def _kept(options: Any) -> dict[str, Any]:
-    """The options that a command about the job needs later."""
-    return {name: options[name] for name in ("region", "store") if name in options}
 
 
 def _streams(logs: Any, where: Mapping[str, str]) -> Iterator[str]:
@@ -200,7 +240,8 @@ def _events(logs: Any, stream: str) -> Iterator[str]:
         page = call(f"reading the log {stream}", act)
         yield from (event["message"].rstrip("\n") for event in page["events"])
         following = page.get("nextForwardToken")
-        if not page["events"] or following == token.get("nextToken"):
+        # the same token again is the end; a page without events is not
+        if not following or following == token.get("nextToken"):
             return
         token = {"nextToken": following}
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from rlvr_core import ComponentConfig, ConfigError
 from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in_words
+from rlvr_sagemaker.aws import region_here
 from rlvr_sagemaker.place import Place, is_s3
 
 Positive = Annotated[int, Field(gt=0)]
@@ -33,13 +34,13 @@ class Options(ComponentConfig):
     role: str | None = None
     """ARN of the role that the job runs as [RLVR_SAGEMAKER_ROLE]."""
     image: str | None = None
-    """URI of the job's image in ECR [RLVR_SAGEMAKER_IMAGE]."""
+    """URI of the job's image in ECR [RLVR_SAGEMAKER_IMAGE]; with --build, one of the job's own."""
     instance_type: str | None = None
     """Kind of machine, as ml.p4de.24xlarge [RLVR_SAGEMAKER_INSTANCE_TYPE]."""
     instance_count: Positive = 1
     """Machines."""
     region: str | None = None
-    """Region; else AWS_REGION or the profile's."""
+    """Region; else AWS_REGION, AWS_DEFAULT_REGION or the profile's."""
     job_name: str | None = None
     """Name of the job; else one that says nothing: rlvr-adhoc-<time>."""
     volume_gb: Positive = 200
@@ -79,7 +80,7 @@ class Options(ComponentConfig):
     poll: Annotated[float, Field(gt=0)] = 30.0
     """Seconds between two looks while waiting."""
     build: bool = False
-    """Build --image from this environment first."""
+    """Build --image from this environment first; with --push, or --local."""
     push: bool = False
     """Push --image to ECR first; its repository is made if need be."""
     local: bool = False
@@ -113,14 +114,26 @@ class Options(ComponentConfig):
         """``store``, where a local run needs none."""
         return "s3://local/job" if self.local and not self.store else self.needed("store")
 
-    def picture(self) -> str:
-        """The image's URI."""
-        return self.needed("image")
+    def picture(self, job: str) -> str:
+        """The image's URI; of one that is built without a name, the job's own in ECR."""
+        if self._has_image() or not self.build:
+            return self.needed("image")
+        if self.local:
+            return f"rlvr:{job}"
+        _, partition, _, _, account, _ = self.needed("role").split(":", 5)
+        region = self.region or region_here()
+        suffix = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+        return f"{account}.dkr.ecr.{region}.{suffix}/rlvr:{job}"
+
+    def _has_image(self) -> bool:
+        return bool(self.image or os.environ.get(_FROM_ENVIRONMENT["image"]))
 
     def _faults(self) -> list[Complaint]:
         faults: list[Complaint] = []
         wanted = ("image",) if self.local else tuple(_FROM_ENVIRONMENT)
         for name in wanted:
+            if name == "image" and self.build:
+                continue  # it has a name of ours
             try:
                 self.needed(name)
             except ConfigError as error:
@@ -139,6 +152,7 @@ class Options(ComponentConfig):
                     )
                 )
         faults += name_faults(self.job_name)
+        faults += self._build_faults()
         for flag in ("train_gpus", "eval_gpus"):
             try:
                 gpu_list(getattr(self, flag))
@@ -164,6 +178,16 @@ class Options(ComponentConfig):
                 if not re.match(r"^[^=\s]+=.+$", one)
             ]
         return faults
+
+    def _build_faults(self) -> list[Complaint]:
+        if not self.build or self.local:
+            return []
+        if not self.push:
+            remedy = ("add --push; or --local, to run it on this machine",)
+            return [Complaint("the job cannot get an image that is only here", "--build", remedy)]
+        if not self._has_image() and not (self.region or region_here()):
+            return [Complaint("the image needs a region", "--build", ("give --region",))]
+        return []
 
     def _named_twice(self) -> str:
         try:

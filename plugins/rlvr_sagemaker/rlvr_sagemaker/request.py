@@ -26,7 +26,7 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
     request: dict[str, Any] = {
         "TrainingJobName": job,
         "AlgorithmSpecification": {
-            "TrainingImage": config.picture(),
+            "TrainingImage": config.picture(job),
             "TrainingInputMode": "File",
         },
         "RoleArn": "" if local else config.needed("role"),

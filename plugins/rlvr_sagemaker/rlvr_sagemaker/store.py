@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlvr_core.protocols import StoredFile
-from rlvr_sagemaker.aws import TornError, call, client, is_gone
+from rlvr_sagemaker.aws import TornError, call, client, is_gone, is_refused
 from rlvr_sagemaker.place import Place
 
 PART = 16 * 1024 * 1024
@@ -30,10 +30,16 @@ _AT_ONCE = 8
 
 
 class S3Store:
-    """The objects under one place, by the rest of their keys."""
+    """The objects under one place, by the rest of their keys.
+
+    Attributes:
+        place: Where they are.
+        moved: Bytes read and sent so far, see ``Store``.
+    """
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self.moved = 0
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:
         """See ``Store.list``."""
@@ -58,7 +64,7 @@ class S3Store:
             try:
                 return _head(client("s3").head_object(Bucket=self.place.bucket, Key=self._key(key)))
             except Exception as error:
-                if is_gone(error):
+                if self._missing(key, error):
                     return None
                 raise
 
@@ -90,16 +96,28 @@ class S3Store:
     def _key(self, key: str) -> str:
         return self.place.prefix + key
 
+    def _missing(self, key: str, error: BaseException) -> bool:
+        """Whether an object is not there.
+
+        To whoever may list a folder only, S3 answers 403 for what is not in it, and not 404; so
+        it is then looked for in the list.
+        """
+        return is_gone(error) or (is_refused(error) and key not in self.list(key))
+
+    def _moves(self, count: int) -> None:
+        self.moved += count
+
     def _put(self, path: Path, key: str, size: int | None) -> None:
         with path.open("rb") as file:
             length = os.fstat(file.fileno()).st_size if size is None else size
             part = max(PART, math.ceil(length / _MOST_PARTS))
-            sums = checksums(file, length, part)
+            sums = checksums(file, length, part, self._moves)
             client("s3").upload_fileobj(
                 _First(file, length),
                 self.place.bucket,
                 self._key(key),
                 ExtraArgs={"Metadata": {"sha256": sums.sha256}},
+                Callback=self._moves,
                 Config=_config(part),
             )
         found = self.head(key)
@@ -131,7 +149,7 @@ class S3Store:
         try:
             answer = client("s3").get_object(**where)
         except Exception as error:
-            if is_gone(error):
+            if self._missing(key, error):
                 raise FileNotFoundError(f"{self.place / key} is not there") from error
             raise
         found = _head(answer)
@@ -201,8 +219,16 @@ def _head(answer: Mapping[str, Any]) -> Head:
     )
 
 
-def checksums(file: IO[bytes], size: int, part: int) -> Sums:
+def checksums(
+    file: IO[bytes], size: int, part: int, told: Callable[[int], None] | None = None
+) -> Sums:
     """Checksums of the first ``size`` bytes; the file is then at its beginning again.
+
+    Args:
+        file: The file.
+        size: Bytes that count.
+        part: Bytes of a part, as it is uploaded.
+        told: Told of bytes as they are read.
 
     Raises:
         TornError: If it has fewer.
@@ -219,6 +245,8 @@ def checksums(file: IO[bytes], size: int, part: int) -> Sums:
             if not block:
                 raise TornError("the file became shorter while it was read")
             inside -= len(block)
+            if told is not None:
+                told(len(block))
             for digest in (sha, whole, one):
                 digest.update(block)
         parts.append(one.digest())

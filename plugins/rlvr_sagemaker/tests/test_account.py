@@ -226,7 +226,7 @@ def test_the_same_image_runs_here(docker, tmp_path, monkeypatch):
     ((words, _),) = asked()
     assert words[:2] == ["run", "--rm"]
     assert words[words.index("--gpus") + 1] == '"device=0,1"'
-    assert f"{tmp_path / 'runs'}:/opt/ml/checkpoints" in words
+    assert f"{tmp_path / 'runs' / plan.details['job']}:/opt/ml/checkpoints" in words
     assert "A=b" in words
     assert words[-2:] == ["rlvr:1", "train"]
 

@@ -109,7 +109,8 @@ class Cluster:
         self.machines, self.roots = [], []
         for host in self.hosts:
             root = self.folder / f"{self.job}-{self.attempts}-{host}"
-            code = S3Store(self.place / "code")
+            (submission,) = {key.split("/")[0] for key in S3Store(self.place / "code").list()}
+            code = S3Store(self.place / "code" / submission)
             for key in code.list():
                 code.get(key, root / "input" / "data" / "code" / key)
             said = {"current_host": host, "hosts": self.hosts[::-1], "network_interface_name": "lo"}
