@@ -139,7 +139,7 @@ class Hermes:
     def parse(self, text: str, *, repair: bool = False) -> list[ToolCall | BadCall]:
         """See ``ToolFormat.parse``."""
         calls: list[ToolCall | BadCall] = []
-        rest = _spoken(text)
+        rest = spoken(text)
         while "<tool_call>" in rest:
             body, closed, rest = rest.partition("<tool_call>")[2].partition("</tool_call>")
             if not closed or "<tool_call>" in body:
@@ -170,7 +170,7 @@ class Llama:
 
         JSON without a ``name`` is no call but an answer.
         """
-        rest = _spoken(text).strip().removeprefix("<|python_tag|>").strip()
+        rest = spoken(text).strip().removeprefix("<|python_tag|>").strip()
         if not re.match(r'\{\s*["\']?(name|parameters|type)\b', rest):
             return []
         calls: list[ToolCall | BadCall] = []
@@ -204,7 +204,7 @@ class Python:
         calls: list[ToolCall | BadCall] = []
         code: list[str] | None = None
         foreign = False
-        for line in _spoken(text).split("\n"):
+        for line in spoken(text).split("\n"):
             fence = line.strip()
             if code is not None:
                 if fence == "```":
@@ -232,7 +232,7 @@ class Python:
         return f"{told}\n\nTo run code, write\n```python\nCODE\n```"
 
 
-def _spoken(text: str) -> str:
+def spoken(text: str) -> str:
     """The text after the thoughts; nothing if they do not end."""
     _, closed, after = text.rpartition("</think>")
     if not closed:

@@ -469,7 +469,10 @@ class EvalReport:
     Attributes:
         metrics: Numbers by name; ``accuracy`` is the headline where there is one.
         n: Problems evaluated.
+        basis: What the numbers rest on and the specification does not say, as a benchmark's hash
+            and the versions of libraries; kept with the result.
     """
 
     metrics: Mapping[str, float]
     n: int
+    basis: Mapping[str, Json] = field(default_factory=dict)

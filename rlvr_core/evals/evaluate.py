@@ -147,6 +147,8 @@ def _finish(task: Ready, store: Store) -> Row:
     own = task.task.estimates(groups) if isinstance(task.task, SelfAsking) else None
     if own is None:
         summary["task_metrics"] = task_metrics(task.task, groups)
+        if basis := task.task.score(groups).basis:
+            summary["basis"] = dict(basis)
     else:
         summary |= {"metrics": {}, "graders": {}, "strata": {}}
         summary["task_metrics"] = {name: one.data() for name, one in own.items()}

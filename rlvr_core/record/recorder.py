@@ -233,6 +233,7 @@ class Recorder:
                 "temperature": float(temperature),
                 "n": report.n,
                 "metrics": numbers,
+                **({"basis": dict(report.basis)} if report.basis else {}),
                 "file": name,
             }
         )

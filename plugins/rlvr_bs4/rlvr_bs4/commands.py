@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -77,6 +77,7 @@ def bench(parser: str, limit: int | None, as_json: bool) -> None:
     }
     if as_json:
         result = {"benchmark": head["benchmark"], "sha256": head["sha256"], "parser": parser}
+        result |= {"versions": manifest.versions()}
         click.echo(json.dumps(result | {"categories": rows}, indent=2))
     else:
         click.echo(f"benchmark {head['benchmark']} {str(head['sha256'])[:16]}, {parser}")
@@ -123,16 +124,41 @@ def verify_manifest(path: Path | None, write: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Number of the task.")
 @click.option("--size", type=_SIZES, default="small", show_default=True, help="Page around it.")
 @click.option("--file", type=click.File(), default="-", help="The response; standard input if not.")
-def explain(archetype: str, seed: int, size: SizeName, file: TextIO) -> None:
-    """Say how a response to a task is graded, and why."""
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["hermes", "llama", "python"]),
+    default="hermes",
+    show_default=True,
+    help="How calls are written in a conversation.",
+)
+def explain(archetype: str, seed: int, size: SizeName, file: TextIO, format_: str) -> None:
+    """Say how a response to a task is graded, and why.
+
+    Given rows of traces/conversations.jsonl, or a transcript, it plays those of the task again in
+    bs4/web, programs included, and grades each as a whole.
+    """
     from dataclasses import asdict
 
     from rlvr_bs4.generate import generate
     from rlvr_bs4.grade import grade
+    from rlvr_bs4.web.replay import recorded, replay
 
-    task = generate(archetype, seed, size)
-    found = asdict(grade(task, file.read()))
+    task, text = generate(archetype, seed, size), file.read()
     click.echo(f"question:  {task.question}")
+    spoken = recorded(text, task)
+    if spoken is None:
+        _show(asdict(grade(task, text)))
+    for replies in spoken or ():
+        played = replay(task, replies, {"format": format_})
+        assert played.verdict is not None
+        found = {"ended": played.ended, "score": played.verdict.score}
+        found |= {"passed": played.verdict.passed, **played.verdict.parts}
+        _show(found | {"detail": played.verdict.detail, "extracted": played.verdict.extracted})
+        _show({name: int(count) for name, count in played.counts.items()})
+    click.echo(f"gold:      {task.gold}")
+
+
+def _show(found: dict[str, Any]) -> None:
     for name, value in found.items():
         click.echo(f"{name + ':':10} {value}")
-    click.echo(f"gold:      {task.gold}")

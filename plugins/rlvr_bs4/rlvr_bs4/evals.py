@@ -59,7 +59,7 @@ class Bench:
                     for name, value in _means(part).items()
                     if name == "accuracy"
                 }
-        return EvalReport(metrics=metrics, n=len(groups))
+        return EvalReport(metrics=metrics, n=len(groups), basis=manifest.basis())
 
 
 def _means(groups: Sequence[Group]) -> dict[str, float]:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr_core.tools import spoken
 from rlvr_core.types import Json
 
 MOST = 200_000
@@ -49,11 +50,8 @@ class Final:
 
 
 def visible(response: str) -> str:
-    """The response behind its thoughts; nothing if a thought never ends."""
-    _, mark, tail = response.rpartition("</think>")
-    if mark:
-        return "" if "<think>" in tail else tail
-    return response.partition("<think>")[0]
+    """The response behind its thoughts: what tool calls are read from as well."""
+    return spoken(response)
 
 
 def parse(response: str) -> Final | str:

@@ -23,6 +23,7 @@ from rlvr_bs4.modes import PER_ARCHETYPE
 from rlvr_bs4.task import SizeName, Task, canonical
 from rlvr_bs4.world import World, stream
 from rlvr_core import DataError
+from rlvr_core.types import Json
 
 VERSION = "1.0"
 _LIBRARIES = ("rlvr-bs4", "beautifulsoup4", "soupsieve", "lxml")
@@ -75,6 +76,12 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "absent"
     return found
+
+
+def basis() -> dict[str, Json]:
+    """What a result on the benchmark is kept with: which one it is, by its hash, and libraries."""
+    head, _ = read()
+    return {"benchmark": VERSION, "manifest": str(head["sha256"]), "versions": versions()}
 
 
 def digest(entries: Sequence[Entry]) -> str:

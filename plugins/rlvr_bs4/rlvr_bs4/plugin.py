@@ -18,6 +18,11 @@ def register_datasets(registrar: Registrar) -> None:
         "rlvr_bs4.web.datasets:Web",
         summary="The same questions, to be answered with tools in the environment bs4/web.",
     )
+    registrar.add(
+        "tiny",
+        "rlvr_bs4.web.tiny:Tiny",
+        summary="A number on a tiny page, to be read by a program; a tiny model learns to run it.",
+    )
 
 
 @hookimpl
@@ -27,6 +32,11 @@ def register_environments(registrar: Registrar) -> None:
         "web",
         "rlvr_bs4.web.environment:Web",
         summary="Programs with BeautifulSoup in a sandbox, moving between pages, then an answer.",
+    )
+    registrar.add(
+        "tiny",
+        "rlvr_bs4.web.tiny:TinyWeb",
+        summary="The tools of bs4/web on a tiny page that is drawn anew in each conversation.",
     )
 
 
@@ -57,6 +67,11 @@ def register_eval_tasks(registrar: Registrar) -> None:
         "web-bench",
         "rlvr_bs4.web.datasets:WebBench",
         summary="The same tasks, answered greedily with tools in the environment bs4/web.",
+    )
+    registrar.add(
+        "tiny-heldout",
+        "rlvr_bs4.web.tiny:TinyHeldout",
+        summary="Unseen questions of bs4/tiny, sampled at temperature 1.",
     )
 
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -58,16 +59,18 @@ class Tasks(Sequence[Task]):
     def cached(self, folder: Path) -> tuple[Task, ...]:
         """All of them, read from a file in a folder, which is written first if it is not there.
 
-        The file is complete or absent. Of several processes one writes it, and the others wait.
+        The file is complete or absent, and is written again if something else has damaged it. Of
+        several processes one writes it, and the others wait.
         """
         path = folder / f"{self.key}.jsonl.gz"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"{self.key}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
+            found = _read(path) if path.exists() else ()
+            if len(found) < len(self):
                 _write(path, self)
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            return tuple(_load(line) for line in lines)
+                found = _read(path)
+        return found
 
 
 def fingerprint() -> str:
@@ -95,6 +98,15 @@ def _write(path: Path, tasks: Tasks) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _read(path: Path) -> tuple[Task, ...]:
+    """The tasks of a file; none if it is damaged."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return tuple(_load(line) for line in lines)
+    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError, KeyError, TypeError):
+        return ()
 
 
 def _load(line: str) -> Task:

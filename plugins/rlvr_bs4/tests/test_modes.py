@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
 import pickle
 from collections import Counter
@@ -108,6 +109,25 @@ def test_other_seeds_choose_other_tasks_and_mixed_has_all_sizes():
 @pytest.fixture
 def small() -> Tasks:
     return tasks_of(options(n=12, size="bare"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda b: b[: len(b) // 2],
+        lambda b: b[:-1],
+        lambda b: b"",
+        lambda b: b"\0" + b,
+        lambda b: b[:40] + b"\xff\0\xff" + b[43:],
+    ],
+)
+def test_a_cache_file_that_was_damaged_is_written_again(small, tmp_path, damage):
+    whole = small.cached(tmp_path)
+    (path,) = tmp_path.glob("*.gz")
+    good = path.read_bytes()
+    path.write_bytes(damage(good))
+    assert small.cached(tmp_path) == whole
+    assert gzip.decompress(path.read_bytes()) == gzip.decompress(good)
 
 
 def test_lazy_eager_and_cached_are_equal(small, tmp_path):

@@ -12,7 +12,7 @@ from pydantic import Field
 from rlvr_bs4.prompt import ask, rules
 from rlvr_bs4.site import resolve
 from rlvr_bs4.task import Task
-from rlvr_bs4.verifiers import task_from, task_of
+from rlvr_bs4.verifiers import task_from
 from rlvr_bs4.web import tools
 from rlvr_bs4.web.judge import Scoring, judge
 from rlvr_bs4.web.programs import SLACK, STARTING, Programs
@@ -28,8 +28,10 @@ from rlvr_core import (
     Verdict,
 )
 from rlvr_core.tools import FormatName
+from rlvr_core.types import Json
 
 ENVIRONMENT = "bs4/web"
+_STATE = "the state of a conversation"
 _STOPS: Mapping[FormatName, tuple[str, ...]] = {
     "hermes": ("</tool_call>",),
     "llama": (),
@@ -83,6 +85,14 @@ class Web:
         """Seconds that one turn may take: it may hold all calls, and servers take time to start."""
         return config.max_calls * (SLACK * config.seconds + 2.0) + STARTING + 60.0
 
+    def task(self, spec: Mapping[str, Json], where: str) -> Task:
+        """The task that a problem's spec means.
+
+        Raises:
+            DataError: If it cannot be made again.
+        """
+        return task_from(spec, where)
+
     def check(self, problem: Problem) -> None:
         """Refuse a problem that is not about a site, and a machine without sandbox.
 
@@ -90,12 +100,12 @@ class Web:
             DataError: If the task cannot be made again.
             MachineError: If there is no sandbox to run programs in.
         """
-        task_of(problem)
+        self.task(problem.spec, f"problem {problem.id}")
         _ = self._programs
 
     def present(self, problem: Problem) -> Problem:
         """The prompt with tools and rules; the same for all tasks but for question and form."""
-        task, name = task_of(problem), self.config.format
+        task, name = self.task(problem.spec, f"problem {problem.id}"), self.config.format
         by_template = self.config.prompt == "chat" and name != "python"
         told = "" if by_template else f"\n\n{tools.told(name)}\n"
         role = _ROLE.format(tools=told, calls=self.config.max_calls)
@@ -111,12 +121,12 @@ class Web:
 
     def start(self, problem: Problem, seed: int) -> Conversation:
         """See ``Environment.start``; the site is the problem's, whatever the seed."""
-        task = task_of(problem)
+        task = self.task(problem.spec, f"problem {problem.id}")
         return Conversation(dict(problem.spec), [task.start], [task.start])
 
     def step(self, state: Conversation, reply: Reply) -> Observation | Done:
         """See ``Environment.step``."""
-        task = _task(state)
+        task = self.task(state.spec, _STATE)
         asked = tools.calls(self.config.format, reply.text, self.config.repair)
         state.steps.append(Step(reply.text))
         if not asked:
@@ -133,8 +143,14 @@ class Web:
 
     def cut(self, state: Conversation, ended: str) -> Verdict:
         """A conversation without an answer is worth nothing, or less where a secret is told."""
-        found = judge(_task(state), state.steps, state.visited, self.config)
+        found = judge(self.task(state.spec, _STATE), state.steps, state.visited, self.config)
         return replace(found, detail=f"{ended}: {found.detail}")
+
+    def shut(self) -> None:
+        """End the sandbox; one that is asked for afterwards is another one."""
+        made, self._made = self._made, None
+        if made is not None:
+            made.close()
 
     @property
     def _programs(self) -> Programs:
@@ -190,16 +206,12 @@ class Web:
             case "lint_json":
                 return False, tools.lint(task, given["json_string"])
             case _:
-                return False, tools.metadata(task, state.url, self._left(state, False))
+                return False, tools.metadata(task, state.url, max(0, self._left(state, False)))
         return False, f"HTML is now {state.url} ({len(task.pages[state.url])} characters)"
 
     def _left(self, state: Conversation, free: bool) -> int:
         made = [call for step in state.steps for call in step.calls]
         return self.config.max_calls - sum((call.name in FREE) == free for call in made)
-
-
-def _task(state: Conversation) -> Task:
-    return task_from(state.spec, "the state of a conversation")
 
 
 def _given(task: Task, state: Conversation) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ exec({source!r}, vars(_module))
 _module.furnish(json.loads({given!r}), globals())
 del _module, types
 """
-_REPORT = "__builtins__.report({mark!r})"
+_ASKING = "# what was used? "
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Programs:
             cpu_seconds=seconds, wall_seconds=SLACK * seconds + STARTING, memory_mb=memory_mb
         )
 
-    def run(self, code: str, given: Json) -> Ran:
+    def run(self, code: str, given: Mapping[str, Json]) -> Ran:
         """Run a program.
 
         Args:
@@ -121,10 +122,11 @@ class Programs:
         """End the sandbox."""
         self._sandbox.close()
 
-    def _once(self, code: str, given: Json) -> tuple[Result, Use]:
+    def _once(self, code: str, given: Mapping[str, Json]) -> tuple[Result, Use]:
         source = Path(prelude.__file__).read_text()
         with self._sandbox.session(limits=self._limits) as session:
-            begun = session.run(_FURNISH.format(source=source, given=json.dumps(given)))
+            whole = json.dumps({**given, "asking": _ASKING})
+            begun = session.run(_FURNISH.format(source=source, given=whole))
             if not begun.ok:
                 if begun.reason == "broke":
                     return begun, Use()
@@ -133,9 +135,9 @@ class Programs:
             if session.fresh or result.reason != "exit":
                 return result, Use()
             mark = os.urandom(16).hex()  # drawn when the program has ended
-            last = session.run(_REPORT.format(mark=mark))
-            whole = replace(result, stdout=result.stdout + last.stdout, dropped=last.dropped)
-            return whole, _read(last.stderr, mark)
+            last = session.run(_ASKING + mark)
+            result = replace(result, stdout=result.stdout + last.stdout, dropped=last.dropped)
+            return result, _read(last.stderr, mark)
 
 
 def _read(stderr: str, mark: str) -> Use:
