@@ -28,6 +28,9 @@ def rlvr(*arguments, cwd, cache):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    not os.environ.get("RLVR_TEST_ALL"), reason="takes minutes: make test-all (RLVR_TEST_ALL=1)"
+)
 def test_a_tiny_model_learns_to_have_a_program_read_a_page(tmp_path):
     """A seed that was not used to find the recipe."""
     options = ["--set", "run.seed=23", "--set", "model.path=tiny:bs4/tiny?seed=23"]

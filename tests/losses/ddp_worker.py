@@ -54,7 +54,7 @@ def main(saved, out):
     results = {"world": accelerator.num_processes}
     for name, target in saved["targets"].items():
         cls = Entry("loss", name, target, "", "core").load()
-        loss = cls(cls.Config(**saved["options"]))
+        loss = cls(cls.Config(**saved["options"][name]))
         results[name] = step(accelerator, loss, saved["batch"], micro_rows=3)
     if accelerator.is_main_process:
         torch.save(results, out)

@@ -21,6 +21,7 @@ OPTIONS = {
     "entropy_bonus": 0.2,
     "top_entropy": 0.5,
 }
+BY_TOKEN = OPTIONS | {"mismatch": {"mode": "token_truncate", "cap": 1.3}}
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
 
@@ -31,12 +32,13 @@ def test_two_gloo_processes_give_the_step_of_one(make_batch, count, tmp_path):
     policy = [e for e in registry.of("loss") if getattr(e.load(), "group", False)]
     # bnpo depends on the split into micro-batches, and so on that into processes
     entries = {entry.leaf: entry for entry in policy if entry.leaf != "bnpo"}
-    assert len(entries) >= 9
+    assert len(entries) >= 10
+    options = {name: BY_TOKEN if name == "vespo" else OPTIONS for name in entries}
     torch.save(
         {
             "batch": {f.name: getattr(batch, f.name).detach() for f in fields(batch)},
             "targets": {name: entry.target for name, entry in entries.items()},
-            "options": OPTIONS,
+            "options": options,
         },
         tmp_path / "in.pt",
     )
@@ -54,7 +56,7 @@ def test_two_gloo_processes_give_the_step_of_one(make_batch, count, tmp_path):
     assert results.pop("world") == 2
     for name, entry in entries.items():
         cls = entry.load()
-        alone = cls(cls.Config(**OPTIONS))(batch, count(batch))
+        alone = cls(cls.Config(**options[name]))(batch, count(batch))
         (grad,) = torch.autograd.grad(alone.loss, batch.logp_BT)
         result = results[name]
         torch.testing.assert_close(result["loss"], alone.loss.detach(), rtol=0, atol=1e-12)

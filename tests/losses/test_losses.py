@@ -18,11 +18,12 @@ from rlvr_core.losses.metrics import finish
 from rlvr_core.losses.policy import PolicyLoss
 from rlvr_core.losses.reinforce import REINFORCE
 from rlvr_core.losses.sapo import SAPO
+from rlvr_core.losses.vespo import VESPO
 from rlvr_core.protocols import Loss, LossBatch, Normalizer, config_class
 from rlvr_core.record.glossary import lookup
 from rlvr_core.registry import Registrar, Registry
 
-LOSSES = [GRPO, DAPO, DrGRPO, BNPO, GSPO, GMPO, CISPO, SAPO, LUSPO, REINFORCE]
+LOSSES = [GRPO, DAPO, DrGRPO, BNPO, GSPO, GMPO, CISPO, SAPO, LUSPO, REINFORCE, VESPO]
 INVARIANT = [cls for cls in LOSSES if cls is not BNPO]
 FULL = {
     "beta": 0.1,
@@ -38,6 +39,8 @@ def make(cls, **options):
     """A loss with those of the options that it has."""
     known = {name: value for name, value in options.items() if name in cls.Config.model_fields}
     assert known.keys() >= options.keys() - FULL.keys()
+    if cls is VESPO and known.get("mismatch", {}).get("mode") == "sequence_truncate":
+        known["mismatch"] = {"mode": "token_truncate", "cap": 1.3}  # it takes no other kind
     return cls(cls.Config(**known))
 
 
@@ -102,7 +105,7 @@ def test_pinned_fixture_on_policy_has_the_policy_gradient(cls, batch, normalizer
     on_policy = replace(batch, old_logp_BT=batch.logp_BT.detach())
     _, grad = value_and_grad(make(cls, mismatch={"mode": "off"}), on_policy, normalizer)
     per_row = batch.mask_BT.sum(1, keepdim=True) * 4.0
-    of_tokens = dict.fromkeys([DAPO, BNPO, CISPO, REINFORCE], 14.0)
+    of_tokens = dict.fromkeys([DAPO, BNPO, CISPO, REINFORCE, VESPO], 14.0)
     per_token = {**of_tokens, DrGRPO: 24.0, LUSPO: 4.0}.get(cls, per_row)
     expected = torch.where(batch.mask_BT, -batch.advantage_B[:, None] / per_token, 0.0)
     torch.testing.assert_close(grad, expected, rtol=0, atol=1e-15)

@@ -159,7 +159,7 @@ def test_a_session_gives_up_pieces_with_a_forged_status(box, value):
 
 
 OWNER = """
-import sys
+import os, sys, time
 from rlvr_code.sandbox import Limits
 from rlvr_code.sandbox.launch import Plan
 from rlvr_code.sandbox.server import Run, Server
@@ -167,10 +167,12 @@ from rlvr_code.sandbox.server import Run, Server
 server = Server(Plan.make(sys.argv[1], sys.argv[2] or None))
 limits = Limits(wall_seconds=300, cpu_seconds=300)
 program = b"import os, time; os.makedirs('a/b'); open('a/b/c', 'w').close(); os.mkdir('d', 0)"
-server.open("script", program + b"; print('left', flush=True); time.sleep(300)", {}, limits)
+server.open("script", program + b"; time.sleep(300)", {}, limits)
 run = Run(server, limits)
-run.take(*server.wait(run.deadline))
-print(server._launched.folder.path, flush=True)
+folder = server._launched.folder.path
+while not os.path.isdir(os.path.join(folder, "d")):
+    time.sleep(0.01)
+print(folder, flush=True)
 run.finish()
 """
 
