@@ -46,8 +46,8 @@ set -euo pipefail
 cd {directory}
 {exports}
 # the first machine of the job is where the processes meet
-RLVR_HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export RLVR_HEAD
+RLVR_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export RLVR_HEAD="${{RLVR_HOSTS%%$'\\n'*}}"
 # a job that is put back into the queue goes on with the run it has begun
 export RLVR_DIR={runs}/slurm-"$SLURM_JOB_ID" RLVR_RESUME=
 if compgen -G "$RLVR_DIR/*/run.json" > /dev/null; then RLVR_RESUME="--resume last"; fi

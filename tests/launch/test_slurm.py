@@ -91,7 +91,7 @@ def run_script(tmp_path, text):
     """Run it with a srun that shows each machine's command."""
     tools = tmp_path / "tools"
     tools.mkdir(exist_ok=True)
-    (tools / "scontrol").write_text("#!/bin/sh\necho head\necho second\n")
+    (tools / "scontrol").write_text("#!/bin/sh\necho head\nsleep 0.2\necho second\n")
     (tools / "srun").write_text(
         '#!/bin/bash\nshift\nfor SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done\n'
     )
