@@ -6,17 +6,15 @@ known: it has to be looked up. A tiny model learns to do so on a CPU in minutes.
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import Field
-
+from rlvr_core.environments.questions import Questions, response
 from rlvr_core.errors import DataError
-from rlvr_core.protocols import ComponentConfig, NoConfig
+from rlvr_core.protocols import NoConfig
 from rlvr_core.tools import BadCall, Tool, ToolCall, tool_format
 from rlvr_core.types import (
     Done,
@@ -39,58 +37,35 @@ TOOL = Tool("count", "How many there are.", {"of": {"type": "string"}})
 FORMAT = tool_format("hermes")
 STOP = "</tool_call>"
 
-CAREFUL = 0.25
-"""Share of demonstrations in the second half that look the number up; the others there guess."""
-SLIP = 0.05
-"""How often such a demonstration asks for another thing."""
 
-_KINDS = "red big old shy sad new dry hot wet raw odd tan icy bad tiny blue grey dark wild calm"
-_THINGS = "cats dogs cows hens bees ants bats owls rats pigs jars cups hats pens keys maps"
-
-
-class Lookup:
+class Lookup(Questions):
     """Problems ``How many red cats?`` for the environment ``core/lookup``, and demonstrations.
 
     A kind and a thing belong to one split together, by a hash of both.
     """
 
-    class Config(ComponentConfig):
-        """Options of the generated questions."""
+    KINDS = "red big old shy sad new dry hot wet raw odd tan icy bad tiny blue grey dark wild calm"
+    THINGS = "cats dogs cows hens bees ants bats owls rats pigs jars cups hats pens keys maps"
 
-        split: Literal["train", "heldout"] = "train"
-        """``train`` has about four fifths of the questions, ``heldout`` the rest."""
-        n: Annotated[int, Field(gt=0)] | None = None
-        """How many problems; null gives all of the split."""
+    def problem(self, name: str) -> Problem:
+        """See ``Questions.problem``."""
+        spec: dict[str, Json] = {"of": name}
+        return Problem(
+            id=f"lookup_{name.replace(' ', '_')}",
+            prompt=f"How many {name}?",
+            verifier="core/environment",
+            spec=spec,
+            dataset=DATASET,
+            max_tokens=MAX_TOKENS,
+            environment=ENVIRONMENT,
+        )
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-    def load(self) -> Iterator[Problem]:
-        """Yield the problems of the split, in a fixed order."""
-        heldout = self.config.split == "heldout"
-        names = [name for name in _all_names() if _is_heldout(name) == heldout]
-        random.Random("order").shuffle(names)
-        for name in names[: self.config.n]:
-            yield _problem(name)
-
-    def demonstrations(self, n: int, seed: int) -> Iterator[tuple[Problem, str]]:
-        """Yield ``n`` training problems, each with a conversation as one text.
-
-        The first half looks the number up, the second half mostly guesses: a model trained on
-        them in order knows how to call the tool and seldom does.
-        """
-        names = [name for name in _all_names() if not _is_heldout(name)]
-        rng = random.Random(f"demonstrations {seed}")
-        for index in range(n):
-            name = rng.choice(names)
-            careful = index < n // 2 or rng.random() < CAREFUL
-            number = rng.randint(10, 99)
-            asked = rng.choice(names) if rng.random() < SLIP else name
-            shown = f"\nMaybe {number}"
-            if careful:
-                call = FORMAT.render(ToolCall(TOOL.name, {"of": asked}))
-                shown = f"\n{call}{_response(str(number))}{number}"
-            yield _problem(name), shown
+    def shown(self, asked: str, number: int, *, careful: bool) -> str:
+        """See ``Questions.shown``."""
+        if not careful:
+            return f"\nMaybe {number}"
+        call = FORMAT.render(ToolCall(TOOL.name, {"of": asked}))
+        return f"\n{call}{response(str(number))}{number}"
 
 
 @dataclass(slots=True)
@@ -142,7 +117,7 @@ class LookupWorld:
         if isinstance(call, ToolCall) and fault is None:
             text = str(state.number(str(call.arguments["of"])))
         counts = {"tool_calls": 1.0, "tool_errors": float(fault is not None)}
-        return Observation((Message("tool", _response(text)),), counts)
+        return Observation((Message("tool", response(text)),), counts)
 
     def _verdict(self, state: _State, answer: str) -> Verdict:
         right = str(state.number(state.name))
@@ -184,31 +159,6 @@ class LookupHeldoutGreedy(LookupHeldout):
 
     n = 1
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
-
-
-def _all_names() -> list[str]:
-    return [f"{kind} {thing}" for kind in _KINDS.split() for thing in _THINGS.split()]
-
-
-def _is_heldout(name: str) -> bool:
-    return hashlib.sha256(name.encode()).digest()[0] % 5 == 0
-
-
-def _problem(name: str) -> Problem:
-    spec: dict[str, Json] = {"of": name}
-    return Problem(
-        id=f"lookup_{name.replace(' ', '_')}",
-        prompt=f"How many {name}?",
-        verifier="core/environment",
-        spec=spec,
-        dataset=DATASET,
-        max_tokens=MAX_TOKENS,
-        environment=ENVIRONMENT,
-    )
-
-
-def _response(text: str) -> str:
-    return f"\n<tool_response>\n{text}\n</tool_response>\n"
 
 
 def _fault(call: ToolCall | BadCall) -> str | None:

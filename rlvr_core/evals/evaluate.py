@@ -146,9 +146,10 @@ def _finish(task: Ready, store: Store) -> Row:
     groups = list(store.groups())
     own = task.task.estimates(groups) if isinstance(task.task, SelfAsking) else None
     if own is None:
-        summary["task_metrics"] = task_metrics(task.task, groups)
-        if basis := task.task.score(groups).basis:
-            summary["basis"] = dict(basis)
+        report = task.task.score(groups)
+        summary["task_metrics"] = task_metrics(task.task, groups, report)
+        if report.basis:
+            summary["basis"] = dict(report.basis)
     else:
         summary |= {"metrics": {}, "graders": {}, "strata": {}}
         summary["task_metrics"] = {name: one.data() for name, one in own.items()}

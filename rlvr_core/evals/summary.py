@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_core.evals.stats import BLOCKS, NOTHING, Estimate, estimate, jackknife
 from rlvr_core.evals.store import Row
 from rlvr_core.protocols import EvalTask
-from rlvr_core.types import Group, Json
+from rlvr_core.types import EvalReport, Group, Json
 from rlvr_core.verify.stats import percentile
 
 MAX_STRATA = 60
@@ -63,13 +63,12 @@ def usage_of(rows: Sequence[Row]) -> dict[str, Json]:
     return {"usage": found}
 
 
-def task_metrics(task: EvalTask, groups: Sequence[Group]) -> dict[str, Json]:
+def task_metrics(task: EvalTask, groups: Sequence[Group], report: EvalReport) -> dict[str, Json]:
     """The task's own metrics, each with an interval.
 
     A metric that is an average over problems is treated as one; of any other the interval comes
-    from leaving out blocks of problems.
+    from leaving out blocks of problems. ``report`` is the task's own of all groups.
     """
-    report = task.score(groups)
     singles = [task.score([group]).metrics for group in groups]
 
     @cache

@@ -43,6 +43,7 @@ def summarise(folder: RunFolder) -> dict[str, Json]:
     seconds, tokens_per_second = _speed(folder, lines)
     started = manifest.get("started")
     resolved = _resolved(folder)
+    steps = _known(resolved, "train", "steps")
     summary: dict[str, Json] = {
         "name": manifest.get("name") or folder.name,
         "folder": str(folder.path),
@@ -50,7 +51,7 @@ def summarise(folder: RunFolder) -> dict[str, Json]:
         "error": manifest.get("error"),
         "reason": manifest.get("reason"),
         "steps": max(int(manifest.get("steps") or 0), lines[-1]["step"] + 1 if lines else 0),
-        "planned_steps": _known(resolved, "train", "steps"),
+        "planned_steps": steps if isinstance(steps, int) else None,
         "settings": _settings(resolved),
         "started": started,
         "resumed": len(manifest.get("resumed") or []),

@@ -1,9 +1,6 @@
 """A tiny model learns a task of several turns: call the tool, read its result, answer."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,22 +8,8 @@ import pytest
 CONFIG = Path(__file__).parents[2] / "examples" / "tools.yaml"
 
 
-def rlvr(*arguments, cwd, cache):
-    done = subprocess.run(
-        [sys.executable, "-m", "rlvr_core.cli.main", *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ | {"RLVR_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=550,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
-def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(tmp_path, cache_dir):
+def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(rlvr, tmp_path, cache_dir):
     """A seed that was not used to find the recipe."""
     options = ["--set", "run.seed=11", "--set", "model.path=tiny:core/lookup?seed=11"]
     rlvr("run", CONFIG, "--display", "none", *options, cwd=tmp_path, cache=cache_dir)

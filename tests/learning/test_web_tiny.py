@@ -3,8 +3,6 @@ the page, read what it prints, answer."""
 
 import json
 import os
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -14,28 +12,15 @@ pytest.importorskip("rlvr_bs4")
 CONFIG = Path(__file__).parents[2] / "examples" / "web-tiny.yaml"
 
 
-def rlvr(*arguments, cwd, cache):
-    done = subprocess.run(
-        [sys.executable, "-m", "rlvr_core.cli.main", *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ | {"RLVR_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(
     not os.environ.get("RLVR_TEST_ALL"), reason="takes minutes: make test-all (RLVR_TEST_ALL=1)"
 )
-def test_a_tiny_model_learns_to_have_a_program_read_a_page(tmp_path):
+def test_a_tiny_model_learns_to_have_a_program_read_a_page(rlvr, tmp_path):
     """A seed that was not used to find the recipe."""
     options = ["--set", "run.seed=23", "--set", "model.path=tiny:bs4/tiny?seed=23"]
     cache = tmp_path / "cache"
-    rlvr("run", CONFIG, "--display", "none", *options, cwd=tmp_path, cache=cache)
+    rlvr("run", CONFIG, "--display", "none", *options, cwd=tmp_path, cache=cache, timeout=None)
     shown = json.loads(rlvr("show", "last", "--json", cwd=tmp_path, cache=cache))
     assert shown["heldout"]["before"] <= 0.3
     assert shown["heldout"]["after"] >= 0.8

@@ -171,17 +171,22 @@ def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, at_sync):
     balanced(shared, run)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("blow", [signal.SIGTERM, "engine"])
-def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, blow):
-    lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": 0})
-    process = subprocess.Popen(
+def started(lab):
+    """The run of the lab's config, in a process that a test can end."""
+    return subprocess.Popen(
         lab.command("run", "config.yaml", "--display", "none"),
         cwd=lab.folder,
         env=lab.env(),
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blow", [signal.SIGTERM, "engine"])
+def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, blow):
+    lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": 0})
+    process = started(lab)
     until = time.monotonic() + 200
     while not any(steps_of(run) for run in lab.runs()):
         assert process.poll() is None, process.stderr.read()
@@ -210,13 +215,7 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
 def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twice(lab):
     steps = 150
     lab.write(train=TRAIN | {"steps": steps}, checkpoint={"every": 20})
-    process = subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "none"),
-        cwd=lab.folder,
-        env=lab.env(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(lab)
     until = time.monotonic() + 200
     engines = []
     while not engines or max(map(steps_of, lab.runs()), default=0) < 25:

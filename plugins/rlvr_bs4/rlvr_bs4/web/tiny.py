@@ -8,10 +8,9 @@ work before.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, ClassVar, Literal
@@ -24,7 +23,6 @@ from rlvr_bs4.web.environment import Web
 from rlvr_bs4.web.record import Conversation
 from rlvr_bs4.web.tools import RUN
 from rlvr_core import (
-    ComponentConfig,
     DataError,
     EvalReport,
     Group,
@@ -34,61 +32,43 @@ from rlvr_core import (
     ToolCall,
     tool_format,
 )
+from rlvr_core.environments.questions import Questions, response
 from rlvr_core.types import Json
 
 DATASET = ENVIRONMENT = "bs4/tiny"
 URL = "https://site.example/"
 MAX_TOKENS = 160
 """Cap on a conversation: room for a program, what it prints and the answer, and a slip."""
-CAREFUL = 0.25
-"""Share of demonstrations in the second half that look at the page; the others there guess."""
-SLIP = 0.05
-"""How often such a demonstration reads another element."""
 ITEMS = 4
 _FORMAT = tool_format("hermes")
 _STOP = "</tool_call>"
-_KINDS = "red big old shy sad new dry hot wet raw odd tan bad tiny"
-_THINGS = "cats dogs cows hens bees ants bats owls rats pigs jars cups"
 
 
-class Tiny:
+class Tiny(Questions):
     """Questions ``How many red cats?`` about a page, and conversations that answer them.
 
     A kind and a thing belong to one split together, by a hash of both.
     """
 
-    class Config(ComponentConfig):
-        """Options of ``bs4/tiny``."""
+    KINDS = "red big old shy sad new dry hot wet raw odd tan bad tiny"
+    THINGS = "cats dogs cows hens bees ants bats owls rats pigs jars cups"
 
-        split: Literal["train", "heldout"] = "train"
-        """``train`` has about four fifths of the questions, ``heldout`` the rest."""
-        n: Annotated[int, Field(gt=0)] | None = None
-        """How many problems; null gives all of the split."""
+    def problem(self, name: str) -> Problem:
+        """See ``Questions.problem``."""
+        return Problem(
+            id=f"tiny_{name.replace(' ', '_')}",
+            prompt=_question(name),
+            verifier="core/environment",
+            spec={"of": name, "seed": 0},
+            dataset=DATASET,
+            max_tokens=MAX_TOKENS,
+            environment=ENVIRONMENT,
+        )
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-    def load(self) -> Iterator[Problem]:
-        """Yield the problems of the split, in a fixed order."""
-        names = _names(heldout=self.config.split == "heldout")
-        random.Random("order").shuffle(names)
-        yield from map(_problem, names[: self.config.n])
-
-    def demonstrations(self, n: int, seed: int) -> Iterator[tuple[Problem, str]]:
-        """Yield ``n`` training problems, each with a conversation as one text.
-
-        The first half runs a program, the second half mostly guesses: a model trained on them in
-        order knows how to use the page and seldom does.
-        """
-        names = _names(heldout=False)
-        rng = random.Random(f"demonstrations {seed}")
-        for index in range(n):
-            name = rng.choice(names)
-            careful = index < n // 2 or rng.random() < CAREFUL
-            number = rng.randint(10, 99)
-            asked = rng.choice(names) if rng.random() < SLIP else name
-            before = f"{program(asked)}{_response(str(number))}" if careful else ""
-            yield _problem(name), f"\n{before}{answer(number)}"
+    def shown(self, asked: str, number: int, *, careful: bool) -> str:
+        """See ``Questions.shown``."""
+        before = f"{program(asked)}{response(str(number))}" if careful else ""
+        return f"\n{before}{answer(number)}"
 
 
 class TinyWeb(Web):
@@ -159,16 +139,11 @@ def answer(number: int) -> str:
     return json.dumps({"status": "ok", "answer": number})
 
 
-def _names(*, heldout: bool) -> list[str]:
-    names = [f"{kind} {thing}" for kind in _KINDS.split() for thing in _THINGS.split()]
-    return [
-        name for name in names if (hashlib.sha256(name.encode()).digest()[0] % 5 == 0) == heldout
-    ]
-
-
 def _task(name: str, seed: int) -> Task:
     rng = random.Random(f"{seed} {name}")
-    others = [one for heldout in (False, True) for one in _names(heldout=heldout) if one != name]
+    others = [
+        one for heldout in (False, True) for one in Tiny.names(heldout=heldout) if one != name
+    ]
     shown = rng.sample(others, ITEMS - 1)
     shown.insert(rng.randrange(ITEMS), name)
     numbers = rng.sample(range(10, 100), ITEMS)
@@ -190,19 +165,3 @@ def _task(name: str, seed: int) -> Task:
 
 def _question(name: str) -> str:
     return f"How many {name}?"
-
-
-def _problem(name: str) -> Problem:
-    return Problem(
-        id=f"tiny_{name.replace(' ', '_')}",
-        prompt=_question(name),
-        verifier="core/environment",
-        spec={"of": name, "seed": 0},
-        dataset=DATASET,
-        max_tokens=MAX_TOKENS,
-        environment=ENVIRONMENT,
-    )
-
-
-def _response(text: str) -> str:
-    return f"\n<tool_response>\n{text}\n</tool_response>\n"
