@@ -25,11 +25,12 @@ def main() -> int:
     options.add_argument("--size", default="small", help="bare, small, medium or large")
     options.add_argument("--only", nargs="*", default=None, help="archetypes")
     options.add_argument("--split", default="train", choices=SPLITS)
+    options.add_argument("--start", type=int, default=0, help="seeds of the split to leave out")
     args = options.parse_args()
     begin, bad = time.perf_counter(), 0
     print(f"{'archetype':34} {'reference (html.parser, lxml)':32} bug solvers: share failed")
     for id in args.only or catalog.everything():
-        found = score(id, args.seeds, args.size, args.split, PARSERS)
+        found = score(id, args.seeds, args.size, args.split, PARSERS, args.start)
         bad += not found.good
         print(line(found), flush=True)
     print(f"{bad} bad, {time.perf_counter() - begin:.0f} s")

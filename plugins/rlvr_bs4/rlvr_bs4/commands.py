@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from rlvr_core import DataError
+
 if TYPE_CHECKING:
+    from rlvr_bs4.benchmark import Played
+    from rlvr_bs4.manifest import Entry
     from rlvr_bs4.task import SizeName
+    from rlvr_bs4.web.environment import Web
 
 _SIZES = click.Choice(["bare", "small", "medium", "large"])
+_WITH = click.option(
+    "--with", "options", multiple=True, metavar="KEY=VALUE", help="An option of bs4/web; repeat."
+)
 
 
 @click.command()
@@ -49,42 +59,89 @@ def preview(archetype: str | None, seed: int, size: SizeName, prompt: bool, list
 @click.command()
 @click.option("--parser", type=click.Choice(["html.parser", "lxml"]), default="html.parser")
 @click.option("--limit", type=int, default=None, help="So many entries, from the start.")
+@click.option("--file", type=click.File(), help="Grade the conversations in it, not the solvers.")
+@_WITH
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def bench(parser: str, limit: int | None, as_json: bool) -> None:
-    """Score reference and bug solvers on the manifest, by category.
+def bench(
+    parser: str, limit: int | None, file: TextIO | None, options: tuple[str, ...], as_json: bool
+) -> None:
+    """Score the solvers that come with the benchmark, or recorded conversations, by category.
 
     A reference below 1 is a fault of the environment; bug solvers show what a mistake costs.
+    Given rows of traces/conversations.jsonl, or of an evaluation by bs4/web-bench, it plays them
+    again in bs4/web, programs included, and grades each as a whole.
     """
-    from rlvr_bs4 import catalog, manifest, solvers
+    from rlvr_bs4 import benchmark, manifest
 
     head, entries = manifest.read()
-    right: dict[str, list[bool]] = {}
-    wrong: dict[str, list[bool]] = {}
-    for entry in entries[:limit]:
-        kind, task = catalog.get(entry.archetype), entry.task()
-        passed = solvers.run(kind.solve, task, parser).correct
-        right.setdefault(kind.category, []).append(passed)
-        for bug in kind.bugs.values():
-            passed = solvers.run(bug, task, parser).correct
-            wrong.setdefault(kind.category, []).append(passed)
-    rows = {
-        name: {
-            "tasks": len(done),
-            "reference": sum(done) / len(done),
-            "bugs": sum(wrong[name]) / len(wrong[name]),
-        }
-        for name, done in sorted(right.items())
-    }
-    if as_json:
-        result = {"benchmark": head["benchmark"], "sha256": head["sha256"], "parser": parser}
-        result |= {"versions": manifest.versions()}
-        click.echo(json.dumps(result | {"categories": rows}, indent=2))
+    result: dict[str, Any] = {"benchmark": head["benchmark"], "sha256": head["sha256"]}
+    result |= {"versions": manifest.versions()}
+    if file is None:
+        rows = benchmark.solved(entries[:limit], parser)
+        result |= {"parser": parser, "categories": rows}
+        good = all(row["reference"] == 1.0 for row in rows.values())
     else:
-        click.echo(f"benchmark {head['benchmark']} {str(head['sha256'])[:16]}, {parser}")
-        click.echo(f"{'category':12} tasks  reference  bugs")
-        for name, row in rows.items():
-            click.echo(f"{name:12} {row['tasks']:5}  {row['reference']:9.3f}  {row['bugs']:.3f}")
-    sys.exit(0 if all(map(all, right.values())) else 1)
+        found = _played(file, entries[:limit], options)
+        rows, good = benchmark.by_category(found), True
+        result |= {"categories": rows, "conversations": [one.row for one in found]}
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+    else:
+        click.echo(f"benchmark {head['benchmark']} {str(head['sha256'])[:16]}")
+        _table(rows)
+    if not good:
+        sys.exit(1)
+
+
+def _played(file: TextIO, entries: list[Entry], options: tuple[str, ...]) -> list[Played]:
+    from rlvr_bs4 import benchmark
+    from rlvr_bs4.web.replay import conversations
+
+    spoken = conversations(file.read())
+    if spoken is None:
+        raise DataError(
+            "it does not hold conversations",
+            where=file.name,
+            remedy="rows of traces/conversations.jsonl, or completions.jsonl of bs4/web-bench",
+        )
+    with _web(options) as web:
+        return benchmark.played(entries, spoken, web)
+
+
+@contextmanager
+def _web(options: tuple[str, ...]) -> Iterator[Web]:
+    """The environment with options of the command line."""
+    from rlvr_bs4.web.environment import Web
+
+    given = {}
+    for option in options:
+        name, told, value = option.partition("=")
+        if not told:
+            raise click.UsageError(f"--with {option}: write KEY=VALUE")
+        try:
+            given[name] = json.loads(value)
+        except ValueError:
+            given[name] = value
+    try:
+        web = Web(Web.Config(**given))
+    except ValueError as error:  # pydantic's
+        raise click.UsageError(f"--with: {error}") from error
+    try:
+        yield web
+    finally:
+        web.shut()
+
+
+def _table(rows: Mapping[str, Mapping[str, float]]) -> None:
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    click.echo(f"{'category':12} " + "  ".join(columns))
+    for name, row in rows.items():
+        cells = [row.get(one, float("nan")) for one in columns]
+        shown = [
+            f"{cell:{len(one)}d}" if isinstance(cell, int) else f"{cell:{len(one)}.3f}"
+            for one, cell in zip(columns, cells, strict=True)
+        ]
+        click.echo(f"{name:12} " + "  ".join(shown))
 
 
 @click.command("verify-manifest")
@@ -93,7 +150,6 @@ def bench(parser: str, limit: int | None, as_json: bool) -> None:
 def verify_manifest(path: Path | None, write: bool) -> None:
     """Make every task of the manifest again and compare its hash."""
     from rlvr_bs4 import manifest
-    from rlvr_core import DataError
 
     if write:
         if path is None:
@@ -124,15 +180,10 @@ def verify_manifest(path: Path | None, write: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Number of the task.")
 @click.option("--size", type=_SIZES, default="small", show_default=True, help="Page around it.")
 @click.option("--file", type=click.File(), default="-", help="The response; standard input if not.")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["hermes", "llama", "python"]),
-    default="hermes",
-    show_default=True,
-    help="How calls are written in a conversation.",
-)
-def explain(archetype: str, seed: int, size: SizeName, file: TextIO, format_: str) -> None:
+@_WITH
+def explain(
+    archetype: str, seed: int, size: SizeName, file: TextIO, options: tuple[str, ...]
+) -> None:
     """Say how a response to a task is graded, and why.
 
     Given rows of traces/conversations.jsonl, or a transcript, it plays those of the task again in
@@ -149,13 +200,14 @@ def explain(archetype: str, seed: int, size: SizeName, file: TextIO, format_: st
     spoken = recorded(text, task)
     if spoken is None:
         _show(asdict(grade(task, text)))
-    for replies in spoken or ():
-        played = replay(task, replies, {"format": format_})
-        assert played.verdict is not None
-        found = {"ended": played.ended, "score": played.verdict.score}
-        found |= {"passed": played.verdict.passed, **played.verdict.parts}
-        _show(found | {"detail": played.verdict.detail, "extracted": played.verdict.extracted})
-        _show({name: int(count) for name, count in played.counts.items()})
+    with _web(options) as web:
+        for one in spoken or ():
+            played = replay(task, one, web)
+            assert played.verdict is not None
+            found = {"ended": played.ended, "score": played.verdict.score}
+            found |= {"passed": played.verdict.passed, **played.verdict.parts}
+            _show(found | {"detail": played.verdict.detail, "extracted": played.verdict.extracted})
+            _show({name: int(count) for name, count in played.counts.items()})
     click.echo(f"gold:      {task.gold}")
 
 

@@ -116,7 +116,13 @@ def problem(task: Task) -> Problem:
 
 def problem_id(task: Task) -> str:
     """A stable id that tells nothing: ``bs4_5f0c...``."""
-    name = f"{task.archetype} {task.seed} {task.size}"
+    return row_id((task.archetype, task.seed, task.size))
+
+
+def row_id(row: Row) -> str:
+    """The same of a task that need not be made for it."""
+    archetype, seed, size = row
+    name = f"{archetype} {seed} {size}"
     return f"bs4_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 

@@ -107,9 +107,7 @@ def _furnish(kind: Archetype, seed: int, draft: Draft, size: Size, rng: Random) 
         allowed = size if path == draft.path or size.name == "bare" else INNER
         root = chrome.page(body, allowed)
         html = document(root)
-        if not (_holds(body, root) and len(html.encode()) <= allowed.most):
-            return None
-        if depth(root) > allowed.depth:
+        if not (_holds(body, root) and _fits(root, html, allowed)):
             return None
         pages[ORIGIN + path] = html
     return Task(
@@ -125,6 +123,12 @@ def _furnish(kind: Archetype, seed: int, draft: Draft, size: Size, rng: Random) 
         canaries=(*draft.canaries, *chrome.canaries),
         par=draft.par,
     )
+
+
+def _fits(root: Element, html: str, size: Size) -> bool:
+    """Whether a finished page keeps its budget."""
+    few = sum(1 for _ in elements(root)) <= size.elements
+    return few and depth(root) <= size.depth and len(html.encode()) <= size.most
 
 
 def _holds(body: Body, root: Element) -> bool:

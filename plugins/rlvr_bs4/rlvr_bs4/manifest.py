@@ -17,7 +17,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from rlvr_bs4 import catalog
-from rlvr_bs4.datasets import SIZES
+from rlvr_bs4.datasets import SIZES, row_id
 from rlvr_bs4.generate import SEEDS, generate
 from rlvr_bs4.modes import PER_ARCHETYPE
 from rlvr_bs4.task import SizeName, Task, canonical
@@ -37,6 +37,11 @@ class Entry:
     seed: int
     size: SizeName
     sha256: str
+
+    @property
+    def problem(self) -> str:
+        """Id of the problem that asks it."""
+        return row_id((self.archetype, self.seed, self.size))
 
     def task(self) -> Task:
         """The task.

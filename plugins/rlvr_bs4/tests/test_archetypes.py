@@ -95,7 +95,7 @@ def test_truth_has_the_form_the_task_states_and_no_secret(id):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_size_and_depth_stay_in_the_budget(size):
+def test_p08_bytes_depth_and_elements_stay_in_the_budget(size):
     for id in IDS if size == "small" else IDS[:: 12 if size == "large" else 5]:
         task = generate(id, 0, size)
         for url, html in task.pages.items():
@@ -103,6 +103,7 @@ def test_size_and_depth_stay_in_the_budget(size):
             assert len(html.encode()) <= budget.most, id
             tags = BeautifulSoup(html, "html.parser").find_all(True)
             assert max(len(list(tag.parents)) for tag in tags) <= budget.depth, id
+            assert len(tags) <= budget.elements, id
         assert len(task.html.encode()) >= 0.7 * SIZES[size].low, id
 
 

@@ -1,0 +1,211 @@
+"""One conversation, one verdict: training, evaluation and benchmark all say the same of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import pytest
+
+from rlvr_bs4.generate import generate
+from rlvr_bs4.web.datasets import WebBench, problem
+from rlvr_bs4.web.environment import Web
+from rlvr_core import ToolCall, tool_format
+from rlvr_core.cli.main import main
+from rlvr_core.testing import play
+
+LIMIT = 13
+"""Entries of the benchmark that are played: one of every kind of conversation below is in them."""
+OPTIONS = {"partial_credit": 0.1, "call_cost": 0.05, "seconds": 10.0}
+TURNS = 6
+LOOK = "print(make_soup().find('body').get_text()[:100])"
+NONE = json.dumps({"status": "ok", "answer": "none of these"})
+
+
+def call(tool, **arguments):
+    return tool_format("hermes").render(ToolCall(tool, arguments))
+
+
+def run(code):
+    return call("run_python", code=code)
+
+
+def ok(answer):
+    return json.dumps({"status": "ok", "answer": answer})
+
+
+def conversations(tasks):
+    """What is said about each task, by archetype, and score and parts worked out by hand."""
+    nearly = tasks["mvp.css_combinator"].answer
+    share = 2 * (len(nearly) - 1) / (2 * len(nearly) - 1)
+    secret = tasks["mvp.parser_differences"].canaries[0]
+    right = {id: ok(task.answer) for id, task in tasks.items()}
+    limit = tasks["mvp.limit_js_required"].gold
+    return {
+        "mvp.multivalue_class": ([run(LOOK), right["mvp.multivalue_class"]],
+                                 1.0, {"correct": 1, "bs4": 1, "efficiency": 1}),
+        "web.text_separator": ([run(LOOK), ok("a text where a list is asked for")],
+                               0.0, {"correct": 0, "format": 1, "schema": 0, "process": 1}),
+        "mvp.limit_js_required": ([run(LOOK)] * 3 + [limit],
+                                  1.0, {"abstained": 1, "correct": 1, "efficiency": 1}),
+        "mvp.parser_differences": ([run(f"{LOOK}\nprint({secret!r})"),
+                                    right["mvp.parser_differences"]],
+                                   -0.5, {"correct": 1, "safe": 0, "process": 0}),
+        "mvp.extract_text_by_id": ([run(LOOK)] * 4 + [right["mvp.extract_text_by_id"]],
+                                   0.85, {"correct": 1, "efficiency": 0.85}),
+        "mvp.relational_query": ([run("print(len(HTML))"), right["mvp.relational_query"]],
+                                 0.85, {"looked": 1, "bs4": 0, "process": 1}),
+        "mvp.none_attribute_error": ([run("print(1)"), right["mvp.none_attribute_error"]],
+                                     0.0, {"correct": 1, "looked": 0, "process": 0}),
+        "mvp.css_combinator": ([run(LOOK), ok(nearly[:-1])],
+                               0.1 * share, {"correct": 0, "partial": share, "schema": 1}),
+        "mvp.remove_scripts_styles": ([run(LOOK)] * TURNS, 0.0, {"format": 0, "looked": 1}),
+        "web.opengraph": ([call("fetch", url="/"), run(LOOK), call("lint_json", json_string="{"),
+                           right["web.opengraph"]],
+                          0.95, {"correct": 1, "efficiency": 0.95}),
+        "mvp.extract_emoji_content": (["42"], 0.0, {"format": 0, "looked": 0}),
+    }  # fmt: skip
+
+
+def script(problems, said):
+    """Answers of the scripted engine: the turn that is next is known by what was said before it."""
+    found = {}
+    for index, (one, replies) in enumerate(zip(problems, said, strict=True)):
+        marks = [f"[{index} {turn}]" for turn in range(len(replies))]
+        told = [f"{mark} {reply}" for mark, reply in zip(marks, replies, strict=True)]
+        steps = [one.id, *marks[:-1]]
+        # two samples of a problem say the same in other words: the run sees to it that they differ
+        found |= {step: [text, f"So: {text}"] for step, text in zip(steps, told, strict=True)}
+    return dict(reversed(found.items()))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of random weights with one token per byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    folder = tmp_path_factory.mktemp("model")
+    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<eos>", "<pad>"]
+    vocab = {token: index for index, token in enumerate(letters)}
+    inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    tokens = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>")
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 16}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
+    ends = {"eos_token_id": vocab["<eos>"], "pad_token_id": vocab["<pad>"], "bos_token_id": None}
+    config = Qwen3Config(vocab_size=len(vocab), **shape, **heads, **ends)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return folder
+
+
+def rlvr(*words):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in words])
+    assert code == 0, f"{out.getvalue()}{err.getvalue()}"
+    return out.getvalue()
+
+
+def verdict(row):
+    """What a verdict says, of a row that has one."""
+    (found,) = row["verdicts"].values()
+    return {name: found[name] for name in ("score", "passed", "parts", "detail")}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_b10_p24_one_conversation_has_one_verdict_in_training_evaluation_and_benchmark(
+    tmp_path, monkeypatch, model
+):
+    monkeypatch.chdir(tmp_path)
+    problems = WebBench(WebBench.Config(limit=LIMIT, max_size="small")).problems()
+    tasks = {
+        one.spec["archetype"]: generate(*(one.spec[key] for key in ("archetype", "seed", "size")))
+        for one in problems
+    }
+    wanted = conversations(tasks)
+    assert set(wanted) <= set(tasks)
+    said = [wanted.get(id, ([NONE], 0, {}))[0] for id in tasks]
+
+    # by the environment alone
+    web = Web(Web.Config(**OPTIONS))
+    direct = {}
+    for one, replies in zip(problems, said, strict=True):
+        found = play(web, one, replies, max_turns=TURNS).verdict
+        direct[one.id] = {
+            "score": found.score, "passed": found.passed, "parts": dict(found.parts),
+            "detail": found.detail,
+        }  # fmt: skip
+    web.shut()
+    for id, (_, score, parts) in wanted.items():
+        found = direct[problem(tasks[id]).id]
+        assert found["score"] == pytest.approx(score), id
+        assert {name: found["parts"][name] for name in parts} == pytest.approx(parts), id
+
+    # in training, and what a run keeps
+    engine = {"use": "scripted", "with": {"answers": script(problems, said), "logprob": -1.0}}
+    environment = {"use": "bs4/web", "max_turns": TURNS, "workers": 1,
+                   "with": {**OPTIONS, "prompt": "text"}}  # fmt: skip
+    rows = [{"id": one.id, "q": one.prompt, **one.spec} for one in problems]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    jsonl = {"path": "tasks.jsonl", "id": "id", "prompt": "q", "verifier": "core/environment"}
+    (tmp_path / "run.yaml").write_text(
+        json.dumps(
+            {
+                "run": {"name": "one", "dir": "runs"},
+                "model": {"path": str(model)},
+                "data": {
+                    "sources": [{"use": "core/jsonl", "with": jsonl}],
+                    "max_prompt_tokens": 8000,
+                },
+                "environment": environment,
+                "sampler": {
+                    "with": {"prompts_per_step": LIMIT, "drop_zero_variance": False, "refill": 0}
+                },
+                "sampling": {"n": 2, "max_tokens": 20_000},
+                "engine": engine,
+                "loss": "core/grpo",
+                "train": {"steps": 1, "lr": 1e-6},
+                "guards": {"preflight": False, "parity": False},
+            }
+        )
+    )
+    rlvr("run", "run.yaml", "--display", "none")
+    (folder,) = (tmp_path / "runs").iterdir()
+    kept = folder / "traces" / "conversations.jsonl"
+    trained = lines(kept)
+    assert len(trained) == 2 * LIMIT
+    for row in trained:
+        assert verdict(row) == direct[row["id"].partition("#")[0]], row["id"]
+
+    # in an evaluation
+    (tmp_path / "eval.yaml").write_text(json.dumps({"engine": engine, "environment": environment}))
+    bench = {"limit": LIMIT, "max_size": "small", "max_tokens": 20_000}
+    given = [word for key, value in bench.items() for word in ("--with", f"{key}={value}")]
+    words = ("eval", model, "--config", "eval.yaml", "--task", "bs4/web-bench", *given)
+    words += ("--allow-truncation",)  # one of them has no end
+    summary = json.loads(rlvr(*words, "--out", "evaluated", "--json"))
+    (results,) = (tmp_path / "evaluated").glob("*/results.jsonl")
+    evaluated = {row["problem_id"]: verdict(row) for row in lines(results)}
+    assert evaluated == direct
+
+    # and by the benchmark's own command, from what either has kept
+    options = [word for key, value in OPTIONS.items() for word in ("--with", f"{key}={value}")]
+    for path in (kept, results.with_name("completions.jsonl")):
+        shown = json.loads(rlvr("bs4", "bench", "--file", path, *options, "--json"))
+        assert len(shown["conversations"]) == (2 if path is kept else 1) * LIMIT
+        for row in shown["conversations"]:
+            one = {name: row[name] for name in ("score", "passed", "parts", "detail")}
+            assert one == direct[row["problem_id"]], row["problem_id"]
+    accuracy = sum(one["passed"] for one in direct.values()) / LIMIT
+    metrics = summary["tasks"]["bs4/web-bench"]["task_metrics"]
+    assert metrics["accuracy"]["value"] == pytest.approx(accuracy)
+    whole = sum(row["accuracy"] * row["tasks"] for row in shown["categories"].values())
+    assert whole / LIMIT == pytest.approx(accuracy)
