@@ -1,4 +1,4 @@
-"""``rlvr bs4 preview | bench | verify-manifest | explain``."""
+"""``rlvr bs4 preview | bench | smoke | verify-manifest | explain``."""
 
 from __future__ import annotations
 
@@ -142,6 +142,26 @@ def _table(rows: Mapping[str, Mapping[str, float]]) -> None:
             for one, cell in zip(columns, cells, strict=True)
         ]
         click.echo(f"{name:12} " + "  ".join(shown))
+
+
+@click.command()
+@click.option("--rows", type=click.IntRange(1), default=365, show_default=True, help="For memory.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def smoke(rows: int, as_json: bool) -> None:
+    """Try whether this machine is ready: libraries, tasks, sandbox and grades, memory."""
+    from dataclasses import asdict
+
+    from rlvr_bs4.smoke import findings
+
+    found = []
+    for one in findings(rows):
+        found.append(one)
+        if not as_json:
+            click.echo(f"{'ok' if one.good else 'FAULT':6} {one.what:14} {one.told}")
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+    if not all(one.good for one in found):
+        sys.exit(4)
 
 
 @click.command("verify-manifest")

@@ -158,10 +158,10 @@ def test_no_reply_breaks_a_conversation(web, name):
     class Counting:
         """A sandbox that only notes what it is asked to run."""
 
-        def run(self, code, given):
+        def run(self, pieces, given):
             from rlvr_bs4.web.programs import Ran, Use
 
-            ran.append(code)
+            ran.append(pieces)
             return Ran("ran", False, False, Use())
 
     own = Web(web.config.model_copy(update={"format": name, "repair": True}))

@@ -15,7 +15,7 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.verifiers import task_from
 from rlvr_bs4.web import tools
 from rlvr_bs4.web.judge import Scoring, judge
-from rlvr_bs4.web.programs import SLACK, STARTING, Programs
+from rlvr_bs4.web.programs import SLACK, STARTING, Piece, Programs
 from rlvr_bs4.web.record import FREE, Called, CallName, Conversation, Step
 from rlvr_core import (
     BadCall,
@@ -60,6 +60,10 @@ class Web:
         never run."""
         max_calls: Annotated[int, Field(gt=0)] = 16
         """Programs, moves and unreadable calls that are carried out; as many free ones."""
+        session: bool = False
+        """A program finds the names that earlier ones of the conversation left, on whichever page.
+        Those are run again ahead of it, so it takes longer; what they do must not depend on chance
+        or on the time. One that was stopped leaves nothing."""
         seconds: Annotated[float, Field(gt=0)] = 5.0
         """Processor time of one program; by the clock it may take three times that."""
         memory_mb: Annotated[int, Field(ge=64)] = 512
@@ -83,7 +87,8 @@ class Web:
     @staticmethod
     def time_limit(config: Config) -> float:
         """Seconds that one turn may take: it may hold all calls, and servers take time to start."""
-        return config.max_calls * (SLACK * config.seconds + 2.0) + STARTING + 60.0
+        again = (config.max_calls + 1) / 2 if config.session else 1  # how often each is run
+        return config.max_calls * (again * SLACK * config.seconds + 2.0) + STARTING + 60.0
 
     def task(self, spec: Mapping[str, Json], where: str) -> Task:
         """The task that a problem's spec means.
@@ -107,7 +112,8 @@ class Web:
         """The prompt with tools and rules; the same for all tasks but for question and form."""
         task, name = self.task(problem.spec, f"problem {problem.id}"), self.config.format
         by_template = self.config.prompt == "chat" and name != "python"
-        told = "" if by_template else f"\n\n{tools.told(name)}\n"
+        known = tools.of(self.config.session)
+        told = "" if by_template else f"\n\n{tools.told(name, known)}\n"
         role = _ROLE.format(tools=told, calls=self.config.max_calls)
         asked = f"{ask(task)}\nThe page you begin on is {task.start}"
         if self.config.prompt == "text":
@@ -116,7 +122,7 @@ class Web:
         return replace(
             problem,
             prompt=(Message("system", f"{role}\n{rules()}"), Message("user", asked)),
-            tools=tuple(one.schema for one in tools.TOOLS.values()) if by_template else (),
+            tools=tuple(one.schema for one in known) if by_template else (),
         )
 
     def start(self, problem: Problem, seed: int) -> Conversation:
@@ -184,7 +190,9 @@ class Web:
         mended = len(call.mended)
         given = {key: str(value) for key, value in call.arguments.items()}
         if name == "run_python":
-            ran = self._programs.run(given["code"], _given(task, state))
+            ran = self._programs.run(_pieces(task, state, given["code"]), _given(task))
+            if self.config.session and ran.whole:
+                state.programs.append((given["code"], state.url))
             return Called(name, True, ran.failed, ran.use, mended, ran.timeout), ran.text
         fault, text = self._without_program(task, state, name, given)
         return Called(name, error=fault, mended=mended), text
@@ -214,13 +222,14 @@ class Web:
         return self.config.max_calls - sum((call.name in FREE) == free for call in made)
 
 
-def _given(task: Task, state: Conversation) -> dict[str, Any]:
-    return {
-        "html": task.pages[state.url],
-        "url": state.url,
-        "question": task.question,
-        "constraints": tools.constraints(task),
-    }
+def _pieces(task: Task, state: Conversation, code: str) -> list[Piece]:
+    """A program with those that it goes on from, each on the page it is run on."""
+    programs = [*state.programs, (code, state.url)]
+    return [Piece(text, task.pages[url], url) for text, url in programs]
+
+
+def _given(task: Task) -> dict[str, Any]:
+    return {"question": task.question, "constraints": tools.constraints(task)}
 
 
 def _counts(called: Called) -> dict[str, float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 from rlvr_bs4 import final
 from rlvr_bs4.schema import canon, describe
@@ -18,6 +20,10 @@ RUN = Tool(
     "make_soup(parser='html.parser'), BeautifulSoup, Tag, NavigableString, Comment, re and json. "
     "Every program begins afresh; you see what it prints.",
     {"code": {"type": "string"}},
+)
+GOING_ON = replace(
+    RUN,
+    description=RUN.description.replace("begins afresh", "has the names that earlier ones left"),
 )
 NAVIGATE = Tool(
     "navigate",
@@ -36,7 +42,6 @@ LINT = Tool(
 TOOLS = {tool.name: tool for tool in (RUN, NAVIGATE, BACK, METADATA, LINT)}
 
 _ALONE = f"""\
-{RUN.description}
 A block that is nothing but one call of these is carried out instead of run:
 navigate("HREF"): {NAVIGATE.description}
 back(): {BACK.description}
@@ -49,9 +54,16 @@ CODE
 ```"""
 
 
-def told(name: FormatName) -> str:
+def of(session: bool) -> list[Tool]:
+    """The tools, for programs that go on from each other, or do not."""
+    return [GOING_ON if session and one is RUN else one for one in TOOLS.values()]
+
+
+def told(name: FormatName, tools: Sequence[Tool]) -> str:
     """How to call the tools, for a prompt that no chat template tells."""
-    return _ALONE if name == "python" else tool_format(name).describe(list(TOOLS.values()))
+    if name == "python":
+        return f"{tools[0].description}\n{_ALONE}"
+    return tool_format(name).describe(list(tools))
 
 
 def calls(name: FormatName, text: str, repair: bool) -> list[ToolCall | BadCall]:
