@@ -260,6 +260,40 @@ def test_conversations_go_on_when_their_process_is_killed_and_nothing_is_left_of
     assert gone(last)
 
 
+def test_p28_conversations_run_at_a_time_and_see_nothing_of_each_other():
+    """As many as there are processes, neither fewer nor more; pages and files stay apart."""
+    spec = VerifierSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
+    tasks = [generate("mvp.extract_links", seed, "bare") for seed in range(6)]
+    code = (
+        "import json, os, time\n"
+        "begin, found = time.time(), os.listdir('.')\n"
+        "open('mine', 'w').write(HTML)\n"
+        "time.sleep(1)\n"
+        "print(json.dumps([begin, time.time(), found, open('mine').read() == HTML, len(HTML)]))"
+    )
+    pool = EnvironmentPool({"bs4/web": spec}, workers=3, timeout=30.0)
+
+    def all_of(what, states, argument):
+        asked = [pool.submit(Call(what, "bs4/web", state, argument)) for state in states]
+        return [one.result() for one in asked]
+
+    try:
+        begun = all_of("start", [pickle.dumps(problem(task)) for task in tasks], 0)
+        states = [base64.b85decode(one["state"]) for one in begun]
+        all_of("step", states[:3], Reply(run("1"), 0, 4))  # the sandboxes are up
+        told = all_of("step", states, Reply(run(code), 0, 4))
+    finally:
+        pool.close()
+    rows = [json.loads(one["messages"][0][1]) for one in told]
+    spans = sorted([(row[0], 1) for row in rows] + [(row[1], -1) for row in rows])
+    at_once, most = 0, 0
+    for _, change in spans:
+        at_once += change
+        most = max(most, at_once)
+    assert most == 3
+    assert [row[2:] for row in rows] == [[[], True, len(task.html)] for task in tasks]
+
+
 def test_the_sandbox_is_ended_when_something_raises(monkeypatch):
     seen = []
 

@@ -58,6 +58,11 @@ class MaybeAbsent(Archetype):
         return text(site.one(f'[id="{self.slots(site)["id"]}"]'))
 
 
+def scripts(site: Site) -> str:
+    """The text of all scripts of a page."""
+    return "\n".join(script.string or "" for script in site.soup().select("script"))
+
+
 def encoded(w: World, truth: str) -> str:
     """A text as code has it: as it is, as character codes, or as escapes."""
     match w.between(0, 2):
@@ -98,7 +103,7 @@ class JsRequired(MaybeAbsent):
 
     def solve(self, site: Site) -> Json | Abstain:
         id = self.slots(site)["id"]
-        found = re.search(rf'fill\("{id}", (.*)\);', site.html)
+        found = re.search(rf'fill\("{id}", (.*)\);', scripts(site))
         assert found is not None
         if found[1].startswith("load"):
             return Abstain(self.reason, found[0])
@@ -164,9 +169,10 @@ class CanvasText(MaybeAbsent):
 
     def solve(self, site: Site) -> Json | Abstain:
         id = self.slots(site)["id"]
-        context = re.search(rf'var (\w+) = document.getElementById\("{id}"\)', site.html)
+        code = scripts(site)
+        context = re.search(rf'var (\w+) = document.getElementById\("{id}"\)', code)
         assert context is not None
-        calls = re.findall(rf"{context[1]}\.((?:fillText|drawImage)\(.*\));", site.html)
+        calls = re.findall(rf"{context[1]}\.((?:fillText|drawImage)\(.*\));", code)
         if found := re.match(r"fillText\((.*), 20, 40\)", calls[0]):
             return decoded(found[1])
         return Abstain(self.reason, calls[0])
