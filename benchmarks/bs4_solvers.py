@@ -2,8 +2,9 @@
 
     python benchmarks/bs4_solvers.py --seeds 200
 
-Exits with 1 unless every reference solver has full marks under every parser and every bug solver
-fails on at least four fifths of the seeds.
+``bits`` is the entropy of the answers, at most log2 of the seeds. Exits with 1 unless every
+reference solver has full marks under every parser and every bug solver fails on at least four
+fifths of the seeds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main() -> int:
     options.add_argument("--start", type=int, default=0, help="seeds of the split to leave out")
     args = options.parse_args()
     begin, bad = time.perf_counter(), 0
-    print(f"{'archetype':34} {'reference (html.parser, lxml)':32} bug solvers: share failed")
+    print(f"{'archetype':34} {'reference (html.parser, lxml)':32} bits  bug solvers: share failed")
     for id in args.only or catalog.everything():
         found = score(id, args.seeds, args.size, args.split, PARSERS, args.start)
         bad += not found.good
@@ -41,7 +42,7 @@ def line(found: Score) -> str:
     """One archetype's results."""
     right = " ".join(f"{found.right[parser]}/{found.n}" for parser in PARSERS)
     bugs = ", ".join(f"{name} {failed / found.n:.2f}" for name, failed in found.failed.items())
-    return f"{found.id:34} {right:32} {bugs}{'' if found.good else '   <-- BAD'}"
+    return f"{found.id:34} {right:32} {found.bits:4.1f}  {bugs}{'' if found.good else '   <-- BAD'}"
 
 
 if __name__ == "__main__":

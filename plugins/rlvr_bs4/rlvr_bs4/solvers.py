@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import log2
 
 from rlvr_bs4 import catalog
 from rlvr_bs4.generate import SEEDS, Split, generate
@@ -25,12 +27,19 @@ class Score:
         n: Seeds tried.
         right: Full marks of the reference solver, by parser.
         failed: Tasks on which a bug solver got less than half, by bug.
+        truths: How many tasks have each truth, the most frequent first.
     """
 
     id: str
     n: int
     right: dict[str, int]
     failed: dict[str, int]
+    truths: tuple[int, ...]
+
+    @property
+    def bits(self) -> float:
+        """Entropy of the truths: what there is to know at all."""
+        return sum(k / self.n * log2(self.n / k) for k in self.truths)
 
     @property
     def good(self) -> bool:
@@ -65,10 +74,12 @@ def score(
     """Try all solvers of an archetype on the first seeds of a split."""
     kind = catalog.get(id)
     right, failed = dict.fromkeys(parsers, 0), dict.fromkeys(kind.bugs, 0)
+    truths = Counter[str]()
     for seed in SEEDS[split][start : start + n]:
         task = generate(kind.id, seed, size)
+        truths[task.gold] += 1
         for parser in parsers:
             right[parser] += run(kind.solve, task, parser).correct
         for name, bug in kind.bugs.items():
             failed[name] += not run(bug, task, parsers[0]).correct
-    return Score(kind.id, n, right, failed)
+    return Score(kind.id, n, right, failed, tuple(sorted(truths.values(), reverse=True)))
