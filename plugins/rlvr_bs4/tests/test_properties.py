@@ -110,12 +110,14 @@ def test_p03_the_form_of_a_task_is_that_of_its_archetype():
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_p04_p05_references_are_right_and_bugs_are_not(drawn, size):
-    few = {"bare": (10, 12), "small": (6, 6), "medium": (3, 4), "large": (1, 3)}[size]
+    few = {"bare": (10, 12, 40), "small": (6, 6, 20), "medium": (3, 4, 10), "large": (1, 3, 3)}[
+        size
+    ]
     split = stream(fingerprint(), size).choice(list(SEEDS.values()))
     for id in drawn.archetypes(few[0]):
         kind = catalog.get(id)
         failed = dict.fromkeys(kind.bugs, 0)
-        chosen = drawn.seeds(few[1], 40, id, split)
+        chosen = drawn.seeds(*few[1:], id, split)
         for seed in chosen:
             task = generate(id, seed, size)
             for parser in PARSERS:
