@@ -28,10 +28,14 @@ class Leftovers:
     def __init__(self, *sandboxes):
         self._sandboxes = sandboxes
         self._users: set[int] = set()
+        self._folders = self._listed()
         self._before = self._settled()
 
     def check(self, what="it", seconds=SECONDS):
         """Fail if something is there that was not, or the other way round."""
+        # once only, since the folders are emptied after this program, too; it starts lost servers
+        folders = self._listed()
+        assert folders == self._folders, f"{what} left files in the folders: {folders}"
         until = time.monotonic() + seconds
         while (found := self._state()) != self._before:
             if time.monotonic() > until:
@@ -48,12 +52,13 @@ class Leftovers:
             time.sleep(0.05)
         return last
 
+    def _listed(self):
+        return [sandbox.run(LIST).stdout for sandbox in self._sandboxes]
+
     def _state(self):
-        """Everything that is compared; first the folders, which starts what servers are missing."""
-        folders = [sandbox.run(LIST).stdout for sandbox in self._sandboxes]
+        """Everything else that is compared."""
         inside, strangers, children = self._processes()
         return {
-            "folders": folders,
             "processes, their threads and descriptors": sorted(map(_size, inside)),
             "processes of the sandbox's users elsewhere": sorted(strangers),
             "children": children,
@@ -85,8 +90,8 @@ class Leftovers:
         # under root each server has a user of its own, which whatever it leaves would have too
         self._users |= {user[pid] for pid in inside} - {os.getuid()}
         theirs = {pid for pid, uid in user.items() if uid in self._users}
-        if self._containers():
-            inside |= theirs
+        if self._containers():  # what the tool itself does is its own affair
+            inside = theirs
         return inside, theirs - inside, len(tree(os.getpid()))
 
     def _containers(self):
