@@ -140,6 +140,8 @@ def memory(variant: Variant, python: str | None) -> tuple[float, float] | None:
     server = Server(Plan.make(variant, python))
     try:
         inside = psutil.Process(server._launched.process.pid)
+        server.open("script", PROGRAM.encode(), {}, LIMITS)
+        Run(server, LIMITS, GIVEN.encode(), last=True).finish()  # now all its processes are there
         idle = _pss(inside)
         server.open("serve", b"", {}, LIMITS)
         run = Run(server, LIMITS)
