@@ -14,6 +14,7 @@ SECONDS = 20.0
 """Time for things to go away: a killed process is buried a little later."""
 PLACES = ("/tmp", "/dev/shm", "/var/tmp", "/dev/mqueue", "/")
 TABLES = ("tcp", "tcp6", "udp", "udp6", "raw", "unix", "packet", "netlink")
+KEYS = (4242, 4243)
 LIST = "import os\nprint(os.listdir('.'), os.listdir('/tmp') if os.path.islink('/tmp') else [])"
 
 
@@ -66,7 +67,7 @@ class Leftovers:
             "descriptors": psutil.Process().num_fds(),
             "sockets": self._sockets(inside),
             "files": sorted(_files()),
-            "shared memory, semaphores, queues": _ipc(),
+            "shared memory, semaphores, queues": self._ipc(),
             "keys": _text("/proc/keys").count("left"),
         }
 
@@ -108,6 +109,18 @@ class Leftovers:
             count += sum(int(row[7]) in self._users for row in rows)
         return count + _text("/proc/net/unix").count("left")
 
+    def _ipc(self):
+        """How many objects there are of the sandbox's users, or with the keys of attacks."""
+        count = 0
+        for kind in ("shm", "sem", "msg"):
+            head, *rows = [
+                line.split() for line in _text(f"/proc/sysvipc/{kind}").splitlines()
+            ] or [[]]
+            for row in rows:
+                one = dict(zip(head, map(int, row), strict=True))
+                count += one["uid"] in self._users or one["key"] in KEYS
+        return count
+
 
 def _size(pid):
     """Threads and descriptors of a process, as far as they may be counted."""
@@ -131,10 +144,6 @@ def _files():
     for place in map(Path, PLACES):
         if place.is_dir():
             yield from (str(path) for path in place.iterdir() if "left" in path.name)
-
-
-def _ipc():
-    return [_text(f"/proc/sysvipc/{kind}").count("\n") for kind in ("shm", "sem", "msg")]
 
 
 def _text(path):

@@ -199,15 +199,14 @@ def test_attacks_on_the_other_verifiers(kind, variant, options, bait):
     honest = f"def f(x): return {SECRET}\nprint({SECRET})"
     assert patient.verify(problem(kind), answer(honest)).score == 1.0
     patient.close()
-    verifier = make(kind, variant, **options)
-    verifier.verify(problem(kind), answer("def f(x): return 0"))
-    leftovers = Leftovers(*boxes(verifier))
-    for name in ATTACKS:
-        code = program(name, bait) + ("\nprint(f(1))" if kind == "stdin" else "")
-        verdict = verifier.verify(problem(kind), answer(code))
-        assert (verdict.score, verdict.status) == (0.0, "ok"), (name, verdict)
-        leftovers.check(name)
-    verifier.close()
+    with contextlib.closing(make(kind, variant, **options)) as verifier:
+        verifier.verify(problem(kind), answer("def f(x): return 0"))
+        leftovers = Leftovers(*boxes(verifier))
+        for name in ATTACKS:
+            code = program(name, bait) + ("\nprint(f(1))" if kind == "stdin" else "")
+            verdict = verifier.verify(problem(kind), answer(code))
+            assert (verdict.score, verdict.status) == (0.0, "ok"), (name, verdict)
+            leftovers.check(name)
 
 
 def test_a_program_learns_nothing_of_programs_and_tests_before_it(variant, options):
