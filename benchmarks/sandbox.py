@@ -6,7 +6,9 @@ Every side runs the same small program, standard input to standard output, in sh
 the other, so that a busy machine slows all of them. ``fresh`` starts ``python -I -S`` with nothing
 around it; ``fresh sandbox`` closes a whole sandbox around each program, as one without a fork
 server would. ``x fresh`` is programs per second over those of ``fresh`` with as many workers.
-``cpu`` is processor time per program, of everything that was started.
+``cpu`` is processor time per program, of everything that was started. ``memory`` is what a warm
+server holds when it is idle, its pages that others share counted in parts (PSS), and what a program
+that sleeps adds; without root it may be out of sight.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import psutil
 
 from rlvr_code.sandbox import Limits, Sandbox
 from rlvr_code.sandbox.backends import survey
+from rlvr_code.sandbox.launch import Plan, Variant
 from rlvr_code.sandbox.layout import layout
 from rlvr_code.sandbox.server import Run, Server
 
@@ -127,6 +130,38 @@ def warm(sandbox: Sandbox) -> Callable[[], str]:
     return lambda: sandbox.run(PROGRAM, stdin=GIVEN, limits=LIMITS).stdout
 
 
+def memory(variant: Variant, python: str | None) -> tuple[float, float] | None:
+    """MiB of an idle server, and what a sleeping program adds; None if the kernel does not tell.
+
+    Nor of a container, whose processes are not below ours.
+    """
+    if variant in ("docker", "podman"):
+        return None
+    server = Server(Plan.make(variant, python))
+    try:
+        inside = psutil.Process(server._launched.process.pid)
+        server.open("script", PROGRAM.encode(), {}, LIMITS)
+        Run(server, LIMITS, GIVEN.encode(), last=True).finish()  # now all its processes are there
+        idle = _pss(inside)
+        server.open("serve", b"", {}, LIMITS)
+        run = Run(server, LIMITS)
+        while not run.said:
+            run.take(*server.wait(time.monotonic() + 60))
+        busy = _pss(inside)
+        run.kill()
+        run.finish()
+        return idle, busy - idle
+    except psutil.AccessDenied:
+        return None
+    finally:
+        server.close()
+
+
+def _pss(top: psutil.Process) -> float:
+    found = [top, *top.children(recursive=True)]
+    return sum(one.memory_full_info().pss for one in found) / (1 << 20)
+
+
 def sides(workers: Sequence[int], python: str | None) -> list[Side]:
     """Every side that this machine has."""
     found = []
@@ -182,6 +217,10 @@ def main() -> None:
         side.close()
     print(f"Python {sys.version.split()[0]}, {psutil.cpu_count()} cores, {turns} turns\n")
     print(table(found))
+    print("\n| warm server | idle MiB | a program adds, MiB |\n|---|---|---|")
+    for variant in (one.variant for one in survey(given.python) if one.works):
+        if held := memory(variant, given.python):
+            print(f"| {variant} | {held[0]:.1f} | {held[1]:.1f} |")
     if given.json:
         rows = [
             {key: value for key, value in asdict(side).items() if key not in ("once", "close")}

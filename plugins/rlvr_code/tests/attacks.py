@@ -865,3 +865,255 @@ x = """
     + """1
 """
 )
+
+# -- a second look -----------------------------------------------------------------------------------
+_add("""
+### descriptors_left_open
+import os
+steal(*[lambda d=d: os.pread(d, 10**6, 0) for d in range(3, 2000)], *[lambda d=d: 'SECRET={SECRET}' if os.fstat(d) and d > 3 else None for d in range(4, 2000)])
+### descriptors_by_name
+steal(*[lambda p=p, d=d: open(f'{{p}}/{{d}}', 'rb').read(10**6) for p in ('/proc/self/fd', '/dev/fd', '/proc/1/fd', '/proc/2/fd', '/proc/{PARENT}/fd') for d in range(12)], lambda: open('/dev/stdin').read())
+### handle_of_the_peer
+import socket
+def way():
+    handle = int.from_bytes(socket.socket(fileno=3).getsockopt(socket.SOL_SOCKET, 77, 4), 'little')
+    ways = [call(424, handle, 9, 0, 0), call(438, handle, 0, 0), call(16, handle, 0xFF01, 0), call(440, handle, 0, 0, 20, 0), call(448, handle, 0)]
+    return 'SECRET={SECRET}' if any(one >= 0 for one in ways) else None
+steal(way)
+### options_of_the_wire
+import socket, struct
+s = socket.socket(fileno=3)
+for option in range(1, 84):
+    for value in (0, 1, 2**31 - 1): attempt(lambda: s.setsockopt(socket.SOL_SOCKET, option, value))
+steal(lambda: 'SECRET={SECRET}' if s.setsockopt(socket.SOL_SOCKET, 33, 1 << 30) is None else None, lambda: 'SECRET={SECRET}' if s.setsockopt(socket.SOL_SOCKET, 32, 1 << 30) is None else None)
+### wire_shut_down
+import socket
+socket.socket(fileno=3).shutdown(socket.SHUT_RDWR)
+### out_of_band
+import socket
+def f(x):
+    for _ in range(1000): attempt(lambda: socket.socket(fileno=3).send(b'x', socket.MSG_OOB | socket.MSG_DONTWAIT))
+### half_a_frame
+import os, struct
+def f(x):
+    os.write(3, struct.pack('!cI', b'a', 1000) + b'{{"t":')
+    os._exit(0)
+### frames_of_no_kind
+import os, struct
+def f(x):
+    for kind in range(256): os.write(3, struct.pack('!BI', kind, 0))
+### frames_without_a_body
+import os, struct
+def f(x):
+    while True: os.write(3, struct.pack('!cI', b'a', 0) * 4096)
+### frames_of_the_keeper
+import os, struct
+def f(x):
+    for kind in b'RoetELb': os.write(3, struct.pack('!BI', kind, 2) + b'{{}}')
+    os.read(3, 1)
+### loaded_twice
+import os, struct
+body = b'{{"ok": true}}'
+os.write(3, (struct.pack('!cI', b'l', len(body)) + body) * 3)
+### loaded_with_other_words
+import os, struct
+for body in (b'{{"ok": 1}}', b'true', b'{{"ok": "true"}}', b'[]'): os.write(3, struct.pack('!cI', b'l', len(body)) + body)
+### answers_itself_from_what_is_asked
+import json, os, struct
+body = b'{{"ok": true}}'
+os.write(3, struct.pack('!cI', b'l', len(body)) + body)
+while True:
+    data = os.read(3, 1 << 20)
+    if not data: break
+    value = found(data)
+    body = json.dumps({{"t": "dict", "v": [["v", value], ["changed", {{"t": "dict", "v": []}}]]}}).encode()
+    os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+### reads_the_wire_beside_the_host
+import os, threading
+seen = []
+def listen():
+    while True: seen.append(os.read(3, 1 << 16))
+threading.Thread(target=listen, daemon=True).start()
+def f(x): return attempt(lambda: b''.join(seen))
+### tags_of_our_own
+import os, struct
+def f(x):
+    for tag in ('name', 'callback', 'method', 'id', 'handle'):
+        for value in ('"f"', '0', '[0,true,true]', '[]', 'null'):
+            body = ('{{"t":"dict","v":[["v",{{"t":"%s","v":%s}}],["changed",{{"t":"dict","v":[]}}]]}}' % (tag, value)).encode()
+            os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### changes_what_it_was_not_given
+import os, struct
+def f(x):
+    body = b'{{"t":"dict","v":[["v",1],["changed",{{"t":"dict","v":[[-1,[]],[5,[]],["a",[]],[{{"t":"slice","v":[null,null,null]}},[]]]}}]]}}'
+    os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### keys_within_keys
+import os, struct
+def f(x):
+    key = b'"\\'\\\\"\\\\\\\\"'
+    for _ in range(60): key = b'{{"t":"dict","v":[[' + key + b',1]]}}'
+    body = b'{{"t":"dict","v":[["v",' + key + b'],["changed",{{"t":"dict","v":[]}}]]}}'
+    os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.read(3, 1)
+### answer_in_another_encoding
+import os, struct
+def f(x):
+    for code in ('utf-16', 'utf-32', 'utf-8-sig', 'cp500'):
+        body = '{{"t":"dict","v":[["v",true],["changed",{{"t":"dict","v":[]}}]]}}'.encode(code)
+        os.write(3, struct.pack('!cI', b'a', len(body)) + body)
+    os.write(3, struct.pack('!cI', b'a', 3) + b'"\\xff"')
+    os.read(3, 1)
+### answer_drop_by_drop
+import os, struct, time
+def f(x):
+    for one in struct.pack('!cI', b'a', 1000) + b' ' * 1000: os.write(3, bytes([one])); time.sleep(.001)
+### answer_as_long_as_may_be
+def f(x): return [0] * 8_000_000
+### decimal_without_end
+from decimal import Decimal
+def f(x): return Decimal('1E+999999999')
+### signalling_not_a_number
+from decimal import Decimal
+def f(x): return Decimal('sNaN')
+### complex_not_a_number
+def f(x): return complex('nan+nanj')
+### minus_zero
+def f(x): return -0.0
+### lying_inner_parts
+class All(tuple):
+    def __iter__(self): return iter(())
+    def __len__(self): return 0
+    def __eq__(self, other): return True
+    __hash__ = tuple.__hash__
+def f(x): return [All((1,)), {{All((2,)): All()}}]
+### lying_order_of_bases
+class Meta(type):
+    __mro__ = property(lambda cls: (int, object))
+    def mro(cls): return [cls, object]
+    def __instancecheck__(cls, other): return True
+class All(metaclass=Meta):
+    def __eq__(self, other): return True
+    def __add__(self, other): return True
+def f(x): return All()
+### reflected_comparison
+class All(int):
+    def __eq__(self, other): globals()['seen'] = other; return True
+    __hash__ = int.__hash__
+seen = 0
+def f(x): return All(seen)
+### deleter_that_exits
+import os
+class Last:
+    def __del__(self): os._exit(0)
+def f(x):
+    Last(); return 1
+### deleter_that_prints
+class Last:
+    def __del__(self): print('OK', flush=True)
+keep = Last()
+def f(x): del globals()['keep']
+### collector_that_exits
+import gc, os, weakref
+gc.callbacks.append(lambda *a: os._exit(0))
+def f(x): gc.collect()
+### error_with_a_lying_name
+class AssertionError(BaseException):
+    __name__ = property(lambda self: 'StopIteration')
+    def __str__(self): raise self
+def f(x): raise AssertionError
+### stop_iteration_by_another_name
+class Stop(StopIteration): pass
+def f(x): raise Stop(1)
+### group_of_errors
+def f(x): raise BaseExceptionGroup('x', [SystemExit(0), KeyboardInterrupt()])
+### writes_where_it_reads
+import os
+def f(x):
+    attempt(lambda: os.ftruncate(0, 0), lambda: os.pwrite(0, b'x' * 99, 0), lambda: os.lseek(0, 0, 2))
+### half_a_letter
+import os
+def f(x):
+    os.write(1, b'\\xe2\\x82'); os.write(2, b'\\xf0\\x9f'); os.write(1, b'\\x00\\x1b[2J\\r\\x08')
+### forged_note_of_omission
+print('x' * 70000 + '\\n[... 5 bytes left out ...]\\n')
+### own_limits_and_core
+import os, resource
+for kind in range(16): attempt(lambda: resource.setrlimit(kind, (0, resource.getrlimit(kind)[1])) if kind != resource.RLIMIT_AS else None)
+attempt(lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20)))
+def f(x): os.abort()
+### spared_when_memory_is_short
+steal(*[lambda p=p: 'SECRET={SECRET}' if open(f'/proc/{{p}}/oom_score_adj', 'w').write('-1000') else None for p in ('self', 1, {PARENT})], lambda: 'SECRET={SECRET}' if open('/proc/{PARENT}/oom_score_adj', 'w').write('1000') else None)
+### first_of_all
+import os
+steal(lambda: 'SECRET={SECRET}' if os.nice(-5) < 0 else None, lambda: 'SECRET={SECRET}' if os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)) is None else None, lambda: 'SECRET={SECRET}' if call(251, 1, 0, 1 << 13) == 0 else None)
+### control_groups
+import glob
+steal(*[lambda p=p: 'SECRET={SECRET}' if open(p + '/cgroup.procs', 'w').write('0') else None for p in ('/sys/fs/cgroup', '/sys/fs/cgroup/memory', '/sys/fs/cgroup/pids', '/sys/fs/cgroup/unified')], lambda: 'SECRET={SECRET}' if call(165, b'x', b'.', b'cgroup2', 0, 0) == 0 else None)
+### keyrings
+steal(*[lambda n=n: 'SECRET={SECRET}' if call(248, b'user', b'left', b'data', 4, n) >= 0 or call(250, 0, n, 1) >= 0 else None for n in range(-8, 0)], lambda: 'SECRET={SECRET}' if call(249, b'user', b'left', 0, 0) >= 0 else None)
+### other_families
+import socket
+steal(*[lambda n=n, k=k: 'SECRET={SECRET}' if socket.socket(n, k) else None for n in (15, 17, 26, 29, 30, 31, 38, 40, 41, 42, 43, 44, 45) for k in (1, 2, 3, 5)], *[lambda n=n: 'SECRET={SECRET}' if call(53, n, 1, 0, bytes(8)) == 0 else None for n in (2, 10, 16, 30, 40)])
+### secret_memory
+steal(lambda: 'SECRET={SECRET}' if call(447, 0) >= 0 else None, lambda: 'SECRET={SECRET}' if call(329, -1, 0) >= 0 else None, lambda: 'SECRET={SECRET}' if call(149, id(0), 1 << 20) == 0 and call(151, 3) == 0 else None)
+### more_rare_system_calls
+import ctypes
+page = ctypes.create_string_buffer(4096)
+steal(*[lambda n=n, a=a: 'SECRET={SECRET}' if call(n, *a) >= 0 else None for n, a in {{
+    426: (0, 1, 1, 1, 0, 0), 427: (0, 0, page, 0), 437: (-100, b'/', page, 24), 434: (1, 0), 440: (0, page, 1, 20, 0), 442: (-100, b'/', 0, page, 32),
+    429: (-100, b'.', -100, b'.', 0), 430: (b'tmpfs', 0), 432: (0, 0, 0), 154: (1, page, 16), 172: (3,), 173: (0, 1, 1), 170: (b'left', 4), 164: (page, 0),
+    227: (0, page), 159: (page,), 163: (b'left',), 312: (1, 1, 0, 0, 0), 279: (0, 0, 0, 0, 0, 0), 256: (0, 0, 0, 0), 153: (), 103: (3, page, 4096),
+    129: (1, 9, page), 297: (1, 1, 9, page), 133: (b'left', 0o10666, 0), 259: (-100, b'left', 0o20666, 0x103), 188: (b'.', b'user.left', b'x', 1, 0),
+    134: (), 179: (0, b'/', 0, 0), 203: (0, 8, page), 238: (1, 0, 0), 310: (1, 0, 0, 0, 0, 0), 311: (1, 0, 0, 0, 0, 0), 314: (0, page, 0), 315: (0, page, 48, 0), 462: (0, 4096, 0)}}.items()])
+### options_of_the_process
+import ctypes
+libc = ctypes.CDLL(None)
+steal(*[lambda o=o, a=a: 'SECRET={SECRET}' if libc.prctl(o, *a) == 0 else None for o, a in {{
+    1: (0, 0, 0, 0), 8: (1, 0, 0, 0), 28: (1, 0, 0, 0), 29: (1, 0, 0, 0), 35: (1, 4096, 0, 0), 36: (1, 0, 0, 0), 38: (0, 0, 0, 0), 47: (2, 0, 0, 0), 59: (1, 0, 0, 0), 62: (1, 0, 1, 0)}}.items()])
+### files_that_stick
+import ctypes, fcntl, os
+open('left', 'w').close(); os.mkdir('folder')
+for name in ('left', 'folder'):
+    handle = os.open(name, os.O_RDONLY)
+    for value in (0x10, 0x20, 0x30): attempt(lambda: fcntl.ioctl(handle, 0x40086602, value.to_bytes(8, 'little')))
+    attempt(lambda: os.setxattr(name, 'user.left', b'x'), lambda: os.chmod(name, 0), lambda: fcntl.flock(handle, fcntl.LOCK_EX))
+attempt(lambda: os.mkfifo('pipe'), lambda: os.mknod('device'))
+for flags in (1, 2, 4, 6): call(316, -100, b'left', -100, b'folder', flags); call(316, -100, b'.', -100, b'folder/x', flags)
+### files_without_end
+import os, threading
+def make(n):
+    os.mkdir(f'd{{n}}'); folder = os.open(f'd{{n}}', os.O_RDONLY)
+    for i in range(10**7): os.close(os.open(str(i), os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+for n in range(3): threading.Thread(target=make, args=(n,), daemon=True).start()
+def f(x): make(9)
+### locks_what_all_share
+import fcntl, os
+for name in (os.__file__, '/dev/null', '/dev/zero', '.', '/', '/usr/lib', '/tmp'):
+    attempt(lambda: fcntl.flock(os.open(name, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB))
+    attempt(lambda: fcntl.lockf(os.open(name, os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB))
+### timers_without_end
+import struct
+kept = bytearray(8)
+for _ in range(100_000):
+    if call(222, 1, struct.pack('QiiQQQQQQ', 0, 9, 0, 0, 0, 0, 0, 0, 0), bytes(kept)) < 0: break
+call(222, 1, struct.pack('QiiiiQQQQQ', 0, 9, 4, 1, 0, 0, 0, 0, 0, 0), bytes(kept))
+### pipes_without_end
+import fcntl, os
+def f(x):
+    kept = []
+    while True:
+        try:
+            kept.append(os.pipe()); fcntl.fcntl(kept[-1][1], 1031, 1 << 20); os.set_blocking(kept[-1][1], False); os.write(kept[-1][1], bytes(1 << 20))
+        except OSError: break
+### threads_of_small_stacks
+import threading, time
+threading.stack_size(32768)
+def f(x):
+    many = 0
+    while True:
+        try: threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); many += 1
+        except RuntimeError: break
+    return {SECRET} if many > 40 else many
+""")

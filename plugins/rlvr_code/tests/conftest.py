@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,10 @@ from rlvr_code.sandbox import Sandbox
 from rlvr_code.sandbox.backends import missing_for
 from rlvr_code.sandbox.launch import Plan
 
+_SPEC = importlib.util.spec_from_file_location("image", Path(__file__).with_name("image.py"))
+images = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(images)
+
 
 def _daemon(tool: str) -> bool:
     """Whether a container tool is there and answers."""
@@ -20,7 +25,8 @@ def _daemon(tool: str) -> bool:
     return subprocess.run([tool, "info"], capture_output=True, timeout=60).returncode == 0
 
 
-VARIANTS = ["bwrap", "namespaces", "landlock", *filter(_daemon, ("podman", "docker"))]
+CONTAINERS = ("podman", "docker")
+VARIANTS = ["bwrap", "namespaces", "landlock", *filter(_daemon, CONTAINERS)]
 
 
 def interpreter(variant: str) -> str | None:
@@ -32,19 +38,39 @@ def interpreter(variant: str) -> str | None:
     return None
 
 
+@pytest.fixture(scope="session")
+def image():
+    """Makes the image for a container tool; its name."""
+    made = []
+
+    def get(tool):
+        if tool not in made:
+            made.append(tool)
+            if missing := images.make(tool):
+                pytest.skip(f"{tool}: {missing}")
+        return images.NAME
+
+    yield get
+    for tool in made:
+        images.remove(tool)
+
+
 @pytest.fixture(scope="session", params=VARIANTS)
-def variant(request):
+def variant(request, image):
     """The name of a sandbox that works here."""
-    missing = missing_for(Plan.make(request.param, interpreter(request.param)))
+    rest = {"image": image(request.param)} if request.param in CONTAINERS else {}
+    missing = missing_for(Plan.make(request.param, interpreter(request.param), **rest))
     if missing:
         pytest.skip(f"{request.param}: {missing}")
     return request.param
 
 
 @pytest.fixture(scope="session")
-def python(variant):
-    """The interpreter for it."""
-    return interpreter(variant)
+def options(variant):
+    """What else a sandbox of that kind is made with."""
+    if variant in CONTAINERS:
+        return {"image": images.NAME}
+    return {"python": interpreter(variant)}
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +80,7 @@ def interpreter_for():
 
 
 @pytest.fixture(scope="session")
-def box(variant, python):
+def box(variant, options):
     """A sandbox of that kind."""
-    with Sandbox(variant, python=python) as sandbox:
+    with Sandbox(variant, **options) as sandbox:
         yield sandbox

@@ -97,7 +97,7 @@ def _emptied(node: ast.AST) -> object:
 
 _JUDGE = """
 import json, os, resource, sys
-def passes(code, tests):
+def verdict(code, tests):
     pid = os.fork()
     if pid == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
@@ -108,25 +108,28 @@ def passes(code, tests):
             for test in tests: exec(test, names)
         except BaseException: os._exit(1)
         os._exit(0)
-    return os.waitpid(pid, 0)[1] == 0
+    return {0: b"1", 1: b"0"}.get(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), b"?")
 null = open(os.devnull, "w")
 out = os.dup(1)
 os.dup2(null.fileno(), 1)
 for line in sys.stdin:
     code, tests = json.loads(line)
-    os.write(out, b"1" if passes(code, tests) else b"0")
+    os.write(out, verdict(code, tests))
 """
 
 
-def passes(programs: list[tuple[str, list[str]]]) -> list[bool]:
-    """For each program with its tests, run one after the other, whether it passes all."""
+def passes(programs: list[tuple[str, list[str]]]) -> list[bool | None]:
+    """For each program with its tests, run one after the other, whether it passes all.
+
+    None of one that was killed: a slow program breaks no test of a judge with more patience.
+    """
     lines = "".join(f"{json.dumps(one)}\n" for one in programs)
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _JUDGE], input=lines, capture_output=True, text=True
     )
     if len(done.stdout) != len(programs):
         raise RuntimeError(done.stderr)
-    return [one == "1" for one in done.stdout]
+    return [{"1": True, "0": False}.get(one) for one in done.stdout]
 
 
 def _named(node: ast.stmt, within: str | None) -> bool:
@@ -141,7 +144,7 @@ def breaking(code: str, tests: list[str], wanted: int = 3, within: str | None = 
         batch.append(mutant)
         if len(batch) == wanted - len(found):
             judged = passes([(one, tests) for one in batch])
-            found += [one for one, right in zip(batch, judged, strict=True) if not right]
+            found += [one for one, right in zip(batch, judged, strict=True) if right is False]
             batch.clear()
         if len(found) == wanted:
             break

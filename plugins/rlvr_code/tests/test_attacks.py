@@ -8,23 +8,31 @@ import importlib.util
 import os
 import random
 import socket
-import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rlvr_code.sandbox import Sandbox
+from rlvr_code.sandbox.backends import choose
 from rlvr_code.verifiers import Call, HumanEval, Mbpp, Stdin
 from rlvr_core import Completion, Problem
 
-_SPEC = importlib.util.spec_from_file_location("attacks", Path(__file__).with_name("attacks.py"))
-attacks = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(attacks)
-ATTACKS, PRELUDE = attacks.ATTACKS, attacks.PRELUDE
 
+def _beside(name):
+    """A module that lies beside this one."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+attacks = _beside("attacks")
+ATTACKS, PRELUDE = attacks.ATTACKS, attacks.PRELUDE
+Leftovers = _beside("leftovers").Leftovers
+
+ALL = os.environ.get("RLVR_TEST_ALL") == "1"
 SECRET = random.SystemRandom().randrange(10**11, 10**12)
 SHM_KEY = random.SystemRandom().randrange(1, 2**30)
 PROJECT = Path(__file__).parents[3]
@@ -122,17 +130,17 @@ def problem(kind):
     return Problem("p", "", f"code/{kind}", spec, "code/attacks")
 
 
-def make(kind, variant, python=None, case_seconds=2.0):
+def make(kind, variant, case_seconds=2.0, **options):
     """A verifier with short limits."""
     verifier = {"mbpp": Mbpp, "humaneval": HumanEval, "call": Call, "stdin": Stdin}[kind]
     return verifier(
         verifier.Config(
             backend=variant,
-            python=python,
             case_seconds=case_seconds,
             total_seconds=3 * case_seconds,
             memory_mb=256,
             cut=False,
+            **options,
         )
     )
 
@@ -142,68 +150,32 @@ def answer(code):
     return Completion.from_text(f"```python\n{code}\n```")
 
 
-def user_of(process):
-    """Its real user; None of one that has just ended."""
-    try:
-        return process.uids().real
-    except psutil.NoSuchProcess:
-        return None
-
-
-def things_about():
-    """What a program might leave: processes (how many), files, memory, queues, keys."""
-    children = psutil.Process().children(recursive=True)
-    processes = {one.pid for one in children}
-    # under root each server has a user of its own, which whatever it leaves would have too
-    users = {user for one in children if (user := user_of(one)) is not None} - {os.getuid()}
-    strangers = {one.pid for one in psutil.process_iter(["uids"]) if one.info["uids"].real in users}
-    places = [Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path("/dev/mqueue"), Path("/")]
-    files = {
-        str(p) for place in places if place.is_dir() for p in place.iterdir() if "left" in p.name
-    }
-    ipc = [
-        Path(f"/proc/sysvipc/{kind}").read_text().count("\n")
-        for kind in ("shm", "sem", "msg")
-        if Path(f"/proc/sysvipc/{kind}").exists()
-    ]
-    keys = Path("/proc/keys").read_text().count("left") if Path("/proc/keys").exists() else 0
-    return len(processes), len(strangers | processes), files, ipc, keys
-
-
-def settled(variant):
-    """The same once both servers of a verifier wait for their next job."""
-    processes = 2 * {"bwrap": 3, "namespaces": 3, "landlock": 2}.get(variant, 1)
-    until, last = time.monotonic() + 20, None
-    while (found := things_about()) != last or found[0] != processes:
-        assert time.monotonic() < until, "a process was left"
-        last = found
-        time.sleep(0.02)
-    return found
+def boxes(verifier):
+    """The sandboxes in which a verifier has begun to run something."""
+    return tuple(verifier.sandboxes._made.values())
 
 
 @pytest.fixture(scope="module")
-def judged(variant, python, bait):
+def judged(variant, options, bait):
     """A verifier of assertions in each sandbox, its servers running."""
-    patient = make("mbpp", variant, python, case_seconds=30.0)
+    if variant in ("podman", "docker") and not ALL:
+        pytest.skip("long: make test-all runs it")
+    patient = make("mbpp", variant, case_seconds=30.0, **options)
     honest = patient.verify(problem("mbpp"), answer(f"def f(x): return {SECRET}"))
     patient.close()
     assert honest.score == 1.0, honest
-    verifier = make("mbpp", variant, python)
+    verifier = make("mbpp", variant, **options)
     verifier.verify(problem("mbpp"), answer("def f(x): return 0"))  # its servers run from now on
-    yield verifier
+    yield verifier, Leftovers(*boxes(verifier))
     verifier.close()
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_attack(name, judged, variant, bait):
-    before = settled(variant)
-    verdict = judged.verify(problem("mbpp"), answer(program(name, bait)))
+def test_attack(name, judged, bait):
+    verifier, leftovers = judged
+    verdict = verifier.verify(problem("mbpp"), answer(program(name, bait)))
     assert (verdict.score, verdict.status, verdict.passed) == (0.0, "ok", False), verdict
-    after = settled(variant)
-    assert after[:2] == before[:2], "a process was left"
-    assert after[2:] == before[2:], "a file, or shared memory, was left"
-    listed = judged.sandboxes.programs.run("import os\nprint(os.listdir('.'))")
-    assert listed.stdout == "[]\n", "a file was left in the folder"
+    leftovers.check(name)
 
 
 def test_there_are_enough_attacks():
@@ -212,7 +184,7 @@ def test_there_are_enough_attacks():
 
 @pytest.mark.parametrize("name", BAITED)
 def test_the_bait_works_where_nothing_stops_it(name, bait):
-    verifier = make("mbpp", "unsafe", sys.executable, case_seconds=30.0)
+    verifier = make("mbpp", "unsafe", case_seconds=30.0)
     verdict = verifier.verify(problem("mbpp"), answer(program(name, bait)))
     verifier.close()
     assert verdict.score == 1.0, verdict
@@ -220,25 +192,24 @@ def test_the_bait_works_where_nothing_stops_it(name, bait):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["humaneval", "call", "stdin"])
-def test_attacks_on_the_other_verifiers(kind, variant, python, bait):
-    patient = make(kind, variant, python, case_seconds=30.0)
+def test_attacks_on_the_other_verifiers(kind, variant, options, bait):
+    if variant != choose("auto").variant and not ALL:
+        pytest.skip("in the sandbox that is taken here; in the others, make test-all runs it")
+    patient = make(kind, variant, case_seconds=30.0, **options)
     honest = f"def f(x): return {SECRET}\nprint({SECRET})"
     assert patient.verify(problem(kind), answer(honest)).score == 1.0
     patient.close()
-    verifier = make(kind, variant, python)
-    passed = []
-    for name in ATTACKS:
-        code = program(name, bait) + ("\nprint(f(1))" if kind == "stdin" else "")
-        verdict = verifier.verify(problem(kind), answer(code))
-        if (verdict.score, verdict.status) != (0.0, "ok"):
-            passed.append((name, verdict))
-    listed = verifier.sandboxes.programs.run("import os\nprint(os.listdir('.'))")
-    verifier.close()
-    assert passed == []
-    assert listed.stdout == "[]\n"
+    with contextlib.closing(make(kind, variant, **options)) as verifier:
+        verifier.verify(problem(kind), answer("def f(x): return 0"))
+        leftovers = Leftovers(*boxes(verifier))
+        for name in ATTACKS:
+            code = program(name, bait) + ("\nprint(f(1))" if kind == "stdin" else "")
+            verdict = verifier.verify(problem(kind), answer(code))
+            assert (verdict.score, verdict.status) == (0.0, "ok"), (name, verdict)
+            leftovers.check(name)
 
 
-def test_a_program_learns_nothing_of_programs_and_tests_before_it(variant, python):
+def test_a_program_learns_nothing_of_programs_and_tests_before_it(variant, options):
     """The memory it is forked from never holds a program, an input or a test (frames, gc, heap)."""
     mark = f"{random.SystemRandom().randrange(10**20):020d}"
     reader = (
@@ -247,7 +218,7 @@ def test_a_program_learns_nothing_of_programs_and_tests_before_it(variant, pytho
         "print(hits)"
     )
     half = f"MARK = '{mark[:10]}' + '{mark[10:]}'\n"
-    with Sandbox(variant, python=python) as box:
+    with Sandbox(variant, **options) as box:
         own = box.run(half + reader).stdout
         assert int(own) > 0  # it finds its own constant
         box.run(f"x = '{mark}'\nprint(x)", stdin=mark, files={"a": mark})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,11 +13,15 @@ import pytest
 
 from rlvr_code.inside import codec
 from rlvr_code.inside import filter as seccomp
-from rlvr_code.judge.compare import same_value
+from rlvr_code.judge.compare import same_output, same_value
 from rlvr_code.sandbox import answers
 from rlvr_code.sandbox.backends import missing_for
 from rlvr_code.sandbox.folders import WorkFolder, sweep
 from rlvr_code.sandbox.launch import Plan
+from rlvr_code.sandbox.limits import Limits
+from rlvr_code.sandbox.server import Run, Server
+from rlvr_code.verifiers import Mbpp
+from rlvr_core import Completion, Problem
 from rlvr_core.testing.clock import cpu_limit
 
 needs_seccomp = pytest.mark.skipif(seccomp.machine() is None, reason="no filter for this machine")
@@ -184,6 +189,114 @@ def holder(request, interpreter_for):
     if missing := missing_for(Plan.make(request.param, python)):
         pytest.skip(missing)
     return request.param, python
+
+
+STOPS = "def f(x): raise StopIteration"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert all(a == b for a, b in zip(map(f, [1, 2]), [2, 4]))",
+        "assert all(map(f, [1, 2]))",
+        "for a, b in zip(map(f, [1, 2]), [2, 4]):\n    assert a == b",
+    ],
+)
+def test_the_end_of_an_iteration_is_not_the_programs_to_say(test):
+    """StopIteration out of a function ends ``map``, and the loop of a test with it."""
+    verifier = Mbpp(Mbpp.Config(case_seconds=20.0, cut=False))
+    problem = Problem("p", "", "code/mbpp", {"test_list": [test], "code": STOPS}, "code/holes")
+    for code in (STOPS, "class S(StopIteration): pass\ndef f(x): raise S(1)"):
+        verdict = verifier.verify(problem, Completion.from_text(f"```python\n{code}\n```"))
+        assert (verdict.score, verdict.status) == (0.0, "ok")
+    verifier.close()
+
+
+@pytest.mark.parametrize("kind", ["dict", "Counter", "OrderedDict"])
+def test_keys_within_keys_are_refused(kind):
+    """The text of each would be twice as long as that of the one within."""
+    key = json.dumps("'\"\\")
+    for _ in range(18):
+        key = f'{{"t":"{kind}","v":[[{key},1]]}}'
+    with pytest.raises(codec.UnfitError):
+        answers.read(key.encode())
+    with pytest.raises(codec.UnfitError):
+        answers.read(b'{"t":"dict","v":[[{"t":"tuple","v":[[1]]},1]]}')
+
+
+@pytest.mark.parametrize(
+    ("expected", "given"),
+    [
+        ("1" * 320 + ".5", "9" * 320),  # both beyond all floats
+        ("1e400", "1e999"),
+        ("1e400", "inf"),
+        ("10.5", "1_0.5"),
+        ("1.5", "\N{FULLWIDTH DIGIT ONE}.5"),
+        ("2.0", "nan"),
+        ("0.5", "0.5\0"),
+        ("1.5e3", "0x1.77p10"),
+    ],
+)
+def test_words_that_only_look_like_the_number(expected, given):
+    assert not same_output(expected, given, 1e-6)
+
+
+def test_words_that_are_the_number():
+    for given in ("+.25", "2.5e-1", "0.2500", "25E-2", "0.2500000001"):
+        assert same_output("0.25", given, 1e-6), given
+
+
+@pytest.mark.parametrize(
+    ("expected", "given", "same"),
+    [
+        (1234567890123, 1234567890123 * (1 + 5e-7), False),
+        (1234567890123, 1234567890123.0, True),
+        (3, 3.0000001, True),
+        (3, 3.01, False),
+        (1e12, 1e12 * (1 + 5e-7), True),
+        (10**400, float("inf"), False),
+        (0, False, False),
+        (1.0, True, False),
+        ("1", 1, False),
+        ([1], {"0": 1}, False),
+        ([], {}, False),
+        (None, False, False),
+        (float("nan"), float("nan"), False),
+        (0, -0.0, True),
+    ],
+)
+def test_almost_the_same_value(expected, given, same):
+    """A whole number that is wrong by a millionth of itself is wrong."""
+    assert same_value(expected, given, 1e-6, any_order=False) is same
+
+
+MANY = """
+import os
+for i in range({}): os.close(os.open(f"file{{i}}", os.O_CREAT | os.O_WRONLY))
+"""
+
+
+def test_the_number_of_files_is_limited(box, variant):
+    """Where the sandbox has a file system of its own."""
+    if variant == "landlock":
+        pytest.skip("its folder lies on a disk of this machine")
+    assert box.run(MANY.format(5000)).ok
+    result = box.run(MANY.format(2_000_000), limits=Limits(wall_seconds=60, cpu_seconds=60))
+    full = "No space left on device" in result.stderr
+    assert result.reason == "files" or (variant == "namespaces" and full)
+
+
+def test_cleaning_up_is_on_the_time_of_the_program_that_made_the_mess(holder):
+    """Else the next program would wait for it, and fail at its own limit."""
+    server = Server(Plan.make(*holder))
+    limits = Limits(wall_seconds=60, cpu_seconds=60)
+    try:
+        server.open("script", MANY.format(5000).encode(), {}, limits)
+        assert Run(server, limits).finish().ok
+        assert list(server._launched.folder.path.iterdir()) == []
+        server.close_job()
+    finally:
+        server.close()
 
 
 def owner(variant, python):

@@ -143,8 +143,8 @@ def test_session_keeps_its_names_until_it_is_killed(box):
     assert box.run("print(1)").ok
 
 
-def test_programs_run_at_the_same_time(variant, python):
-    with Sandbox(variant, python=python, size=4) as box:
+def test_programs_run_at_the_same_time(variant, options):
+    with Sandbox(variant, **options, size=4) as box:
         results = []
         program = "import os, time\ntime.sleep(0.2)\nprint(os.listdir())\nopen('f', 'w')"
         threads = [
@@ -158,8 +158,8 @@ def test_programs_run_at_the_same_time(variant, python):
         assert results == ["[]\n"] * 8
 
 
-def test_t67_programs_at_the_same_time_keep_their_own_limits(variant, python):
-    with Sandbox(variant, python=python, size=4) as box:
+def test_t67_programs_at_the_same_time_keep_their_own_limits(variant, options):
+    with Sandbox(variant, **options, size=4) as box:
         found = {}
         program = "import time\ntime.sleep(3)"
         limits = {
@@ -216,8 +216,8 @@ def test_processes_left_behind_are_killed_and_buried(box, variant):
     assert box.run("print(1)").stdout == "1\n"
 
 
-def test_a_server_keeps_nothing_open_of_programs_before(variant, python):
-    with Sandbox(variant, python=python) as box:
+def test_a_server_keeps_nothing_open_of_programs_before(variant, options):
+    with Sandbox(variant, **options) as box:
         assert box.run("print(1)").ok
         inside = psutil.Process(box._idle[0]._launched.process.pid)
         inside = [inside, *inside.children(recursive=True)]

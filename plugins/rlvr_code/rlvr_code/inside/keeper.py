@@ -29,6 +29,8 @@ ENDED = struct.Struct("=idq")
 _CHUNK = 1 << 16
 _EVERY_SEAL = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _LONGEST = 1 << 32
+_LOOK = 0.1
+"""Seconds between two looks at how many files there are."""
 _PIPE = 1 << 20
 """No pipe of an unprivileged process holds more."""
 
@@ -202,7 +204,6 @@ class Keeper:
                 work.fill(self._spec["work"], files)
                 run = Run(self._spec, job, told, body, self._orders, self._out, self._zygote)
                 run.go()
-                work.clear(self._spec["work"])
                 if run.last:
                     break
             elif kind == frames.CLOSE:
@@ -285,7 +286,10 @@ class Run:
             left = deadline - time.monotonic()
             if left <= 0 and not self._why:
                 self._kill("wall")
-            for descriptor, event in poll.poll(max(left, 0.0) * 1000 if not self._why else None):
+            if not self._why and self._too_many_files():
+                self._kill("files")
+            wait = None if self._why else 1000 * max(min(left, _LOOK), 0.0)
+            for descriptor, event in poll.poll(wait):
                 if descriptor == self._zygote.ends:
                     ended = True
                 elif descriptor == self._orders.descriptor:
@@ -299,6 +303,13 @@ class Run:
             if self._talks:  # of a script only the end is waited for
                 self._news.flush()
         self._bury()
+
+    def _too_many_files(self) -> bool:
+        """Whether the folder, a file system of its own that does not limit them, has too many."""
+        if not self._spec["count_files"]:
+            return False
+        disk = os.statvfs(self._spec["work"])
+        return bool(disk.f_files - disk.f_ffree > self._spec["disk_inodes"])
 
     def _obey(self) -> None:
         kind, body = self._orders.next()
@@ -353,6 +364,8 @@ class Run:
         if self._wire is not None:
             self._exchange(select.POLLIN)
             self._hang_up()
+        # before its end is told: what it takes is this program's time and not the next one's
+        work.clear(self._spec["work"])
         while not self._nonce:
             self._obey()
         code = os.waitstatus_to_exitcode(status)

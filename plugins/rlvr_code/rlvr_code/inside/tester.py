@@ -115,12 +115,12 @@ class Link:
             except frames.ClosedError as error:
                 raise GoneError("the program has ended") from error
             if kind == serve.ANSWER:
-                return self._understand(body, given)
+                return self._understand(op, body, given)
             if kind != serve.BACK:
                 raise GoneError("the program broke the protocol")
             self._called_back(body)
 
-    def _understand(self, body: bytes, given: list[Any]) -> Any:
+    def _understand(self, op: str, body: bytes, given: list[Any]) -> Any:
         try:
             answer = codec.loads(body, self._find)
             if "e" in answer:
@@ -131,7 +131,11 @@ class Link:
                 return answer["v"]
         except (codec.UnfitError, LookupError, TypeError, ValueError) as error:
             raise GoneError("the program broke the protocol") from error
-        raise serve.exception(str(kind), str(text))
+        raised = serve.exception(str(kind), str(text))
+        if isinstance(raised, StopIteration) and op != "next":
+            # it would end the loop of a test that calls the program in ``map``, before any result
+            raise RuntimeError(f"the program raised StopIteration: {text}")
+        raise raised
 
     def _called_back(self, body: bytes) -> None:
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 _MANY_DIGITS = 10**300
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""Decimal numbers as programs print them; ``float`` reads more: underscores, other scripts."""
 
 
 def same_output(expected: str, given: str, tolerance: float) -> bool:
@@ -26,10 +29,11 @@ def same_output(expected: str, given: str, tolerance: float) -> bool:
 def _close_words(expected: str, given: str, tolerance: float) -> bool:
     if tolerance <= 0 or not {".", "e", "E"} & set(expected) or len(given) > 400:
         return False
-    try:
-        return _close(float(expected), float(given), tolerance)
-    except ValueError:
+    if not _NUMBER.fullmatch(expected) or not _NUMBER.fullmatch(given):
         return False
+    right, left = float(expected), float(given)
+    # beyond all floats, any two would be equal
+    return math.isfinite(right) and math.isfinite(left) and _close(right, left, tolerance)
 
 
 def same_value(expected: Any, given: Any, tolerance: float, *, any_order: bool) -> bool:
@@ -40,7 +44,8 @@ def same_value(expected: Any, given: Any, tolerance: float, *, any_order: bool) 
     Args:
         expected: The right value.
         given: The program's, as ``sandbox.answers`` reads it.
-        tolerance: By how much a float may differ.
+        tolerance: By how much a float may differ, relative to 1 or to itself; where a whole number
+            is expected, relative to 1 only.
         any_order: Whether two lists may differ in order.
     """
     return _same(expected, given, tolerance, any_order)
@@ -52,7 +57,9 @@ def _same(expected: Any, given: Any, tolerance: float, any_order: bool) -> bool:
     if isinstance(expected, int | float) and isinstance(given, int | float):
         if isinstance(expected, int) and isinstance(given, int):
             return expected == given
-        return _close(expected, given, tolerance)
+        # a whole number is to be right to the last digit, however many it has
+        relative = 0.0 if isinstance(expected, int) else tolerance
+        return _close(expected, given, tolerance, relative)
     if isinstance(expected, dict) and isinstance(given, dict):
         return expected.keys() == given.keys() and all(
             _same(one, given[key], tolerance, any_order) for key, one in expected.items()
@@ -78,8 +85,9 @@ def _text(value: Any) -> str:
     return repr(value)
 
 
-def _close(expected: float, given: float, tolerance: float) -> bool:
+def _close(expected: float, given: float, tolerance: float, relative: float | None = None) -> bool:
+    relative = tolerance if relative is None else relative
     try:
-        return math.isclose(expected, given, rel_tol=tolerance, abs_tol=tolerance)
+        return math.isclose(expected, given, rel_tol=relative, abs_tol=tolerance)
     except OverflowError:  # a whole number beyond all floats
         return expected == given

@@ -80,6 +80,8 @@ def ended(result: Result) -> str:
             return "time limit"
         case "cpu":
             return "limit of processor time"
+        case "files":
+            return "more files than it may have"
         case "broke":
             return "it took the sandbox down"
         case "signal":

@@ -64,10 +64,19 @@ def _plain(value: Any) -> Any:
 
 
 def _key(encoded: Any) -> str:
-    key = _plain(encoded)
-    if isinstance(encoded, dict) and encoded["t"] == "tuple":
-        key = tuple(key)
     try:
-        return str(key)
-    except ValueError:
+        return str(_hashable(encoded))
+    except ValueError as error:
+        if isinstance(error, codec.UnfitError):
+            raise
         return _LARGE
+
+
+def _hashable(encoded: Any) -> Any:
+    """What can be a key. No list or dictionary: each within another's key would double its text."""
+    tag = encoded.get("t") if isinstance(encoded, dict) else None
+    if tag == "tuple" and isinstance(encoded.get("v"), list):
+        return tuple(_hashable(one) for one in encoded["v"])
+    if isinstance(encoded, list) or tag in _DICTIONARIES:
+        raise codec.UnfitError("a key that can be none")
+    return _plain(encoded)

@@ -23,17 +23,19 @@ _known: dict[Plan, str] = {}
 
 _KERNEL = "a fault of the kernel itself"
 _NAMES = "names, sizes and dates of files outside can be asked for, though not their content"
+_IMAGE = "programs may read the image; without Landlock the container's own /proc, too"
 WEAKNESSES: dict[Variant, tuple[str, ...]] = {
     "bwrap": (_KERNEL,),
     "namespaces": (_KERNEL,),
     "landlock": (
         _KERNEL,
         _NAMES,
-        "the sum of a program's files is not limited, only each one's size, and the time",
+        "neither the number nor the sum of a program's files is limited, only each one's size, and "
+        "the time, to which their removal counts",
         "programs can have one process only",
     ),
-    "docker": (_KERNEL, "programs see the whole image"),
-    "podman": (_KERNEL, "programs see the whole image"),
+    "docker": (_KERNEL, _IMAGE, "this project's tests have not been run with docker, only podman"),
+    "podman": (_KERNEL, _IMAGE),
     "unsafe": ("anything: programs run as you, with your files, processes and network",),
 }
 """What each does not stop."""
@@ -42,8 +44,8 @@ MEANS: dict[Variant, str] = {
     "bwrap": "bubblewrap's namespaces, Landlock where there is, seccomp",
     "namespaces": "namespaces of our own making, Landlock, seccomp; needs no program",
     "landlock": "Landlock and seccomp alone, where namespaces are forbidden",
-    "docker": "a container without network, seccomp",
-    "podman": "a container without network, seccomp",
+    "docker": "a container without network, seccomp, Landlock where there is",
+    "podman": "a container without network, seccomp, Landlock where there is",
     "unsafe": "limits only; has to be asked for by name",
 }
 

@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import random
+import resource
 import shutil
 import struct
 import subprocess
@@ -55,6 +56,9 @@ _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",  # an arena for each thread would use up the address space
 }
 _INODES = 10_000
+_TASKS = 1024
+"""Most processes, threads and open files of a container; each program has limits below."""
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 
 WARM = """
 abc argparse array ast bisect builtins calendar cmath collections collections.abc contextlib copy
@@ -114,18 +118,19 @@ def launch(plan: Plan) -> Launched:
     Raises:
         OSError: If there is no such program.
     """
-    uid = _unused_uid() if os.geteuid() == 0 else os.geteuid()
+    contained = plan.variant in ("docker", "podman")
+    uid = _unused_uid() if contained or os.geteuid() == 0 else os.geteuid()
     folder = container = None
     work = WORK
     if plan.variant in ("landlock", "unsafe"):
         folder = WorkFolder(os.geteuid() if plan.variant == "unsafe" else uid)
         work = str(folder.path)
-    if plan.variant in ("docker", "podman"):
+    if contained:
         container = (plan.variant, f"rlvr-code-{os.urandom(8).hex()}")
     spec = _spec(plan, work, uid)
     errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the server
     process = subprocess.Popen(
-        _command(plan, container),
+        _command(plan, container, uid),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
@@ -149,11 +154,13 @@ def _spec(plan: Plan, work: str, uid: int) -> Mapping[str, Any]:
         "hide": plan.layout.hide,
         "disk_bytes": plan.disk_mb * MIB,
         "disk_inodes": _INODES,
+        # bubblewrap and podman cannot have a file system limit them
+        "count_files": plan.variant in ("bwrap", "docker", "podman"),
         "uid": uid,
         "gid": uid,
         "drop": confined,
         # a limit on tasks counts those of the user, so it needs one, or a user namespace, to itself
-        "own_user": plan.variant in ("bwrap", "namespaces")
+        "own_user": plan.variant in ("bwrap", "namespaces", "docker", "podman")
         or (plan.variant == "landlock" and os.geteuid() == 0),
         "work": work,
         "confined": confined,
@@ -178,9 +185,9 @@ def _readable(plan: Plan) -> dict[str, int]:
     return paths | dict.fromkeys(plan.layout.show, read)
 
 
-def _command(plan: Plan, container: tuple[str, str] | None) -> list[str]:
+def _command(plan: Plan, container: tuple[str, str] | None, uid: int) -> list[str]:
     if container is not None:
-        return _container(plan, *container)
+        return _container(plan, *container, uid)
     python = [plan.layout.python, *_FLAGS, "-c", _BOOT]
     return [*_bwrap(plan), *python] if plan.variant == "bwrap" else python
 
@@ -219,20 +226,19 @@ def _bwrap(plan: Plan) -> list[str]:
     return [*command, "--remount-ro", "/", "--chdir", WORK, "--"]
 
 
-def _container(plan: Plan, tool: str, name: str) -> list[str]:
+def _container(plan: Plan, tool: str, name: str, uid: int) -> list[str]:
     command = [tool, "run", "--rm", "--interactive", "--name", name, "--pull", "never"]
-    command += [
-        "--network",
-        "none",
-        "--read-only",
-        "--cap-drop",
-        "ALL",
-        "--security-opt",
-        "no-new-privileges",
-    ]
-    command += ["--ipc", "private", "--pids-limit", "256", "--user", "65534:65534"]
+    command += ["--network", "none", "--ipc", "private", "--read-only", "--cap-drop", "ALL"]
+    command += ["--security-opt", "no-new-privileges", "--user", f"{uid}:{uid}"]
+    command += ["--pids-limit", str(_TASKS), "--ulimit", "core=0:0"]
+    for kind in ("nofile", "nproc"):  # the tools ask for more than some hosts may give
+        most = resource.getrlimit(getattr(resource, f"RLIMIT_{kind.upper()}"))[1]
+        most = _TASKS if most == resource.RLIM_INFINITY else min(most, _TASKS)
+        command += ["--ulimit", f"{kind}={most}:{most}"]
     command += ["--tmpfs", f"{WORK}:rw,nosuid,nodev,size={plan.disk_mb}m,mode=1777"]
-    for key, value in _ENVIRONMENT.items():
+    # the tools hand in the caller's proxies, passwords and all
+    hidden = dict.fromkeys((*_PROXIES, *map(str.upper, _PROXIES)), "")
+    for key, value in (_ENVIRONMENT | hidden).items():
         command += ["--env", f"{key}={value}"]
     for path in plan.packages:
         command += ["--volume", f"{path}:{path}:ro"]

@@ -7,9 +7,9 @@ from typing import Literal
 
 MIB = 1 << 20
 
-Reason = Literal["exit", "signal", "cpu", "wall", "killed", "broke"]
-"""Why a program ended: by itself, by a signal, at its limit of processor or clock time, because the
-caller ended it, or because it took the sandbox down with it."""
+Reason = Literal["exit", "signal", "cpu", "wall", "files", "killed", "broke"]
+"""Why a program ended: by itself, by a signal, at its limit of processor or clock time or of the
+number of its files, because the caller ended it, or because it took the sandbox down with it."""
 
 
 @dataclass(frozen=True, slots=True)

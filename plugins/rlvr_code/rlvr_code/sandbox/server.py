@@ -173,7 +173,8 @@ class Server:
             os.killpg(launched.process.pid, signal.SIGKILL)
         if launched.container is not None:
             tool, name = launched.container
-            subprocess.run([tool, "kill", name], capture_output=True, timeout=60, check=False)
+            for way in (["kill"], ["rm", "--force"]):  # the second waits until it is no more
+                subprocess.run([tool, *way, name], capture_output=True, timeout=60, check=False)
         with contextlib.suppress(subprocess.TimeoutExpired):
             launched.process.wait(10.0)
         launched.errors.close()
