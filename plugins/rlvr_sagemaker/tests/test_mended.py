@@ -19,7 +19,7 @@ from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobStatus
 from rlvr_sagemaker import aws, image, launcher, local
 from rlvr_sagemaker import job as job_module
-from rlvr_sagemaker.iam import policies
+from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
@@ -33,7 +33,7 @@ LISTED = {"Key": "here/a", "Size": 1, "ETag": '"x"'}
 
 def test_every_place_of_the_guide_is_one_that_the_policies_open():
     found = policies(
-        account="123456789012", region="eu-north-1", store="s3://my-bucket/rlvr", role="r"
+        Account(account="123456789012", region="eu-north-1", store="s3://my-bucket/rlvr", role="r")
     )
     (opened,) = [one["Resource"] for one in found["job"]["Statement"] if one["Sid"] == "UseStore"]
     inside = opened.removeprefix("arn:aws:s3:::").rstrip("*")
@@ -191,6 +191,7 @@ def test_a_local_job_has_a_folder_and_credentials_of_its_own(cloud, project, mon
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(local.subprocess, "run", docker)
+    monkeypatch.setattr(local, "engine", lambda: "docker")
     assert launch("--local", "--job-name", "one", "--region", "eu-west-3").exit_code == 0
     ((command, env),) = calls
     assert f"{project / 'runs' / 'one'}:/opt/ml/checkpoints" in command
