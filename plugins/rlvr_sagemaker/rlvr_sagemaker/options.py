@@ -84,7 +84,7 @@ class Options(ComponentConfig):
     push: bool = False
     """Push --image to ECR first; its repository is made if need be."""
     local: bool = False
-    """Run the image with docker on this machine, without SageMaker and S3."""
+    """Run the image with docker or podman on this machine, without SageMaker and S3."""
     gpus: list[Gpu] | None = None
     """GPUs of this machine for --local; in a job it is --train-gpus."""
 

@@ -11,7 +11,8 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow")
+KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut")
+"""``truncated`` is an answer that breaks off, ``cut`` a request that does."""
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Less.</Message></Error>"
 INTERNAL = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>Oh.</Message></Error>"
 
@@ -46,8 +47,11 @@ class Proxy:
                     self.close_connection = True
 
             def _any(self) -> None:
-                body = self._body()
                 fault = proxy.choose()
+                if fault == "cut":
+                    self.rfile.read(int(self.headers.get("Content-Length", 0)) // 2)
+                    return self._reset()
+                body = self._body()
                 proxy.requests.append((self.command, self.path))
                 early = proxy.coin()
                 if fault == "down" or fault == "reset" or (fault == "500" and early):

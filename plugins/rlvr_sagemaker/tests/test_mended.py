@@ -8,6 +8,7 @@ import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.stub import Stubber
@@ -19,7 +20,7 @@ from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobStatus
 from rlvr_sagemaker import aws, image, launcher, local
 from rlvr_sagemaker import job as job_module
-from rlvr_sagemaker.iam import policies
+from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.place import Place
@@ -33,7 +34,7 @@ LISTED = {"Key": "here/a", "Size": 1, "ETag": '"x"'}
 
 def test_every_place_of_the_guide_is_one_that_the_policies_open():
     found = policies(
-        account="123456789012", region="eu-north-1", store="s3://my-bucket/rlvr", role="r"
+        Account(account="123456789012", region="eu-north-1", store="s3://my-bucket/rlvr", role="r")
     )
     (opened,) = [one["Resource"] for one in found["job"]["Statement"] if one["Sid"] == "UseStore"]
     inside = opened.removeprefix("arn:aws:s3:::").rstrip("*")
@@ -191,6 +192,7 @@ def test_a_local_job_has_a_folder_and_credentials_of_its_own(cloud, project, mon
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(local.subprocess, "run", docker)
+    monkeypatch.setattr(local, "engine", lambda: "docker")
     assert launch("--local", "--job-name", "one", "--region", "eu-west-3").exit_code == 0
     ((command, env),) = calls
     assert f"{project / 'runs' / 'one'}:/opt/ml/checkpoints" in command
@@ -359,3 +361,48 @@ def test_a_download_under_faults_is_whole(cloud, tmp_path, monkeypatch):
     refused = CliRunner().invoke(cli, ["jobs", "push", str(folder), f"s3://{cloud.bucket}/runs"])
     assert "it was downloaded" in str(refused.exception)
     assert set(store.list()) == set(texts)
+
+
+def test_sync_under_faults_loses_nothing_of_a_run_that_grows(cloud, tmp_path, monkeypatch):
+    """Every tenth request spoilt, in every way there is; lines come between the looks."""
+    from rlvr_core.cli import jobs as jobs_module
+
+    monkeypatch.chdir(tmp_path)
+    store = S3Store(Place(cloud.bucket, "runs/demo-20250101-000000"))
+    home = tmp_path / "runs" / "demo-20250101-000000"
+    source, lines, torn = tmp_path / "one", [], []
+
+    def grow():
+        lines.append(json.dumps({"step": len(lines), "text": "x" * 2000}) + "\n")
+        for key in ("run.json", "resolved.yaml", "metrics.jsonl", "traces/rollouts.jsonl"):
+            source.write_text("".join(lines) if key.endswith("l") and "/" in key else lines[-1])
+            store.put(source, key)
+
+    looks = iter(range(5))
+    clock = [0.0]
+
+    def sleep(seconds):
+        here = home / "traces" / "rollouts.jsonl"
+        if here.exists() and here.read_text() != "".join(lines):
+            torn.append(here.read_text())
+        if next(looks, None) is None:
+            clock[0] += 4000.0  # more than an hour without a change
+        else:
+            clock[0] += 60.0
+            grow()
+
+    grow()
+    # of this command alone: retries sleep as well
+    monkeypatch.setattr(
+        jobs_module, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0])
+    )
+    cloud.rate = 0.1
+    done = CliRunner().invoke(cli, ["jobs", "sync", f"s3://{cloud.bucket}/runs", "--poll", "60"])
+    cloud.calm()
+    assert done.exit_code == 0, f"{done.output} {done.exception!r}"
+    assert "nothing has changed for an hour" in done.stdout
+    assert torn == []
+    assert len(lines) == 6
+    assert (home / "traces" / "rollouts.jsonl").read_text() == "".join(lines)
+    assert sum(cloud.done[kind] for kind in cloud.kinds) > 3
+    assert not list(home.rglob("*tmp*"))

