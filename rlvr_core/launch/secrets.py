@@ -29,7 +29,7 @@ _YAML = 1 << 18
 _BEFORE, _AFTER = 200, 1000
 
 _HINTS = (
-    *("token", "secret", "passw", "passphrase", "_pwd", "-pwd", ".pwd", "credential", "auth"),
+    *("token", "secret", "passw", "passphrase", "pwd", "credential", "auth"),
     *("accesskey", "access_key", "access-key", "access.key", "apikey", "api_key", "api-key"),
     *("api.key", "privatekey", "private_key", "private-key", "private.key", "secretkey"),
     *("signing_key", "signing-key", "signing.key", "hf_", "sk-", "k_live_", "ghp_", "gho_"),
@@ -38,11 +38,13 @@ _HINTS = (
     *("eyj", "eya", "ewo", "ew0", "ewk", "ls0tls1crudj"),
 )
 """No secret is without one of them, in lower case."""
-# what follows a hint that is more than a word of a text: the rest of a key and a separator, or the
+# what a hint begins that is more than a word of a text: the end of a key and a separator, or the
 # body of a credential
 _LIKELY = re.compile(
-    rb"[\w.-]{0,64}[\"']?[ \t]*[:=]|hf_\w{16}|sk-[\w-]{16}|k_live_\w|gh[opsur]_\w{16}|xox[abprs]-|"
-    rb"glpat-|github_pat_|a(?:kia|sia)[a-z0-9]{16}|aiza[\w-]{16}|npm_\w{16}|pypi-|wandb_v\d|"
+    rb"(?:token|secrets?|passwo?r?d|passphrase|pwd|credentials?|auth(?:orization)?|"
+    rb"(?:api|access|private|secret|signing)[_.-]?key[\w.-]{0,64})[\"']?[ \t]*[:=]|"
+    rb"hf_\w{16}|sk-[\w-]{16}|k_live_\w|gh[opsur]_\w{16}|xox[abprs]-|amz-signature=|glpat-|"
+    rb"github_pat_|a(?:kia|sia)[a-z0-9]{16}|aiza[\w-]{16}|npm_\w{16}|pypi-|wandb_v\d|"
     rb"://[^\s/]{1,400}@|e[yw][a-z0-9+/_-]{20}|ls0tls1crudj"
 )
 _LONG = (b"private key", b"eyj", b"eya", b"ewo", b"ew0", b"ewk", b"ls0t")

@@ -80,6 +80,7 @@ class SageMakerLauncher:
         runs = request.continues or str(place / "runs")
         code = place / CHANNEL
         creation = training_job(config, job, place)
+        uris = (*request.uris, *(request.beside.uris if request.beside else ()))
         details: dict[str, Any] = {
             "job": job,
             "name": request.name,
@@ -90,9 +91,7 @@ class SageMakerLauncher:
             "set": [b for a, b in itertools.pairwise(request.arguments) if a == "--set"],
             "description": staged.description(config, request, runs),
             "files": [one.as_json() for one in staged.files],
-            "permissions": [
-                one.as_json() for one in needs(config, creation, code, runs, request.uris)
-            ],
+            "permissions": [one.as_json() for one in needs(config, creation, code, runs, uris)],
             "options": config.model_dump(mode="json", exclude_none=True),
         }
         return LaunchPlan("sagemaker/sagemaker", tuple(lines_of(details)), details)
@@ -102,6 +101,8 @@ class SageMakerLauncher:
         config, details = self._config, plan.details
         say = _say
         request: Any = details["request"]
+        if not config.local:
+            JobBook().ready()
         if config.build or config.push:
             from rlvr_sagemaker.image import build
 
