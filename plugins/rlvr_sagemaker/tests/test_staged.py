@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from rlvr_core.cli.main import cli
 from rlvr_core.errors import ConfigError, RlvrError
 from rlvr_core.launch.jobs import JobBook
+from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import policies
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.staging import walk
@@ -278,6 +279,18 @@ def test_t99_nothing_of_a_secret_is_in_the_book(cloud, project):
     (job,) = JobBook().jobs()
     assert job.options == {"region": "eu-north-1", "store": f"s3://{cloud.bucket}/x"}
     assert job.details == {"arguments": ["run", "train.yaml"], "set": []}
+
+
+def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project, monkeypatch):
+    (project / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(project / "file"))
+    job = f"j-{cloud.bucket}"
+    done = launch("--job-name", job, store=f"s3://{cloud.bucket}/x")
+    assert "nothing was submitted" in str(done.exception)
+    assert (
+        aws.client("sagemaker").list_training_jobs(NameContains=job)["TrainingJobSummaries"] == []
+    )
+    assert not aws.client("s3").list_objects_v2(Bucket=cloud.bucket).get("Contents")
 
 
 # -- permissions ----------------------------------------------------------------------------------
