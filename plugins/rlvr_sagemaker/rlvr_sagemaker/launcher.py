@@ -15,7 +15,7 @@ from rlvr_core import ConfigError, MachineError
 from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobState, JobStatus, LaunchPlan, LaunchRequest
 from rlvr_sagemaker import staging
-from rlvr_sagemaker.aws import call, client, code_of
+from rlvr_sagemaker.aws import call, client, code_of, region_here
 from rlvr_sagemaker.needs import needs
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.page import lines_of
@@ -85,6 +85,7 @@ class SageMakerLauncher:
             "job": job,
             "name": request.name,
             "config": str(request.files[0].absolute()) if request.files else "",
+            "region": None if config.local else config.region or region_here(),
             "request": creation,
             "code": str(code),
             "runs": runs,

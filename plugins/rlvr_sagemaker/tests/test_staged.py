@@ -13,8 +13,10 @@ from click.testing import CliRunner
 from rlvr_core.cli.main import cli
 from rlvr_core.errors import ConfigError, RlvrError
 from rlvr_core.launch.jobs import JobBook
+from rlvr_core.protocols import LaunchRequest
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import policies
+from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.staging import walk
 
@@ -388,3 +390,24 @@ def test_t91_what_aws_would_refuse_is_told_here(options, told):
     with pytest.raises(ConfigError) as caught:
         Options(**(given | options)).check()
     assert told in str(caught.value)
+
+
+def test_the_page_of_a_local_job_speaks_of_this_machine(project):
+    page = launch("--local", "--dry-run").stdout
+    assert "on this machine, with docker" in page
+    assert "runs come to runs/job-x\n" in page
+    assert "s3://" not in page
+    assert "permissions" not in page
+
+
+def test_a_plan_without_a_region_says_so(project, monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    launcher = SageMakerLauncher(
+        Options(store="s3://some-bucket/x", role=ROLE, image=IMAGE, instance_type="ml.x")
+    )
+    found = launcher.plan(LaunchRequest(("run", "train.yaml"), "demo", files=(Path("train.yaml"),)))
+    assert "  in no region yet: give --region, or set AWS_REGION" in found.lines
+    assert found.details["region"] is None
+    assert any("arn:aws:sagemaker:*:" in line for line in found.lines)
