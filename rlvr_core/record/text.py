@@ -167,11 +167,11 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Free text: a configuration as written, an error message."""
-        return _without_values(self._known(text), _VALUE)
+        return _without_values(self.known(text), _VALUE)
 
     def patch(self, text: str) -> str:
         """A patch of source code, which must still apply."""
-        return _without_values(self._known(text), _CODE_VALUE)
+        return _without_values(self.known(text), _CODE_VALUE)
 
     def places(
         self, text: str, *, keys: bool = True, code: bool = False
@@ -203,7 +203,7 @@ class Redactor:
             return [self.tree(item, key) for item in value]
         if not isinstance(value, str):
             return value
-        known = self._known(value)
+        known = self.known(value)
         if known == value and value and is_secret(key) and not _harmless(key, value):
             return REDACTED
         return known
@@ -214,16 +214,17 @@ class Redactor:
         for previous, word in zip(["", *words], words, strict=False):
             name, equals, value = word.partition("=")
             if equals and is_secret(name) and not _harmless(name, value):
-                known = self._known(value)
+                known = self.known(value)
                 result.append(f"{name}={REDACTED if known == value else known}")
             elif previous.startswith("-") and "=" not in previous and is_secret(previous):
-                known = self._known(word)
+                known = self.known(word)
                 result.append(REDACTED if known == word else known)
             else:
                 result.append(self.text(word))
         return result
 
-    def _known(self, text: str) -> str:
+    def known(self, text: str) -> str:
+        """Without credentials that are known by their look, and values of variables."""
         if self._values is not None:
             text = self._values.sub(lambda m: f"${{env:{self._names[m.group()]}}}", text)
         text = _PRIVATE_KEY.sub(REDACTED, text)
