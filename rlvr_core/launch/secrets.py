@@ -30,9 +30,9 @@ _BEFORE, _AFTER = 200, 1000
 
 _HINTS = (
     *("token", "secret", "passw", "passphrase", "pwd", "credential", "auth"),
-    *("accesskey", "access_key", "access-key", "access.key", "apikey", "api_key", "api-key"),
-    *("api.key", "privatekey", "private_key", "private-key", "private.key", "secretkey"),
-    *("signing_key", "signing-key", "signing.key", "hf_", "sk-", "k_live_", "ghp_", "gho_"),
+    *("accesskey", "access_key", "access-key", "apikey", "api_key", "api-key"),
+    *("privatekey", "private_key", "private-key", "secretkey"),
+    *("signing_key", "signing-key", "hf_", "sk-", "k_live_", "ghp_", "gho_"),
     *("ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xoxa-", "xoxb-", "xoxp-", "xoxr-"),
     *("xoxs-", "akia", "asia", "aiza", "npm_", "pypi-agei", "wandb_v", "://", "amz-signature"),
     *("eyj", "eya", "ewo", "ew0", "ewk", "ls0tls1crudj"),

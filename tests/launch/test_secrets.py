@@ -69,7 +69,7 @@ def test_t99_a_credential_is_found_on_its_line_and_never_shown(tmp_path, value, 
     st.sampled_from(
         ["boi_token", "HF_TOKEN", "wandb_api_key", "password", "db.passwd", "clientSecret",
          "aws_secret_access_key", "SecretAccessKey", "api-key", "hfToken", "user_pwd",
-         "private_key", "auth", "credentials", "signing_key"]
+         "auth", "credentials", "signing_key"]
     ),
     st.text(ALNUM + "+/", min_size=7, max_size=40).filter(lambda t: any(c.isdigit() for c in t))
     .filter(lambda t: not t.isdecimal()),
@@ -152,11 +152,27 @@ WORDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["hf_token", "clientSecret", "passwd", "password", "passphrase", "user_pwd", "credential",
+     "auth", "authorization", "accessKey", "access_key", "api-key", "apiKeyProd",
+     "secret_key_base", "signing_key", "signing-key"],
+)  # fmt: skip
+def test_t99_each_kind_of_key_is_enough_by_itself(tmp_path, key):
+    assert places(tmp_path, "a.json", f'{{"{key}": "abc123def456"}}') == ["a.json:1"]
+
+
+PAIR = st.tuples(
+    st.sampled_from(["", "a ", "{", "--set x.", '{"', "?"]),
+    st.sampled_from(WORDS),
+    st.sampled_from([":", "=", ": ", ' = "', '": "', " ", "://", ":  '"]),
+    st.sampled_from([*WORDS, "0a1b2c3d4e5f", "plain"]),
+    st.sampled_from(["", '"', "'", "\n", ", ", "@h "]),
+).map("".join)
+
+
 @QUIET
-@given(
-    st.lists(st.sampled_from([*WORDS, *":=:\n\n'\"?& ", "://", ": "]), max_size=40),
-    st.sampled_from(["a.yaml", "a.py"]),
-)
+@given(st.lists(PAIR, max_size=12), st.sampled_from(["a.json", "a.py"]))
 def test_looking_only_at_suspects_misses_nothing(tmp_path, parts, name):
     """The quick look finds what the careful one finds in the whole text."""
     text = "".join(parts)
