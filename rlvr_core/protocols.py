@@ -545,6 +545,8 @@ class LaunchRequest:
         files: The YAML files the config was read from, the one named in ``arguments`` first.
         references: Values of the config that name files or folders of this machine.
         continues: URI of the runs of an earlier job, with the newest of which this one goes on.
+        uris: URIs that the configs name.
+        beside: By which config checkpoints are evaluated while the run trains; None: not at all.
     """
 
     arguments: tuple[str, ...]
@@ -553,6 +555,8 @@ class LaunchRequest:
     files: tuple[Path, ...] = ()
     references: tuple[Reference, ...] = ()
     continues: str = ""
+    uris: tuple[str, ...] = ()
+    beside: EvaluatedBeside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,6 +572,23 @@ class Reference:
     key: str
     value: str
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedBeside:
+    """What ``rlvr launch --eval-config`` asks for: ``rlvr watch --config`` beside the training.
+
+    Attributes:
+        config: The YAML file, checked; the checkpoint takes the place of its ``model.path``.
+        files: The YAML files it was read from, itself first.
+        references: Values of it that name files or folders of this machine.
+        uris: URIs that it names.
+    """
+
+    config: Path
+    files: tuple[Path, ...]
+    references: tuple[Reference, ...] = ()
+    uris: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,8 +613,9 @@ class Launcher(Protocol):
     One whose job outlives the command is a ``JobLauncher`` too. One whose job runs on machines
     that do not have this one's files says so by a class attribute ``elsewhere = True``: its config
     is then searched for secrets before it is asked for a plan. One that can evaluate models as
-    well, as ``rlvr launch --eval`` asks, says ``evaluates = True``. One that goes on with the run
-    of an earlier job, as ``rlvr launch --resume JOB`` asks, says ``resumes = True``.
+    well, as ``rlvr launch --eval`` asks, says ``evaluates = True``; one that evaluates checkpoints
+    beside the training, as ``--eval-config`` asks, ``evaluates_beside = True``. One that goes on
+    with the run of an earlier job, as ``rlvr launch --resume JOB`` asks, says ``resumes = True``.
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:

@@ -40,9 +40,13 @@ def list_(states: bool, limit: int | None, as_json: bool) -> None:
     """List the jobs that were submitted from here, newest first."""
     from dataclasses import asdict
 
-    from rlvr_core.launch.jobs import JobBook
+    from rlvr_core.launch.jobs import JobBook, damaged_words
 
-    found = JobBook().jobs()[:limit]
+    book = JobBook()
+    every, damaged = book.read()
+    if damaged:
+        output.print_line(damaged_words(damaged, book.path), stderr=True)
+    found = every[:limit]
     state = _states(found) if states else {}
     if as_json:
         output.print_json([asdict(job) | state.get(job.job, {}) for job in found])

@@ -13,7 +13,6 @@ from rlvr_core.errors import ConfigError
 if TYPE_CHECKING:
     from rlvr_core.launch.jobs import Job
     from rlvr_core.plugins import Host
-    from rlvr_core.protocols import LaunchRequest
 
 _FLAGS = ("processes", "gpus", "engine_gpus", "nodes", "node_rank", "main_address", "main_port")
 
@@ -109,6 +108,12 @@ def _options_of(backend: str) -> list[click.Option]:
     help="Evaluate MODEL instead; CONFIG is then one for rlvr eval. Not every backend can.",
 )
 @click.option(
+    "--eval-config",
+    type=click.Path(path_type=Path),
+    help="Evaluate each checkpoint beside the training, as rlvr watch --config FILE does. Not "
+    "every backend can.",
+)
+@click.option(
     "--display",
     "display_kind",
     type=click.Choice(["live", "plain", "jsonl", "none"]),
@@ -126,6 +131,7 @@ def launch(
     overrides: tuple[str, ...],
     resume: str | None,
     evaluate: str | None,
+    eval_config: Path | None,
     display_kind: str | None,
     dry_run: bool,
     as_json: bool,
@@ -142,6 +148,7 @@ def launch(
     """
     from dataclasses import replace
 
+    from rlvr_core.cli.launch_request import for_elsewhere, to_evaluate, to_train, with_beside
     from rlvr_core.config.model import ComponentRef
     from rlvr_core.config.resolve import build, parse_options
     from rlvr_core.plugins import load_host
@@ -149,15 +156,17 @@ def launch(
 
     if as_json and not dry_run:
         raise click.UsageError("--json prints the plan: it goes with --dry-run")
+    if evaluate is not None and eval_config is not None:
+        raise click.UsageError("--eval trains nothing: there are no checkpoints for --eval-config")
     host = load_host()
     before = _earlier(resume, backend, host) if resume and evaluate is None else None
     if before is not None:
         config = config or Path(before.config)
         overrides, resume = (*map(str, _listed(before.details.get("set"))), *overrides), None
     if evaluate is None:
-        request, given_tree = _to_train(config, overrides, resume, display_kind, host)
+        request, given_tree = to_train(config, overrides, resume, display_kind, host)
     else:
-        request, given_tree = _to_evaluate(config, overrides, evaluate, host)
+        request, given_tree = to_evaluate(config, overrides, evaluate, host)
     names = {option.name for option in ctx.meta.get(_MORE, ())}
     more = {name: flags[name] for name in names if flags[name] not in (None, (), False)}
     more = {name: list(v) if isinstance(v, tuple) else v for name, v in more.items()}
@@ -170,8 +179,16 @@ def launch(
         )
     if before is not None:
         request = replace(request, continues=before.runs)
+    if eval_config is not None:
+        if not getattr(launcher, "evaluates_beside", False):
+            raise ConfigError(
+                f"backend '{backend}' does not evaluate while it trains",
+                where="--eval-config",
+                remedy=f"start it beside the run: rlvr watch RUN --config {eval_config}",
+            )
+        request = with_beside(request, eval_config, host)
     if getattr(launcher, "elsewhere", False):
-        request = _for_elsewhere(request, given_tree)
+        request = for_elsewhere(request, given_tree)
     plan = launcher.plan(request)
     if not dry_run:
         code: int = launcher.submit(plan)
@@ -184,36 +201,6 @@ def launch(
         for line in plan.lines:
             output.print_line(hide.text(line))
     return 0
-
-
-def _to_train(
-    config: Path | None,
-    overrides: tuple[str, ...],
-    resume: str | None,
-    display_kind: str | None,
-    host: Host,
-) -> tuple[LaunchRequest, Any]:
-    """The request to train, and the resolved config as plain data."""
-    from rlvr_core.cli.run import what_to_run
-    from rlvr_core.protocols import LaunchRequest
-
-    resolved, folder = what_to_run(config, overrides, resume, host)
-    words = ["run", *([str(config)] if config else []), *_sets(overrides)]
-    if folder is not None:
-        words += ["--resume", str(folder.path.absolute())]
-    if display_kind is not None:
-        words += ["--display", display_kind]
-    engine = resolved.config.engine
-    apart = resolved.config.train.max_staleness > 0 or (
-        engine.use != "auto" and getattr(host.entry("engine", engine.use).load(), "separate", False)
-    )
-    request = LaunchRequest(
-        arguments=tuple(words),
-        name=resolved.config.run.name,
-        engine_apart=apart,
-        files=resolved.loaded.draft.files,
-    )
-    return request, resolved.dump()
 
 
 def _earlier(resume: str, backend: str, host: Host) -> Job | None:
@@ -231,56 +218,6 @@ def _earlier(resume: str, backend: str, host: Host) -> Job | None:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _to_evaluate(
-    config: Path | None, overrides: tuple[str, ...], model: str, host: Host
-) -> tuple[LaunchRequest, Any]:
-    """The request to evaluate a model, and its config as plain data."""
-    import re
-
-    from rlvr_core.config.resolve import find
-    from rlvr_core.config.tree import Mark, made
-    from rlvr_core.evals.config import read
-    from rlvr_core.protocols import LaunchRequest
-
-    if config is None:
-        raise ConfigError("evaluate on what?", remedy="name the YAML file for rlvr eval")
-    asked = read(config, [*overrides, f"model.path={model}"])
-    for ref in asked.config({}).tasks:
-        find(host, "eval_task", ref.use, ref.with_, made({}, Mark(str(config))), ())
-    words = ["eval", "--config", str(config), *_sets((*overrides, f"model.path={model}"))]
-    name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(model.rstrip("/").split("/")[-3:])).strip("-")
-    files = asked.draft.files if asked.draft else ()
-    return LaunchRequest(tuple(words), f"eval-{name}", files=files), asked.root.plain()
-
-
-def _sets(overrides: tuple[str, ...]) -> list[str]:
-    return [word for one in overrides for word in ("--set", one)]
-
-
-def _for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
-    """The request with what has to travel with it.
-
-    Raises:
-        ConfigError: If a secret would travel too, or a file is not there.
-    """
-    from dataclasses import replace
-
-    from rlvr_core.launch.secrets import secrets_in, secrets_in_words
-    from rlvr_core.launch.staging import references
-
-    found = [one for path in request.files for one in secrets_in(path, str(path))]
-    found += secrets_in_words(request.arguments)
-    if found:
-        raise ConfigError.collect(found)
-    if "--resume" in request.arguments:
-        raise ConfigError(
-            "a job on other machines cannot go on with a run that lies here",
-            where="--resume",
-            remedy="start a run from its checkpoint: --set model.path=…/checkpoints/step…",
-        )
-    return replace(request, references=references(tree))
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -71,20 +71,38 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_error(error: RlvrError) -> None:
     """Print every complaint of an error on stderr: what, where, and what to do."""
     for complaint in error.complaints:
-        click.echo(f"{_red('error:')} {complaint}", err=True)
+        click.echo(f"{_red('error:')} {_hidden(str(complaint))}", err=True)
 
 
 def print_json_error(error: RlvrError) -> None:
     """Print what was wrong as one JSON object on one line of stdout."""
-    print_json_line({"ok": False, "errors": error.as_json()})
+    from rlvr_core.record.text import Redactor
+
+    hide = Redactor()
+    found = [
+        {
+            "what": hide.known(one.what),
+            "where": hide.known(one.where),
+            "remedy": [hide.known(line) for line in one.remedy],
+        }
+        for one in error.complaints
+    ]
+    print_json_line({"ok": False, "errors": found})
 
 
 def print_usage_error(error: click.ClickException) -> None:
     """Print what was wrong with the command line, and where its help is."""
-    click.echo(f"{_red('error:')} {error.format_message()}", err=True)
+    click.echo(f"{_red('error:')} {_hidden(error.format_message())}", err=True)
     context = getattr(error, "ctx", None)
     if context is not None:
         click.echo(f"  see: {context.command_path} --help", err=True)
+
+
+def _hidden(text: str) -> str:
+    """A message without the credentials that it may quote, as in 'must be a number, not …'."""
+    from rlvr_core.record.text import Redactor
+
+    return Redactor().known(text)
 
 
 def quiet_libraries() -> None:

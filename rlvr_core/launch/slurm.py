@@ -149,6 +149,7 @@ class SlurmLauncher:
     def submit(self, plan: LaunchPlan) -> int:
         """Hand the script to ``sbatch`` and write the job down; see ``Launcher.submit``."""
         details: Mapping[str, Any] = plan.details
+        JobBook().ready()
         answer = _slurm(["sbatch", "--parsable"], details["script"])
         job = answer.strip().partition(";")[0]
         if not job.isdigit():

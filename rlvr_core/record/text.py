@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -19,18 +19,40 @@ _UNPRINTABLE = re.compile(
 
 _NOT_SECRET = {"bos", "cls", "eos", "mask", "pad", "sep", "special", "stop", "unk"}
 _SECRET_WORDS = {
+    "accesskey",
+    "accesstoken",
     "apikey",
+    "apitoken",
     "auth",
     "authorization",
+    "authtoken",
     "credential",
     "credentials",
+    "hftoken",
     "passphrase",
     "passwd",
     "password",
+    "privatekey",
     "secret",
+    "secretkey",
     "secrets",
     "token",
 }
+_ABOUT = {
+    "arn",
+    "env",
+    "field",
+    "file",
+    "id",
+    "length",
+    "name",
+    "path",
+    "size",
+    "type",
+    "url",
+    "var",
+}
+_PASSWORDS = {"passphrase", "passwd", "password", "pwd"}
 _SECRET_PAIRS = {
     ("access", "key"),
     ("api", "key"),
@@ -40,11 +62,21 @@ _SECRET_PAIRS = {
 }
 _SECRET_VALUES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[opsur]_[A-Za-z0-9]{20,}"
-    r"|github_pat_\w{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
+    r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}"
+    r"|AIza[\w-]{35}|[rs]k_live_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgEI[\w-]{16,}"
+    r"|wandb_v\d_\w{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
 )
-_URL_PASSWORD = re.compile(r"(?<=://)[^\s/:@]*:[^\s/@]+(?=@)")
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*KEY-----", re.S)
+# a password, or a token in the place of the user: long, with digits, as no login is
+_URL_PASSWORD = re.compile(
+    r"(?<=://)(?:[^\s/:@]*:[^\s/@]+|(?=[A-Za-z_-]*\d)[\w-]{20,})(?=@)"
+    r"|(?<=[?&]X-Amz-Signature=)[0-9a-f]{16,}"
+)
+# its head alone is something that programs look for; with a body, or a foot, it is a key
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:.{0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----|(?:\\[nr]|\s)*[\w/+=]{16,})",
+    re.S,
+)
 # key: value, key = value, "key": "value", as found in YAML, TOML, JSON and messages
 _KEY = re.compile(
     r"""(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,63})["']?[ \t]*(?::[ \t]+|:(?=["'])|=[ \t]*)"""
@@ -55,7 +87,12 @@ _VALUE = re.compile(r"""(?P<quote>["'])[^\n]*?(?P=quote)|[^\s,}\]#"'][^\s,}\]]*"
 _CODE_VALUE = re.compile(
     r"""(?P<quote>["'])[^\s"']{6,}(?P=quote)|(?=\S*\d)[\w+/=-]{8,}(?=[ \t]*$)""", re.M
 )
-_REFERENCE = re.compile(r"^[\"']?\$\{?\w|^[\"']?(?:null|none|true|false|~|\d+)[\"']?$", re.I)
+_REFERENCE = re.compile(
+    r"""["']?\$\{?\w|["']?(?:(?i:null|none|true|false)|~|\d+|\W{0,2}<[^<>"'\n]{1,40}>"""
+    r"""|[|\[][A-Z_]{1,30}[|\]]|[A-Z]+(?:_[A-Z]+)+)["']?$|[\[{(][\]})]?$"""
+)
+"""What is no secret under any key: a variable or its name, a constant, a number, a token such as
+``<image>`` or ``[IMG]``, an empty list."""
 
 
 def printable(text: str, limit: int | None = None) -> str:
@@ -88,8 +125,19 @@ def is_secret(key: str) -> bool:
     words = [word for word in re.split(r"[^a-z0-9]+", spaced.lower()) if word]
     if not words or _NOT_SECRET & set(words):
         return False
-    pairs = set(pairwise(words))
-    return words[-1] in _SECRET_WORDS or bool(pairs & _SECRET_PAIRS)
+    if words[-1] == "pwd":
+        return len(words) > 1  # alone it is the shell's working directory
+    if words[-1] in _SECRET_WORDS:
+        return True
+    return words[-1] not in _ABOUT and bool(set(pairwise(words)) & _SECRET_PAIRS)
+
+
+def _harmless(key: str, value: str) -> bool:
+    """Whether a value under a key that names secrets is none."""
+    bare = value.strip("\"'")
+    if bare.isdecimal() and len(bare) > 6:  # shorter ones are ids of a vocabulary
+        return not any(key.lower().endswith(word) for word in _PASSWORDS)
+    return bool(_REFERENCE.match(value))
 
 
 class Redactor:
@@ -119,11 +167,33 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Free text: a configuration as written, an error message."""
-        return _without_values(self._known(text), _VALUE)
+        return _without_values(self.known(text), _VALUE)
 
     def patch(self, text: str) -> str:
         """A patch of source code, which must still apply."""
-        return _without_values(self._known(text), _CODE_VALUE)
+        return _without_values(self.known(text), _CODE_VALUE)
+
+    def places(
+        self, text: str, *, keys: bool = True, code: bool = False
+    ) -> Iterator[tuple[int, str]]:
+        """Where secrets begin in a text, each with the key it is the value of, or nothing.
+
+        Args:
+            text: Anything.
+            keys: Whether a key is enough; else a value must look like a credential.
+            code: Whether it is source code, as for ``patch``.
+        """
+        for pattern in (self._values, _PRIVATE_KEY, _URL_PASSWORD, _SECRET_VALUES):
+            if pattern is not None:
+                yield from ((match.start(), "") for match in pattern.finditer(text))
+        if keys:
+            for key, match in _keyed(text, _CODE_VALUE if code else _VALUE):
+                yield match.start(), key
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The values of variables whose names say that they are secrets."""
+        return tuple(self._names)
 
     def tree(self, value: Any, key: str = "") -> Any:
         """A JSON-like value, by key and by content."""
@@ -133,8 +203,8 @@ class Redactor:
             return [self.tree(item, key) for item in value]
         if not isinstance(value, str):
             return value
-        known = self._known(value)
-        if known == value and value and is_secret(key) and not _REFERENCE.match(value):
+        known = self.known(value)
+        if known == value and value and is_secret(key) and not _harmless(key, value):
             return REDACTED
         return known
 
@@ -143,17 +213,18 @@ class Redactor:
         result: list[str] = []
         for previous, word in zip(["", *words], words, strict=False):
             name, equals, value = word.partition("=")
-            if equals and is_secret(name) and not _REFERENCE.match(value):
-                known = self._known(value)
+            if equals and is_secret(name) and not _harmless(name, value):
+                known = self.known(value)
                 result.append(f"{name}={REDACTED if known == value else known}")
             elif previous.startswith("-") and "=" not in previous and is_secret(previous):
-                known = self._known(word)
+                known = self.known(word)
                 result.append(REDACTED if known == word else known)
             else:
                 result.append(self.text(word))
         return result
 
-    def _known(self, text: str) -> str:
+    def known(self, text: str) -> str:
+        """Without credentials that are known by their look, and values of variables."""
         if self._values is not None:
             text = self._values.sub(lambda m: f"${{env:{self._names[m.group()]}}}", text)
         text = _PRIVATE_KEY.sub(REDACTED, text)
@@ -161,15 +232,23 @@ class Redactor:
         return _SECRET_VALUES.sub(REDACTED, text)
 
 
-def _without_values(text: str, value: re.Pattern[str]) -> str:
-    """``text`` with the value after each key that names a secret taken out."""
-    parts, done = [], 0
+def _keyed(text: str, value: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    """Each key that names a secret, with the value after it."""
+    done = 0
     for found in _KEY.finditer(text):
         if found.start() < done or not is_secret(found["key"]):
             continue
         match = value.match(text, found.end())
-        if match is None or _REFERENCE.match(match.group()) or match.group() == REDACTED:
+        if match is None or _harmless(found["key"], match.group()) or match.group() == REDACTED:
             continue
+        yield found["key"], match
+        done = match.end()
+
+
+def _without_values(text: str, value: re.Pattern[str]) -> str:
+    """``text`` with the value after each key that names a secret taken out."""
+    parts, done = [], 0
+    for _, match in _keyed(text, value):
         quote = match["quote"] or ""
         parts += [text[done : match.start()], quote, REDACTED, quote]
         done = match.end()

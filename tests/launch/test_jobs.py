@@ -1,7 +1,10 @@
 """``rlvr jobs`` against a launcher and a store of this test's own."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -210,3 +213,101 @@ def test_a_job_after_a_torn_line_is_in_the_book(tmp_path):
         file.write('{"job": "torn o')
     book.add(Job("two", "l", "r", "c", submitted=2.0))
     assert [job.job for job in book.jobs()] == ["two", "one"]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from rlvr_core.errors import MachineError
+from rlvr_core.launch.jobs import Job, JobBook
+book = JobBook(Path(sys.argv[1]))
+room = book.path.stat().st_size + int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+try:
+    book.add(Job("two", "l", "r", "c", submitted=2.0, runs="s3://b/runs"))
+except MachineError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_a_full_disk_takes_nothing_and_tells_what_to_write(tmp_path, room):
+    """The system itself refuses bytes beyond a limit, after it has taken some of the line."""
+    book = JobBook(tmp_path / "jobs.jsonl")
+    book.add(Job("one", "l", "r", "c", submitted=1.0))
+    before = book.path.read_bytes()
+    command = [sys.executable, "-c", FULL, str(book.path), str(room)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "job two was submitted, and cannot be written down: File too large" in told
+    assert book.path.read_bytes() == before
+    line = told.strip().splitlines()[-1].strip()
+    with book.path.open("a") as file:
+        file.write(line + "\n")
+    assert [(job.job, job.runs) for job in book.jobs()] == [("two", "s3://b/runs"), ("one", "")]
+
+
+def test_a_book_that_cannot_be_written_is_told_before_anything_is_submitted(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(MachineError, match="nothing was submitted") as caught:
+        JobBook(tmp_path / "file" / "jobs.jsonl").ready()
+    assert "XDG_DATA_HOME" in str(caught.value)
+    book = JobBook(tmp_path / "new" / "jobs.jsonl")
+    book.ready()
+    assert book.jobs() == []
+    real = os.statvfs(tmp_path)
+    full = os.statvfs_result([0 if n in (3, 4) else real[n] for n in range(10)])
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(MachineError, match="disk with the book of jobs is full; nothing was"):
+        book.ready()
+
+
+def test_what_is_no_job_is_told_and_hides_no_other(there):
+    book = JobBook()
+    book.add(Job("one", "l", "run\u2028of two\x85lines", "c", submitted=1.0))
+    strange = [
+        b"\xff\xfe",
+        b"[]",
+        b'{"job": 5}',
+        b'{"job": "x"}',
+        b"",
+        b'{"job": "torn',
+        b"[" * 9999,
+    ]
+    wrong = {"job": "x", "launcher": "l", "name": "r", "config": "c", "submitted": "never"}
+    later = wrong | {"job": "of-later", "submitted": 2.0, "invented": {"by": "version 9"}}
+    lines = [*strange, json.dumps(wrong).encode(), json.dumps(later).encode()]
+    with book.path.open("ab") as file:
+        file.write(b"\n".join(lines))
+    book.add(Job("last", "l", "r", "c", submitted=3.0))
+    read, damaged = book.read()
+    assert [job.job for job in read] == ["last", "of-later", "one"]
+    assert read[-1].name == "run\u2028of two\x85lines"
+    assert damaged == [2, 3, 4, 5, 7, 8, 9]
+    done = CliRunner().invoke(jobs, ["list"])
+    assert "lines 2, 3, 4, 5, 7, … of" in done.stderr
+    assert "cannot be read, and may have been a job" in done.stderr
+    assert done.stdout.count("\n") == 4
+    assert "lines 2, 3" in call("show", "none-such", fails=ConfigError)
+
+
+def test_no_name_is_no_job(there):
+    JobBook().add(Job("only", "l", "r", "c"))
+    assert "which job?" in call("stop", "", fails=ConfigError)
+
+
+def test_a_book_that_is_no_file_is_told(there):
+    JobBook().path.mkdir(parents=True)
+    assert "book of jobs cannot be read" in call("list", fails=MachineError)
+
+
+def test_t99_the_book_has_no_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEAM_PASSWORD", "a phrase of words")
+    book = JobBook(tmp_path / "jobs.jsonl")
+    options = {"extra": ["--export=HF_TOKEN=hunter22", "--comment=a phrase of words"], "nodes": 2}
+    details = {"set": ["track.api_key=hunter22", "train.steps=3"], "password": "hunter22"}
+    book.add(Job("one", "core/slurm", "r", "c", options=options, details=details))
+    assert "hunter22" not in book.path.read_text()
+    assert "a phrase" not in book.path.read_text()
+    (job,) = book.jobs()
+    assert job.options["nodes"] == 2
+    assert job.details["set"] == ["track.api_key=<redacted>", "train.steps=3"]

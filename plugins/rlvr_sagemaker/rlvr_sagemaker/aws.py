@@ -185,6 +185,8 @@ def _explained(error: BaseException, what: str) -> MachineError:
         remedy = "the role or user lacks a permission: rlvr sagemaker iam prints what is needed"
     elif code in ("ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"):
         remedy = "the credentials have expired: log in again"
+    elif code == "ResourceLimitExceeded":
+        remedy = "ask for a larger quota of that machine, or take another kind: docs/sagemaker.md"
     elif code == "NoSuchBucket":
         remedy = "make the bucket first; a bucket's name holds for all regions and accounts"
     elif code is not None and code not in _AGAIN:

@@ -284,6 +284,7 @@ class Attempt:
                 return
         words = ["watch", str(folder), "--config", self._said["eval_config"]]
         words += ["--out", str(folder / "evals" / "watch")]
+        words += [word for one in self._said["eval_set"] for word in ("--set", one)]
         if self._said["eval_gpus"]:
             words += ["--devices", ",".join(map(str, self._said["eval_gpus"]))]
         _say("rlvr " + " ".join(words))

@@ -15,10 +15,12 @@ from rlvr_core import ConfigError, MachineError
 from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobState, JobStatus, LaunchPlan, LaunchRequest
 from rlvr_sagemaker import staging
-from rlvr_sagemaker.aws import call, client, code_of
+from rlvr_sagemaker.aws import call, client, code_of, region_here
+from rlvr_sagemaker.needs import needs
 from rlvr_sagemaker.options import Options
+from rlvr_sagemaker.page import lines_of
 from rlvr_sagemaker.place import Place
-from rlvr_sagemaker.request import training_job
+from rlvr_sagemaker.request import CHANNEL, training_job
 from rlvr_sagemaker.store import S3Store
 
 QUIET = 3600.0
@@ -41,6 +43,7 @@ class SageMakerLauncher:
 
     elsewhere: Literal[True] = True
     evaluates: Literal[True] = True
+    evaluates_beside: Literal[True] = True
     resumes: Literal[True] = True
 
     Config = Options
@@ -62,6 +65,8 @@ class SageMakerLauncher:
                 where="--engine-gpus",
                 remedy="leave it out, or choose an engine with processes of its own",
             )
+        if config.eval_gpus and request.beside is None:
+            raise ConfigError("it goes with --eval-config", where="--eval-gpus")
         now = datetime.now(UTC)
         job = config.job_name or now.strftime("rlvr-adhoc-%Y%m%d-%H%M%S-") + f"{now:%f}"[:3]
         staged = staging.stage(config, request)
@@ -73,26 +78,32 @@ class SageMakerLauncher:
             )
         place = Place.parse(config.where_to()) / f"jobs/{job}"
         runs = request.continues or str(place / "runs")
+        code = place / CHANNEL
+        creation = training_job(config, job, place)
+        uris = (*request.uris, *(request.beside.uris if request.beside else ()))
         details: dict[str, Any] = {
             "job": job,
             "name": request.name,
             "config": str(request.files[0].absolute()) if request.files else "",
-            "request": training_job(config, job, place),
-            "code": str(place / "code"),
+            "region": None if config.local else config.region or region_here(),
+            "request": creation,
+            "code": str(code),
             "runs": runs,
             "set": [b for a, b in itertools.pairwise(request.arguments) if a == "--set"],
             "description": staged.description(config, request, runs),
             "files": [one.as_json() for one in staged.files],
-            "permissions": staging.permissions(config),
+            "permissions": [one.as_json() for one in needs(config, creation, code, runs, uris)],
             "options": config.model_dump(mode="json", exclude_none=True),
         }
-        return LaunchPlan("sagemaker/sagemaker", tuple(_page(details)), details)
+        return LaunchPlan("sagemaker/sagemaker", tuple(lines_of(details)), details)
 
     def submit(self, plan: LaunchPlan) -> int:
         """Stage the files and create the job; see ``Launcher.submit``."""
         config, details = self._config, plan.details
         say = _say
         request: Any = details["request"]
+        if not config.local:
+            JobBook().ready()
         if config.build or config.push:
             from rlvr_sagemaker.image import build
 
@@ -248,28 +259,3 @@ def _events(logs: Any, stream: str) -> Iterator[str]:
 
 def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
-
-
-def _page(details: Mapping[str, Any]) -> Iterator[str]:
-    """The plan for people."""
-    request, files = details["request"], details["files"]
-    machines = request["ResourceConfig"]
-    does = "evaluates" if details["description"]["arguments"][0] == "eval" else "trains"
-    yield f"job {details['job']} {does} {details['name']}"
-    spot = ", spot" if request.get("EnableManagedSpotTraining") else ""
-    yield f"  on {machines['InstanceCount']} {machines['InstanceType']}{spot}"
-    hours = request["StoppingCondition"]["MaxRuntimeInSeconds"] / 3600
-    yield f"  for at most {hours:g} hours, with {machines['VolumeSizeInGB']} GB of disk"
-    yield f"  image {request['AlgorithmSpecification']['TrainingImage']}"
-    yield f"  role {request['RoleArn']}"
-    yield "it does: rlvr " + " ".join(details["description"]["arguments"])
-    if details["description"].get("eval_config"):
-        yield f"and evaluates checkpoints as {details['description']['eval_config']} says"
-    total = sum(one["size"] for one in files)
-    yield f"{len(files)} files go to {details['code']} ({total:,} bytes):"
-    yield from (f"  {one['key']}  {one['size']:,}" for one in files)
-    yield f"runs come to {details['runs']}"
-    yield "environment:"
-    yield from (f"  {name}={value}" for name, value in request["Environment"].items())
-    yield "you need these permissions (rlvr sagemaker iam prints policies):"
-    yield from (f"  {one}" for one in details["permissions"])

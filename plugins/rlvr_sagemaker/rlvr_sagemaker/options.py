@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
@@ -12,12 +13,16 @@ from rlvr_core import ComponentConfig, ConfigError
 from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
-from rlvr_sagemaker.place import Place, is_s3
+from rlvr_sagemaker.names import account_faults, name_faults, request_faults
 
 Positive = Annotated[int, Field(gt=0)]
 Gpu = Annotated[int, Field(ge=0)]
 
-_NAME = re.compile(r"^[A-Za-z0-9](-*[A-Za-z0-9])*$")
+_VARIABLE = re.compile(r"^[A-Za-z_]\w*$", re.ASCII)
+_SECRET_ARN = re.compile(
+    r"^arn:[\w-]+:secretsmanager:[a-z0-9-]+:\d{12}:secret:[\w/+=.@-]+$", re.ASCII
+)
+_AS_ARN = "an ARN looks like arn:aws:secretsmanager:<region>:<account>:secret:<name>"
 _FROM_ENVIRONMENT = {
     "store": "RLVR_SAGEMAKER_STORE",
     "role": "RLVR_SAGEMAKER_ROLE",
@@ -57,8 +62,6 @@ class Options(ComponentConfig):
     """GPUs to train on, as 0-5 or 0,1; else all."""
     engine_gpus: list[Gpu] | None = None
     """GPUs of an engine in processes of its own."""
-    eval_config: str | None = None
-    """A YAML file for rlvr watch, which evaluates each checkpoint on --eval-gpus."""
     eval_gpus: str | None = None
     """GPUs of the first machine for --eval-config."""
     include: list[str] = []
@@ -67,6 +70,8 @@ class Options(ComponentConfig):
     """NAME=VALUE for the job's environment; no secrets."""
     secrets: list[str] = []
     """NAME=ARN of a secret in Secrets Manager that the job finds in its environment."""
+    kms_key: str | None = None
+    """ARN of the KMS key that the bucket is encrypted with, for SageMaker's own archive as well."""
     subnets: list[str] = []
     """Subnets of a VPC, with --security-groups."""
     security_groups: list[str] = []
@@ -94,10 +99,20 @@ class Options(ComponentConfig):
         Raises:
             ConfigError: With every fault.
         """
-        found = list(self._faults())
-        found += secrets_in_words([word for one in self.env for word in ("--env", one)])
+        found = [*self._secrets(), *self._faults()]
         if found:
             raise ConfigError.collect(found)
+
+    def _secrets(self) -> Iterator[Complaint]:
+        """What must not be told to anybody: of these options, only the names of all are told."""
+        for name, value in self.model_dump(exclude={"secrets"}, exclude_none=True).items():
+            for one in value if isinstance(value, list) else [value]:
+                yield from secrets_in_words([f"--{name.replace('_', '-')}", str(one)])
+        for one in self.secrets:
+            name, _, arn = one.partition("=")
+            if not _SECRET_ARN.match(arn):
+                shown = f"--secrets {name}=…" if _VARIABLE.match(name) and arn else "--secrets"
+                yield Complaint("it takes NAME=ARN, not a secret itself", shown, (_AS_ARN,))
 
     def needed(self, name: str) -> str:
         """An option that has to be given, here or in the environment."""
@@ -139,18 +154,7 @@ class Options(ComponentConfig):
             except ConfigError as error:
                 faults += error.complaints
         if not faults and not self.local:
-            if not is_s3(self.needed("store")):
-                faults.append(Complaint("it is no s3:// URI", "--store"))
-            else:
-                Place.parse(self.needed("store"))
-            if not re.match(r"^arn:[^:]*:iam::\d{12}:role/.+$", self.needed("role")):
-                faults.append(
-                    Complaint(
-                        "it is no role's ARN",
-                        "--role",
-                        ("it looks like arn:aws:iam::<account>:role/<name>",),
-                    )
-                )
+            faults += account_faults(self)
         faults += name_faults(self.job_name)
         faults += self._build_faults()
         for flag in ("train_gpus", "eval_gpus"):
@@ -169,15 +173,7 @@ class Options(ComponentConfig):
             faults.append(Complaint("it goes with --spot", "--max-wait"))
         if self.max_wait is not None and self.max_wait < self.max_runtime:
             faults.append(Complaint("it is less than --max-runtime", "--max-wait"))
-        if self.eval_gpus and not self.eval_config:
-            faults.append(Complaint("it goes with --eval-config", "--eval-gpus"))
-        for flag, values in {"env": self.env, "secrets": self.secrets, "tags": self.tags}.items():
-            faults += [
-                Complaint(f"write NAME=VALUE, not {one!r}", f"--{flag}")
-                for one in values
-                if not re.match(r"^[^=\s]+=.+$", one)
-            ]
-        return faults
+        return faults + request_faults(self)
 
     def _build_faults(self) -> list[Complaint]:
         if not self.build or self.local:
@@ -196,22 +192,6 @@ class Options(ComponentConfig):
             return ""
         every += self.engine_gpus or []
         return ", ".join(map(str, sorted({gpu for gpu in every if every.count(gpu) > 1})))
-
-
-def name_faults(name: str | None) -> list[Complaint]:
-    """What AWS would refuse in a job's name."""
-    if name is None:
-        return []
-    remedy = ("letters, digits and single hyphens between them, at most 63",)
-    if len(name) > 63:
-        return [
-            Complaint(
-                f"a job's name has at most 63 characters, not {len(name)}", "--job-name", remedy
-            )
-        ]
-    if not _NAME.match(name):
-        return [Complaint(f"AWS refuses the job name '{name}'", "--job-name", remedy)]
-    return []
 
 
 def gpu_list(text: str | None) -> list[int]:

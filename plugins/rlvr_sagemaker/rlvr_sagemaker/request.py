@@ -54,6 +54,8 @@ def training_job(config: Options, job: str, place: Place) -> dict[str, Any]:
         "HyperParameters": {"description": DESCRIPTION},
         "Environment": {"PYTHONUNBUFFERED": "1", **pairs(config.env)},
     }
+    if config.kms_key:
+        request["OutputDataConfig"]["KmsKeyId"] = config.kms_key
     if config.spot:
         request["EnableManagedSpotTraining"] = True
         longest = config.max_wait or 2 * config.max_runtime

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,17 @@ from typing import Any
 from rlvr_core import ConfigError
 from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in
-from rlvr_core.launch.staging import Layout, overrides, references
-from rlvr_core.protocols import LaunchRequest, Reference
+from rlvr_core.launch.staging import Layout, overrides
+from rlvr_core.protocols import LaunchRequest
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store
 
 IGNORE = ".rlvrignore"
 """File of patterns, as in .gitignore, of what an included folder keeps to itself."""
+
+LINKS = 20
+"""Files behind links that are named when a job is submitted."""
 
 ALWAYS = (
     ".git/",
@@ -51,15 +55,18 @@ class File:
         path: Where it is.
         key: Where it will be, below the job's folder.
         size: In bytes.
+        real: Where it really is, if links lead there; else None.
     """
 
     path: Path
     key: str
     size: int
+    real: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The file in a plan."""
-        return {"path": str(self.path), "key": self.key, "size": self.size}
+        found: dict[str, Any] = {"path": str(self.path), "key": self.key, "size": self.size}
+        return found | ({"real": str(self.real)} if self.real else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +76,18 @@ class Staged:
     Attributes:
         files: In the order of their keys.
         layout: Where they come from, and go to.
-        references: What the configs name of them.
         install: Folders among them that the job installs.
     """
 
     files: tuple[File, ...]
     layout: Layout
-    references: tuple[Reference, ...]
     install: tuple[str, ...]
 
     def description(self, config: Options, request: LaunchRequest, runs: str) -> dict[str, Any]:
         """What the job reads to know what to do."""
         moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
         words = [moved.get(word, word) for word in request.arguments]
-        for one in overrides(self.references, self.layout):
+        for one in overrides(request.references, self.layout):
             words += ["--set", one]
         described: dict[str, Any] = {
             "arguments": words,
@@ -95,8 +100,9 @@ class Staged:
             "install": list(self.install),
             "secrets": pairs(config.secrets),
         }
-        if config.eval_config:
-            described["eval_config"] = self.layout.moved(Path(config.eval_config))
+        if request.beside is not None:
+            described["eval_config"] = self.layout.moved(request.beside.config)
+            described["eval_set"] = overrides(request.beside.references, self.layout)
             described["eval_gpus"] = gpu_list(config.eval_gpus)
         return described
 
@@ -107,30 +113,46 @@ def stage(config: Options, request: LaunchRequest) -> Staged:
     Raises:
         ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
     """
-    named: list[Path] = [*request.files, *(one.path for one in request.references)]
-    faults = []
-    for text in [*config.include, *([config.eval_config] if config.eval_config else [])]:
-        path = Path(text).expanduser()
-        if path.exists():
-            named.append(path)
-        else:
-            faults.append(Complaint(f"there is no file or folder '{text}'", "--include"))
+    faults: list[Complaint] = []
+    included = [Path(text).expanduser() for text in config.include]
+    for path in included:
+        if not os.path.lexists(path):
+            faults.append(Complaint(f"there is no file or folder '{path}'", "--include"))
     if faults:
         raise ConfigError.collect(faults)
-    if config.eval_config:
-        named += [one.path for one in _references_of(Path(config.eval_config))]
-    for path in request.files:
-        if path.is_absolute() and _extends_absolutely(path):
-            faults.append(Complaint("an absolute 'extends' does not hold elsewhere", str(path)))
+    beside = request.beside
+    named = [*request.files, *(one.path for one in request.references), *included]
+    if beside is not None:
+        named += [*beside.files, *(one.path for one in beside.references)]
     layout = Layout.of(Path.cwd(), named)
-    files = {}
-    for path in named:
-        for file in walk(path):
-            key = layout.place(file)
-            files[key] = File(file, key, file.stat().st_size)
-    faults += [one for file in files.values() for one in secrets_in(file.path, str(file.path))]
+    root = layout.root.resolve()
+    files: dict[str, File] = {}
+    for path in dict.fromkeys(named):
+        try:
+            for found in walk(path):
+                key, real = layout.place(found), found.resolve()
+                file = File(found, key, found.stat().st_size, None if real == root / key else real)
+                if files.setdefault(key, file).path.resolve() != real:
+                    what = f"two files would be {key} there: {real}, {files[key].path.resolve()}"
+                    faults.append(Complaint(what, str(found), ("name both without links",)))
+        except ConfigError as error:
+            faults += error.complaints
+    for file in files.values():
+        try:
+            faults += secrets_in(file.path, str(file.path))
+        except ConfigError as error:
+            faults += error.complaints
     if DESCRIPTION in files:
         faults.append(Complaint(f"the name {DESCRIPTION} is ours", DESCRIPTION))
+    faults += _too_much(config, files)
+    if faults:
+        raise ConfigError.collect(faults)
+    install = [layout.place(path) for path in included if (path / "pyproject.toml").is_file()]
+    ordered = tuple(files[key] for key in sorted(files))
+    return Staged(ordered, layout, tuple(install))
+
+
+def _too_much(config: Options, files: Mapping[str, File]) -> Iterator[Complaint]:
     total = sum(file.size for file in files.values())
     if total > config.max_staged_mb << 20:
         largest = max(files.values(), key=lambda file: file.size)
@@ -139,45 +161,66 @@ def stage(config: Options, request: LaunchRequest) -> Staged:
             "put it on S3 once, and name it so: rlvr sagemaker put PATH s3://bucket/…",
             f"or leave things out by {IGNORE}, or raise --max-staged-mb",
         )
-        faults.append(Complaint(f"{total >> 20} MB would go along", "--max-staged-mb", remedy))
-    if faults:
-        raise ConfigError.collect(faults)
-    install = [
-        layout.place(Path(text).expanduser())
-        for text in config.include
-        if (Path(text).expanduser() / "pyproject.toml").is_file()
-    ]
-    ordered = tuple(files[key] for key in sorted(files))
-    return Staged(ordered, layout, tuple(request.references), tuple(install))
+        yield Complaint(f"{total >> 20} MB would go along", "--max-staged-mb", remedy)
 
 
 def walk(path: Path) -> Iterator[Path]:
-    """A file, or the files of a folder that its rules let go."""
+    """A file, or the files of a folder that its rules let go. Links are followed.
+
+    Raises:
+        ConfigError: If a link leads nowhere or back to where it is, or a thing is no file; after
+            all the others.
+    """
     if path.is_file():
         yield path
         return
+    if not path.is_dir():
+        raise ConfigError("this is no file and no folder, or a link to nothing", where=str(path))
     from pathspec import GitIgnoreSpec
 
     own = path / IGNORE
     rules = own.read_text(encoding="utf-8").splitlines() if own.is_file() else []
     spec = GitIgnoreSpec.from_lines([*ALWAYS, *rules])
-    yield from _below(path, path, spec)
+    faults: list[Complaint] = []
+    yield from _below(path, path, spec, (path.resolve(),), faults)
+    if faults:
+        raise ConfigError.collect(faults)
 
 
-def _below(root: Path, folder: Path, spec: Any) -> Iterator[Path]:
-    for one in sorted(folder.iterdir()):
+def _below(
+    root: Path, folder: Path, spec: Any, above: tuple[Path, ...], faults: list[Complaint]
+) -> Iterator[Path]:
+    def wrong(one: Path, what: str) -> None:
+        faults.append(Complaint(what, str(one), (f"take it away, or name it in {root / IGNORE}",)))
+
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        return wrong(folder, f"this folder cannot be read: {error.strerror}")
+    for one in inside:
         name = one.relative_to(root).as_posix()
-        if one.is_dir():
-            if not one.is_symlink() and not spec.match_file(name + "/"):
-                yield from _below(root, one, spec)
-        elif one.is_file() and not spec.match_file(name):
+        if spec.match_file(f"{name}/" if one.is_dir() else name):
+            continue
+        if one.is_file():
             yield one
+        elif not one.is_dir():
+            wrong(one, "this link leads nowhere" if one.is_symlink() else "this is no file")
+        elif one.is_symlink() and one.resolve() in above:
+            wrong(one, f"this link leads back to a folder above it: {one.resolve()}")
+        else:
+            yield from _below(root, one, spec, (*above, one.resolve()), faults)
+    return None
 
 
 def upload(details: Mapping[str, Any], store: S3Store, say: Callable[[str], None]) -> None:
     """Put the files of a plan, and what tells the job what to do, where the job finds them."""
     files = details["files"]
     say(f"{len(files)} files to {store.place}")
+    linked = [one for one in files if "real" in one]
+    for one in linked[:LINKS]:
+        say(f"  by a link: {one['key']} is {one['real']}")
+    if len(linked) > LINKS:
+        say(f"  and {len(linked) - LINKS} more by links: rlvr launch … --dry-run names them")
     with ThreadPoolExecutor(8) as pool:
         for _ in pool.map(lambda one: store.put(Path(one["path"]), one["key"]), files):
             pass
@@ -185,35 +228,3 @@ def upload(details: Mapping[str, Any], store: S3Store, say: Callable[[str], None
         path = Path(folder) / DESCRIPTION
         path.write_text(json.dumps(details["description"], indent=1) + "\n", encoding="utf-8")
         store.put(path, DESCRIPTION)
-
-
-def permissions(config: Options) -> Sequence[str]:
-    """What whoever submits has to be allowed."""
-    if config.local:
-        return []
-    found = [
-        "s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject on --store",
-        "sagemaker:CreateTrainingJob, DescribeTrainingJob, StopTrainingJob, ListTrainingJobs",
-        "iam:PassRole of --role to sagemaker.amazonaws.com",
-        "logs:DescribeLogStreams, GetLogEvents on /aws/sagemaker/TrainingJobs",
-    ]
-    if config.push:
-        found.append("ecr:GetAuthorizationToken, CreateRepository, and pushing to the repository")
-    return found
-
-
-def _references_of(path: Path) -> tuple[Reference, ...]:
-    import yaml
-
-    try:
-        return references(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"it cannot be read: {error}", where=str(path)) from error
-
-
-def _extends_absolutely(path: Path) -> bool:
-    import yaml
-
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    base = data.get("extends") if isinstance(data, dict) else None
-    return isinstance(base, str) and Path(base).expanduser().is_absolute()

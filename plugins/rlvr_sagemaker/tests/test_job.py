@@ -255,21 +255,32 @@ def test_t87_t94_two_hosts_stopped_in_mid_step_end_as_if_nothing_had_happened(cl
 def test_t80_a_run_is_evaluated_beside_by_its_own_config_and_comes_home(
     cloud, submit, project, tmp_path
 ):
-    """One host: checkpoints are evaluated as they appear; results are fetched and shown."""
-    rows = {"path": "rows.jsonl", "prompt": "question", "id": "id", "verifier": "jobtoy/early"}
+    """One host: checkpoints are evaluated as they appear; results are fetched and shown.
+
+    The eval config extends one of another folder, and names rows outside of both; neither is where
+    it was when the job runs (T89).
+    """
+    far = tmp_path / "held out" / "rows.jsonl"
+    far.parent.mkdir()
+    (project / "rows.jsonl").rename(far)
+    (project / "rows.jsonl").write_text(far.read_text().replace("p", "train-p"))
+    rows = {"path": str(far), "prompt": "question", "id": "id", "verifier": "jobtoy/early"}
     data = {"use": "core/jsonl", "with": rows}
     asked = {
         "tasks": [{"use": "core/dataset", "with": {"data": data, "max_tokens": 8}}],
         "engine": "transformers",
-        "limit": 4,
         "max_contaminated": 1,
         "max_truncated": 1,
     }
-    (project / "eval.yaml").write_text(yaml.safe_dump(asked))
+    (tmp_path / "bases").mkdir()
+    (tmp_path / "bases" / "evals.yaml").write_text(yaml.safe_dump(asked))
+    (project / "eval.yaml").write_text("extends: ../bases/evals.yaml\nlimit: 4\n")
     cluster = submit(
         "evals", "--eval-config", "eval.yaml", "--set", "train.steps=4", "--set",
         "checkpoint.every=2", hosts=1,
     )  # fmt: skip
+    for gone in (far, tmp_path / "bases" / "evals.yaml", project / "eval.yaml"):
+        gone.unlink()
     cluster.start()
     assert cluster.wait() == [0], cluster.printed()
     done = CliRunner().invoke(cli, ["jobs", "download", cluster.job])
@@ -280,7 +291,9 @@ def test_t80_a_run_is_evaluated_beside_by_its_own_config_and_comes_home(
     assert json.loads(shown.stdout)["ledger"]["balanced"] is True
     AutoModelForCausalLM.from_pretrained(run / "checkpoints" / "latest")
     table = (run / "evals" / "watch" / "table.md").read_text()
-    assert "4" in table
+    rows = [[cell.strip() for cell in line.split("|")[2:9]] for line in table.splitlines()[2:]]
+    found = [(step, n) for step, _, metric, _, _, _, n in rows if metric == "accuracy"]
+    assert found == [("2", "4"), ("4", "4")], table
     again = CliRunner().invoke(cli, ["jobs", "sync", cluster.job, "--poll", "0.05"])
     assert "the job has ended" in again.stdout
 

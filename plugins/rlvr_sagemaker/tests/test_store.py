@@ -88,6 +88,7 @@ def test_what_no_attempt_helps_fails_at_once(cloud, tmp_path):
         Place.parse("s3:///x")
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_torn_while_every_tenth_request_fails(
     store, tmp_path, cloud, monkeypatch
 ):
@@ -97,7 +98,7 @@ def test_nothing_is_lost_or_torn_while_every_tenth_request_fails(
         f"d{i % 7}/f{i}.bin": written(tmp_path / "out" / str(i), source.randbytes(1 + 37 * i**2))
         for i in range(60)
     }
-    files["large.bin"] = written(tmp_path / "out" / "large", source.randbytes(12 << 20))
+    files["large.bin"] = written(tmp_path / "out" / "large", source.randbytes(6 << 20))
     cloud.rate = 0.1
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: store.put(files[key], key), files))
@@ -116,7 +117,9 @@ def test_nothing_is_lost_or_torn_while_every_tenth_request_fails(
 KINDS = ("500", "503", "reset", "lost", "timeout", "truncated", "slow", "cut")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "timeout" else ()) for k in KINDS]
+)
 def test_each_kind_of_fault_is_survived(store, tmp_path, cloud, kind):
     source = written(tmp_path / "a.bin", os.urandom(50_000))
     cloud.rate, cloud.kinds = 0.3, (kind,)

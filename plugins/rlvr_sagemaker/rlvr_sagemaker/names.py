@@ -1,0 +1,108 @@
+"""What AWS would refuse, told before it is asked (T91)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rlvr_core.errors import Complaint
+from rlvr_sagemaker.place import is_s3
+
+if TYPE_CHECKING:
+    from rlvr_sagemaker.options import Options
+
+_NAME = re.compile(r"[A-Za-z0-9](-*[A-Za-z0-9])*")
+_BUCKET = re.compile(r"(?!xn--|\d+\.\d+\.\d+\.\d+$)[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9]")
+_ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+", re.ASCII)
+_MACHINE = re.compile(r"ml\.[a-z0-9]+([.-][a-z0-9]+)*")
+_IMAGE = re.compile(r"(?!https?://)[\w.:/@-]{1,255}", re.ASCII)
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+_KEY = re.compile(r"arn:[\w-]+:kms:[a-z0-9-]+:\d{12}:(key|alias)/[\w/-]+", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TAG = re.compile(r"(?!aws:)[\w .:/=+@-]{1,128}")
+LONGEST = 28 * 86400
+"""Seconds that a training job may take at most."""
+
+
+def name_faults(name: str | None) -> list[Complaint]:
+    """What AWS would refuse in a job's name."""
+    if name is None:
+        return []
+    remedy = ("letters, digits and single hyphens between them, at most 63",)
+    if len(name) > 63:
+        what = f"a job's name has at most 63 characters, not {len(name)}"
+        return [Complaint(what, "--job-name", remedy)]
+    if not _NAME.fullmatch(name):
+        return [Complaint(f"AWS refuses the job name '{name}'", "--job-name", remedy)]
+    return []
+
+
+def account_faults(config: Options) -> Iterator[Complaint]:
+    """What is wrong with what every job needs; all of it is there."""
+    store, role, machine = (config.needed(one) for one in ("store", "role", "instance_type"))
+    bucket = store[len("s3://") :].partition("/")[0]
+    if not is_s3(store):
+        yield Complaint("it is no s3:// URI", "--store", ("write s3://bucket/folder",))
+    elif not _BUCKET.fullmatch(bucket):
+        what = f"'{bucket}' is no bucket's name"
+        yield Complaint(what, "--store", ("3 to 63 small letters, digits, hyphens and dots",))
+    if not _ROLE.fullmatch(role):
+        remedy = ("it looks like arn:aws:iam::<account>:role/<name>",)
+        yield Complaint("it is no role's ARN", "--role", remedy)
+    if not _MACHINE.fullmatch(machine):
+        what = f"'{machine}' is no kind of machine"
+        yield Complaint(
+            what, "--instance-type", ("SageMaker's begin with ml., as ml.g6e.12xlarge",)
+        )
+
+
+def request_faults(config: Options) -> list[Complaint]:
+    """What is wrong with the other options by themselves."""
+    return list(_request_faults(config))
+
+
+def _request_faults(config: Options) -> Iterator[Complaint]:
+    if config.image is not None and not _IMAGE.fullmatch(config.image):
+        yield Complaint("it is no image's URI", "--image", ("it has no https:// and no spaces",))
+    if config.region is not None and not _REGION.fullmatch(config.region):
+        yield Complaint(f"'{config.region}' is no region", "--region", ("as in eu-north-1",))
+    if config.kms_key is not None and not _KEY.fullmatch(config.kms_key):
+        remedy = ("it looks like arn:aws:kms:<region>:<account>:key/<id>",)
+        yield Complaint("it is no KMS key's ARN", "--kms-key", remedy)
+    if max(config.max_runtime, config.max_wait or 0) > LONGEST:
+        yield Complaint("a job takes 28 days at most", "--max-runtime, --max-wait")
+    for flag, prefix, values in (
+        ("--subnets", "subnet-", config.subnets),
+        ("--security-groups", "sg-", config.security_groups),
+    ):
+        for one in values:
+            if not re.fullmatch(prefix + "[0-9a-zA-Z-]{1,25}", one):
+                yield Complaint(f"'{one}' does not look like {prefix}…", flag)
+    yield from _pair_faults(config)
+
+
+def _pair_faults(config: Options) -> Iterator[Complaint]:
+    """NAME=VALUE words; what is wrong is not shown, since it may be a secret in the wrong place."""
+    for number, one in enumerate(config.env, 1):
+        name, _, value = one.partition("=")
+        if not _VARIABLE.fullmatch(name) or not value:
+            yield Complaint("write NAME=VALUE", f"--env, number {number}")
+        elif len(value) > 512:
+            what = f"the value of {name} has {len(value)} characters; AWS takes 512"
+            yield Complaint(what, "--env", ("put it into a file, and the file with --include",))
+    for number, one in enumerate(config.tags, 1):
+        name, _, value = one.partition("=")
+        if not _TAG.fullmatch(name) or not value or len(value) > 256:
+            yield Complaint("write NAME=VALUE", f"--tags, number {number}")
+    for flag, values in (
+        ("--env", config.env),
+        ("--secrets", config.secrets),
+        ("--tags", config.tags),
+    ):
+        names = [one.partition("=")[0] for one in values]
+        if len(set(names)) < len(names):
+            yield Complaint("a name is given twice", flag)
+    given = {one.partition("=")[0] for one in config.env}
+    if given & {one.partition("=")[0] for one in config.secrets}:
+        yield Complaint("a name is given by both", "--env, --secrets")

@@ -1,0 +1,78 @@
+"""A plan for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def lines_of(details: Mapping[str, Any]) -> Iterator[str]:
+    """Lines that say what a job is, what goes along, where things come to, and who needs what."""
+    request, told = details["request"], details["description"]
+    local = told["runs"] is None
+    does = "evaluates" if told["arguments"][0] == "eval" else "trains"
+    yield f"job {details['job']} {does} {details['name']}"
+    yield from (f"  {line}" for line in ([] if local else _machines(details)))
+    if local:
+        yield "  on this machine, with docker"
+    yield f"  image {request['AlgorithmSpecification']['TrainingImage']}"
+    yield "it does: rlvr " + " ".join(told["arguments"])
+    if told.get("eval_config"):
+        given = [word for one in told["eval_set"] for word in ("--set", one)]
+        gpus = ["--devices", ",".join(map(str, told["eval_gpus"]))] if told["eval_gpus"] else []
+        words = ["--config", told["eval_config"], *given, *gpus]
+        yield "and beside it: rlvr watch RUN " + " ".join(words)
+    yield from _files(details, "the container" if local else details["code"])
+    yield f"runs come to {'runs/' + details['job'] if local else details['runs']}"
+    yield "environment:"
+    yield from (f"  {name}={value}" for name, value in request["Environment"].items())
+    yield from (f"  {name} is the secret {arn}" for name, arn in told["secrets"].items())
+    yield from _permissions(details["permissions"], request["RoleArn"])
+
+
+def _machines(details: Mapping[str, Any]) -> Iterator[str]:
+    request = details["request"]
+    machines, stop = request["ResourceConfig"], request["StoppingCondition"]
+    spot = request.get("EnableManagedSpotTraining")
+    yield f"on {machines['InstanceCount']} {machines['InstanceType']}{', spot' if spot else ''}"
+    longest = f"for at most {stop['MaxRuntimeInSeconds'] / 3600:g} hours"
+    if spot:
+        longest += f", waiting included {stop['MaxWaitTimeInSeconds'] / 3600:.4g}"
+    yield f"{longest}, with {machines['VolumeSizeInGB']} GB of disk each"
+    yield f"in {details['region'] or 'no region yet: give --region, or set AWS_REGION'}"
+    yield f"role {request['RoleArn']}"
+
+
+def _files(details: Mapping[str, Any], where: str) -> Iterator[str]:
+    files = details["files"]
+    go = "1 file goes" if len(files) == 1 else f"{len(files)} files go"
+    yield f"{go} to {where} ({_size(sum(one['size'] for one in files))}):"
+    width = max((len(one["key"]) for one in files), default=0)
+    for one in files:
+        link = f"  <- {one['real']}" if "real" in one else ""
+        yield f"  {one['key']:<{min(width, 60)}}  {_size(one['size']):>9}{link}"
+    if details["description"]["install"]:
+        yield "installed in the job: " + ", ".join(details["description"]["install"])
+
+
+def _permissions(needs: list[Mapping[str, Any]], role: str) -> Iterator[str]:
+    if not needs:
+        return
+    yield "permissions (rlvr sagemaker iam prints policies that give them for a whole store):"
+    for who, title in (("submitter", "whoever submits"), ("role", role)):
+        yield f"  {title}:"
+        for need in needs:
+            if need["who"] == who:
+                yield f"    {', '.join(need['actions'])}"
+                yield from (f"      {one}" for one in need["resources"])
+
+
+def _size(size: int) -> str:
+    """Bytes as people read them."""
+    if size < 1000:
+        return f"{size} B"
+    value, units = size / 1000, iter(("kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while value >= 999.5 and unit != "TB":
+        value, unit = value / 1000, next(units)
+    return f"{value:.3g} {unit}"

@@ -1,0 +1,413 @@
+"""What goes along with a job: eval configs, links, secrets; and who has to be allowed what."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlvr_core.cli.main import cli
+from rlvr_core.errors import ConfigError, RlvrError
+from rlvr_core.launch.jobs import JobBook
+from rlvr_core.protocols import LaunchRequest
+from rlvr_sagemaker import aws
+from rlvr_sagemaker.iam import policies
+from rlvr_sagemaker.launcher import SageMakerLauncher
+from rlvr_sagemaker.options import Options
+from rlvr_sagemaker.staging import walk
+
+ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
+IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"
+SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hf-abc"
+TASK = (
+    "tasks: [{{use: core/dataset, with: {{data: {{use: core/jsonl, with: "
+    "{{path: {path}, prompt: q, verifier: core/exact}}}}}}}}]\n"
+)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    folder = tmp_path / "home" / "project"
+    (folder / "mine").mkdir(parents=True)
+    (folder / "train.yaml").write_text(
+        "run: {name: demo}\nmodel: {path: 'tiny:math/arithmetic'}\n"
+        "train: {steps: 2, lr: 1.0e-3}\n"
+        "data: {sources: [{use: core/jsonl, with: {path: rows.jsonl, prompt: q, verifier: "
+        "core/exact}}]}\n"
+    )
+    (folder / "rows.jsonl").write_text('{"q": "1+1", "answer": "2"}\n')
+    (folder / "mine" / "notes.txt").write_text("kept\n")
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("RLVR_SAGEMAKER")]:
+        monkeypatch.delenv(name)
+    return folder
+
+
+def launch(*more, store="s3://some-bucket/rlvr", config="train.yaml"):
+    words = ["launch", config, "--backend", "sagemaker", "--store", store, "--role", ROLE]
+    words += ["--image", IMAGE, "--instance-type", "ml.g6e.12xlarge", "--region", "eu-north-1"]
+    return CliRunner().invoke(cli, [*words, "--job-name", "job-x", *map(str, more)])
+
+
+def plan(*more, **options):
+    done = launch(*more, "--dry-run", "--json", **options)
+    assert done.exit_code == 0, f"{done.output} {done.exception}"
+    return json.loads(done.stdout)["plan"]
+
+
+def refused(*more, **options):
+    """What the user is told, all of it."""
+    done = launch(*more, "--dry-run", **options)
+    assert isinstance(done.exception, RlvrError), f"{done.output} {done.exception!r}"
+    return f"{done.output}{done.exception}"
+
+
+def keys(found):
+    return [one["key"] for one in found["files"]]
+
+
+# -- the eval config ------------------------------------------------------------------------------
+
+
+def test_t89_an_eval_config_is_resolved_like_the_config(project, tmp_path):
+    """Absolute data outside, a relative order of the same name, a base file in another folder."""
+    far = tmp_path / "far rows #1.jsonl"
+    far.write_text("{}\n")
+    (project.parent / "evals").mkdir()
+    base = project.parent / "evals" / "base.yaml"
+    base.write_text(TASK.format(path=f"'{far}'") + "engine: transformers\n")
+    Path("beside.yaml").write_text("extends: ../evals/base.yaml\nlimit: 4\n")
+    found = plan("--eval-config", "beside.yaml", "--eval-gpus", "7")
+    assert keys(found) == [
+        "far rows #1.jsonl",
+        "home/evals/base.yaml",
+        "home/project/beside.yaml",
+        "home/project/rows.jsonl",
+        "home/project/train.yaml",
+    ]
+    told = found["description"]
+    assert told["arguments"] == ["run", "train.yaml"]
+    assert (told["eval_config"], told["eval_gpus"]) == ("beside.yaml", [7])
+    (given,) = told["eval_set"]
+    assert given == 'tasks.0.with.data.with.path="../../far rows #1.jsonl"'
+    from rlvr_core.evals.config import read
+
+    asked = read(Path("beside.yaml"), told["eval_set"]).config({"model": {"path": "x"}})
+    assert asked.tasks[0].with_["data"]["with"]["path"] == "../../far rows #1.jsonl"
+    page = launch("--eval-config", "beside.yaml", "--dry-run").stdout
+    assert f"and beside it: rlvr watch RUN --config beside.yaml --set {given}" in page
+
+
+def test_a_model_that_checkpoints_replace_does_not_go_along(project, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    text = TASK.format(path="rows.jsonl") + f"model: {{path: {tmp_path / 'model'}}}\n"
+    Path("beside.yaml").write_text(text)
+    found = plan("--eval-config", project / "beside.yaml")
+    assert keys(found) == ["beside.yaml", "rows.jsonl", "train.yaml"]
+    assert found["description"]["eval_config"] == "beside.yaml"
+    assert found["description"]["eval_set"] == []
+
+
+def test_an_eval_config_that_could_not_work_is_refused_now(project):
+    told = refused("--eval-config", "none.yaml")
+    assert "there is no file 'none.yaml'" in told
+    Path("beside.yaml").write_text("tasks: [{use: core/dataset, with: {path: x}}]\n")
+    told = refused("--eval-config", "beside.yaml")
+    assert "unknown option 'path' of eval task 'core/dataset'" in told
+    assert "beside.yaml:1 (tasks.0.with.path)" in told
+    Path("beside.yaml").write_text(TASK.format(path="none.jsonl"))
+    told = refused("--eval-config", "beside.yaml")
+    assert "no file 'none.jsonl' to take along" in told
+    assert "beside.yaml (tasks.0.with.data.with.path)" in told
+    Path("beside.yaml").write_text(TASK.format(path="rows.jsonl"))
+    assert "goes with --eval-config" in refused("--eval-gpus", "7")
+    both = launch("--eval", "m", "--eval-config", "beside.yaml", "--dry-run")
+    assert both.exit_code == 2
+    assert "trains nothing" in both.output
+    for backend in ("local", "accelerate", "slurm"):
+        words = ["launch", "train.yaml", "--processes", "1", "--backend", backend, "--dry-run"]
+        done = CliRunner().invoke(cli, [*words, "--eval-config", "beside.yaml"])
+        assert "does not evaluate while it trains" in str(done.exception)
+        assert "rlvr watch RUN --config beside.yaml" in str(done.exception)
+
+
+def test_t89_an_absolute_extends_is_refused_with_the_relative_one(project, monkeypatch):
+    (project.parent / "base.yaml").write_text("train: {steps: 2}\n")
+    before = Path("train.yaml").read_text()
+    monkeypatch.setenv("BASES", str(project.parent))
+    for written in (f"{project.parent}/base.yaml", "${env:BASES}/base.yaml"):
+        Path("train.yaml").write_text(f"extends: {written}\n{before}")
+        told = refused()
+        assert "absolute 'extends' does not hold" in told
+        assert "train.yaml:1 (extends)" in told
+        assert "write it relative to the file: ../base.yaml" in told
+    Path("train.yaml").write_text(f"extends: ../base.yaml\n{before}")
+    assert "base.yaml" in keys(plan())
+    Path("beside.yaml").write_text(f"extends: {project}/tasks.yaml\n")
+    Path("tasks.yaml").write_text(TASK.format(path="rows.jsonl"))
+    assert "beside.yaml:1 (extends)" in refused("--eval-config", "beside.yaml")
+
+
+# -- links ----------------------------------------------------------------------------------------
+
+
+def test_links_are_followed_and_where_they_lead_is_said(project, tmp_path):
+    """A model folder as the hub's cache lays it out; a folder and a file from outside."""
+    blobs, snapshot = tmp_path / "hub" / "blobs", tmp_path / "hub" / "snapshots" / "abc"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "1f").write_text("{}")
+    (snapshot / "config.json").symlink_to("../../blobs/1f")
+    (tmp_path / "lib" / "deep").mkdir(parents=True)
+    (tmp_path / "lib" / "deep" / "x.py").write_text("x = 1\n")
+    Path("mine/lib").symlink_to(tmp_path / "lib")
+    Path("mine/inside").symlink_to("notes.txt")
+    found = plan("--include", "mine", "--set", f"model.path={snapshot}")
+    real = {one["key"].removeprefix("home/project/"): one.get("real") for one in found["files"]}
+    assert real == {
+        "rows.jsonl": None,
+        "train.yaml": None,
+        "mine/notes.txt": None,
+        "mine/inside": str(project / "mine" / "notes.txt"),
+        "mine/lib/deep/x.py": str(tmp_path / "lib" / "deep" / "x.py"),
+        "hub/snapshots/abc/config.json": str(blobs / "1f"),
+    }
+    page = launch("--include", "mine", "--dry-run").stdout
+    assert f"  <- {tmp_path / 'lib' / 'deep' / 'x.py'}" in page
+
+
+def test_a_submission_says_what_came_by_links(cloud, project, tmp_path):
+    (tmp_path / "other.txt").write_text("text\n")
+    Path("mine/data.txt").symlink_to(tmp_path / "other.txt")
+    words = ("--include", "mine", "--job-name", f"j-{cloud.bucket}")
+    done = launch(*words, store=f"s3://{cloud.bucket}/x")
+    assert done.exit_code == 0, done.exception
+    assert f"by a link: mine/data.txt is {tmp_path / 'other.txt'}" in done.stderr
+
+
+def test_links_that_lead_round_or_nowhere_are_refused_all_at_once(project):
+    Path("mine/sub").mkdir()
+    Path("mine/sub/up").symlink_to("..")
+    Path("mine/self").symlink_to("self")
+    Path("mine/gone").symlink_to("/nowhere/at/all")
+    os.mkfifo("mine/pipe")
+    told = refused("--include", "mine", "--include", "mine/gone")
+    assert "mine/sub/up" in told
+    assert f"leads back to a folder above it: {project / 'mine'}" in told
+    assert told.count("this link leads nowhere") == 2
+    assert "this is no file\n" in told
+    assert "no file and no folder, or a link to nothing" in told
+    Path("mine/.rlvrignore").write_text("up/\nself\ngone\npipe\n")
+    assert keys(plan("--include", "mine")) == ["mine/notes.txt", "rows.jsonl", "train.yaml"]
+
+
+def test_two_links_round_each_other_end(tmp_path):
+    for one, other in (("a", "b"), ("b", "a")):
+        (tmp_path / one).mkdir()
+        (tmp_path / one / "next").symlink_to(tmp_path / other)
+        (tmp_path / one / "file").touch()
+    with pytest.raises(ConfigError, match="leads back"):
+        list(walk(tmp_path / "a"))
+
+
+def test_a_link_to_a_secret_is_one_whatever_it_is_called(project, tmp_path):
+    (tmp_path / "id_rsa").write_text("not even a key")
+    Path("mine/harmless.txt").symlink_to(tmp_path / "id_rsa")
+    assert "mine/harmless.txt" in refused("--include", "mine")
+
+
+def test_two_files_never_become_one(project, tmp_path):
+    """``link/..`` is the parent of what the link leads to, and another folder there."""
+    (tmp_path / "other" / "configs").mkdir(parents=True)
+    (tmp_path / "other" / "base.yaml").write_text("train: {steps: 3}\n")
+    (tmp_path / "other" / "configs" / "t.yaml").write_text(
+        "extends: ../base.yaml\n" + Path("train.yaml").read_text()
+    )
+    Path("base.yaml").write_text("x: 1\n")
+    Path("linked").symlink_to(tmp_path / "other" / "configs")
+    told = refused("--include", "base.yaml", config="linked/t.yaml")
+    assert "two files would be base.yaml there" in told
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+TOKEN = "hf_" + "a1B2c3D4e5F6g7H8i9J0"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--env", f"HF_TOKEN={TOKEN}"),
+        ("--env", f"HF_TOKEN:{TOKEN}"),
+        ("--env", "WANDB_API_KEY=0123456789abcdef0123"),
+        ("--env", "DATABASE=postgres://me:hunter22@host/db"),
+        ("--secrets", f"HF_TOKEN={TOKEN}"),
+        ("--secrets", "HF_TOKEN=hunter22hunter22"),
+        ("--tags", f"owner={TOKEN}"),
+        ("--set", f"meta.notes={TOKEN}"),
+        ("--set", "meta.notes=postgres://me:hunter22@host/db"),
+        ("--include", f"/{TOKEN}"),
+        ("--with", f"env=[HF_TOKEN={TOKEN}]"),
+    ],
+)
+def test_t99_no_option_shows_or_sends_a_secret(project, words):
+    told = refused(*words)
+    for secret in (TOKEN, "hunter22", "0123456789abcdef0123"):
+        assert secret not in told
+    assert "secret" in told
+
+
+def test_t99_a_value_of_the_environment_is_known_wherever_it_stands(project, monkeypatch):
+    monkeypatch.setenv("MY_TEAM_SECRET", "plain looking words")
+    Path("mine/notes.txt").write_text("it is plain looking words, as you know\n")
+    for words in (("--include", "mine"), ("--env", "A=plain looking words")):
+        told = refused(*words)
+        assert "looks like a secret" in told
+        assert "mine/notes.txt:1" in told or "A=${env:MY_TEAM_SECRET}" in told
+        assert "plain looking" not in told
+
+
+def test_t99_nothing_of_a_secret_is_in_the_book(cloud, project):
+    done = launch(
+        "--secrets", f"HF_TOKEN={SECRET}", "--env", "A=b", "--job-name", f"j-{cloud.bucket}",
+        store=f"s3://{cloud.bucket}/x",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.exception
+    (job,) = JobBook().jobs()
+    assert job.options == {"region": "eu-north-1", "store": f"s3://{cloud.bucket}/x"}
+    assert job.details == {"arguments": ["run", "train.yaml"], "set": []}
+
+
+def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project, monkeypatch):
+    (project / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(project / "file"))
+    job = f"j-{cloud.bucket}"
+    done = launch("--job-name", job, store=f"s3://{cloud.bucket}/x")
+    assert "nothing was submitted" in str(done.exception)
+    assert (
+        aws.client("sagemaker").list_training_jobs(NameContains=job)["TrainingJobSummaries"] == []
+    )
+    assert not aws.client("s3").list_objects_v2(Bucket=cloud.bucket).get("Contents")
+
+
+# -- permissions ----------------------------------------------------------------------------------
+
+
+def allowed(document, action, resource):
+    return any(
+        fnmatch.fnmatchcase(action, pattern) and fnmatch.fnmatchcase(resource, where)
+        for statement in document["Statement"]
+        for pattern in _list(statement["Action"])
+        for where in _list(statement["Resource"])
+    )
+
+
+def _list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def test_what_a_plan_needs_is_what_the_policies_give(project):
+    found = plan("--push", "--tags", "team=maths", "--set", "model.path=s3://some-bucket/rlvr/m")
+    given = policies(
+        account="123456789012", region="eu-north-1", store="s3://some-bucket/rlvr", role="rlvr-job"
+    )
+    documents = {"submitter": given["submitter"], "role": given["job"]}
+    for need in found["permissions"]:
+        for action in need["actions"]:
+            for resource in need["resources"]:
+                assert allowed(documents[need["who"]], action, resource), (need["who"], action)
+
+
+def needed(found, who, action):
+    lists = [
+        one["resources"]
+        for one in found["permissions"]
+        if one["who"] == who and action in one["actions"]
+    ]
+    return sorted(arn for resources in lists for arn in resources)
+
+
+def test_the_arns_are_those_of_this_very_plan(project):
+    key = "arn:aws:kms:eu-north-1:123456789012:key/0a-1b"
+    Path("beside.yaml").write_text(TASK.format(path="s3://other/evals/rows.jsonl"))
+    found = plan(
+        "--kms-key", key, "--secrets", f"HF_TOKEN={SECRET}", "--set", "model.path=s3://models/big",
+        "--eval-config", "beside.yaml", "--subnets", "subnet-1", "--security-groups", "sg-1",
+    )  # fmt: skip
+    s3 = "arn:aws:s3:::"
+    job = f"{s3}some-bucket/rlvr/jobs/job-x"
+    assert found["request"]["OutputDataConfig"]["KmsKeyId"] == key
+    assert needed(found, "submitter", "kms:GenerateDataKey") == [key]
+    assert needed(found, "role", "kms:Decrypt") == [key]
+    assert needed(found, "role", "secretsmanager:GetSecretValue") == [SECRET]
+    assert needed(found, "submitter", "iam:PassRole") == [ROLE]
+    assert needed(found, "submitter", "s3:PutObject") == [f"{job}/code/*"]
+    assert needed(found, "role", "s3:PutObject") == [f"{job}/output/*", f"{job}/runs/*"]
+    assert needed(found, "role", "s3:ListBucket") == [
+        f"{s3}models", f"{s3}other", f"{s3}some-bucket",
+    ]  # fmt: skip
+    read = needed(found, "role", "s3:GetObject")
+    assert {f"{s3}models/big/*", f"{s3}other/evals/rows.jsonl", f"{job}/code/*"} <= set(read)
+    assert needed(found, "role", "ecr:BatchGetImage") == [
+        "arn:aws:ecr:eu-north-1:123456789012:repository/rlvr"
+    ]
+    assert needed(found, "submitter", "ecr:PutImage") == []
+    assert needed(found, "role", "ec2:CreateNetworkInterface") == ["*"]
+    assert needed(found, "submitter", "sagemaker:CreateTrainingJob") == [
+        "arn:aws:sagemaker:eu-north-1:123456789012:training-job/job-x"
+    ]
+    assert plan("--local")["permissions"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"store": "s3://My_Bucket/x"}, "'My_Bucket' is no bucket's name"),
+        ({"store": "s3://ab/x"}, "'ab' is no bucket's name"),
+        ({"store": "s3://10.0.0.1/x"}, "no bucket's name"),
+        ({"store": "/tmp/x"}, "no s3:// URI"),
+        ({"instance_type": "p4de.24xlarge"}, "SageMaker's begin with ml."),
+        ({"image": "https://x.dkr.ecr/y:1"}, "no image's URI"),
+        ({"region": "Stockholm"}, "'Stockholm' is no region"),
+        ({"kms_key": "my-key"}, "no KMS key's ARN"),
+        ({"max_runtime": 2419201}, "28 days at most"),
+        ({"subnets": ["x"], "security_groups": ["sg-1"]}, "does not look like subnet-"),
+        ({"env": ["A-B=c"]}, "write NAME=VALUE"),
+        ({"env": ["A=" + "b" * 513]}, "has 513 characters; AWS takes 512"),
+        ({"env": ["A=b", "A=c"]}, "a name is given twice"),
+        ({"tags": ["aws:x=y"]}, "write NAME=VALUE"),
+        ({"env": ["A=b"], "secrets": [f"A={SECRET}"]}, "given by both"),
+    ],
+)
+def test_t91_what_aws_would_refuse_is_told_here(options, told):
+    given = {"store": "s3://some-bucket/x", "role": ROLE, "image": IMAGE, "instance_type": "ml.x"}
+    Options(**given).check()
+    with pytest.raises(ConfigError) as caught:
+        Options(**(given | options)).check()
+    assert told in str(caught.value)
+
+
+def test_the_page_of_a_local_job_speaks_of_this_machine(project):
+    page = launch("--local", "--dry-run").stdout
+    assert "on this machine, with docker" in page
+    assert "runs come to runs/job-x\n" in page
+    assert "s3://" not in page
+    assert "permissions" not in page
+
+
+def test_a_plan_without_a_region_says_so(project, monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    launcher = SageMakerLauncher(
+        Options(store="s3://some-bucket/x", role=ROLE, image=IMAGE, instance_type="ml.x")
+    )
+    found = launcher.plan(LaunchRequest(("run", "train.yaml"), "demo", files=(Path("train.yaml"),)))
+    assert "  in no region yet: give --region, or set AWS_REGION" in found.lines
+    assert found.details["region"] is None
+    assert any("arn:aws:sagemaker:*:" in line for line in found.lines)
