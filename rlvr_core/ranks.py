@@ -144,6 +144,7 @@ class Ranks:
         until = time.monotonic() + _PATIENCE
         cause = None
         while cause is None and time.monotonic() < until:
+            time.sleep(0.05)
             words = {rank: self._word_of(rank) for rank in range(self.world) if rank != self.index}
             cause = next(((r, w) for r, w in words.items() if w and w["code"] != LOST), None)
         self._leave_word(LOST, [])
