@@ -34,7 +34,7 @@ def ip(*words):
 
 @pytest.fixture(scope="module")
 def network():
-    """Words before the command of each machine, and the address of machine 0."""
+    """Words before the command of each machine, the address of machine 0, and the cable's end."""
     names = [f"rlvr-{os.getpid()}-{index}" for index in range(2)]
     ends = [f"rl{os.getpid() % 10**6}v{index}" for index in range(2)]
     made = []
@@ -48,11 +48,11 @@ def network():
             ip("-n", name, "addr", "add", f"{CABLE}.{index + 1}/24", "dev", end)
             for device in (end, "lo"):
                 ip("-n", name, "link", "set", device, "up")
-        yield [["ip", "netns", "exec", name] for name in names], f"{CABLE}.1"
+        yield [["ip", "netns", "exec", name] for name in names], f"{CABLE}.1", (names[1], ends[1])
     except (OSError, subprocess.CalledProcessError):
         if len(made) == 2:
             raise
-        yield [[], []], "127.0.0.1"
+        yield [[], []], "127.0.0.1", None
     finally:
         for name in made:
             ip("netns", "del", name)
@@ -63,7 +63,7 @@ class Machines:
 
     def __init__(self, labs, network):
         self.labs = labs
-        self.before, self.address = network
+        self.before, self.address, self.cable = network
 
     def write(self, **sections):
         for lab in self.labs:
@@ -187,3 +187,24 @@ def test_when_a_machine_is_lost_the_other_ends_with_a_word_and_the_run_can_go_on
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == list(range(newest + 2))
     record = json.loads((run / "run.json").read_text())
     assert (record["outcome"], record["resumed"][-1]["processes"]) == ("finished", 2)
+
+
+@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="waits minutes: make test-all")
+def test_both_machines_end_when_the_cable_is_cut(machines):
+    """No word comes then, not even that the other is gone."""
+    if machines.cable is None:
+        pytest.skip("needs root, who may make network namespaces")
+    name, end = machines.cable
+    run = dict(machines.labs[0].config["run"], deadline=10)
+    machines.write(run=run, sampler=SAMPLER, train=TRAIN | {"steps": 5000}, checkpoint={"every": 2})
+    machines.start("config.yaml")
+    machines.started()
+    ip("-n", name, "link", "set", end, "down")
+    try:
+        ended = machines.end(timeout=300)
+    finally:
+        ip("-n", name, "link", "set", end, "up")
+    for index, (code, told) in enumerate(ended):
+        assert code == 1
+        assert told.count("error:") == 1
+        assert ("did not answer in time", "another machine has failed or is gone")[index] in told
