@@ -33,7 +33,7 @@ from rlvr_core.train.batch import MicroBatch, Row, micro_batches
 from rlvr_core.train.forward import _whole_rows
 from rlvr_core.train.lean import lean_hidden
 from rlvr_core.train.logprobs import fused_logprobs
-from rlvr_core.train.tree import saves_time, tree_rows
+from rlvr_core.train.tree import saving_plan, tree_rows
 from rlvr_core.types import SamplingParams
 
 VOCABULARY = 419
@@ -84,6 +84,13 @@ def main() -> None:
     for size in sizes:
         rows = _rows([(24, [min(n, 256) for n in lengths]) for lengths in skewed])
         _line(f"{size} | log-normal", _train(size, rows, repeats))
+    print(
+        "\n| skewed lengths, a prompt each | rows | as they come | by length | packed "
+        "| packed x |\n|---|---|---|---|---|---|"
+    )
+    for size in sizes:
+        rows = _rows([(24, [min(n, 256)]) for lengths in skewed for n in lengths])
+        _packing(size, rows, repeats)
     _print_memory()
 
 
@@ -126,8 +133,9 @@ def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
     packed = micro_batches(rows, tokens_per_micro_batch=4096)
 
     def trees(batch: MicroBatch) -> Any:
-        if saves_time(model, batch):
-            return tree_rows(model.model, batch, torch.float32)
+        plan = saving_plan(model, batch)
+        if plan is not None:
+            return tree_rows(model.model, batch, plan, torch.float32)
         return _whole_rows(model.model, batch)
 
     runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]] = [
@@ -135,6 +143,15 @@ def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
         (packed, trees),
         (packed, lambda batch: lean_hidden(lean, batch)),
     ]
+    return _timed(model, runs, repeats)
+
+
+def _timed(
+    model: Any,
+    runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]],
+    repeats: int,
+) -> list[float]:
+    """Median seconds of a forward and backward pass, by side; the sides take turns."""
     took: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
         for seconds, (batches, states) in zip(took, runs, strict=True):
@@ -147,6 +164,33 @@ def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
                 logp_N.sum().backward()
             seconds.append(time.perf_counter() - begun)
     return [statistics.median(seconds[1:]) for seconds in took]
+
+
+def _packing(size: str, rows: list[Row], repeats: int) -> None:
+    """Rows that share no prompt: padded as they come, padded by length, and without padding."""
+    model = _model(size)
+    as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
+    by_length = micro_batches(rows, tokens_per_micro_batch=4096)
+    plans = [saving_plan(model, batch) for batch in by_length]
+
+    def packed(batch: MicroBatch) -> Any:
+        plan = plans[next(i for i, one in enumerate(by_length) if one is batch)]
+        if plan is None:
+            return _whole_rows(model.model, batch)
+        return tree_rows(model.model, batch, plan, torch.float32)
+
+    def whole(batch: MicroBatch) -> Any:
+        return _whole_rows(model.model, batch)
+
+    given, ordered, dense = _timed(
+        model, [(as_given, whole), (by_length, whole), (by_length, packed)], repeats
+    )
+    used = sum(plan is not None for plan in plans)
+    print(
+        f"| {size} | {len(rows)} rows, {used} of {len(plans)} micro-batches packed | {given:.3f} "
+        f"| {ordered:.3f} | {dense:.3f} | {ordered / dense:.2f} |",
+        flush=True,
+    )
 
 
 def _only(rows: list[Row]) -> MicroBatch:

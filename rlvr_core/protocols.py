@@ -393,6 +393,8 @@ class WeightSource(Protocol):
 
         In a process of its own, an engine finds its copy here, or None if it is one that says
         ``own_weights = True``: it takes weights by name and holds no model of transformers.
+        Nor is there one for such an engine where processes share the model out among them (FSDP);
+        its ``tensors`` then come layer by layer, and every process has to ask for them.
         """
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -125,28 +126,22 @@ class Ranks:
             raise
         except RlvrError as error:
             words = [[one.what, one.where, *one.remedy] for one in error.complaints]
-            self._leave_word(error.exit_code, words)
-            first = None if self.main else self._word_of(0, wait=_PATIENCE)
+            first = _in_time(self._tell, error.exit_code, words)
             if first is not None and first["complaints"] == words:  # all met the same
                 raise ToldElsewhereError(error.exit_code) from error
             raise
         except RuntimeError as error:
             if not _is_lost(error):
-                self._leave_word(1, [[_one_line(error), ""]])
+                _in_time(self._leave_word, 1, [[_one_line(error), ""]])
                 raise
             raise self._lost(error) from error
         except Exception as error:
-            self._leave_word(1, [[_one_line(error), ""]])
+            _in_time(self._leave_word, 1, [[_one_line(error), ""]])
             raise
 
     def _lost(self, error: RuntimeError) -> RlvrError:
         """Why the connection to the others is gone."""
-        until = time.monotonic() + _PATIENCE
-        cause = None
-        while cause is None and time.monotonic() < until:
-            words = {rank: self._word_of(rank) for rank in range(self.world) if rank != self.index}
-            cause = next(((r, w) for r, w in words.items() if w and w["code"] != LOST), None)
-        self._leave_word(LOST, [])
+        cause = _in_time(self._cause)
         if not self.main:
             return ToldElsewhereError(LOST)
         if cause is None:
@@ -158,6 +153,22 @@ class Ranks:
         ]
         kinds = {1: RunError, ConfigError.exit_code: ConfigError}
         return kinds.get(word["code"], MachineError).collect(complaints)
+
+    def _cause(self) -> tuple[int, dict[str, Any]] | None:
+        """The first process that says why it went, and its word; afterwards says that this goes."""
+        until = time.monotonic() + _PATIENCE
+        cause = None
+        while cause is None and time.monotonic() < until:
+            time.sleep(0.05)
+            words = {rank: self._word_of(rank) for rank in range(self.world) if rank != self.index}
+            cause = next(((r, w) for r, w in words.items() if w and w["code"] != LOST), None)
+        self._leave_word(LOST, [])
+        return cause
+
+    def _tell(self, code: int, complaints: list[list[str]]) -> dict[str, Any] | None:
+        """Leave word; what rank 0 had to say, where that is another process."""
+        self._leave_word(code, complaints)
+        return None if self.main else self._word_of(0, wait=_PATIENCE)
 
     def _leave_word(self, code: int, complaints: list[list[str]]) -> None:
         word = json.dumps({"code": code, "complaints": complaints})
@@ -272,6 +283,15 @@ def _store() -> Any:
     from torch.distributed.distributed_c10d import _get_default_store
 
     return _get_default_store()
+
+
+def _in_time(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """What the store says; None if no packet reaches it any more, for then it never answers."""
+    found: list[T] = []
+    asking = threading.Thread(target=lambda: found.append(ask(*arguments)), daemon=True)
+    asking.start()
+    asking.join(3 * _PATIENCE)
+    return found[0] if found else None
 
 
 def _is_lost(error: RuntimeError) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlvr_core.engines.adapter import adapter_of, merged_tensors
 from rlvr_core.errors import RunError
-from rlvr_core.protocols import Adapter
+from rlvr_core.protocols import Adapter, WeightSource
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -90,6 +90,22 @@ def trainer_logprobs(
     logp_TV = logits_1SV[0, -len(token_ids) - 1 : -1].float().log_softmax(-1)
     target_T1 = ids_1S[0, -len(token_ids) :, None]
     found: list[float] = logp_TV.gather(-1, target_T1)[:, 0].tolist()
+    return found
+
+
+def has_trainer(source: WeightSource) -> bool:
+    """Whether there is a trainer in this process that an engine can be held against."""
+    return getattr(source, "sharded", False) or source.module is not None
+
+
+def source_logprobs(
+    source: WeightSource, prompt_ids: Sequence[int], token_ids: Sequence[int], dtype: torch.dtype
+) -> list[float]:
+    """``trainer_logprobs`` of a source's model. If that is sharded every process has to ask."""
+    sharded: Any = source if getattr(source, "sharded", False) else None
+    if sharded is None:
+        return trainer_logprobs(source.module, prompt_ids, token_ids, dtype)
+    found: list[float] = sharded.logprobs(prompt_ids, token_ids)
     return found
 
 

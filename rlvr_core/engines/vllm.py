@@ -14,7 +14,13 @@ import torch
 from pydantic import Field
 
 from rlvr_core.engines.stop import StopStrings
-from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, probe_prompt, trainer_logprobs
+from rlvr_core.engines.sync import (
+    PROBE_TOKENS,
+    check_probe,
+    has_trainer,
+    probe_prompt,
+    source_logprobs,
+)
 from rlvr_core.engines.transformers import eos_ids
 from rlvr_core.engines.vllm_io import room_for
 from rlvr_core.engines.vllm_lora import Adapters
@@ -194,7 +200,7 @@ class VllmEngine:
                 self._transfer(running, version, source)
                 running.queue.version = version
                 # a process that has no trainer leaves the comparison to the one that has
-                if not running.queue and source.module is not None:
+                if not running.queue and has_trainer(source):
                     self._probe(running, source)
         except RlvrError as error:
             self._break(running, error.complaints[0].what)
@@ -227,7 +233,7 @@ class VllmEngine:
         future = queue.submit(request)
         queue.run(_PROBE_DEADLINE)
         (answer,) = future.result(0)
-        ours = trainer_logprobs(source.module, running.probe_ids, answer.token_ids, dtype)
+        ours = source_logprobs(source, running.probe_ids, answer.token_ids, dtype)
         check_probe(answer.logprobs, ours, dtype, running.device, queue.version)
 
     def sleep(self) -> None:

@@ -7,9 +7,11 @@ agent would give the processes 30 seconds, and a step with its checkpoint may ta
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
 import uuid
@@ -20,13 +22,19 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.errors import ConfigError, RunError
+from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.protocols import ComponentConfig, LaunchPlan, LaunchRequest
 from rlvr_core.ranks import LOST
 from rlvr_core.types import Json
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``--engine-gpus`` keeps for engines."""
+
+_MEETING = 600
+"""Seconds within which all machines of a run have to be there."""
+
+_ANYWHERE = "192.0.2.1"
+"""An address that is nobody's: where the way out of this machine is looked for."""
 
 Gpu = Annotated[int, Field(ge=0)]
 
@@ -137,11 +145,21 @@ def supervise(plan: LaunchPlan) -> int:
 
     Returns:
         The exit code of the run: that of the process that failed first, 130 if interrupted.
+
+    Raises:
+        MachineError: If the machines of the run do not meet.
+        RunError: If a process was killed, or this machine's ended because of another machine's.
     """
     details = plan.details
     # before torch is imported: the agent hands its own environment on
     os.environ.update(details["environment"])
     os.environ["PYTHONUNBUFFERED"] = "1"
+    # a store that is gone would be told of hundreds of times, with frames of C++
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if details["nodes"] > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
+        # gloo would listen at what this machine's own name stands for, which may be 127.0.1.1
+        os.environ["GLOO_SOCKET_IFNAME"] = interface_to(details["main_address"])
+    from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
@@ -152,8 +170,65 @@ def supervise(plan: LaunchPlan) -> int:
             launch(*details["command"][1:])
         except ChildFailedError as error:
             codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            if details["node_rank"] > 0 and set(codes.values()) <= {LOST, -signal.SIGTERM}:
+                raise RunError(
+                    "a process on another machine has failed or is gone, and those on this one "
+                    "ended",
+                    remedy=(
+                        f"machine 0 ({details['main_address']}) tells why, if it is still there",
+                        "go on from the newest checkpoint with --resume",
+                    ),
+                ) from error
             return exit_code(codes)
+        except DistError as error:
+            raise MachineError(
+                f"the {details['nodes']} machines did not meet at {details['main_address']}:"
+                f"{details['main_port']}: {str(error).strip().splitlines()[0]}",
+                where="--main-address, --main-port",
+                remedy="start all machines within ten minutes of each other; machine 0 has to be "
+                "reached at that port",
+            ) from error
     return 0
+
+
+def interface_to(address: str) -> str:
+    """The network interface by which this machine and that at ``address`` reach each other.
+
+    Raises:
+        MachineError: If there is no way to it.
+    """
+    import psutil
+
+    own = _own_address(address)
+    if own is None:
+        raise MachineError(
+            f"this machine knows no way to '{address}'",
+            where="--main-address",
+            remedy="name machine 0 by an address that all machines reach",
+        )
+    if _loops(own):  # machine 0, which knows its own name so: there, the way to anywhere tells
+        own = _own_address(_ANYWHERE)
+    for name, addresses in psutil.net_if_addrs().items():
+        if own in [one.address.partition("%")[0] for one in addresses]:
+            return name
+    return "lo"
+
+
+def _own_address(target: str) -> str | None:
+    """This machine's address on the way to another; nothing is sent."""
+    try:
+        found = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as way:
+            way.connect(place)
+            own: str = way.getsockname()[0]
+            return own
+    except OSError:
+        return None
+
+
+def _loops(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _agent(details: Mapping[str, Any], logs: str) -> Any:
@@ -172,7 +247,7 @@ def _agent(details: Mapping[str, Any], logs: str) -> Any:
         rdzv_endpoint="localhost:0"
         if alone
         else f"{details['main_address']}:{details['main_port']}",
-        rdzv_configs={} if alone else {"rank": details["node_rank"]},
+        rdzv_configs={} if alone else {"rank": details["node_rank"], "timeout": _MEETING},
         max_restarts=0,
         # rank 0 has the terminal; what others say is passed on with their number before it
         logs_specs=DefaultLogsSpecs(log_dir=logs, redirects={}, tee=shown),

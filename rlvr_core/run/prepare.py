@@ -153,7 +153,6 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     model_path = locate_model()
     check_model_path(model_path)
     engine, why = _choose_engine(config, model_path)
-    _check_engine(config, engine)
 
     tokenizer = load_tokenizer(model_path, config.model)
     renderer = Renderer(tokenizer, config.data.prompt, environments.present)
@@ -300,17 +299,6 @@ def _check_background(
     if faults:
         where = resolved.where(("train", "max_staleness"))
         raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
-
-
-def _check_engine(config: RunConfig, engine: ComponentRef) -> None:
-    """Refuse an engine that reads the trainer's model when each process has but a part of it."""
-    if ranks.count() > 1 and config.train.parallel == "fsdp" and engine.use == "core/vllm":
-        raise ConfigError(
-            "engine core/vllm compares itself with the trainer's whole model, and with "
-            "train.parallel: fsdp no process has it",
-            where="train.parallel",
-            remedy="set train.parallel: ddp, or engine: vllm-server or transformers",
-        )
 
 
 def _check_rewards(config: RunConfig) -> None:

@@ -260,9 +260,9 @@ def _trainer(
         reference = _reference(prepared, model, place, precision)
     compiled = compile_body(model) if config.train.compile else None
     source: WeightSource = ModuleSource(model)
-    if sharded:
-        apart = getattr(engine, "separate", False)
-        source = GatheredSource(model, None if apart else replica_of(model, device))
+    if spread is not None and sharded:
+        shares = not any(getattr(engine, one, False) for one in ("separate", "own_weights"))
+        source = GatheredSource(model, replica_of(model, device) if shares else None, spread)
     if spread is not None:
         options = {
             "temperature": config.sampling.temperature,
@@ -398,6 +398,10 @@ def _started(
     engine: Engine, prepared: Prepared, trainer: PolicyTrainer, source: WeightSource
 ) -> Iterator[None]:
     config = prepared.config
+    model: PreTrainedModel | None = None
+    if not getattr(engine, "separate", False):
+        # of a sharded model an engine with weights of its own reads the settings alone
+        model = trainer.model if getattr(source, "sharded", False) else source.module
     longest = max(
         [config.sampling.max_tokens, *(named.task.sampling.max_tokens for named in prepared.tasks)]
     )
@@ -405,7 +409,7 @@ def _started(
         engine.start(
             EngineContext(
                 model_path=prepared.model_path,
-                model=None if getattr(engine, "separate", False) else source.module,
+                model=model,
                 tokenizer=prepared.tokenizer,
                 dtype=trainer.precision.compute,
                 max_model_len=prepared.longest_prompt + longest,

@@ -18,7 +18,7 @@ from rlvr_core.train.batch import MicroBatch
 from rlvr_core.train.chosen import chosen_logits, top_logprobs
 from rlvr_core.train.lean import lean_hidden
 from rlvr_core.train.logprobs import entropy, fused_logprobs
-from rlvr_core.train.tree import saves_time, takes_trees, tree_rows
+from rlvr_core.train.tree import saving_plan, takes_trees, tree_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -124,8 +124,9 @@ def _predict(
         else:
             body = _body(model) if compiled is None else compiled
             body = model if head is None else body
-            if saves_time(model, batch) and takes_trees(model, _whole_rows):
-                states = tree_rows(body, batch, model.dtype)
+            plan = saving_plan(model, batch)
+            if plan is not None and takes_trees(model, _whole_rows):
+                states = tree_rows(body, batch, plan, model.dtype)
             else:
                 states = _whole_rows(body, batch)
     return _Predicted(states, head, batch, temperature, autocast)

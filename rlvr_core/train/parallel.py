@@ -21,7 +21,7 @@ from rlvr_core.engines.adapter import adapter_of, merged_tensors
 from rlvr_core.protocols import Adapter
 from rlvr_core.ranks import Ranks
 from rlvr_core.train.batch import MicroBatch, Row, micro_batches
-from rlvr_core.train.forward import prove
+from rlvr_core.train.forward import completion_logprobs, prove
 from rlvr_core.train.sharded import whole
 
 if TYPE_CHECKING:
@@ -160,9 +160,12 @@ class GatheredSource:
         policy: The sharded policy.
     """
 
-    def __init__(self, policy: PreTrainedModel, replica: PreTrainedModel | None) -> None:
+    def __init__(
+        self, policy: PreTrainedModel, replica: PreTrainedModel | None, spread: Spread
+    ) -> None:
         self.policy = policy
         self._replica = replica
+        self._spread = spread
 
     @property
     def sharded(self) -> bool:
@@ -178,6 +181,17 @@ class GatheredSource:
             for own, new in pairs:
                 own.copy_(whole(new))
         return self._replica
+
+    def logprobs(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
+        """Log-probs of tokens after a prompt, at temperature 1; every process has to ask."""
+        n = len(token_ids)
+        row = Row(tuple(prompt_ids), tuple(token_ids), (True,) * n, (0.0,) * n, 0.0)
+        device = next(self.policy.parameters()).device
+        (batch,) = micro_batches([row], tokens_per_micro_batch=1, device=device)
+        with torch.no_grad():
+            logp_BT = self._spread.compute(completion_logprobs, self.policy, batch, temperature=1.0)
+        found: list[float] = logp_BT[0].tolist()
+        return found
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Full tensors by Hugging Face name; every process has to iterate."""

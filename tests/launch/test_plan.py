@@ -1,13 +1,16 @@
 """Plans are pure, say what will happen, and refuse what does not fit."""
 
 import json
+import socket
+from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.errors import ConfigError, RunError
+from rlvr_core.errors import ConfigError, MachineError, RunError
+from rlvr_core.launch import processes
 from rlvr_core.launch.accelerate import AccelerateLauncher
 from rlvr_core.launch.local import LocalLauncher
-from rlvr_core.launch.processes import exit_code
+from rlvr_core.launch.processes import exit_code, interface_to
 from rlvr_core.protocols import Launcher, LaunchRequest
 from rlvr_core.ranks import LOST
 
@@ -93,3 +96,30 @@ def test_the_exit_code_is_that_of_the_process_at_fault(codes, code):
 def test_a_killed_process_is_named():
     with pytest.raises(RunError, match="process 1 was ended by SIGKILL"):
         exit_code({0: LOST, 1: -9})
+
+
+def test_the_interface_is_the_one_that_other_machines_reach(monkeypatch):
+    """Gloo listens at what a machine's own name means: with Debian 127.0.1.1, reached by none."""
+    ways = {"head": "127.0.1.1", "10.0.0.1": "10.0.0.2", processes._ANYWHERE: "192.168.1.5"}
+    cards = {"lo": ["127.0.0.1", "::1"], "wlan0": ["192.168.1.5"], "eth1": ["10.0.0.2"]}
+    monkeypatch.setattr(processes, "_own_address", ways.get)
+    shown = {name: [SimpleNamespace(address=one) for one in found] for name, found in cards.items()}
+    monkeypatch.setattr("psutil.net_if_addrs", lambda: shown)
+    assert interface_to("10.0.0.1") == "eth1"
+    assert interface_to("head") == "wlan0"
+    with pytest.raises(MachineError, match="no way to 'tail'"):
+        interface_to("tail")
+    monkeypatch.setitem(ways, processes._ANYWHERE, None)  # a machine on no network
+    assert interface_to("head") == "lo"
+
+
+def test_machines_that_do_not_meet_end_with_a_word(monkeypatch):
+    monkeypatch.setattr(processes, "_MEETING", 1)
+    for name in ("GLOO_SOCKET_IFNAME", "PYTHONUNBUFFERED", "TORCH_CPP_LOG_LEVEL"):
+        monkeypatch.setenv(name, "lo")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = several(processes=1, nodes=2, node_rank=1, main_address="127.0.0.1", main_port=port)
+    with pytest.raises(MachineError, match=f"2 machines did not meet at 127.0.0.1:{port}"):
+        launcher.submit(launcher.plan(REQUEST))

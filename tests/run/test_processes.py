@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.config.model import ComponentRef, RunConfig
+from rlvr_core.config.model import RunConfig
 from rlvr_core.errors import ConfigError
-from rlvr_core.run.prepare import _check_engine, _check_processes
+from rlvr_core.run.prepare import _check_processes
 
 pytestmark = pytest.mark.slow
 
@@ -265,7 +265,3 @@ def test_what_several_processes_cannot_do_is_refused(monkeypatch):
         _check_processes(RunConfig.model_validate(whole | {"train": compiled}))
     sharded = RunConfig.model_validate(whole | {"train": compiled | {"compile": False}})
     _check_processes(sharded)
-    with pytest.raises(ConfigError, match="no process has it"):
-        _check_engine(sharded, ComponentRef(use="core/vllm"))
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    _check_engine(sharded, ComponentRef(use="core/vllm"))

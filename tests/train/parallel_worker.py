@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.config.model import ReferenceSection, TrainSection
+from rlvr_core.engines.sync import ModuleSource, source_logprobs
 from rlvr_core.losses.dapo import DAPO
 from rlvr_core.losses.distill import GKD, OPSD
 from rlvr_core.losses.grpo import GRPO
@@ -21,7 +22,7 @@ from rlvr_core.train.batch import Row
 from rlvr_core.train.model import Precision
 from rlvr_core.train.objective import Objective, Term
 from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.parallel import Spread
+from rlvr_core.train.parallel import GatheredSource, Spread
 from rlvr_core.train.reference import SeparateModel, collect
 from rlvr_core.train.step import PolicyTrainer
 from rlvr_core.train.teacher import Teacher
@@ -160,12 +161,16 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **tra
             version += 1
             trainer.reference.follow(version)
     ours, theirs = trainer.logprobs(groups(3))
+    source = ModuleSource(trainer.model)
+    if trainer.spread is not None and trainer.spread.sharded:
+        source = GatheredSource(trainer.model, None, trainer.spread)
     state = checkpoint.collect(trainer.model, trainer.optimizer)
     return {
         "metrics": [report.metrics for report in reports],
         "applied": [report.update.applied for report in reports],
         "scale": trainer.optimizer.scaler.get_scale(),
         "parity": (ours.sort().values, len(theirs)),
+        "probe": source_logprobs(source, (5, 6, 7), (8, 9, 10), dtype),
         "weights": {name: tensor.clone() for name, tensor in state.weights.items()},
         "moments": state.moments,
         "reference": {k: v.clone() for k, v in collect(trainer.reference).items()},

@@ -23,6 +23,7 @@ def test_metrics_weights_and_moments_are_those_of_one_process(alone, together, c
         torch.testing.assert_close(one[kind], two[kind], rtol=1e-4, atol=3e-6)
     torch.testing.assert_close(one["parity"][0], two["parity"][0], rtol=1e-5, atol=1e-4)
     assert one["parity"][1] == two["parity"][1]
+    assert one["probe"] == pytest.approx(two["probe"], rel=1e-4)  # what engines are held against
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from transformers import (
 
 from rlvr_core.train.batch import Row, micro_batches
 from rlvr_core.train.forward import _whole_rows, completion_logprobs
-from rlvr_core.train.tree import Trees, saves_time, takes_trees, tree_rows
+from rlvr_core.train.tree import Plan, Trees, saving_plan, takes_trees, tree_rows
 
 V = 50
 LLAMA_LIKE = {
@@ -85,7 +85,7 @@ def batch_of(lengths, seed=0):
     return batch
 
 
-RAGGED = [(9, 4, 7, 1), (3, 6), (5, 2, 2, 8)]
+RAGGED = [(9, 4, 7, 1), (3, 6), (5, 2, 2, 8), (2, 3)]
 
 
 def test_layout_worked_out_by_hand():
@@ -96,11 +96,12 @@ def test_layout_worked_out_by_hand():
     ]
     (batch,) = micro_batches(rows, tokens_per_micro_batch=1000)
     assert batch.row_index_B.tolist() == [0, 1, 2]
-    trees = Trees.of(batch)
-    assert trees.ids_SL.tolist() == [[7, 8, 1, 2, 4], [9, 0, 0, 0, 0]]
-    assert trees.position_SL.tolist() == [[0, 1, 2, 3, 2], [0, 0, 0, 0, 0]]
-    assert trees.segment_SL.tolist() == [[0, 0, 1, 1, 2], [0, -1, -1, -1, -1]]
-    assert trees.place_B.tolist() == [2, 4, 1]
+    plan = Plan.of(batch, apart=False)
+    trees = Trees.of(batch, plan)
+    assert trees.ids_GL.tolist() == [[7, 8, 1, 2, 4], [9, 0, 0, 0, 0]]
+    assert trees.position_GL.tolist() == [[0, 1, 2, 3, 2], [0, 0, 0, 0, 0]]
+    assert trees.segment_GL.tolist() == [[0, 0, 1, 1, 2], [0, -1, -1, -1, -1]]
+    assert plan.place_B.tolist() == [2, 4, 1]
     first, _ = trees.visible()
     assert first.int().tolist() == [
         [1, 0, 0, 0, 0],
@@ -111,13 +112,39 @@ def test_layout_worked_out_by_hand():
     ]
 
 
+def test_rows_share_a_sequence_worked_out_by_hand():
+    rows = [
+        Row((7, 8), (1, 2, 3, 0), (True,) * 4, (0.0,) * 4, 0.0),
+        Row((7, 8), (4, 5), (True,) * 2, (0.0,) * 2, 0.0),
+        Row((9,), (6, 0), (True,) * 2, (0.0,) * 2, 0.0),
+    ]
+    (batch,) = micro_batches(rows, tokens_per_micro_batch=1000)
+    assert batch.row_index_B.tolist() == [0, 1, 2]
+    plan = Plan.of(batch, apart=True)
+    trees = Trees.of(batch, plan)
+    assert trees.ids_GL.tolist() == [[7, 8, 1, 2, 3], [7, 8, 4, 9, 6]]
+    assert trees.position_GL.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 0, 1]]
+    assert trees.tree_GL.tolist() == [[0] * 5, [1, 1, 1, 2, 2]]
+    _, second = trees.visible()
+    assert second.int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [0, 0, 0, 1, 0],
+        [0, 0, 0, 1, 1],
+    ]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["prompts", "rows"])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("make", [qwen3, gpt2])
-def test_states_and_gradients_are_those_of_whole_rows(make, implementation):
+def test_states_and_gradients_are_those_of_whole_rows(make, implementation, apart):
     model = make(implementation).double()
     assert takes_trees(model, _whole_rows)
+    plan = Plan.of(batch_of(RAGGED), apart=apart)
+    assert plan.shape[0] < len(plan.prompt_of_tree_U)  # some share a sequence
     found = []
-    for run in (lambda b: tree_rows(model, b, model.dtype), lambda b: _whole_rows(model, b)):
+    for run in (lambda b: tree_rows(model, b, plan, model.dtype), lambda b: _whole_rows(model, b)):
         model.zero_grad()
         logits = run(batch_of(RAGGED))
         (logits.log_softmax(-1)[:, 3] * torch.arange(len(logits))).sum().backward()
@@ -133,13 +160,14 @@ LENGTHS = st.lists(
 )
 
 
-@given(LENGTHS, st.integers(0, 100))
-@settings(max_examples=40, deadline=None)
-def test_any_shape_of_batch(lengths, seed):
+@given(LENGTHS, st.integers(0, 100), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_any_shape_of_batch(lengths, seed, apart):
     model = MODEL
     batch = batch_of(lengths, seed)
+    plan = Plan.of(batch, apart=apart)
     with torch.no_grad():
-        trees, whole = tree_rows(model, batch, model.dtype), _whole_rows(model, batch)
+        trees, whole = tree_rows(model, batch, plan, model.dtype), _whole_rows(model, batch)
     torch.testing.assert_close(trees, whole, rtol=1e-4, atol=1e-4)
 
 
@@ -148,16 +176,26 @@ MODEL = gpt2()
 
 def test_trees_are_taken_where_they_pay():
     model = qwen3()
-    assert saves_time(model, batch_of([(60, *[6] * 8)]))  # 108 positions for 528
-    assert not saves_time(model, batch_of([(4, *[60] * 8)]))  # hardly fewer, and attention is long
-    assert not saves_time(model, batch_of([(8, 8), (8, 8)]))  # nothing to share
+    one = saving_plan(model, batch_of([(60, *[6] * 8)]))
+    assert one.shape == (1, 100)  # for eight rows of 66
+    # hardly fewer as one sequence, whose attention is long
+    assert saving_plan(model, batch_of([(4, *[60] * 8)])) is None
+    assert saving_plan(model, batch_of([(8, 8), (8, 8)])) is None  # nothing to share
+
+
+def test_short_rows_share_a_sequence_where_lengths_are_skewed():
+    skewed = [(3, 50), *[(3, 8)] * 5, (4, 12, 12)]
+    plan = saving_plan(qwen3(), batch_of(skewed))
+    # 52 positions; ten for each of five rows; 4 + 2 x 11 for a tree of two
+    assert plan.shape == (3, 52)
+    assert len(plan.prompt_of_tree_U) == 7
 
 
 @pytest.mark.parametrize("make", [lambda: mistral(16), bloom], ids=["window", "alibi"])
 def test_a_model_that_needs_its_own_mask_keeps_it(make):
     model = make().double()
     batch = batch_of([(40, *[5] * 6)])
-    assert saves_time(model, batch)
+    assert saving_plan(model, batch) is not None
     assert not takes_trees(model, _whole_rows)
     whole = _whole_rows(model, batch).log_softmax(-1)
     expected_N = whole.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
