@@ -165,7 +165,7 @@ def test_sft_alone_learns_the_answers_without_completions(start):
     model = copy.deepcopy(start)
     made = trainer(model, [Term("sft", cls(cls.Config()), 1.0, Answers())])
     reports = [made.update([], step, step) for step in range(STEPS)]
-    assert all(report.update.applied for report in reports)
+    assert all(report.applied for report in reports)
     first, last = reports[0].metrics, reports[-1].metrics
     assert last["sft/nll"] < 0.5 < 2 < first["sft/nll"]
     assert (first["sft/rows"], first["sft/tokens/loss"]) == (8, 16)
