@@ -141,6 +141,16 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "clip_fraction/low", "Share of units of the loss clipped at the low bound.", "share"
         ),
         Metric("clip_fraction/high", "Share of them clipped at the high bound.", "share"),
+        Metric(
+            "off_policy/dropped",
+            "Share of loss tokens in completions that off_policy_mask left out.",
+            "share",
+        ),
+        Metric(
+            "off_policy/drift_max",
+            "Largest drop of a completion's mean log-prob since it was sampled.",
+            "nats",
+        ),
         Metric("kl/mean", "Mean estimate per token of KL(policy || reference).", "nats"),
         Metric("kl/max", "Largest estimate of the KL at one token.", "nats"),
         Metric(

@@ -174,7 +174,9 @@ class Session:
         metrics |= self._applied(report)
         updated = report.applied > 0
         if metrics["step_skipped"] == 0:
-            self.replay.take(len(replayed))  # read: a skipped update has learnt nothing from them
+            # a skipped update has learnt nothing from what it read
+            lost = report.thrown_away[len(rollouts.kept) :]
+            self.replay.take(len(replayed), [place for place, gone in enumerate(lost) if gone])
         if updated:
             self.version += report.applied
             for one, lost in zip(rollouts.kept, report.thrown_away, strict=False):

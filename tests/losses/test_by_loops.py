@@ -1,5 +1,7 @@
 """Every policy loss against the textbook formula, token by token in plain Python, with autograd."""
 
+import math
+
 import pytest
 import torch
 
@@ -62,6 +64,9 @@ def row_losses(name, batch, i, options):
         d = (batch.old_logp_BT[i, t] - batch.behaviour_logp_BT[i, t]).detach()
         if name != "vespo":
             loss = loss * clip(torch.exp(d), 0.0, 2.0)
+        gone = [batch.behaviour_logp_BT[i, u] - batch.logp_BT[i, u].detach() for u in tokens]
+        if A < 0 and sum(gone) / len(gone) > options.get("off_policy_mask", math.inf):
+            loss = loss * 0
         if options.get("top_entropy") and not batch.chosen_BT[i, t]:
             loss = loss * 0
         if "beta" in options:
@@ -98,6 +103,7 @@ CASES = [
     {"beta": 0.1, "kl_ratio_corrected": True, "entropy_bonus": 0.2},
     {"top_entropy": 0.5, "beta": 0.05},
     {"ratio": "sequence"},
+    {"off_policy_mask": 0.05, "beta": 0.1},
 ]
 
 

@@ -20,7 +20,6 @@ from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.losses.dapo import DAPO
 from rlvr_core.losses.distill import GKD
 from rlvr_core.losses.grpo import GRPO
-from rlvr_core.train import step as step_module
 from rlvr_core.train.model import Precision
 from rlvr_core.train.objective import Objective, Term
 from rlvr_core.train.optim import Optimizer
@@ -114,9 +113,7 @@ class Oracle:
                 d = row_logp(self.reference, member.completion) - logp
             ratio = (logp - old[id(member)]).exp()
             d = d - (logp - logp.detach())
-            surrogate = torch.minimum(
-                ratio * advantage, ratio.clamp(1 - LOW, 1 + HIGH) * advantage
-            )
+            surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - LOW, 1 + HIGH) * advantage)
             per_token = (-surrogate + BETA * (d.exp() - d - 1))[mask]
             share = per_token.mean() / len(rows) if name == "grpo" else per_token.sum() / tokens
             loss = loss + share
@@ -238,35 +235,165 @@ class Noting(GRPO):
         return found
 
 
-def test_one_update_a_step_is_what_it_was():
+@pytest.fixture
+def passes(monkeypatch):
+    """Forward passes so far, by function of rlvr_core.train.forward and model."""
+    calls = Counter()
+    plain = PolicyTrainer._compute
+
+    def noting(self, compute, model, batch, **more):
+        calls[compute.__name__, model is self.model] += 1
+        return plain(self, compute, model, batch, **more)
+
+    monkeypatch.setattr(PolicyTrainer, "_compute", noting)
+    return calls
+
+
+OLD = ("completion_logprobs", True)
+REFERENCE = ("completion_logprobs", False)
+
+
+def test_one_update_a_step_is_what_it_was(passes):
     """No pass for old log-probs, and none of the metrics of several."""
     loss = Noting()
     made = trainer_of(tiny(), [Term("grpo", loss)], tokens_per_micro_batch=500)
-    passes = counted(made, "completion_logprobs")
     report = made.update(groups(), 0, VERSION)
     assert report.applied == 1
-    assert passes() == 0
+    assert passes[OLD] == 0
     many = ("updates/", "iteration/", "grad_norm/", "rows/read")
     assert not any(name.startswith(many) for name in report.metrics)
     assert report.metrics["ratio/max"] == 1.0
 
 
-def counted(made, name):
-    """Counts forward passes of the policy by one of the functions that make them."""
-    calls = Counter()
-    plain = PolicyTrainer._compute
-
-    def noting(compute, model, batch, **more):
-        calls[compute.__name__, model is made.model] += 1
-        return plain(made, compute, model, batch, **more)
-
-    step_module_patch = pytest.MonkeyPatch()
-    step_module_patch.setattr(
-        step_module.PolicyTrainer, "_compute", lambda self, *a, **k: noting(*a, **k)
+def test_groups_are_never_split_and_denominators_are_the_mini_batchs():
+    loss = Noting()
+    made = trainer_of(
+        tiny(), [Term("grpo", loss)], mini_batches=3, iterations=2, tokens_per_micro_batch=500
     )
+    step_groups = groups()
+    report = made.update(step_groups, 0, VERSION)
+    assert report.applied == 6
+    assert report.thrown_away == [False] * 5
+    # groups 0 and 3, 1 and 4, 2 alone: sizes 2, 4, 2, 4, 2
+    sizes = [len(batch.advantage_B) for batch in loss.seen]
+    assert sizes == [6, 6, 2] * 2
+    assert [rows for rows, _ in loss.denominators] == sizes
+    tokens = [int(batch.mask_BT.sum()) for batch in loss.seen]
+    assert [count for _, count in loss.denominators] == tokens
+    # both iterations start from the same log-probs, and the second has moved away from them
+    for first, second in zip(loss.seen[:3], loss.seen[3:], strict=True):
+        torch.testing.assert_close(first.old_logp_BT, second.old_logp_BT, rtol=0, atol=1e-9)
+        assert not torch.allclose(second.logp_BT, second.old_logp_BT, atol=1e-3)
+    assert torch.equal(loss.seen[0].logp_BT.detach(), loss.seen[0].old_logp_BT)
+    assert not torch.allclose(loss.seen[1].logp_BT, loss.seen[1].old_logp_BT, atol=1e-3)
 
-    def done():
-        step_module_patch.undo()
-        return calls[name, True]
 
-    return done
+@pytest.mark.parametrize(
+    ("mini_batches", "iterations", "expected"),
+    # in micro-batches, of which every mini-batch is one here
+    [(1, 1, 0), (3, 1, 2), (1, 2, 1), (3, 2, 3)],
+)
+def test_old_log_probs_are_computed_once_and_where_they_are_needed(
+    passes, mini_batches, iterations, expected
+):
+    train = {"mini_batches": mini_batches, "iterations": iterations}
+    made = trainer_of(tiny(), [Term("grpo", Noting())], tokens_per_micro_batch=500, **train)
+    made.update(groups(), 0, VERSION)
+    assert passes[OLD] == expected
+
+
+def test_a_loss_that_does_not_look_at_old_log_probs_costs_no_pass_for_them(passes):
+    teacher = tiny(1).requires_grad_(False)
+    term = Term("gkd", GKD(GKD.Config(teacher="x", top_k=5)), teacher=Teacher(5, teacher))
+    made = trainer_of(tiny(), [term], mini_batches=2, iterations=2)
+    assert made.update(groups(), 0, VERSION).applied == 4
+    assert passes[OLD] == 0
+    assert passes["top_tokens", False] > 0
+
+
+@pytest.mark.parametrize(("every", "expected"), [(None, 2), (1, 4)])
+def test_a_frozen_reference_is_asked_once_and_a_moving_one_in_each_update(passes, every, expected):
+    model = tiny()
+    reference = SeparateModel(tiny(1).requires_grad_(False), model, ReferenceSection(every=every))
+    loss = GRPO(GRPO.Config(beta=BETA))
+    made = trainer_of(
+        model,
+        [Term("grpo", loss)],
+        reference=reference,
+        mini_batches=2,
+        iterations=2,
+        tokens_per_micro_batch=500,
+    )
+    made.update(groups(), 0, VERSION)
+    assert passes[REFERENCE] == expected
+
+
+def test_a_reference_follows_after_every_so_many_updates_within_a_step_too():
+    """Every 4th version: of versions 8 to 11 the reference takes over number 8."""
+    model = tiny()
+    reference = SeparateModel(tiny(1).requires_grad_(False), model, ReferenceSection(every=4))
+    made = trainer_of(
+        model,
+        [Term("grpo", GRPO(GRPO.Config(beta=BETA)))],
+        reference=reference,
+        mini_batches=2,
+        iterations=2,
+    )
+    after, plain = [], made.optimizer.step
+
+    def noting(step):
+        update = plain(step)
+        after.append([p.detach().clone() for p in model.parameters()])
+        return update
+
+    made.optimizer.step = noting
+    assert made.update(groups(), 0, VERSION).applied == 4
+    held = list(reference.model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(held, after[0], strict=True))
+    assert not torch.equal(held[0], after[3][0])
+
+
+def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
+    """Of six updates the first and fourth, both of the first mini-batch, are not finite."""
+    loss = Noting(bad=(0, 3))
+    made = trainer_of(
+        tiny(), [Term("grpo", loss)], mini_batches=3, iterations=2, tokens_per_micro_batch=500
+    )
+    report = made.update(groups(), 0, VERSION)
+    assert [update.applied for update in report.updates] == [False, True, True] * 2
+    assert report.applied == report.metrics["updates/applied"] == 4
+    assert report.metrics["updates/skipped"] == 2
+    assert report.thrown_away == [True, False, False, True, False]
+    # one good reading is enough
+    again = trainer_of(
+        tiny(), [Term("grpo", Noting(bad=(0,)))], mini_batches=3, iterations=2,
+        tokens_per_micro_batch=500,
+    )  # fmt: skip
+    report = again.update(groups(), 0, VERSION)
+    assert report.applied == 5
+    assert report.thrown_away == [False] * 5
+
+
+def test_a_step_with_fewer_groups_makes_fewer_updates():
+    made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, iterations=2)
+    assert made.update(groups(count=2), 0, VERSION).applied == 4
+    assert made.update([], 1, VERSION + 4).applied == 0
+
+
+def test_a_group_without_a_reward_keeps_its_place():
+    """The second group has none, so the second mini-batch is the fourth group alone."""
+    unscored = groups()
+    members = tuple(Judged(member.completion, {}, None, None) for member in unscored[1].members)
+    unscored[1] = Group(unscored[1].problem, members, VERSION)
+    loss = Noting(bad=(1,))
+    made = trainer_of(tiny(), [Term("grpo", loss)], mini_batches=2, tokens_per_micro_batch=500)
+    report = made.update(unscored[:4], 0, VERSION)
+    assert [len(batch.advantage_B) for batch in loss.seen] == [4, 4]
+    assert report.thrown_away == [False, True, False, True]
+
+
+def test_staleness_is_at_least_the_updates_of_a_step():
+    assert TrainSection(steps=9, mini_batches=2, iterations=2, max_staleness=4).max_staleness == 4
+    assert TrainSection(steps=9, mini_batches=2, iterations=2).updates_per_step == 4
+    with pytest.raises(ValidationError, match=r"below the 4 updates of a step .* set it to 4"):
+        TrainSection(steps=9, mini_batches=2, iterations=2, max_staleness=3)
