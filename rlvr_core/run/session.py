@@ -175,8 +175,8 @@ class Session:
         updated = report.applied > 0
         if metrics["step_skipped"] == 0:
             # a skipped update has learnt nothing from what it read
-            lost = report.thrown_away[len(rollouts.kept) :]
-            self.replay.take(len(replayed), [place for place, gone in enumerate(lost) if gone])
+            again = report.thrown_away[len(rollouts.kept) :]
+            self.replay.take(len(replayed), [place for place, lost in enumerate(again) if lost])
         if updated:
             self.version += report.applied
             for one, lost in zip(rollouts.kept, report.thrown_away, strict=False):
