@@ -110,6 +110,14 @@ class PromptSection(ComponentConfig):
     """System message (chat) or text before the prompt (raw); none when absent, "" is a value."""
     prefix: str | None = None
     """Text the answer begins with, given to the model as part of the prompt."""
+    template_options: dict[str, bool | int | float | str] = {}
+    """Variables that the chat template knows, such as ``enable_thinking: false``."""
+
+    @model_validator(mode="after")
+    def _options_have_a_template(self) -> PromptSection:
+        if self.template_options and self.chat_template == "never":
+            raise ValueError("template_options have no effect with chat_template: never")
+        return self
 
 
 class DataSection(ComponentConfig):
