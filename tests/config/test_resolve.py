@@ -230,7 +230,8 @@ def test_the_dump_resolves_to_itself(host, run_file, write):
     assert second.config == first.config
     assert second.dump() == first.dump()
     assert second.yaml() == first.yaml()
-    assert first.dump()["data"]["prompt"] == {"chat_template": "auto", "system": "", "prefix": None}
+    prompt = {"chat_template": "auto", "system": "", "prefix": None, "template_options": {}}
+    assert first.dump()["data"]["prompt"] == prompt
     assert first.dump()["meta"]["notes"] == "no"
 
 
