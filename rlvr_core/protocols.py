@@ -312,8 +312,9 @@ class Loss(Protocol):
     """A pure tensor function; it never sees gradient accumulation or other ranks.
 
     It may also define ``top_entropy: float``, the share of the step's tokens that its batch's
-    ``chosen_BT`` is to mark; and ``combine: CombineMode``, how several rewards become one
-    advantage.
+    ``chosen_BT`` is to mark; ``combine: CombineMode``, how several rewards become one advantage;
+    and ``needs_old: bool``, False where it does not look at ``old_logp_BT``, which otherwise costs
+    a forward pass in a step of several updates.
     """
 
     @property

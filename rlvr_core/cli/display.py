@@ -306,6 +306,8 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
         facts.append(f"verifier errors {metrics['verify/error_rate']:.1%}")
     if metrics.get("step_skipped"):
         facts.append("skipped: gradient not finite")
+    elif metrics.get("updates/skipped"):
+        facts.append(f"{metrics['updates/skipped']:.0f} updates skipped: gradient not finite")
     return facts
 
 

@@ -110,6 +110,14 @@ class PromptSection(ComponentConfig):
     """System message (chat) or text before the prompt (raw); none when absent, "" is a value."""
     prefix: str | None = None
     """Text the answer begins with, given to the model as part of the prompt."""
+    template_options: dict[str, bool | int | float | str] = {}
+    """Variables that the chat template knows, such as ``enable_thinking: false``."""
+
+    @model_validator(mode="after")
+    def _options_have_a_template(self) -> PromptSection:
+        if self.template_options and self.chat_template == "never":
+            raise ValueError("template_options have no effect with chat_template: never")
+        return self
 
 
 class DataSection(ComponentConfig):
@@ -226,10 +234,16 @@ class ReferenceSection(ComponentConfig):
 
 
 class TrainSection(ComponentConfig):
-    """The optimizer step."""
+    """The step: what is learned from the groups that were collected for it."""
 
     steps: Positive
     """Steps of the run."""
+    mini_batches: Positive = 1
+    """Parts that a step's groups are split into, whole groups each; every part makes an optimizer
+    update of its own."""
+    iterations: Positive = 1
+    """Times that a step goes over its groups; the ratio of every update is to the policy that
+    sampled them."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
     """Peak learning rate."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
@@ -259,7 +273,8 @@ class TrainSection(ComponentConfig):
     """What the reference of a loss with ``beta`` above 0 is."""
     max_staleness: Natural = 0
     """0: generation and training take turns. Above 0 generation goes on while training runs, in a
-    process of its own, and a group is trained on at most so many updates after it was sampled."""
+    process of its own, and a group was sampled at most so many updates before its step begins; at
+    least ``mini_batches * iterations``, the updates of one step."""
     at_sync: Literal["drain", "abort", "keep"] = "drain"
     """With ``max_staleness``, what becomes of unfinished requests at a weight sync: ``drain``
     finishes them first, ``abort`` samples them again under the new weights, ``keep`` lets them go
@@ -267,7 +282,12 @@ class TrainSection(ComponentConfig):
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_skipped: Natural = 5
-    """Steps in a row with a non-finite gradient, each skipped, after which the run stops."""
+    """Updates in a row with a non-finite gradient, each skipped, after which the run stops."""
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer updates of a step that has a group for every mini-batch."""
+        return self.mini_batches * self.iterations
 
     @model_validator(mode="before")
     @classmethod
@@ -284,6 +304,16 @@ class TrainSection(ComponentConfig):
             raise ValueError(
                 f"at_sync: {self.at_sync} has no effect with max_staleness: 0: nothing is "
                 f"generated while training runs; set max_staleness to 1 or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _staleness_spans_a_step(self) -> TrainSection:
+        if 0 < self.max_staleness < self.updates_per_step:
+            raise ValueError(
+                f"max_staleness ({self.max_staleness}) is below the {self.updates_per_step} "
+                f"updates of a step (mini_batches * iterations): what is sampled while one step "
+                f"trains would be too old for the next; set it to {self.updates_per_step}, or to 0"
             )
         return self
 

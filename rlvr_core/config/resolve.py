@@ -142,6 +142,7 @@ def _resolve(
         fault = _engine(components, draft)
         errors += [fault] if fault else []
         errors += _truncated_ratio(config, components, draft)
+        errors += _mini_batches(config, components, draft)
     if errors or config is None:
         raise _together(errors, draft)
     for loc, component in components.items():
@@ -343,6 +344,26 @@ def _truncated_ratio(
             remedy=f"take sampling.{name} out, or train on fresh completions alone",
         )
         for name, value in _cut(config)
+    ]
+
+
+def _mini_batches(
+    config: RunConfig, components: Mapping[Loc, Component], draft: Draft
+) -> list[ConfigError]:
+    """A group is never split, so a step cannot have more mini-batches than groups."""
+    sampled = [components[loc] for loc in config.losses if loc in components]
+    prompts = getattr(getattr(components.get(("sampler",)), "config", None), "prompts_per_step", 0)
+    wanted = config.train.mini_batches
+    if all(hasattr(loss.cls, "demonstrations") for loss in sampled) or not 0 < prompts < wanted:
+        return []
+    return [
+        ConfigError(
+            f"mini_batches is {wanted}, and a step has {prompts} prompts (the sampler's "
+            f"prompts_per_step), whose groups are not split",
+            where=draft.root.where(("train", "mini_batches")),
+            remedy=f"set it to {prompts} or less; to update more often on the same completions, "
+            f"set train.iterations",
+        )
     ]
 
 

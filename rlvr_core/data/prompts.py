@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _BASE = re.compile(r"(^|[-_.])base$", re.IGNORECASE)
+_OURS = ("messages", "tools", "add_generation_prompt", "tokenize")
+"""What a chat template is given in any case."""
 _ANSWER = "\u2713answer\u2713"
 
 
@@ -38,7 +40,8 @@ class Renderer:
         present: A problem as its environment wants it shown; as it is when left out.
 
     Raises:
-        ConfigError: If ``chat_template: always`` and the tokenizer has none.
+        ConfigError: If ``chat_template: always`` and the tokenizer has none, or the template does
+            not know one of ``template_options``.
     """
 
     def __init__(
@@ -57,11 +60,24 @@ class Renderer:
                 where="data.prompt.chat_template",
                 remedy="set it to auto or never, or use the tokenizer of a chat model",
             )
+        self._check_options()
         self._text_as_chat, self._reason = self._choose()
 
     @property
     def _name(self) -> str:
         return f"the tokenizer '{self._tokenizer.name_or_path}'"
+
+    def _check_options(self) -> None:
+        """Refuse what the template would ignore without a word."""
+        text = str(getattr(self._tokenizer, "chat_template", None) or "")
+        for name in self._section.template_options:
+            if name in _OURS or not re.search(rf"\b{re.escape(name)}\b", text):
+                why = "is not yours to set" if name in _OURS else "is nowhere in its chat template"
+                raise ConfigError(
+                    f"template option '{name}' {why} ({self._name})",
+                    where="data.prompt.template_options",
+                    remedy="take it out, or correct its name",
+                )
 
     def _choose(self) -> tuple[bool, str]:
         """Whether a plain text prompt becomes a chat turn, and why."""
@@ -102,7 +118,9 @@ class Renderer:
             {"role": "assistant", "content": _ANSWER},
         ]
         try:
-            text = self._tokenizer.apply_chat_template(turns, tokenize=False)
+            text = self._tokenizer.apply_chat_template(
+                turns, tokenize=False, **self._section.template_options
+            )
         except TemplateError:
             return None
         rest = str(text).rpartition(_ANSWER)[2]
@@ -199,6 +217,7 @@ class Renderer:
                     tools=[dict(tool) for tool in problem.tools] or None,
                     tokenize=False,
                     add_generation_prompt=True,
+                    **self._section.template_options,
                 )
             )
         except TemplateError as error:

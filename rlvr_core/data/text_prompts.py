@@ -39,6 +39,13 @@ class TextRenderer:
                 where="prompt.chat_template",
                 remedy=f"set the engine's api to {'completions' if as_chat else 'chat'}",
             )
+        if section.template_options:
+            raise ConfigError(
+                "template_options are for a chat template here, and the server has its own",
+                where="prompt.template_options",
+                remedy="give them to the server: the engine's option extra, such as "
+                "{chat_template_kwargs: {enable_thinking: false}} for vLLM",
+            )
 
     def describe(self) -> str:
         """What the model is given."""

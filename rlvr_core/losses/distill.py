@@ -31,6 +31,7 @@ class Distillation:
     """A divergence over the teacher's ``top_k`` tokens, mean over rows of the mean over tokens."""
 
     needs_reference: ClassVar[bool] = False
+    needs_old: ClassVar[bool] = False
     advantage: ClassVar[None] = None
 
     def __init__(self, config: DistillConfig) -> None:

@@ -28,17 +28,17 @@ class MismatchConfig(ComponentConfig):
 
     mode: MismatchMode = "token_truncate"
     """``token_*`` weighs each token by its own ratio, ``sequence_*`` by the product over the row,
-    ``sequence_geo`` by its geometric mean; ``truncate`` (and ``geo``) cut the weight at ``cap``,
-    ``mask`` drops what lies outside [``floor``, ``cap``]; ``off`` only measures."""
+    ``sequence_geo`` by its geometric mean; ``truncate`` (and ``geo``) cut the weight to
+    [``floor``, ``cap``], ``mask`` drops what lies outside; ``off`` only measures."""
     cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest weight."""
     floor: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Smallest weight that is kept; for the two ``mask`` modes."""
+    """Smallest weight."""
 
     @model_validator(mode="after")
     def _floor_is_used(self) -> MismatchConfig:
-        if self.floor > 0 and not self.mode.endswith("_mask"):
-            raise ValueError(f"floor has no effect with mode {self.mode}: use a mask mode")
+        if self.floor > 0 and self.mode == "off":
+            raise ValueError("floor has no effect with mode off, which only measures")
         return self
 
 
@@ -74,12 +74,11 @@ def mismatch_weight(
             return None
 
         raw = _log_weight(d_BT, mask_BT, config.mode).exp()
-        outside = raw > config.cap
+        outside = (raw > config.cap) | (raw < config.floor)
         if config.mode.endswith("_mask"):
-            outside |= raw < config.floor
             weight = raw.masked_fill(outside, 0.0)
         else:
-            weight = raw.clamp(max=config.cap)
+            weight = raw.clamp(config.floor, config.cap)
         tally.mean("mismatch/truncated", outside.to(d_BT.dtype).expand_as(d_BT))
         tally.weights(weight.expand_as(d_BT))
         return weight

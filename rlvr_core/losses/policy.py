@@ -46,6 +46,9 @@ class PolicyConfig(ComponentConfig):
     advantages, scaled to deviation 1 over the step."""
     mismatch: MismatchConfig = MismatchConfig()
     """Correction for log-probs that differ between engine and trainer."""
+    off_policy_mask: Annotated[float, Field(gt=0)] | None = None
+    """Completions with a negative advantage whose tokens became less likely since sampling by more
+    than so many nats, in their mean, are left out of the surrogate; null is off."""
     entropy_bonus: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the mean entropy of the step's loss tokens, which is subtracted from the loss."""
     top_entropy: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -104,7 +107,8 @@ class PolicyTerms:
 class PolicyLoss(ABC):
     """``reduce(weight * surrogate + beta * KL) - entropy_bonus * entropy``.
 
-    The mismatch weight and the choice of tokens by entropy act on the surrogate alone. On-policy,
+    The mismatch weight, the off-policy mask and the choice of tokens by entropy act on the
+    surrogate alone. On-policy,
     where ``old`` is ``logp`` detached, the ratio is 1 and carries the gradient of ``logp``: no case
     of its own is needed.
     """
@@ -176,6 +180,9 @@ class PolicyLoss(ABC):
             compared = tally.over(mask_BT & batch.on_policy_B[:, None])
         weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, compared)
         loss_BT = self.weighed(loss_BT, terms, weight, tally)
+        if self._policy.off_policy_mask is not None:
+            kept_B1 = self._near(terms, behaviour_BT, self._policy.off_policy_mask, tally)
+            loss_BT = torch.where(kept_B1, loss_BT, 0.0)
         if self.top_entropy < 1:
             loss_BT = torch.where(terms.chosen_BT, loss_BT, 0.0)
             tally.mean("entropy/chosen", terms.chosen_BT.to(loss_BT.dtype))
@@ -208,6 +215,22 @@ class PolicyLoss(ABC):
             mask_BT=mask_BT,
             chosen_BT=chosen_BT,
         )
+
+    @torch.no_grad()
+    def _near(
+        self, terms: PolicyTerms, behaviour_BT: Tensor, threshold: float, tally: Tally
+    ) -> Tensor:
+        """(B, 1) rows that are kept: DeepSeek-AI 2025 (V3.2, equation 9), arXiv:2512.02556.
+
+        The engine's log-probs are what a token was sampled with, so the mean drift of a row has
+        both the updates since then in it and the gap between engine and trainer.
+        """
+        drift_BT = log_ratio(behaviour_BT, terms.logp_BT, terms.mask_BT)
+        drift_B1 = row_mean_log_ratio(drift_BT, terms.mask_BT)
+        kept_B1 = (terms.advantage_B1 >= 0) | (drift_B1 <= threshold)
+        tally.mean("off_policy/dropped", (~kept_B1).to(drift_BT).expand_as(drift_BT))
+        tally.max("off_policy/drift_max", drift_B1.expand_as(drift_BT))
+        return kept_B1
 
     def _kl(self, batch: LossBatch, terms: PolicyTerms, tally: Tally) -> Tensor:
         if batch.ref_logp_BT is None:

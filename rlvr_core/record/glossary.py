@@ -109,20 +109,48 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("tokens/loss", "Tokens the loss was taken over.", "tokens"),
         Metric("<loss>/rows", "Given answers that <loss> learned from.", "answers"),
         Metric("<loss>/tokens/loss", "Tokens of them.", "tokens"),
+        Metric(
+            "rows/read",
+            "Rows that the step's updates read: one counts once an iteration.",
+            "completions",
+        ),
+        Metric("<loss>/rows/read", "The same, of given answers.", "answers"),
     ),
     "Optimizer": (
-        Metric("loss", "Value of the loss.", "loss"),
-        Metric("grad_norm", "Norm of the gradient before clipping.", "norm"),
+        Metric("loss", "Value of the loss; mean over the step's updates.", "loss"),
+        Metric(
+            "grad_norm",
+            "Norm of the gradient before clipping; mean over the step's updates.",
+            "norm",
+        ),
+        Metric("grad_norm/max", "The largest of them, where there are several.", "norm"),
+        Metric("updates/applied", "Updates of the step, where there are several.", "updates"),
+        Metric("updates/skipped", "Updates not made, as their gradient was not finite.", "updates"),
         Metric("lr", "Learning rate of the step.", "rate"),
-        Metric("step_skipped", "1 if the gradient was not finite and no update was made.", "0/1"),
+        Metric("step_skipped", "1 if no update was made, as no gradient was finite.", "0/1"),
     ),
     "Policy": (
         Metric("ratio/mean", "Mean probability ratio of new to old policy.", "ratio"),
         Metric("ratio/max", "Largest probability ratio of new to old policy.", "ratio"),
         Metric(
+            "iteration/<i>/<metric>",
+            "ratio/... or clip_fraction/... over the updates of iteration <i> alone.",
+            "",
+        ),
+        Metric(
             "clip_fraction/low", "Share of units of the loss clipped at the low bound.", "share"
         ),
         Metric("clip_fraction/high", "Share of them clipped at the high bound.", "share"),
+        Metric(
+            "off_policy/dropped",
+            "Share of loss tokens in completions that off_policy_mask left out.",
+            "share",
+        ),
+        Metric(
+            "off_policy/drift_max",
+            "Largest drop of a completion's mean log-prob since it was sampled.",
+            "nats",
+        ),
         Metric("kl/mean", "Mean estimate per token of KL(policy || reference).", "nats"),
         Metric("kl/max", "Largest estimate of the KL at one token.", "nats"),
         Metric(

@@ -1,9 +1,10 @@
 """What is generated ahead of the trainer: a bounded buffer of groups, by step and by version.
 
-Each step has a lot, the groups it is to train on. Lots are open from the step in progress to
-``max_staleness`` steps after it, so what is being generated or waits is bounded, and the trainer's
-pace holds the generator back. A group that has become too old is evicted: its problem is drawn
-again, before any other. No threads here: ``rollout.producer`` has them.
+Each step has a lot, the groups it is to train on. Lots are open from the step in progress to the
+last one that is ``max_staleness`` updates after it or fewer, so what is being generated or waits is
+bounded, and the trainer's pace holds the generator back. A group that has become too old is
+evicted: its problem is drawn again, before any other. No threads here: ``rollout.producer`` has
+them.
 """
 
 from __future__ import annotations
@@ -43,15 +44,22 @@ class GroupBuffer:
 
     Args:
         refill: ``Sampler.refill``: how many more groups a step wants.
-        max_staleness: The most optimizer updates between a group's sampling and its training.
+        max_staleness: The most optimizer updates between a group's sampling and its step.
         steps: Steps of the run: nothing is generated for steps behind the last one.
+        updates_per_step: Optimizer updates of one step.
     """
 
     def __init__(
-        self, refill: Callable[[int, int], int], *, max_staleness: int, steps: int
+        self,
+        refill: Callable[[int, int], int],
+        *,
+        max_staleness: int,
+        steps: int,
+        updates_per_step: int = 1,
     ) -> None:
         self._refill = refill
         self._max_staleness = max_staleness
+        self._ahead = max_staleness // updates_per_step
         self._steps = steps
         self._lots: dict[int, Lot] = {}
         self._owed: dict[int, Draw] = {}
@@ -78,7 +86,7 @@ class GroupBuffer:
     def advance(self, step: int, version: int) -> int:
         """Go on to a step, under a version of the policy; the number of groups evicted."""
         self._step, self._version = step, version
-        for number in range(step, min(step + self._max_staleness, self._steps - 1) + 1):
+        for number in range(step, min(step + self._ahead, self._steps - 1) + 1):
             self._lots.setdefault(number, Lot(number))
         evicted = 0
         for lot in self._lots.values():

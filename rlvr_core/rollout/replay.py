@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
@@ -35,11 +35,16 @@ class ReplayBuffer:
         """What ``take`` would give; nothing counts as read."""
         return [entry.sampled for entry in islice(self._entries, most)]
 
-    def take(self, most: int) -> list[Sampled]:
-        """Up to so many groups, those that wait longest first; each counts as read once more."""
+    def take(self, most: int, unread: Collection[int] = ()) -> list[Sampled]:
+        """Up to so many groups, those that wait longest first; each counts as read once more.
+
+        Args:
+            most: How many.
+            unread: Places among them of those that do not count, as no update was made of them.
+        """
         taken = [self._entries.popleft() for _ in range(min(most, len(self)))]
-        for entry in taken:
-            entry.left -= 1
+        for place, entry in enumerate(taken):
+            entry.left -= place not in unread
         self._entries.extend(entry for entry in taken if entry.left > 0)
         return [entry.sampled for entry in taken]
 

@@ -472,4 +472,10 @@ def _lines(
             f"completions of at most {section.max_tokens} tokens = "
             f"{per_step * most * section.max_tokens} tokens"
         )
+    train = config.train
+    if train.updates_per_step > 1:
+        lines.append(
+            f"updates: {train.updates_per_step} a step, {train.mini_batches} mini-batches x "
+            f"{train.iterations} iterations"
+        )
     return lines

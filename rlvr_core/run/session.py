@@ -69,8 +69,9 @@ class Best:
 class Session:
     """Everything a run holds while it runs, and the loop over it.
 
-    ``step`` counts passes of the loop, ``version`` optimizer steps that were applied: a step whose
-    groups were all dropped, or whose gradient was not finite, leaves the version as it was.
+    ``step`` counts passes of the loop, ``version`` optimizer updates that were applied: a step
+    whose groups were all dropped, or whose gradient was not finite, leaves the version as it was,
+    and one of several mini-batches or iterations moves it on by several.
 
     In a run of several processes each has a session, and they take the same steps over the same
     groups; only that of rank 0 writes, shows, and tells plugins.
@@ -171,15 +172,16 @@ class Session:
         if self.trainer.reference is not None:
             metrics |= self.trainer.reference.metrics(sampled_under)
         metrics |= self._applied(report)
-        updated = metrics["step_skipped"] == 0 and report.update is not None
+        updated = report.applied > 0
         if metrics["step_skipped"] == 0:
-            self.replay.take(len(replayed))  # read: a skipped update has learnt nothing from them
+            # a skipped update has learnt nothing from what it read
+            again = report.thrown_away[len(rollouts.kept) :]
+            self.replay.take(len(replayed), [place for place, lost in enumerate(again) if lost])
         if updated:
-            self.version += 1
-            for one in rollouts.kept:
-                self.replay.put(one)
-            if self.trainer.reference is not None:
-                self.trainer.reference.follow(self.version)
+            self.version += report.applied
+            for one, lost in zip(rollouts.kept, report.thrown_away, strict=False):
+                if not lost:
+                    self.replay.put(one)
         self._sync(updated=updated)
         metrics |= self._of_engine()
         if self.producer is not None:
@@ -371,7 +373,7 @@ class Session:
         # what older weights sampled tells nothing of today's
         groups = tuple(group for group in groups if group.version == self.version)
         section = self.config.guards.parity
-        due = self.version <= 1
+        due = self.version <= self.config.train.updates_per_step  # before and after the first sync
         if section is False or not groups or not (due or self.resumed):
             return {}
         found = parity.measure(*self.trainer.logprobs(groups))
@@ -399,12 +401,14 @@ class Session:
         ages: Ages = Counter()
         if self.producer is not None:
             self.ledger.draw(self.producer.drawn())
-        thrown_away = report.update is not None and not report.update.applied
+        # what is replayed comes behind what was kept, and was settled when it was drawn
         kept = iter(report.advantages)
         advantages = {one.draw.index: next(kept) for one in rollouts.kept}
+        flags = zip(rollouts.kept, report.thrown_away, strict=False)
+        thrown_away = {one.draw.index for one, lost in flags if lost}
         for one in rollouts.all:
             ends = fates(one, mask_truncated=self.config.train.mask_truncated)
-            if thrown_away:
+            if one.drop is None and one.draw.index in thrown_away:
                 ends = ["error" if fate == "trained" else fate for fate in ends]
             if self.producer is None:
                 self.ledger.draw(len(ends))
@@ -426,21 +430,20 @@ class Session:
 
     def _applied(self, report: StepReport) -> dict[str, float]:
         """Count skipped updates; stop when they do not end."""
-        update = report.update
-        broken = update is not None and not update.applied
-        if update is not None and update.applied:
-            self.skipped = 0
-        elif update is not None and not update.calibrating:
-            self.skipped += 1
-        if self.skipped > self.config.train.max_skipped:
-            raise RunError(
-                f"the gradient was not finite in {self.skipped} steps in a row",
-                where=f"step {self.step + 1}",
-                remedy="lower train.lr or use model.dtype: bfloat16; the last good checkpoint is "
-                "kept",
-            )
+        for update in report.updates:
+            if update.applied:
+                self.skipped = 0
+            elif not update.calibrating:
+                self.skipped += 1
+            if self.skipped > self.config.train.max_skipped:
+                raise RunError(
+                    f"the gradient was not finite in {self.skipped} updates in a row",
+                    where=f"step {self.step + 1}",
+                    remedy="lower train.lr or use model.dtype: bfloat16; the last good checkpoint "
+                    "is kept",
+                )
         return {
-            "step_skipped": float(broken),
+            "step_skipped": float(bool(report.updates) and not report.applied),
             **self.plan.moving_weights(self.step),
             "lr": learning_rate(self.config.train, self.step),
         }

@@ -227,7 +227,12 @@ def _producer(prepared: Prepared, generator: Generator) -> Producer | None:
         generator,
         prepared.sampler,
         sampling_of(prepared.config),
-        GroupBuffer(prepared.sampler.refill, max_staleness=train.max_staleness, steps=train.steps),
+        GroupBuffer(
+            prepared.sampler.refill,
+            max_staleness=train.max_staleness,
+            steps=train.steps,
+            updates_per_step=train.updates_per_step,
+        ),
         at_sync=train.at_sync,
         check=prepared.judge.errors.check,
     )

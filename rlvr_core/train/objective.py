@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlvr_core.train.batch import Row
@@ -43,17 +43,32 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one optimizer step and the losses taken over all of them.
+    """Rows of one step, or of one of its mini-batches, and the losses taken over all of them.
 
     Attributes:
         terms: The losses.
-        rows: The rows.
+        groups: The rows, those that must stay together in one list.
         temperature: Of the log-probs.
     """
 
     terms: tuple[Term, ...]
-    rows: list[Row]
+    groups: Sequence[Sequence[Row]]
     temperature: float
+
+    @property
+    def rows(self) -> list[Row]:
+        """All of them."""
+        return [row for group in self.groups for row in group]
+
+    @property
+    def needs_old(self) -> bool:
+        """Whether one of the losses compares with the log-probs at the time of sampling."""
+        sampled = [term.loss for term in self.terms if term.demonstrations is None]
+        return any(getattr(loss, "needs_old", True) for loss in sampled)
+
+    def mini_batch(self, index: int, count: int) -> Part:
+        """One of ``count`` mini-batches: every ``count``-th group, so that order evens out."""
+        return replace(self, groups=self.groups[index::count])
 
     @property
     def prefix(self) -> str:
@@ -102,10 +117,11 @@ class Objective:
         own = [t.teacher.prompt for t in self.terms if t.teacher and t.teacher.prompt]
         return own[0](problem) if own else None
 
-    def parts(self, rows: Sequence[Row], step: int, temperature: float) -> list[Part]:
-        """What a step trains on: the completions' rows first, then each loss's own."""
-        parts = [Part(self.on_completions, list(rows), temperature)]
+    def parts(self, groups: Sequence[Sequence[Row]], step: int, temperature: float) -> list[Part]:
+        """What a step trains on: the completions' rows by group first, then each loss's own."""
+        parts = [Part(self.on_completions, groups, temperature)]
         for term in self.terms:
             if term.demonstrations is not None:
-                parts.append(Part((term,), term.demonstrations.rows(step), 1.0))
+                answers = [[row] for row in term.demonstrations.rows(step)]
+                parts.append(Part((term,), answers, 1.0))
         return [part for part in parts if part.terms]

@@ -21,12 +21,12 @@ class Rows:
     """The rows of a step's completions.
 
     Attributes:
-        rows: One per completion that has a reward.
+        by_group: Per group, one row per completion that has a reward.
         advantages: Per group, one per member; None where it was left out, or none is made.
         lone_groups: Groups with fewer than two rewards.
     """
 
-    rows: list[Row]
+    by_group: list[list[Row]]
     advantages: list[list[float | None]]
     lone_groups: int
 
@@ -53,7 +53,7 @@ def rows_of(
     members = [(index, m) for index, group in enumerate(groups) for m in group.members]
     result = _advantages(members, objective, weights)
     told = [objective.teacher_prompt(group.problem) for group in groups]
-    rows: list[Row] = []
+    by_group: list[list[Row]] = [[] for _ in groups]
     per_group: list[list[float | None]] = [[] for _ in groups]
     for (index, member), centred in zip(members, result.advantage_N.tolist(), strict=True):
         completion = member.completion
@@ -64,7 +64,7 @@ def rows_of(
         if member.reward is None:
             continue
         mask = (False,) * len(completion.token_ids) if masked else completion.loss_mask
-        rows.append(
+        by_group[index].append(
             Row(
                 completion.prompt_ids,
                 completion.token_ids,
@@ -75,7 +75,7 @@ def rows_of(
                 teacher_prompt_ids=told[index],
             )
         )
-    return Rows(rows, per_group, result.lone_groups)
+    return Rows(by_group, per_group, result.lone_groups)
 
 
 def _advantages(

@@ -1,11 +1,15 @@
-"""The optimizer step, top to bottom: groups -> advantages -> micro-batches -> losses -> update.
+"""The step, top to bottom: groups -> advantages -> mini-batches -> losses -> updates.
 
-groups      judged completions of one policy version
-rows        one per completion that has a reward, with its advantage
-parts       those rows and the losses taken over them; given answers are a part of their own
-batches     rows packed under the token budget, each prompt once
-loss        summed over losses and batches; denominators were counted before the first of them
-update      clipped, applied at the step's learning rate, or skipped if not finite
+groups        judged completions of one policy version
+rows          one per completion that has a reward, with its advantage
+parts         those rows and the losses taken over them; given answers are a part of their own
+mini-batches  a share of the groups each; every one makes an update, in every iteration
+micro-batches rows packed under the token budget, each prompt once
+loss          summed over losses and micro-batches; denominators were counted before the first
+update        clipped, applied at the step's learning rate, or skipped if not finite
+
+One mini-batch and one iteration, the default, are one update a step. With more, the log-probs at
+the time of sampling are computed before the first update, and every ratio starts from them.
 
 With several processes, all of them have all groups and so all rows; each packs its part of the rows
 (``deal``), the gradient is summed by ``Spread``, and everything else is the same in each of them.
@@ -29,6 +33,7 @@ from rlvr_core.train import lora
 from rlvr_core.train.batch import MicroBatch, Row, micro_batches
 from rlvr_core.train.deal import deal
 from rlvr_core.train.forward import completion_logprobs, completion_scores, top_tokens
+from rlvr_core.train.mini_batches import Job, MiniBatch, Told, counts, cut, reads, summary
 from rlvr_core.train.model import Precision
 from rlvr_core.train.objective import Objective, Part, Term
 from rlvr_core.train.optim import Optimizer, Update
@@ -51,29 +56,23 @@ class StepReport:
     """What one step did.
 
     Attributes:
-        update: The optimizer's word; None when there was no row to train on.
+        updates: The optimizer's word on each, in order; none when there was no row to train on.
         metrics: Numbers for the step's line.
         advantages: Per group, in the order given, one per member; None where it was left out.
+        thrown_away: Per group, whether every update that was made of it was skipped.
         seconds: Wall seconds by phase.
     """
 
-    update: Update | None
+    updates: list[Update]
     metrics: dict[str, float]
     advantages: list[list[float | None]]
+    thrown_away: list[bool]
     seconds: dict[str, float] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What other models than the policy say of a micro-batch.
-
-    Attributes:
-        taught: By term, the most likely tokens (N, K) of its teacher and their log-probs (B, T, K).
-        ref_logp_BT: The reference's log-probs; None where no loss asks for them.
-    """
-
-    taught: dict[str, tuple[Tensor, Tensor]]
-    ref_logp_BT: Tensor | None
+    @property
+    def applied(self) -> int:
+        """Updates that changed the weights: so many versions has the policy gone on."""
+        return sum(update.applied for update in self.updates)
 
 
 @dataclass(slots=True)
@@ -113,7 +112,7 @@ class PolicyTrainer:
     spread: Spread | None = None
 
     def update(self, groups: Sequence[Group], step: int, version: int) -> StepReport:
-        """One optimizer step.
+        """The updates of one step; the reference follows each.
 
         Args:
             groups: What to train on.
@@ -130,49 +129,43 @@ class PolicyTrainer:
                 version=version,
                 mask_truncated=self.train.mask_truncated,
             )
-            parts = self.objective.parts(made.rows, step, self.temperature)
-            normalizers = [self._normalizer(part) for part in parts]
-        metrics: dict[str, float] = {}
-        for part, normalizer in zip(parts, normalizers, strict=True):
-            metrics[f"{part.prefix}rows"] = normalizer.rows
-            metrics[f"{part.prefix}tokens/loss"] = normalizer.tokens
+            parts = self.objective.parts(made.by_group, step, self.temperature)
+            metrics = counts(parts, self._normalizer)
         if self.objective.on_completions:
             metrics["groups/lone"] = made.lone_groups
-        if not any(normalizer.rows for normalizer in normalizers):
-            return StepReport(None, metrics, made.advantages, seconds)
-
         with _timed(seconds, "pack"):
-            jobs = [
-                (part, normalizer, self._pack(part.rows))
-                for part, normalizer in zip(parts, normalizers, strict=True)
-                if normalizer.rows
-            ]
-        totals = Totals(self.objective.terms)
-        for number, (part, normalizer, work) in enumerate(jobs):
-            with _timed(seconds, "forward"):
-                thresholds, chosen = self._chosen(part, work)
-            if thresholds:
-                metrics["entropy/threshold"] = min(thresholds.values())
-            for place, (one, masks) in enumerate(zip(work, chosen, strict=True)):
-                with _timed(seconds, "forward"):
-                    # before the policy's pass: under LoRA the reference is the same model
-                    told = self._told(part, one.batch)
-                key = (self.seed, step, self.ranks.index, number, place)
-                last = one is jobs[-1][-1][-1]
-                with lora.dropout(self.model, *key), self._accumulating(last=last):
-                    with _timed(seconds, "forward"):
-                        outputs = self._losses(part, one.batch, normalizer, masks, told)
-                        loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
-                    with _timed(seconds, "backward"):
-                        self.optimizer.backward(loss if one.counts else 0.0 * loss)
-                if one.counts:
-                    totals.add(outputs)
-        totals.gather(self.ranks)
-        with _timed(seconds, "optimizer"):
-            update = self.optimizer.step(step)
-        metrics |= totals.values()
-        metrics["grad_norm"] = update.grad_norm
-        return StepReport(update, metrics, made.advantages, seconds)
+            batches = cut(parts, self.train.mini_batches, self._normalizer, self._pack)
+        if not any(batches):
+            nothing = [False] * len(groups)
+            return StepReport([], metrics, made.advantages, nothing, seconds)
+
+        with _timed(seconds, "forward"):
+            self._note_old(batches)
+        updates: list[Update] = []
+        unread = {index for index, batch in enumerate(batches) if batch}
+        totals = [Totals(self.objective.terms) for _ in range(self.train.iterations)]
+        thresholds: list[float] = []
+        for total in totals:
+            for index, batch in enumerate(batches):
+                if not batch:
+                    continue
+                thresholds += self._accumulate(batch, step, len(updates), total, seconds)
+                with _timed(seconds, "optimizer"):
+                    updates.append(self.optimizer.step(step))
+                if updates[-1].applied:
+                    unread.discard(index)
+                    version += 1
+                    if self.reference is not None:
+                        self.reference.follow(version)
+        for total in totals:
+            total.gather(self.ranks)
+        metrics |= summary(totals, updates)
+        if thresholds:
+            metrics["entropy/threshold"] = min(thresholds)
+        if self.train.updates_per_step > 1:
+            metrics |= reads(batches, updates, self.train.iterations)
+        thrown_away = [index % len(batches) in unread for index in range(len(groups))]
+        return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
 
     @torch.no_grad()
     def logprobs(self, groups: Sequence[Group]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,11 +196,62 @@ class PolicyTrainer:
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _normalizer(self, part: Part) -> Normalizer:
+        rows = part.rows
         return Normalizer(
-            rows=sum(any(row.loss_mask) for row in part.rows),
-            tokens=sum(sum(row.loss_mask) for row in part.rows),
+            rows=sum(any(row.loss_mask) for row in rows),
+            tokens=sum(sum(row.loss_mask) for row in rows),
             max_completion_tokens=self.max_completion_tokens,
             world_size=self.ranks.world,
+        )
+
+    @torch.no_grad()
+    def _note_old(self, batches: Sequence[MiniBatch]) -> None:
+        """Compute the log-probs at the time of sampling for every update but the first.
+
+        The first has the sampling policy itself, and its own log-probs are the old ones too.
+        """
+        first = next(index for index, batch in enumerate(batches) if batch)
+        later = batches[first + 1 :] if self.train.iterations == 1 else batches
+        for job in (job for batch in later for job in batch if job.part.needs_old):
+            job.old = [self._logprobs(self.model, one.batch) for one in job.work]
+
+    def _accumulate(
+        self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
+    ) -> list[float]:
+        """Add up the gradient of one update; the thresholds that tokens were chosen by."""
+        thresholds: list[float] = []
+        for number, job in enumerate(batch):
+            with _timed(seconds, "forward"):
+                least, chosen = self._chosen(job.part, job.work)
+            thresholds += least.values()
+            for place, (one, masks) in enumerate(zip(job.work, chosen, strict=True)):
+                with _timed(seconds, "forward"):
+                    # before the policy's pass: under LoRA the reference is the same model
+                    told = job.told.get(place) or self._told(job.part, one.batch)
+                if self._others_stay:
+                    job.told[place] = told
+                draw = update * len(self.objective.terms) + number
+                key = (self.seed, step, self.ranks.index, draw, place)
+                old_BT = job.old[place] if job.old and update > 0 else None
+                last = one is batch[-1].work[-1]
+                with lora.dropout(self.model, *key), self._accumulating(last=last):
+                    with _timed(seconds, "forward"):
+                        outputs = self._losses(job, one.batch, masks, told, old_BT)
+                        loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
+                    with _timed(seconds, "backward"):
+                        self.optimizer.backward(loss if one.counts else 0.0 * loss)
+                if one.counts:
+                    total.add(outputs)
+        return thresholds
+
+    @property
+    def _others_stay(self) -> bool:
+        """Whether what other models say of a row is worth keeping, and true, in each iteration."""
+        teachers = [term.teacher for term in self.objective.terms if term.teacher is not None]
+        return (
+            self.train.iterations > 1
+            and (self.reference is None or not self.reference.named())
+            and all(teacher.model is not None for teacher in teachers)
         )
 
     def _pack(self, rows: Sequence[Row]) -> list[Work]:
@@ -230,7 +274,7 @@ class PolicyTrainer:
     ) -> tuple[dict[float, float], list[dict[float, Tensor]]]:
         """The tokens of highest entropy, for each share of tokens that a loss wants chosen.
 
-        It takes a forward pass of its own, as the threshold is one of the whole step: the choice
+        It takes a forward pass of its own, as the threshold is one of the whole update: the choice
         must not depend on micro-batches or processes, nor on the rounding of a second pass.
 
         Returns:
@@ -253,13 +297,17 @@ class PolicyTrainer:
 
     def _losses(
         self,
-        part: Part,
+        job: Job,
         batch: MicroBatch,
-        normalizer: Normalizer,
         chosen: Mapping[float, Tensor],
-        told: _Told,
+        told: Told,
+        old_BT: Tensor | None,
     ) -> list[tuple[Term, LossOutput]]:
-        """Every loss of a part, of one forward pass of the policy."""
+        """Every loss of a part, of one forward pass of the policy.
+
+        ``old_BT`` is None where the policy still is the one that sampled the fresh rows.
+        """
+        part = job.part
         ids_NK = [ids for ids, _ in told.taught.values()]
         others_NK = torch.cat(ids_NK, dim=1) if ids_NK else None
         logp_BT, entropy_BT, *other = self._scores(
@@ -267,12 +315,13 @@ class PolicyTrainer:
         )
         sizes = [ids.shape[1] for ids in ids_NK]
         student = iter(torch.split(other[0], sizes, dim=2) if other else ())
-        # of rows it sampled itself the current policy is the old one too, and no second pass is
-        # needed; of others the engine's log-probs are all there is
+        # of rows that the step's first policy sampled its own log-probs are known; of others the
+        # engine's are all there is
+        own_BT = logp_BT.detach() if old_BT is None else old_BT.to(logp_BT.dtype)
         behaviour_BT = batch.behaviour_logp_BT.to(logp_BT.dtype)
         seen = LossBatch(
             logp_BT=logp_BT,
-            old_logp_BT=torch.where(batch.on_policy_B[:, None], logp_BT.detach(), behaviour_BT),
+            old_logp_BT=torch.where(batch.on_policy_B[:, None], own_BT, behaviour_BT),
             behaviour_logp_BT=batch.behaviour_logp_BT,
             ref_logp_BT=told.ref_logp_BT,
             mask_BT=batch.mask_BT,
@@ -291,11 +340,11 @@ class PolicyTrainer:
                     teacher_logp_BTK=told.taught[term.name][1],
                     student_logp_BTK=next(student),
                 )
-            outputs.append((term, term.loss(shown, normalizer)))
+            outputs.append((term, term.loss(shown, job.normalizer)))
         return outputs
 
     @torch.no_grad()
-    def _told(self, part: Part, batch: MicroBatch) -> _Told:
+    def _told(self, part: Part, batch: MicroBatch) -> Told:
         vocabulary: int = self.model.config.get_text_config().vocab_size
         taught = {
             term.name: self._compute(
@@ -313,7 +362,7 @@ class PolicyTrainer:
         if self.reference is not None and any(term.loss.needs_reference for term in part.terms):
             with self.reference.active() as reference:
                 ref_logp_BT = self._logprobs(reference, batch)
-        return _Told(taught, ref_logp_BT)
+        return Told(taught, ref_logp_BT)
 
     def _logprobs(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
         return self._compute(completion_logprobs, model, batch, temperature=self.temperature)

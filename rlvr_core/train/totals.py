@@ -1,4 +1,4 @@
-"""The losses and metrics of a step, summed over its micro-batches."""
+"""The losses and metrics of a step, summed over its updates and their micro-batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_core.train.objective import Term
 
 
 class Totals:
-    """Sums a step's losses and metrics over its micro-batches, without waiting for the device.
+    """Sums losses and metrics over micro-batches, without waiting for the device.
 
     A metric that several losses report keeps its plain name for the first of them.
     """
@@ -51,9 +51,26 @@ class Totals:
             for key, value in most.items():
                 self._maxima.setdefault(key, []).append(_exact(value))
 
-    def values(self) -> dict[str, float]:
-        """Losses, means and maxima of the step; what was never counted is absent."""
-        values = {name: _sum(parts) for name, parts in self._losses.items()}
+    @classmethod
+    def together(cls, parts: Sequence[Totals]) -> Totals:
+        """All that several have counted."""
+        whole = cls(parts[0]._terms)
+        for part in parts:
+            for name, losses in part._losses.items():
+                whole._losses.setdefault(name, []).extend(losses)
+            for key, pairs in part._sums.items():
+                whole._sums.setdefault(key, []).extend(pairs)
+            for key, most in part._maxima.items():
+                whole._maxima.setdefault(key, []).extend(most)
+        return whole
+
+    def values(self, updates: int = 1) -> dict[str, float]:
+        """Losses, means and maxima; what was never counted is absent.
+
+        Args:
+            updates: How many were counted; losses are the mean over them.
+        """
+        values = {name: _sum(parts) / updates for name, parts in self._losses.items()}
         metrics = {"loss": sum(t.weight * values[t.name] for t in self._terms if t.name in values)}
         if len(self._terms) > 1:
             metrics |= {f"loss/{name}": value for name, value in values.items()}

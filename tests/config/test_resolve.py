@@ -230,7 +230,8 @@ def test_the_dump_resolves_to_itself(host, run_file, write):
     assert second.config == first.config
     assert second.dump() == first.dump()
     assert second.yaml() == first.yaml()
-    assert first.dump()["data"]["prompt"] == {"chat_template": "auto", "system": "", "prefix": None}
+    prompt = {"chat_template": "auto", "system": "", "prefix": None, "template_options": {}}
+    assert first.dump()["data"]["prompt"] == prompt
     assert first.dump()["meta"]["notes"] == "no"
 
 
@@ -330,3 +331,12 @@ def test_wrong_terms_of_a_loss_are_told(host, write, run_text, loss, what, where
     (complaint,) = faults(host, with_loss(write, run_text, loss))
     assert complaint.what.startswith(what)
     assert where in complaint.where
+
+
+def test_more_mini_batches_than_prompts_are_refused(host, run_file):
+    sampler = "sampler={use: core/shuffle, with: {prompts_per_step: 4}}"
+    (complaint,) = faults(host, run_file, sampler, "train.mini_batches=5")
+    assert complaint.what.startswith("mini_batches is 5, and a step has 4 prompts")
+    assert complaint.where == "--set train.mini_batches=5 (train.mini_batches)"
+    assert "set it to 4 or less" in str(complaint.remedy)
+    assert resolve_file(run_file, [sampler, "train.mini_batches=4"], host)

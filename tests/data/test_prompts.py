@@ -1,11 +1,13 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer, audit
+from rlvr_core.data.text_prompts import TextRenderer
 from rlvr_core.errors import ConfigError, DataError
 from rlvr_core.protocols import Source
 from rlvr_core.types import Message, Problem
@@ -53,6 +55,36 @@ def rendered(tok, prompt="2+2?", **section):
 
 CHAT = (Message("user", "2+2?"),)
 AS_CHAT = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def thinking():
+    """ChatML whose answers begin with an empty thought, unless thinking is asked for."""
+    closed = "{% if enable_thinking is false %}<think></think>{% endif %}"
+    return tokenizer(CHATML.replace("assistant\n", f"assistant\n{closed}"), eos="<|im_end|>")
+
+
+def test_template_options_reach_the_template():
+    assert rendered(thinking()) == AS_CHAT
+    off = {"template_options": {"enable_thinking": False}}
+    assert rendered(thinking(), **off) == f"{AS_CHAT}<think></think>"
+    assert rendered(thinking(), prompt=CHAT, **off) == f"{AS_CHAT}<think></think>"
+    assert rendered(thinking(), template_options={"enable_thinking": True}) == AS_CHAT
+
+
+@pytest.mark.parametrize("name", ["enable_thinkin", "thinking", "messages"])
+def test_a_template_option_that_would_be_ignored_is_refused(name):
+    with pytest.raises(ConfigError, match=f"template option '{name}'") as error:
+        Renderer(thinking(), PromptSection(template_options={name: False}))
+    assert "data.prompt.template_options" in str(error.value.complaints)
+
+
+def test_template_options_without_a_template_are_refused():
+    with pytest.raises(ConfigError, match="nowhere in its chat template"):
+        Renderer(tokenizer(), PromptSection(template_options={"enable_thinking": False}))
+    with pytest.raises(ValidationError, match="no effect with chat_template: never"):
+        PromptSection(chat_template="never", template_options={"enable_thinking": False})
+    with pytest.raises(ConfigError, match="the server has its own"):
+        TextRenderer(PromptSection(template_options={"enable_thinking": False}), as_chat=True)
 
 
 def test_t37_auto_is_raw_text_without_a_template():

@@ -5,6 +5,7 @@ that are in the lower half of the vocabulary. Sampling is the textbook's loop, n
 """
 
 import copy
+import os
 
 import pytest
 import torch
@@ -87,8 +88,9 @@ def mean_reward(groups):
     return sum(first) / len(first)
 
 
-def trainer(model, terms, weights=(1.0,)):
-    train = TrainSection(steps=STEPS, lr=0.03, warmup_steps=0, tokens_per_micro_batch=100)
+def trainer(model, terms, weights=(1.0,), **train):
+    options = {"lr": 0.03, "warmup_steps": 0, "tokens_per_micro_batch": 100} | train
+    train = TrainSection(steps=STEPS, **options)
     objective = Objective(tuple(terms))
     reference = None
     if objective.needs_reference:
@@ -115,6 +117,27 @@ def run(start, terms, weights=(1.0,)):
         made.update(sample(model, step, weights), step, step).metrics for step in range(STEPS)
     ]
     return before, mean_reward(sample(model, -1)), metrics
+
+
+@pytest.mark.skipif(
+    os.environ.get("RLVR_TEST_ALL") != "1", reason="make test-all runs it (RLVR_TEST_ALL=1)"
+)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo"])
+def test_several_updates_a_step_learn_from_fewer_completions(start, name):
+    """A third of the steps, and so of the completions: 2 mini-batches x 3 iterations each."""
+    cls = entries()[name]
+    gained = {}
+    for updates in ({}, {"mini_batches": 2, "iterations": 3}):
+        model = copy.deepcopy(start)
+        made = trainer(model, [Term(name, cls(cls.Config()))], lr=0.005, **updates)
+        before = mean_reward(sample(model, -1))
+        reports = [made.update(sample(model, step), step, step) for step in range(STEPS // 3)]
+        gained[len(updates)] = mean_reward(sample(model, -1)) - before
+    assert all(report.applied == 6 for report in reports)
+    last = reports[-1].metrics
+    assert last["iteration/3/ratio/max"] > last["iteration/1/ratio/max"] > 1
+    assert gained[2] > gained[0] + 0.1
 
 
 FULL = {"beta": 0.01, "entropy_bonus": 0.001, "top_entropy": 0.8, "kl_ratio_corrected": True}
@@ -165,7 +188,7 @@ def test_sft_alone_learns_the_answers_without_completions(start):
     model = copy.deepcopy(start)
     made = trainer(model, [Term("sft", cls(cls.Config()), 1.0, Answers())])
     reports = [made.update([], step, step) for step in range(STEPS)]
-    assert all(report.update.applied for report in reports)
+    assert all(report.applied for report in reports)
     first, last = reports[0].metrics, reports[-1].metrics
     assert last["sft/nll"] < 0.5 < 2 < first["sft/nll"]
     assert (first["sft/rows"], first["sft/tokens/loss"]) == (8, 16)

@@ -1,5 +1,8 @@
 """Every policy loss against the textbook formula, token by token in plain Python, with autograd."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -62,6 +65,9 @@ def row_losses(name, batch, i, options):
         d = (batch.old_logp_BT[i, t] - batch.behaviour_logp_BT[i, t]).detach()
         if name != "vespo":
             loss = loss * clip(torch.exp(d), 0.0, 2.0)
+        gone = [batch.behaviour_logp_BT[i, u] - batch.logp_BT[i, u].detach() for u in tokens]
+        if A < 0 and sum(gone) / len(gone) > options.get("off_policy_mask", math.inf):
+            loss = loss * 0
         if options.get("top_entropy") and not batch.chosen_BT[i, t]:
             loss = loss * 0
         if "beta" in options:
@@ -98,6 +104,7 @@ CASES = [
     {"beta": 0.1, "kl_ratio_corrected": True, "entropy_bonus": 0.2},
     {"top_entropy": 0.5, "beta": 0.05},
     {"ratio": "sequence"},
+    {"off_policy_mask": 0.15, "beta": 0.1},
 ]
 
 
@@ -111,6 +118,13 @@ def test_value_and_gradient(name, options, make_batch, count):
     if name == "gmpo" and "top_entropy" in options:
         return  # its mean is over the chosen tokens: see test_losses
     batch = make_batch(6, 7, seed=3)
+    if "off_policy_mask" in options:
+        # so far from where it was sampled that some bad completions are left out, and not all
+        batch = replace(batch, behaviour_logp_BT=batch.behaviour_logp_BT + 0.3)
+        drift_BT = (batch.behaviour_logp_BT - batch.logp_BT.detach()) * batch.mask_BT
+        far_B = drift_BT.sum(1) / batch.mask_BT.sum(1) > options["off_policy_mask"]
+        bad_B = batch.advantage_B < 0
+        assert 0 < (far_B & bad_B).sum() < bad_B.sum()
     loss = cls(cls.Config(**options))(batch, count(batch, max_completion_tokens=CAP)).loss
     expected = by_loops(name, batch, options)
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)

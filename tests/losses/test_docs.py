@@ -26,7 +26,13 @@ def test_the_example_of_a_new_loss_has_cispos_pinned_value(batch, normalizer):
 
 def test_every_loss_option_and_metric_is_documented(make_batch, count):
     batch = make_batch(3, 4)
-    options = {"beta": 0.1, "top_entropy": 0.5, "teacher": "x", "prompt": "{prompt}"}
+    options = {
+        "beta": 0.1,
+        "top_entropy": 0.5,
+        "off_policy_mask": 0.1,
+        "teacher": "x",
+        "prompt": "{prompt}",
+    }
     registry = Registry()
     builtin.register_losses(Registrar(registry, "loss", "core"))
     wanted = set()

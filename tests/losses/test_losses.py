@@ -32,6 +32,7 @@ FULL = {
     "mismatch": {"mode": "sequence_truncate", "cap": 1.3},
     "entropy_bonus": 0.3,
     "top_entropy": 0.5,
+    "off_policy_mask": 0.05,
 }
 
 
@@ -231,6 +232,42 @@ def test_top_entropy_drops_the_surrogate_but_neither_kl_nor_denominator():
     kl = [math.exp(-2 - x) - (-2 - x) - 1 for x in logp[0].tolist()]
     value, _ = value_and_grad(make(DAPO, top_entropy=0.5, beta=0.1), batch, TWO)
     assert value == pytest.approx((-1.0 + 0.1 * (kl[0] + kl[2])) / 2)
+
+
+def test_off_policy_mask_by_hand():
+    """Rows with mean drifts 0.3, 0.1 and 0.3; only the bad one that is far is dropped."""
+    logp_BT = torch.tensor([[-1.0, -2.0]] * 3, dtype=torch.float64, requires_grad=True)
+    behaviour_BT = torch.tensor([[-0.6, -1.8], [-0.8, -2.0], [-0.6, -1.8]], dtype=torch.float64)
+    batch = LossBatch(
+        logp_BT,
+        logp_BT.detach(),
+        behaviour_BT,
+        logp_BT.detach() - 0.5,
+        torch.ones(3, 2, dtype=torch.bool),
+        torch.tensor([-1.0, -1.0, 1.0], dtype=torch.float64),
+    )
+    options = {"mismatch": {"mode": "off"}, "off_policy_mask": 0.2}
+    loss = DAPO(DAPO.Config(**options))
+    output = loss(batch, Normalizer(rows=3, tokens=6, max_completion_tokens=9))
+    # what is dropped stays in the denominator: -(0 - 2 + 2) / 6, and a gradient of -A / 6
+    assert output.loss.item() == pytest.approx(0.0, abs=1e-12)
+    (grad_BT,) = torch.autograd.grad(output.loss, logp_BT)
+    expected_BT = torch.tensor([[0, 0], [1 / 6] * 2, [-1 / 6] * 2], dtype=torch.float64)
+    torch.testing.assert_close(grad_BT, expected_BT, rtol=0, atol=1e-12)
+    totals = {name: (a.item(), n.item()) for name, (a, n) in output.sums.items()}
+    found = finish(totals, {name: most.item() for name, most in output.maxima.items()})
+    assert found["off_policy/dropped"] == pytest.approx(1 / 3)
+    assert found["off_policy/drift_max"] == pytest.approx(0.3)
+    # the KL of a dropped row stays
+    held = DAPO(DAPO.Config(beta=0.1, **options))(
+        batch, Normalizer(rows=3, tokens=6, max_completion_tokens=9)
+    )
+    assert held.loss.item() == pytest.approx(0.1 * (math.exp(-0.5) + 0.5 - 1))
+
+
+def test_off_policy_mask_is_off_by_default(batch, normalizer):
+    output = GRPO(GRPO.Config())(batch, normalizer)
+    assert not any(name.startswith("off_policy/") for name in [*output.sums, *output.maxima])
 
 
 @pytest.mark.parametrize("cls", LOSSES)

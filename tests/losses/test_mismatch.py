@@ -83,6 +83,15 @@ def test_huge_gap_is_capped():
     assert math.isfinite(metrics["mismatch/k3"])
 
 
-def test_floor_without_a_mask_is_refused():
+def test_truncation_lifts_to_the_floor():
+    weight, metrics = weigh(D, mode="token_truncate", cap=3.0, floor=0.95)
+    rows = [[E(0.5), 1, 3, 1], [E(0.1), E(0.1), 1, 0.95]]
+    torch.testing.assert_close(weight, torch.tensor(rows, dtype=torch.float64))
+    assert metrics["mismatch/truncated"] == 2 / 8
+    weight, _ = weigh(-D, mode="sequence_truncate", cap=3.0, floor=0.2)
+    torch.testing.assert_close(weight, torch.tensor([[0.2], [E(-0.1)]], dtype=torch.float64))
+
+
+def test_a_floor_that_nothing_uses_is_refused():
     with pytest.raises(ValidationError, match="floor has no effect"):
-        MismatchConfig(floor=0.5)
+        MismatchConfig(mode="off", floor=0.5)

@@ -90,7 +90,7 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         entropy_coef=options.get("entropy_bonus", 0.0),
         _entropy_bonus_enabled="entropy_bonus" in options,
         use_adaptive_entropy=False,
-        off_policy_mask_threshold=None,
+        off_policy_mask_threshold=options.get("off_policy_mask"),
         aux_loss_enabled=False,
         use_vllm=weight is not None,
         vllm_importance_sampling_correction=True,
@@ -102,6 +102,7 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         _metrics={"train": defaultdict(list)},
         _get_per_token_logps_and_entropies=lambda *_, **__: (data.lp, data.entropy, None),
     )
+    self.get_off_policy_mask = trl.GRPO.get_off_policy_mask
     self.get_gamma_weights = trl.GRPO.get_gamma_weights
     self.get_high_entropy_mask = partial(trl.GRPO.get_high_entropy_mask, self)
     ids = torch.zeros(ROWS, TOKENS, dtype=torch.long)
@@ -116,6 +117,8 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         "importance_sampling_ratio": weight,
         "num_items_in_batch": data.mask.sum(),
     }
+    if "off_policy_mask" in options:
+        inputs["sampling_per_token_logps"] = data.engine
     return getattr(trl, trainer)._compute_loss(self, None, inputs)
 
 
@@ -216,3 +219,31 @@ def test_entropy_bonus_is_trls(trl, name):
     data = rows()
     options = {"entropy_bonus": 0.2, "clip_low": 0.2, "clip_high": 0.2}
     same(data, ours(data, name, **options), trls(trl, data, name, **options))
+
+
+@pytest.mark.parametrize("name", [*CLIPPED, "cispo", "sapo", "vespo"])
+@pytest.mark.parametrize("kl", ["no KL", "KL"])
+@pytest.mark.parametrize("weighed", [False, True], ids=["plain", "weighed"])
+def test_off_policy_mask_is_trls(trl, name, kl, weighed):
+    data = rows()
+    data.engine += torch.tensor([0.5, 0.6, 0, 0.4, 0, 0], dtype=torch.float64)[:, None]
+    # rows 1, 3 and 5 have a negative advantage, and drifts of which the threshold parts them
+    drift = ((data.engine - data.lp.detach()) * data.mask).sum(1) / data.mask.sum(1)
+    bad = drift[[1, 3, 5]].sort().values
+    threshold = (bad[1] + bad[2]).item() / 2
+    assert bad[1] < threshold < bad[2]
+    assert threshold > 0
+    assert drift[[0, 2, 4]].max() > threshold  # a good completion is kept however far it is
+    options = KL[kl] | {"off_policy_mask": threshold}
+    if name == "cispo":
+        options |= {"cap": 1.3}
+    elif name in CLIPPED:
+        options |= {"clip_low": 0.2, "clip_high": 0.28}
+    weight, mine = None, options
+    if weighed:
+        weight = (data.old - data.engine).exp().clamp(max=1.2).where(data.mask, 1.0)
+        mine = options | {"mismatch": {"mode": "token_truncate", "cap": 1.2}}
+    found = ours(data, name, **mine)
+    same(data, found, trls(trl, data, name, weight=weight, **options))
+    without = {key: value for key, value in mine.items() if key != "off_policy_mask"}
+    assert abs((found - ours(data, name, **without)).item()) > 1e-4

@@ -206,6 +206,14 @@ def test_t21_the_last_steps_are_not_overrun_and_a_short_lot_ends():
     assert one.orders() == []
 
 
+def test_lots_ahead_are_steps_and_staleness_is_updates():
+    """Four updates a step: of 4 and of 7 updates one step is ahead, of 8 two."""
+    for most, steps in ((4, 2), (7, 2), (8, 3)):
+        one = GroupBuffer(refill, max_staleness=most, steps=9, updates_per_step=4)
+        one.advance(0, 0)
+        assert [step for step, _ in one.orders()] == list(range(steps))
+
+
 def test_the_same_draw_twice_is_refused():
     one = buffer(0)
     one.advance(0, 0)

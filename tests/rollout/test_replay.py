@@ -45,6 +45,15 @@ def test_by_hand():
     assert buffer.take(9) == []
 
 
+def test_what_no_update_was_made_of_is_not_read():
+    buffer = ReplayBuffer()
+    for index in range(3):
+        buffer.put(sampled(index, 2))
+    assert indices(buffer.take(3, unread=[1])) == [0, 1, 2]
+    assert indices(buffer.take(3)) == [1]
+    assert len(buffer) == 0
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.lists(st.integers(1, 4), max_size=3), st.integers(0, 4)), max_size=12),

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -156,10 +156,9 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **tra
     reports, version = [], 0
     for step, (n_groups, poison) in enumerate([(5, False), (1, False), (5, True), (5, False)]):
         loss.on = poison
-        reports.append(trainer.update(groups(n_groups, seed=step), step, 0))
-        if trainer.reference is not None and reports[-1].update.applied:
-            version += 1
-            trainer.reference.follow(version)
+        fresh = [replace(group, version=version) for group in groups(n_groups, seed=step)]
+        reports.append(trainer.update(fresh, step, version))
+        version += reports[-1].applied
     ours, theirs = trainer.logprobs(groups(3))
     source = ModuleSource(trainer.model)
     if trainer.spread is not None and trainer.spread.sharded:
@@ -167,7 +166,7 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **tra
     state = checkpoint.collect(trainer.model, trainer.optimizer)
     return {
         "metrics": [report.metrics for report in reports],
-        "applied": [report.update.applied for report in reports],
+        "applied": [update.applied for report in reports for update in report.updates],
         "scale": trainer.optimizer.scaler.get_scale(),
         "parity": (ours.sort().values, len(theirs)),
         "probe": source_logprobs(source, (5, 6, 7), (8, 9, 10), dtype),
@@ -176,6 +175,14 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **tra
         "reference": {k: v.clone() for k, v in collect(trainer.reference).items()},
     }
 
+
+# old log-probs, a reference that moves within a step, other models, answers of their own
+SEVERAL = {
+    "summed": True,
+    "reference": {"every": 2, "mix": 0.5},
+    "mini_batches": 2,
+    "iterations": 2,
+}
 
 CASES = {
     "ddp": ("ddp", torch.float32, {}),
@@ -186,6 +193,8 @@ CASES = {
     "frozen-fsdp": ("fsdp", torch.float32, {"reference": {}}),
     "moving-ddp": ("ddp", torch.float32, {"reference": {"every": 1, "mix": 0.5}}),
     "moving-fsdp": ("fsdp", torch.float32, {"reference": {"every": 1, "mix": 0.5}}),
+    "several-ddp": ("ddp", torch.float32, SEVERAL),
+    "several-fsdp": ("fsdp", torch.float32, SEVERAL),
     "clipped": ("fsdp", torch.float32, {"grad_clip": 1e-3}),
     "half": ("fsdp", torch.float16, {}),
 }

@@ -1,0 +1,100 @@
+"""docs/from-trl.md names every option of the installed TRL, and only keys of ours that exist."""
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from transformers import TrainingArguments
+
+from rlvr_core import builtin
+from rlvr_core.config.docs import loss_options, reference
+from rlvr_core.registry import Registrar, Registry
+
+PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text(encoding="utf-8")
+REGISTER = {
+    "engine": builtin.register_engines,
+    "sampler": builtin.register_samplers,
+    "loss": builtin.register_losses,
+}
+
+
+def named(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def rows():
+    """Cells of the tables: names of TRL, keys of ours, the rest."""
+    lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert {len(row) for row in cells} == {3}
+    return cells
+
+
+def components(kind):
+    registry = Registry()
+    REGISTER[kind](Registrar(registry, kind, "core"))
+    return {entry.leaf: entry.load() for entry in registry.of(kind)}
+
+
+def keys():
+    """Every key there is: of the configuration, and in ``with`` of some component."""
+    pages = reference() + loss_options()
+    known = set(re.findall(r"^(?:\| |## )`([^`]+)`", pages, re.MULTILINE))
+    for kind in REGISTER:
+        for cls in components(kind).values():
+            known |= {f"{kind}.with.{name}" for name in cls.Config.model_fields}
+    return known
+
+
+def trl_source(name):
+    """A file of TRL's trainers; read, as importing them takes longer than all that is here."""
+    trl = pytest.importorskip("trl", minversion="1.16", reason="the page is of TRL 1.16 (oracle)")
+    return (Path(trl.__file__).parent / "trainer" / name).read_text(encoding="utf-8")
+
+
+def fields(name):
+    (cls,) = (node for node in ast.parse(trl_source(name)).body if isinstance(node, ast.ClassDef))
+    return {node.target.id for node in cls.body if isinstance(node, ast.AnnAssign)}
+
+
+def test_every_option_of_trl_is_on_the_page_once():
+    inherited = {field.name for field in dataclasses.fields(TrainingArguments)}
+    theirs = sorted(inherited | fields("base_config.py") | fields("grpo_config.py"))
+    assert len(theirs) > 150
+    told = sorted(name for row in rows() for name in named(row[0]))
+    assert sorted(set(told)) == told
+    assert told == theirs
+
+
+def test_every_key_on_the_page_exists():
+    known = keys()
+    checked = 0
+    for theirs, ours, why in rows():
+        if ours == "nothing":
+            assert len(why) > 3, f"{theirs} is left out, and nothing says why"
+            continue
+        assert named(ours), f"{theirs} has neither a key nor 'nothing'"
+        for key in named(ours):
+            key, _, value = key.partition(": ")
+            assert key in known, f"{theirs}: {key} is no key"
+            if value:
+                assert value in components(key), f"{theirs}: {key} has no {value}"
+            checked += 1
+    assert checked > 60
+    # the notes, too, name no key that does not exist
+    sections = tuple(f"{key.partition('.')[0]}." for key in known if "." in key)
+    for _, _, why in rows():
+        for key in (name.partition(": ")[0] for name in named(why)):
+            if key.startswith(sections) and not key.endswith((".jsonl", "...")):
+                assert key in known, key
+
+
+def test_every_loss_of_trl_is_here():
+    """The names its configuration gives."""
+    source = trl_source("grpo_config.py")
+    (told,) = re.findall(r"loss_type \(`str`.*?mask_truncated_completions", source, re.DOTALL)
+    theirs = set(re.findall(r"- `\"(\w+)\"`", told))
+    assert len(theirs) >= 8
+    assert theirs <= set(components("loss"))
