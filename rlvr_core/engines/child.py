@@ -101,6 +101,11 @@ class ChildEngine:
             return frozenset({"drain", "abort", "keep"})
         return frozenset({"drain"})
 
+    @property
+    def continuous(self) -> bool:
+        """Whether it takes up a request while it is at work on others."""
+        return bool(getattr(self._engine, "continuous", False))
+
     def start(self, context: EngineContext) -> None:
         """Start the process and wait until its model is loaded; see ``Engine.start``.
 

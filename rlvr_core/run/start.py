@@ -31,6 +31,7 @@ from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.results import write_results
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.tensorboard import TensorBoard
+from rlvr_core.rollout.background_turns import BackgroundTurns
 from rlvr_core.rollout.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.producer import Producer
@@ -180,16 +181,26 @@ def _engine(prepared: Prepared) -> Engine:
     """What generates: the engine itself, or with environments that answer it.
 
     It is one that works in the background if generation goes on while training runs.
+    """
+    engine: Engine = prepared.resolved.build("engine", prepared.engine)
+    suffix = partial(suffix_ids, prepared.renderer)
+    if not in_background(prepared.config):
+        return (
+            TurnTaking(engine, prepared.environments, suffix) if prepared.environments else engine
+        )
+    background = _background(prepared, engine)
+    if not prepared.environments:
+        return background
+    return BackgroundTurns(background, prepared.environments, suffix)
+
+
+def _background(prepared: Prepared, engine: Engine) -> BackgroundEngine:
+    """The engine, in a process of its own if it does not work in the background by itself.
 
     Raises:
         ConfigError: If it cannot do what ``train.at_sync`` asks for.
     """
     config = prepared.config
-    engine: Engine = prepared.resolved.build("engine", prepared.engine)
-    if prepared.environments:
-        engine = TurnTaking(engine, prepared.environments, partial(suffix_ids, prepared.renderer))
-    if not in_background(config):
-        return engine
     background: BackgroundEngine
     if isinstance(engine, BackgroundEngine):
         background = engine

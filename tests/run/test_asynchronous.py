@@ -17,7 +17,6 @@ from rlvr_core.config.resolve import resolve_file
 from rlvr_core.errors import ConfigError
 from rlvr_core.plugins import load_host
 from rlvr_core.run.prepare import _check_background
-from rlvr_core.types import Problem
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
@@ -272,13 +271,11 @@ def test_every_reason_against_it_is_told_at_once(lab, monkeypatch):
     lab.config["data"]["sources"][0]["with"]["verifier"] = "exact"
     sampler = {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}}
     resolved = resolve_file(lab.write(train=TRAIN, sampler=sampler), (), load_host())
-    played = Problem("p", "?", "v", {}, "toy", environment="maze")
     with pytest.raises(ConfigError) as error:
-        _check_background(resolved, {("loss",): None}, [played])
+        _check_background(resolved, {("loss",): None})
     told = str(error.value)
     assert "feeds one training process, and there are 2" in told
     assert "trains on again" in told
-    assert "conversations with an environment" in told
     assert "no loss learns from completions" in told
     assert "config.yaml:" in told
 
