@@ -201,13 +201,15 @@ class ChildEngine:
             RunError: If they did not.
         """
         assert self._shared is not None
-        places = self._shared.write(self._weights_of(source))
+        # if the policy is sharded, every process has to ask: before anything that only some do
+        module = source.module
+        places = self._shared.write(self._weights_of(source, module))
         self._call("load_weights", version, places, timeout=self._deadline)
         self._copied = True
         with self._lock:
             busy = bool(self._open)
         if not busy:
-            self._probe(version, source)
+            self._probe(version, module)
 
     def sleep(self) -> None:
         """Nothing: it generates while the trainer works."""
@@ -255,17 +257,17 @@ class ChildEngine:
     def _tensors_of(self, model: Any) -> Iterable[Tensor]:
         return list(model.parameters())
 
-    def _weights_of(self, source: WeightSource) -> Iterable[tuple[str, Tensor]]:
+    def _weights_of(self, source: WeightSource, module: Any) -> Iterable[tuple[str, Tensor]]:
         if self._has_own_weights:
             return source.tensors()
         # what is not trained is there since the start
         return [
             (name, parameter)
-            for name, parameter in source.module.named_parameters()
+            for name, parameter in module.named_parameters()
             if parameter.requires_grad or not self._copied
         ]
 
-    def _probe(self, version: int, source: WeightSource) -> None:
+    def _probe(self, version: int, module: Any) -> None:
         """Sample a few tokens and hold their log-probs against the trainer's."""
         assert self._context is not None
         params = SamplingParams(max_tokens=PROBE_TOKENS)
@@ -277,7 +279,6 @@ class ChildEngine:
         if answer.version != version:
             raise RunError(f"the engine says version {answer.version} after sync to {version}")
         dtype: torch.dtype = self._context.dtype
-        module = source.module
         ours = trainer_logprobs(module, self._probe_ids, answer.token_ids, dtype)
         check_probe(answer.logprobs, ours, dtype, module.device, version)
 

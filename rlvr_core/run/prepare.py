@@ -264,14 +264,6 @@ def _check_background(resolved: Resolved, demonstrations: Mapping[Loc, Demonstra
     if config.train.max_staleness == 0:
         return
     faults = []
-    if ranks.count() > 1:
-        faults.append(
-            (
-                "generation in the background feeds one training process, and there are "
-                f"{ranks.count()}",
-                ("set max_staleness: 0, or start one process",),
-            )
-        )
     if config.sampler.with_.get("max_reads", 1) > 1:
         faults.append(
             (
