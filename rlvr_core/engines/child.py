@@ -296,7 +296,7 @@ class ChildEngine:
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C is the trainer's to handle
-                env=os.environ | ({"CUDA_VISIBLE_DEVICES": _gpus()} if _gpus() else {}),
+                env=os.environ | ({"CUDA_VISIBLE_DEVICES": engine_gpus()} if engine_gpus() else {}),
             )
         self._connection = Connection(ours.detach())
         begun: Future[None] = Future()
@@ -444,13 +444,20 @@ def _unreadable(error: Exception) -> RlvrError:
     )
 
 
-def _gpus() -> str:
-    """GPUs that the launcher keeps for engines; empty when they share the trainer's."""
-    return os.environ.get("RLVR_ENGINE_GPUS", "")
+def engine_gpus() -> str:
+    """GPUs that the launcher keeps for this process's engine; empty when it shares the trainer's.
+
+    Each process of a machine has its part of them; where there are too few, some share one.
+    """
+    kept = [gpu for gpu in os.environ.get("RLVR_ENGINE_GPUS", "").split(",") if gpu]
+    here = int(os.environ.get("LOCAL_RANK", "0"))
+    each = len(kept) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    mine = kept[here * each : (here + 1) * each] if each else kept[here % max(1, len(kept)) :][:1]
+    return ",".join(mine)
 
 
 def _place_of(model: Any) -> str:
-    return "cuda:0" if model.device.type == "cuda" and _gpus() else str(model.device)
+    return "cuda:0" if model.device.type == "cuda" and engine_gpus() else str(model.device)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
