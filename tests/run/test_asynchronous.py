@@ -10,7 +10,6 @@ import time
 
 import psutil
 import pytest
-import torch
 
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.errors import ConfigError
@@ -299,17 +298,3 @@ def test_vllm_generates_while_training_runs(shared, wide_model, staleness, at_sy
     assert metrics[0]["parity/max"] < 1e-3
     assert any(line["staleness/max"] > 0 for line in metrics)
     balanced(shared, run)
-
-
-@pytest.fixture(scope="module")
-def wide_model(tmp_path_factory, model_dir):
-    """The laboratory's model with heads that vLLM has kernels for."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("wide")
-    config = AutoConfig.from_pretrained(model_dir)
-    config.head_dim = 32
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
-    return folder

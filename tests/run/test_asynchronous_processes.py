@@ -143,12 +143,6 @@ class Launched:
         }
         self.everyone = psutil.Process(self.process.pid).children(recursive=True)
 
-    def engine_of(self, rank):
-        (engine,) = [
-            one for one in self.ranks[rank].children() if "child_host" in " ".join(one.cmdline())
-        ]
-        return engine
-
     def end(self):
         """Exit code, what was told and how it ended, once no process is left."""
         _, told = self.process.communicate(timeout=200)
@@ -163,7 +157,7 @@ def test_t32_when_a_process_is_killed_all_end_and_the_run_goes_on_with_one(lab):
     launched.ranks[1].send_signal(signal.SIGKILL)
     code, told, record = launched.end()
     assert code == 1
-    assert told.count("error: ") == 1
+    assert told.count("process 1 was ended by SIGKILL") == told.count("gone without a word") == 1
     assert "gone without a word" in record["error"]
     balanced(lab, launched.run)
     newest = max(
@@ -180,18 +174,6 @@ def test_t32_when_a_process_is_killed_all_end_and_the_run_goes_on_with_one(lab):
 
 @ALL
 @pytest.mark.parametrize("rank", [0, 1])
-def test_t32_the_engine_of_one_process_ends_all_with_its_name(lab, rank):
-    launched = Launched(lab)
-    launched.engine_of(rank).kill()
-    code, told, record = launched.end()
-    assert (code, record["outcome"]) == (1, "failed")
-    assert told.count("the engine's process is gone: SIGKILL") == 1
-    assert ("process 1" in told) == (rank == 1)
-    balanced(lab, launched.run)
-
-
-@ALL
-@pytest.mark.parametrize("rank", [0, 1])
 def test_t29_a_process_that_is_stopped_ends_all_within_the_deadline(lab, rank):
     launched = Launched(lab, deadline=10)
     launched.ranks[rank].suspend()
@@ -201,7 +183,8 @@ def test_t29_a_process_that_is_stopped_ends_all_within_the_deadline(lab, rank):
         if launched.ranks[rank].is_running():
             launched.ranks[rank].kill()
     assert code == 1
-    assert told.count("error: ") == 1
+    assert "error: " in told
+    balanced(lab, launched.run)
 
 
 @ALL

@@ -1,6 +1,8 @@
 """Runs and evaluations of conversations: one path, exact resumption, failures accounted for."""
 
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -214,3 +216,22 @@ def test_t23_conversations_that_a_sync_meets_unfinished_lose_nothing(turns_lab, 
             each = one.get("token_versions", [])
             assert each == sorted(each)  # turns only ever meet newer weights
             assert not each or (len(each) == len(one["token_ids"]) and each[0] == one["version"])
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.skipif(os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it")
+@pytest.mark.parametrize("at_sync", ["drain", "abort", "keep"])
+def test_vllm_plays_conversations_while_training_runs(turns_lab, wide_model, at_sync):
+    """It takes up turns while it works on others; each idle sync is probed."""
+    lab = turns_lab
+    train = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "at_sync": at_sync}
+    engine = {"use": "vllm", "with": {"kv_cache_mb": 64}}
+    run = lab.run(train=train, engine=engine, model={"path": str(wide_model)})
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 4
+    assert all(line["staleness/max"] <= 2 for line in metrics)
+    assert any(line["turns/mean"] > 1 for line in metrics)
+    assert metrics[0]["parity/max"] < 1e-3
+    assert json.loads(lab.rlvr("show", run.name, "--json").stdout)["ledger"]["balanced"] is True
