@@ -57,8 +57,9 @@ def beside_training(rlvr, tmp_path, cache_dir, **settings):
 
 @pytest.mark.slow
 def test_t23_the_tool_is_called_beside_training_within_the_bound(rlvr, tmp_path, cache_dir):
-    settings = {"train.max_staleness": 2, "train.at_sync": "keep", "train.steps": 5}
-    _, metrics = beside_training(rlvr, tmp_path, cache_dir, **settings, **{"eval.tasks": "[]"})
+    settings = {"train.max_staleness": 2, "train.steps": 5, "train.warmup_steps": 1}
+    more = {"train.at_sync": "keep", "eval.tasks": "[]"}
+    _, metrics = beside_training(rlvr, tmp_path, cache_dir, **settings, **more)
     assert len(metrics) == 5
     assert 0 < max(line["staleness/max"] for line in metrics) <= 2
     assert all(line["turns/mean"] > 1 for line in metrics)

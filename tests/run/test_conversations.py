@@ -8,6 +8,10 @@ import sys
 
 import pytest
 
+ALL = pytest.mark.skipif(
+    os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it"
+)
+
 TOYS = """
 import time
 from dataclasses import replace
@@ -196,7 +200,7 @@ def test_t22_conversations_beside_training_are_those_of_a_run_in_turns(turns_lab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_sync", ["abort", "keep"])
+@pytest.mark.parametrize("at_sync", [pytest.param("abort", marks=ALL), "keep"])
 def test_t23_conversations_that_a_sync_meets_unfinished_lose_nothing(turns_lab, at_sync):
     lab = turns_lab
     train = {"steps": 5, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "at_sync": at_sync}
@@ -221,7 +225,7 @@ def test_t23_conversations_that_a_sync_meets_unfinished_lose_nothing(turns_lab, 
 @pytest.mark.vllm
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.skipif(os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it")
+@ALL
 @pytest.mark.parametrize("at_sync", ["drain", "abort", "keep"])
 def test_vllm_plays_conversations_while_training_runs(turns_lab, wide_model, at_sync):
     """It takes up turns while it works on others; each idle sync is probed."""
