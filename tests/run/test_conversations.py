@@ -239,3 +239,23 @@ def test_vllm_plays_conversations_while_training_runs(turns_lab, wide_model, at_
     assert any(line["turns/mean"] > 1 for line in metrics)
     assert metrics[0]["parity/max"] < 1e-3
     assert json.loads(lab.rlvr("show", run.name, "--json").stdout)["ledger"]["balanced"] is True
+
+
+@ALL
+@pytest.mark.slow
+def test_t18_two_processes_play_the_conversations_of_one_beside_training(turns_lab):
+    lab = turns_lab
+    train = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1}
+    alone = lab.run(train=train)
+    lab.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none")
+    two = lab.runs()[-1]
+    assert two != alone
+    found, expected = (
+        [
+            (group["draw_index"], [(c["token_ids"], c["loss_mask"]) for c in group["completions"]])
+            for group in lines(run / "traces" / "rollouts.jsonl")
+        ]
+        for run in (two, alone)
+    )
+    assert found == expected
+    assert json.loads(lab.rlvr("show", two.name, "--json").stdout)["ledger"]["balanced"] is True
