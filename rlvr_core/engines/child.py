@@ -203,7 +203,7 @@ class ChildEngine:
         assert self._shared is not None
         # if the policy is sharded, every process has to ask: before anything that only some do
         module = source.module
-        places = self._shared.write(self._weights_of(source, module))
+        places = self._shared.write(self._weights_of(source))
         self._call("load_weights", version, places, timeout=self._deadline)
         self._copied = True
         with self._lock:
@@ -257,13 +257,13 @@ class ChildEngine:
     def _tensors_of(self, model: Any) -> Iterable[Tensor]:
         return list(model.parameters())
 
-    def _weights_of(self, source: WeightSource, module: Any) -> Iterable[tuple[str, Tensor]]:
+    def _weights_of(self, source: WeightSource) -> Iterable[tuple[str, Tensor]]:
         if self._has_own_weights:
             return source.tensors()
         # what is not trained is there since the start
         return [
             (name, parameter)
-            for name, parameter in module.named_parameters()
+            for name, parameter in source.module.named_parameters()
             if parameter.requires_grad or not self._copied
         ]
 
