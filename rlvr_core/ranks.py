@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -124,6 +125,8 @@ class Ranks:
             yield
         except ToldElsewhereError:
             raise
+        except LostError as error:  # found beside the collectives
+            raise self._lost(error) from error
         except RlvrError as error:
             words = [[one.what, one.where, *one.remedy] for one in error.complaints]
             first = _in_time(self._tell, error.exit_code, words)
@@ -139,7 +142,7 @@ class Ranks:
             _in_time(self._leave_word, 1, [[_one_line(error), ""]])
             raise
 
-    def _lost(self, error: RuntimeError) -> RlvrError:
+    def _lost(self, error: Exception) -> RlvrError:
         """Why the connection to the others is gone."""
         cause = _in_time(self._cause)
         if not self.main:
@@ -147,12 +150,8 @@ class Ranks:
         if cause is None:
             return LostError(late="timed out" in str(error).lower())
         rank, word = cause
-        complaints = [
-            Complaint(what, f"{where}, process {rank}" if where else f"process {rank}", tuple(more))
-            for what, where, *more in word["complaints"]
-        ]
-        kinds = {1: RunError, ConfigError.exit_code: ConfigError}
-        return kinds.get(word["code"], MachineError).collect(complaints)
+        told = [Complaint(what, where, tuple(more)) for what, where, *more in word["complaints"]]
+        return fault_of(rank, word["code"], told)
 
     def _cause(self) -> tuple[int, dict[str, Any]] | None:
         """The first process that says why it went, and its word; afterwards says that this goes."""
@@ -194,6 +193,15 @@ class Ranks:
         with contextlib.suppress(RuntimeError):  # one that is gone already needs no goodbye
             self.gather(None)
             dist.destroy_process_group()
+
+
+def fault_of(rank: int, code: int, complaints: Sequence[Complaint]) -> RlvrError:
+    """The fault of one process as another tells it: of the kind that has its exit code."""
+    mine = f"process {rank}"
+    kinds = {1: RunError, ConfigError.exit_code: ConfigError}
+    return kinds.get(code, MachineError).collect(
+        [replace(one, where=f"{one.where}, {mine}" if one.where else mine) for one in complaints]
+    )
 
 
 def count() -> int:

@@ -101,6 +101,11 @@ class ChildEngine:
             return frozenset({"drain", "abort", "keep"})
         return frozenset({"drain"})
 
+    @property
+    def continuous(self) -> bool:
+        """Whether it takes up a request while it is at work on others."""
+        return bool(getattr(self._engine, "continuous", False))
+
     def start(self, context: EngineContext) -> None:
         """Start the process and wait until its model is loaded; see ``Engine.start``.
 
@@ -196,13 +201,15 @@ class ChildEngine:
             RunError: If they did not.
         """
         assert self._shared is not None
+        # if the policy is sharded, every process has to ask: before anything that only some do
+        module = source.module
         places = self._shared.write(self._weights_of(source))
         self._call("load_weights", version, places, timeout=self._deadline)
         self._copied = True
         with self._lock:
             busy = bool(self._open)
         if not busy:
-            self._probe(version, source)
+            self._probe(version, module)
 
     def sleep(self) -> None:
         """Nothing: it generates while the trainer works."""
@@ -260,7 +267,7 @@ class ChildEngine:
             if parameter.requires_grad or not self._copied
         ]
 
-    def _probe(self, version: int, source: WeightSource) -> None:
+    def _probe(self, version: int, module: Any) -> None:
         """Sample a few tokens and hold their log-probs against the trainer's."""
         assert self._context is not None
         params = SamplingParams(max_tokens=PROBE_TOKENS)
@@ -272,7 +279,6 @@ class ChildEngine:
         if answer.version != version:
             raise RunError(f"the engine says version {answer.version} after sync to {version}")
         dtype: torch.dtype = self._context.dtype
-        module = source.module
         ours = trainer_logprobs(module, self._probe_ids, answer.token_ids, dtype)
         check_probe(answer.logprobs, ours, dtype, module.device, version)
 
@@ -290,7 +296,7 @@ class ChildEngine:
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C is the trainer's to handle
-                env=os.environ | ({"CUDA_VISIBLE_DEVICES": _gpus()} if _gpus() else {}),
+                env=os.environ | ({"CUDA_VISIBLE_DEVICES": engine_gpus()} if engine_gpus() else {}),
             )
         self._connection = Connection(ours.detach())
         begun: Future[None] = Future()
@@ -438,13 +444,20 @@ def _unreadable(error: Exception) -> RlvrError:
     )
 
 
-def _gpus() -> str:
-    """GPUs that the launcher keeps for engines; empty when they share the trainer's."""
-    return os.environ.get("RLVR_ENGINE_GPUS", "")
+def engine_gpus() -> str:
+    """GPUs that the launcher keeps for this process's engine; empty when it shares the trainer's.
+
+    Each process of a machine has its part of them; where there are too few, some share one.
+    """
+    kept = [gpu for gpu in os.environ.get("RLVR_ENGINE_GPUS", "").split(",") if gpu]
+    here = int(os.environ.get("LOCAL_RANK", "0"))
+    each = len(kept) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    mine = kept[here * each : (here + 1) * each] if each else kept[here % max(1, len(kept)) :][:1]
+    return ",".join(mine)
 
 
 def _place_of(model: Any) -> str:
-    return "cuda:0" if model.device.type == "cuda" and _gpus() else str(model.device)
+    return "cuda:0" if model.device.type == "cuda" and engine_gpus() else str(model.device)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from rlvr_core.engines.seeds import WORLD, completion_seed
 from rlvr_core.errors import RunError
-from rlvr_core.protocols import Engine, Generation, Sampler
+from rlvr_core.protocols import BackgroundEngine, Engine, Generation, Sampler
 from rlvr_core.rollout.judge import Judge
 from rlvr_core.types import (
     Completion,
@@ -171,6 +171,19 @@ class Generator:
         future = self.engine.submit(self._request(draw, prompt, params, version))
         future.add_done_callback(self._then_judge(answered, judged, each))
         return answered, judged
+
+    def launch(self) -> None:
+        """Have what was begun generated, by an engine that works in the background."""
+        self._background.begin()
+
+    def abort(self) -> None:
+        """Have such an engine cancel whatever is not finished."""
+        self._background.abort()
+
+    @property
+    def _background(self) -> BackgroundEngine:
+        assert isinstance(self.engine, BackgroundEngine), type(self.engine).__name__
+        return self.engine
 
     def _request(
         self, draw: Draw, prompt: Prompt, params: SamplingParams, version: int

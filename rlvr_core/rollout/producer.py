@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from rlvr_core.errors import ConfigError, RunError
-from rlvr_core.protocols import BackgroundEngine, Sampler
+from rlvr_core.protocols import Sampler
 from rlvr_core.rollout.buffer import GroupBuffer
 from rlvr_core.rollout.collect import (
     Answered,
@@ -79,9 +79,6 @@ class Producer:
         at_sync: AtSync,
         check: Check,
     ) -> None:
-        engine = generator.engine
-        assert isinstance(engine, BackgroundEngine), type(engine).__name__
-        self._engine: BackgroundEngine = engine
         self._generator = generator
         self._sampler = sampler
         self._params = params
@@ -139,6 +136,13 @@ class Producer:
         Raises:
             RunError: If unfinished requests do not come to an end, or generation failed.
         """
+        self.hold(step, updated=load is not None)
+        if load is not None:
+            load()
+        self.go_on(step, version)
+
+    def hold(self, step: int, *, updated: bool) -> None:
+        """The first half of ``sync``: hold generation, so that weights can change if they did."""
         with self._changed:
             if self._at_sync == "drain":
                 self._last = step
@@ -148,10 +152,11 @@ class Producer:
                     step,
                 )
             self._paused = True
-        if load is not None:
-            if self._at_sync == "abort":
-                self._engine.abort()
-            load()
+        if updated and self._at_sync == "abort":
+            self._generator.abort()
+
+    def go_on(self, step: int, version: int) -> None:
+        """The other half: the step and the version from now on."""
         with self._changed:
             self._raise()
             self._buffer.advance(step, version)
@@ -262,7 +267,7 @@ class Producer:
             for draw in draws:
                 self._launch(draw)
             if draws:
-                self._engine.begin()
+                self._generator.launch()
             elif not self._can_take_in():
                 self._check_deadlines()
                 self._changed.wait(_GLANCE)
@@ -366,8 +371,18 @@ class Producer:
             )
 
 
+class Starting(Protocol):
+    """What generates between a start and a stop, as ``Producer`` does."""
+
+    def start(self, step: int, version: int) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End."""
+
+
 @contextlib.contextmanager
-def producing(producer: Producer | None, step: int, version: int) -> Iterator[None]:
+def producing(producer: Starting | None, step: int, version: int) -> Iterator[None]:
     """Generate in the background while the block runs, if there is a producer."""
     if producer is None:
         yield

@@ -50,7 +50,7 @@ Suffix = Callable[[Problem, Sequence[int], Sequence[Message]], tuple[int, ...]]
 
 
 @dataclass(eq=False, slots=True)
-class _Ticket:
+class Ticket:
     """A request for conversations about one problem."""
 
     request: GenerationRequest
@@ -63,35 +63,39 @@ class _Ticket:
 
 
 @dataclass(eq=False, slots=True)
-class _Conversation:
+class Conversation:
     """One conversation; touched by one thread at a time, as one thing happens to it at a time.
 
     Attributes:
         number: Order in which conversations came.
         ticket: What it is for.
         index: Its place there.
-        state: The environment's, pickled; None before it is started.
+        version: The policy's under which its first turn was sampled.
+        state: The environment's, pickled; None before it is started and when it is closed.
+        versions: The policy's, of each token; an environment's have that of the turn they answer.
         unsaid: What the environment said that has no tokens yet.
         limit: Tokens that the turn being written may have.
     """
 
     number: int
-    ticket: _Ticket
+    ticket: Ticket
     index: int
+    version: int
     state: bytes | None = None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     unsaid: tuple[Message, ...] = ()
     limit: int = 0
     last_turn: int = 0
-    version: int = 0
     usage: Usage | None = None
 
     @property
     def n_turns(self) -> int:
+        """Turns that the model has written."""
         return sum(turn.role == "assistant" for turn in self.turns)
 
     @property
@@ -120,12 +124,14 @@ class TurnTaking:
         self._continuous = bool(getattr(engine, "continuous", False))
         self._changed = threading.Condition(threading.RLock())
         self._numbers = 0
-        self._waiting: deque[_Conversation] = deque()
-        self._playing: set[_Conversation] = set()
-        self._ready: list[_Conversation] = []
-        self._calls: Counter[_Conversation] = Counter()
-        self._late: set[_Conversation] = set()
-        self._open: dict[_Ticket, None] = {}
+        self._version = 0
+        self._waiting: deque[Conversation] = deque()
+        self._playing: set[Conversation] = set()
+        self._ready: list[Conversation] = []
+        self._calls: Counter[Conversation] = Counter()
+        self._late: set[Conversation] = set()
+        self._open: dict[Ticket, None] = {}
+        self._dropped: set[Conversation] = set()
 
     # -- as an engine ------------------------------------------------------------------------------
 
@@ -140,7 +146,7 @@ class TurnTaking:
         if problem is None or name is None:
             return self.bare.submit(request)
         shown = self._plan.present(problem)
-        ticket = _Ticket(
+        ticket = Ticket(
             request,
             name,
             pickle.dumps(problem, pickle.HIGHEST_PROTOCOL),
@@ -150,13 +156,23 @@ class TurnTaking:
         if not request.seeds:
             ticket.future.set_result(())
             return ticket.future
-        with self._changed:
-            self._open[ticket] = None
-            for index in range(len(request.seeds)):
-                self._waiting.append(_Conversation(self._numbers, ticket, index))
-                self._numbers += 1
-        self._admit()
+        self._submitted(ticket)
         return ticket.future
+
+    def _submitted(self, ticket: Ticket) -> None:
+        self._enter([ticket])
+
+    def _enter(self, tickets: Sequence[Ticket]) -> None:
+        """Begin the conversations of these requests."""
+        with self._changed:
+            for ticket in tickets:
+                self._open[ticket] = None
+                for index in range(len(ticket.finished)):
+                    # one that fails before its first turn has the version it would have had
+                    one = Conversation(self._numbers, ticket, index, self._version)
+                    self._waiting.append(one)
+                    self._numbers += 1
+        self._admit()
 
     def drain(self, timeout: float | None = None) -> None:
         """Play every conversation to its end; see ``Engine.drain``."""
@@ -166,7 +182,7 @@ class TurnTaking:
             self._wait(deadline, timeout)
             while True:
                 self._ask_ready()
-                self.bare.drain(_left(deadline, timeout))
+                self.bare.drain(seconds_left(deadline, timeout))
                 if not self._wait(deadline, timeout):
                     return
         except BaseException as error:
@@ -176,6 +192,7 @@ class TurnTaking:
     def load_weights(self, version: int, source: WeightSource) -> None:
         """See ``Engine.load_weights``."""
         self.bare.load_weights(version, source)
+        self._version = version
 
     def sleep(self) -> None:
         """See ``Engine.sleep``."""
@@ -203,7 +220,7 @@ class TurnTaking:
             while self._open:
                 if self._ready and self._calls.keys() <= self._late:
                     return True
-                waits = [_left(deadline, timeout)]
+                waits = [seconds_left(deadline, timeout)]
                 waits += [max(patience - time.monotonic(), 0.0)] if self._ready else []
                 known = [wait for wait in waits if wait is not None]
                 if self._changed.wait(min(known, default=None)) or not self._ready:
@@ -217,7 +234,7 @@ class TurnTaking:
     def _ask_ready(self) -> None:
         with self._changed:
             ready, self._ready = sorted(self._ready, key=lambda one: one.number), []
-        together: dict[tuple[Any, ...], list[_Conversation]] = {}
+        together: dict[tuple[Any, ...], list[Conversation]] = {}
         for one in ready:
             try:
                 if one in self._playing and self._speak(one):
@@ -233,7 +250,7 @@ class TurnTaking:
             except BaseException as error:
                 self._break(group[0].ticket, error)
 
-    def _speak(self, one: _Conversation) -> bool:
+    def _speak(self, one: Conversation) -> bool:
         """Put what the environment said behind the reply; False if no room for an answer is left.
 
         What finds no room is left out: the model did not see it.
@@ -253,19 +270,20 @@ class TurnTaking:
         one.ids += ids
         one.logprobs += [0.0] * len(ids)
         one.mask += [False] * len(ids)
+        one.versions += [one.versions[-1] if one.versions else one.version] * len(ids)
         for index, message in enumerate(messages):
             role: Literal["tool", "user"] = "tool" if message.role == "tool" else "user"
             one.turns.append(Turn(role, message.content, 0 if index else len(ids)))
         return True
 
-    def _room(self, one: _Conversation) -> int:
+    def _room(self, one: Conversation) -> int:
         """Tokens that are left of the whole."""
         used = len(one.ids)
         if self._text_only and one.usage is not None:
             used = one.usage.completion_tokens or 0
         return one.ticket.request.params.max_tokens - used
 
-    def _said(self, one: _Conversation) -> tuple[Message, ...]:
+    def _said(self, one: Conversation) -> tuple[Message, ...]:
         """The conversation for an engine that takes text."""
         turns = one.ticket.request.turns
         if not self._text_only or not one.turns:
@@ -279,7 +297,7 @@ class TurnTaking:
             for turn in one.turns
         )
 
-    def _ask(self, group: Sequence[_Conversation]) -> None:
+    def _ask(self, group: Sequence[Conversation]) -> None:
         """Let the model go on in conversations that stand at the same point."""
         first = group[0]
         asked = first.ticket.request
@@ -295,7 +313,7 @@ class TurnTaking:
         future = self.bare.submit(request)
         future.add_done_callback(lambda done: self._heard(group, done))
 
-    def _heard(self, group: Sequence[_Conversation], done: Future[tuple[Generation, ...]]) -> None:
+    def _heard(self, group: Sequence[Conversation], done: Future[tuple[Generation, ...]]) -> None:
         try:
             for one, generation in zip(group, done.result(), strict=True):
                 if one in self._playing:
@@ -305,7 +323,7 @@ class TurnTaking:
         except BaseException as error:
             self._break(group[0].ticket, error)
 
-    def _take(self, one: _Conversation, generation: Generation) -> None:
+    def _take(self, one: Conversation, generation: Generation) -> None:
         """A turn of the model."""
         if generation.finish_reason not in ("stop", "length"):
             raise RunError(
@@ -320,6 +338,7 @@ class TurnTaking:
         one.ids += generation.token_ids
         one.logprobs += generation.logprobs
         one.mask += [True] * n
+        one.versions += generation.token_versions or [generation.version] * n
         one.turns.append(Turn("assistant", generation.text, n))
         one.last_turn = n
         if generation.usage is not None:
@@ -349,17 +368,21 @@ class TurnTaking:
 
     def _call(
         self,
-        one: _Conversation,
+        one: Conversation,
         call: Call,
-        then: Callable[[_Conversation, dict[str, Json]], None],
-        otherwise: Callable[[_Conversation, EnvironmentFailedError], None] | None = None,
-    ) -> None:
+        then: Callable[[Conversation, dict[str, Json]], None],
+        otherwise: Callable[[Conversation, EnvironmentFailedError], None] | None = None,
+    ) -> bool:
+        """Make a call; False if the conversation was given up meanwhile."""
+
         def back(done: Future[dict[str, Json]]) -> None:
             with self._changed:
                 self._late.discard(one)
             try:
                 if one in self._playing:
                     then(one, done.result())
+                elif "state" in done.result():
+                    one.state = base64.b85decode(done.result()["state"])
             except EnvironmentFailedError as error:
                 (otherwise or self._failed)(one, error)
             except BaseException as error:
@@ -368,17 +391,23 @@ class TurnTaking:
                 self._calls[one] -= 1
                 if not self._calls[one]:
                     del self._calls[one]
+                over = one in self._dropped and one not in self._calls
                 self._changed.notify_all()
+            if over:
+                self._let_go(one)
 
         with self._changed:
+            if one not in self._playing:
+                return False
             self._calls[one] += 1
         self._pool.submit(call).add_done_callback(back)
+        return True
 
-    def _started(self, one: _Conversation, answer: dict[str, Json]) -> None:
+    def _started(self, one: Conversation, answer: dict[str, Json]) -> None:
         one.state = base64.b85decode(answer["state"])
         self._go_on(one)
 
-    def _answered(self, one: _Conversation, answer: dict[str, Json]) -> None:
+    def _answered(self, one: Conversation, answer: dict[str, Json]) -> None:
         one.state = base64.b85decode(answer["state"])
         one.counts.update(answer["counts"])
         if "done" in answer:
@@ -390,18 +419,18 @@ class TurnTaking:
             one.unsaid = tuple(Message(role, text) for role, text in answer["messages"])
             self._go_on(one)
 
-    def _go_on(self, one: _Conversation) -> None:
+    def _go_on(self, one: Conversation) -> None:
         with self._changed:
             self._ready.append(one)
 
-    def _failed(self, one: _Conversation, error: EnvironmentFailedError) -> None:
+    def _failed(self, one: Conversation, error: EnvironmentFailedError) -> None:
         ended: Ended = "timeout" if isinstance(error, EnvironmentTimeoutError) else "error"
         self._end(one, ended, str(error))
 
     # -- ends --------------------------------------------------------------------------------------
 
     def _end(
-        self, one: _Conversation, ended: Ended, detail: str = "", verdict: Verdict | None = None
+        self, one: Conversation, ended: Ended, detail: str = "", verdict: Verdict | None = None
     ) -> None:
         """End a conversation: ask what it is worth if it was cut, and give back what it holds."""
         name = one.ticket.environment
@@ -419,23 +448,53 @@ class TurnTaking:
             verdict = Verdict(0.0, passed=False, detail=f"not finished: {ended}")
         self._close(one, ended, detail, verdict)
 
-    def _close(
-        self, one: _Conversation, ended: Ended, detail: str, verdict: Verdict | None
-    ) -> None:
-        name = one.ticket.environment
-        if one.state is None or not self._plan.has(name, "close"):
+    def _close(self, one: Conversation, ended: Ended, detail: str, verdict: Verdict | None) -> None:
+        call = self._farewell(one)
+        if call is None:
             self._finish(one, ended, detail, verdict)
             return
-        state, one.state = one.state, None
-        self._call(
+        made = self._call(
             one,
-            Call("close", name, state),
+            call,
             lambda one, _: self._finish(one, ended, detail, verdict),
             lambda one, error: self._finish(one, "error", f"{detail} {error}".strip(), None),
         )
+        if not made:
+            self._pool.submit(call)
+
+    def _farewell(self, one: Conversation) -> Call | None:
+        """The call that gives back what a conversation holds: once, and only if there is one."""
+        with self._changed:
+            state, one.state = one.state, None
+        name = one.ticket.environment
+        if state is None or not self._plan.has(name, "close"):
+            return None
+        return Call("close", name, state)
+
+    def _drop(self) -> list[Ticket]:
+        """Forget every request, to be cancelled; what their conversations hold is given back."""
+        with self._changed:
+            tickets, self._open = list(self._open), {}
+            for ticket in tickets:
+                ticket.settled = True
+            gone, self._playing = self._playing, set()
+            self._waiting.clear()
+            self._ready = []
+            self._dropped |= {one for one in gone if one in self._calls}
+            self._changed.notify_all()
+        for one in gone - self._dropped:
+            self._let_go(one)
+        return tickets
+
+    def _let_go(self, one: Conversation) -> None:
+        """Give back what a dropped conversation holds; nobody waits for that."""
+        self._dropped.discard(one)
+        call = self._farewell(one)
+        if call is not None:
+            self._pool.submit(call)
 
     def _finish(
-        self, one: _Conversation, ended: Ended, detail: str, verdict: Verdict | None
+        self, one: Conversation, ended: Ended, detail: str, verdict: Verdict | None
     ) -> None:
         ticket = one.ticket
         transcript = Transcript(
@@ -451,6 +510,7 @@ class TurnTaking:
             usage=one.usage,
             loss_mask=tuple(one.mask),
             transcript=transcript,
+            token_versions=tuple(one.versions) if {*one.versions} - {one.version} else (),
         )
         with self._changed:
             self._playing.discard(one)
@@ -462,7 +522,7 @@ class TurnTaking:
             ticket.future.set_result(tuple(finished))
             self._forget(ticket)
 
-    def _break(self, ticket: _Ticket, error: BaseException) -> None:
+    def _break(self, ticket: Ticket, error: BaseException) -> None:
         """Give a request up: the engine failed it, or what is around it did."""
         with self._changed:
             first, ticket.settled = not ticket.settled, True
@@ -474,7 +534,7 @@ class TurnTaking:
             ticket.future.set_exception(error)
         self._forget(ticket)
 
-    def _forget(self, ticket: _Ticket) -> None:
+    def _forget(self, ticket: Ticket) -> None:
         with self._changed:
             self._open.pop(ticket, None)
             self._changed.notify_all()
@@ -486,7 +546,7 @@ class TurnTaking:
             self._break(ticket, error)
 
 
-def _left(deadline: float | None, timeout: float | None) -> float | None:
+def seconds_left(deadline: float | None, timeout: float | None) -> float | None:
     """Seconds left.
 
     Raises:

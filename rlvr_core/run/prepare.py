@@ -160,7 +160,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
     demonstrations = _demonstrations(resolved, renderer, tokenizer)
-    _check_background(resolved, demonstrations, problems)
+    _check_background(resolved, demonstrations)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
     sampler: Sampler = resolved.build("sampler", config.sampler)
     sampler.start(sources, n=config.sampling.n, seed=config.run.seed)
@@ -257,36 +257,18 @@ def _check_processes(config: RunConfig) -> None:
         )
 
 
-def _check_background(
-    resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations], problems: Sequence[Problem]
-) -> None:
+def _check_background(resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations]) -> None:
     """Refuse what does not go with generation in the background."""
     config = resolved.config
     if config.train.max_staleness == 0:
         return
     faults = []
-    if ranks.count() > 1:
-        faults.append(
-            (
-                "generation in the background feeds one training process, and there are "
-                f"{ranks.count()}",
-                ("set max_staleness: 0, or start one process",),
-            )
-        )
     if config.sampler.with_.get("max_reads", 1) > 1:
         faults.append(
             (
                 "what a step generates would depend on what it trains on again, and with "
                 "max_staleness it is generated before that is known",
                 ("set the sampler's max_reads: 1, or max_staleness: 0",),
-            )
-        )
-    if any(problem.environment for problem in problems):
-        faults.append(
-            (
-                "conversations with an environment are played by the training process, turn by "
-                "turn, and not while it trains",
-                ("set max_staleness: 0",),
             )
         )
     if all(loc in demonstrations for loc in config.losses):

@@ -26,6 +26,7 @@ from rlvr_core.ranks import Ranks
 from rlvr_core.rollout.collect import Rollouts, collect
 from rlvr_core.rollout.producer import Producer, producing
 from rlvr_core.rollout.replay import ReplayBuffer
+from rlvr_core.rollout.team import TeamProducer
 from rlvr_core.run.metrics import Ages, fates, rollout_metrics, staleness_metrics
 from rlvr_core.run.stop import Stop
 from rlvr_core.train import checkpoint
@@ -99,7 +100,7 @@ class Session:
     early_stop: EarlyStop | None = None
     mirror: Mirror | None = None
     replay: ReplayBuffer = field(default_factory=ReplayBuffer)
-    producer: Producer | None = None
+    producer: Producer | TeamProducer | None = None
     ranks: Ranks = field(default_factory=Ranks)
     stop: Stop = field(default_factory=Stop)
     step: int = 0

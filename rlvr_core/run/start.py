@@ -31,10 +31,13 @@ from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.results import write_results
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.tensorboard import TensorBoard
+from rlvr_core.rollout.background_turns import BackgroundTurns
 from rlvr_core.rollout.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.link import link_up
 from rlvr_core.rollout.producer import Producer
 from rlvr_core.rollout.spread import SpreadGenerator
+from rlvr_core.rollout.team import Helper, Other, TeamGenerator, TeamProducer
 from rlvr_core.rollout.turns import TurnTaking
 from rlvr_core.run.early_stop import EarlyStop
 from rlvr_core.run.session import Session, sampling_of
@@ -73,6 +76,9 @@ MIRROR_PATIENCE = 600.0
 
 MIRROR_GRACE = 60.0
 """The same for a run that was asked to stop: a managed machine goes two minutes after notice."""
+
+LINK_LIMIT = 60.0
+"""Seconds that processes, which have met already, have to find each other once more."""
 
 ONE_THREAD = 500_000
 """Parameters below which a model on a CPU gets one thread."""
@@ -180,16 +186,26 @@ def _engine(prepared: Prepared) -> Engine:
     """What generates: the engine itself, or with environments that answer it.
 
     It is one that works in the background if generation goes on while training runs.
+    """
+    engine: Engine = prepared.resolved.build("engine", prepared.engine)
+    suffix = partial(suffix_ids, prepared.renderer)
+    if not in_background(prepared.config):
+        return (
+            TurnTaking(engine, prepared.environments, suffix) if prepared.environments else engine
+        )
+    background = _background(prepared, engine)
+    if not prepared.environments:
+        return background
+    return BackgroundTurns(background, prepared.environments, suffix)
+
+
+def _background(prepared: Prepared, engine: Engine) -> BackgroundEngine:
+    """The engine, in a process of its own if it does not work in the background by itself.
 
     Raises:
         ConfigError: If it cannot do what ``train.at_sync`` asks for.
     """
     config = prepared.config
-    engine: Engine = prepared.resolved.build("engine", prepared.engine)
-    if prepared.environments:
-        engine = TurnTaking(engine, prepared.environments, partial(suffix_ids, prepared.renderer))
-    if not in_background(config):
-        return engine
     background: BackgroundEngine
     if isinstance(engine, BackgroundEngine):
         background = engine
@@ -218,10 +234,24 @@ def _engine(prepared: Prepared) -> Engine:
     return background
 
 
-def _producer(prepared: Prepared, generator: Generator) -> Producer | None:
+def _producer(
+    prepared: Prepared, generator: Generator, ranks: Ranks
+) -> Producer | TeamProducer | None:
     """What generates in the background; None if generation and training take turns."""
     if not in_background(prepared.config):
         return None
+    if ranks.world == 1:
+        return _own_producer(prepared, generator)
+    links = link_up(ranks, LINK_LIMIT)
+    if not ranks.main:
+        return TeamProducer(ranks, None, [Helper(generator, links[0], ranks.index)])
+    others = [Other(links[rank]) for rank in range(1, ranks.world)]
+    parts = {field.name: getattr(generator, field.name) for field in fields(generator)}
+    own = _own_producer(prepared, TeamGenerator(**parts, others=others))
+    return TeamProducer(ranks, own, others)
+
+
+def _own_producer(prepared: Prepared, generator: Generator) -> Producer:
     train = prepared.config.train
     return Producer(
         generator,
@@ -488,7 +518,7 @@ def _session(
 ) -> Session:
     config = prepared.config
     tokenizer = prepared.tokenizer
-    generator = _generator(prepared, display, engine, trainer.ranks)
+    alone = _generator(prepared, display, engine)
     return Session(
         resolved=prepared.resolved,
         host=prepared.host,
@@ -497,8 +527,8 @@ def _session(
         ledger=Ledger(),
         checkpoints=CheckpointStore(folder.checkpoints, config.checkpoint.keep),
         display=display,
-        generator=generator,
-        producer=_producer(prepared, generator),
+        generator=_spread(alone, trainer.ranks),
+        producer=_producer(prepared, alone, trainer.ranks),
         engine=engine,
         source=source,
         sampler=prepared.sampler,
@@ -515,9 +545,10 @@ def _session(
     )
 
 
-def _generator(prepared: Prepared, display: Display, engine: Engine, ranks: Ranks) -> Generator:
+def _generator(prepared: Prepared, display: Display, engine: Engine) -> Generator:
+    """The generator of this process."""
     config = prepared.config
-    alone = Generator(
+    return Generator(
         engine=engine,
         judge=prepared.judge,
         prompt=prepared.renderer.prompt,
@@ -525,10 +556,14 @@ def _generator(prepared: Prepared, display: Display, engine: Engine, ranks: Rank
         deadline=config.run.deadline,
         say_waiting=display.phase,
     )
+
+
+def _spread(alone: Generator, ranks: Ranks) -> Generator:
+    """The generator of all processes."""
     if ranks.world == 1:
         return alone
-    counted = prepared.judge.errors
-    own = replace(alone, judge=replace(prepared.judge, errors=ErrorRate(counted.limit)))
+    counted = alone.judge.errors
+    own = replace(alone, judge=replace(alone.judge, errors=ErrorRate(counted.limit)))
     parts = {field.name: getattr(own, field.name) for field in fields(own)}
     return SpreadGenerator(**parts, ranks=ranks, errors=counted)
 

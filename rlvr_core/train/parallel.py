@@ -205,5 +205,5 @@ class GatheredSource:
 def replica_of(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     """A whole copy, for an engine that samples from the trainer's model while that is sharded."""
     copied: Any = copy.deepcopy(model)
-    replica: PreTrainedModel = copied.to(device).requires_grad_(False)
+    replica: PreTrainedModel = copied.to(device)  # which parameters are trained is still told
     return replica

@@ -96,6 +96,20 @@ def model_dir(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def wide_model(tmp_path_factory, model_dir):
+    """The laboratory's model with heads that vLLM has kernels for."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("wide")
+    config = AutoConfig.from_pretrained(model_dir)
+    config.head_dim = 32
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
+    return folder
+
+
 class Lab:
     """A working directory with a config, and the rlvr command in it."""
 

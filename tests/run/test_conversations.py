@@ -1,8 +1,16 @@
 """Runs and evaluations of conversations: one path, exact resumption, failures accounted for."""
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
 
 import pytest
+
+ALL = pytest.mark.skipif(
+    os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it"
+)
 
 TOYS = """
 import time
@@ -145,3 +153,109 @@ def test_eval_and_passk_play_the_same_conversations(turns_lab):
     (results,) = lab.folder.glob("evaluated/*/results.jsonl")
     scores = {row["problem_id"]: row for row in lines(results)}
     assert scores["p3"]["verdicts"]["core/environment"]["status"] in ("error", "ok")
+
+
+FORCE = (
+    "import sys; import rlvr_core.run.start as start; start.in_background = lambda c: True; "
+    "from rlvr_core.cli.main import main; sys.exit(main())"
+)
+
+
+@pytest.mark.slow
+def test_t22_conversations_beside_training_are_those_of_a_run_in_turns(turns_lab):
+    """With nothing allowed ahead bit for bit; with one update nothing depends on timing."""
+    lab = turns_lab
+    train = {"steps": 3, "lr": 1e-3, "warmup_steps": 1}
+    in_turns = lab.run(train=train)
+    subprocess.run(
+        [sys.executable, "-c", FORCE, "run", "config.yaml", "--display", "none"],
+        cwd=lab.folder,
+        env=lab.env(),
+        check=True,
+        timeout=300,
+    )
+    forced = lab.runs()[-1]
+    assert forced != in_turns
+    for name in EXACT[1:]:
+        assert (in_turns / name).read_bytes() == (forced / name).read_bytes(), name
+    weights = "checkpoints/step000003/model.safetensors"
+    assert (in_turns / weights).read_bytes() == (forced / weights).read_bytes()
+
+    ahead = train | {"max_staleness": 1}
+    straight = lab.run(train=ahead, checkpoint={"every": 2, "keep": 9})
+    again = lab.folder / "runs" / "again"
+    subprocess.run(["cp", "-a", str(straight), str(again)], check=True)
+    subprocess.run(["rm", "-r", str(again / "checkpoints" / "step000003")], check=True)
+    lab.rlvr("run", "--resume", str(again), "--display", "none")
+    for name in EXACT:
+        assert (straight / name).read_bytes() == (again / name).read_bytes(), name
+    shown = json.loads(lab.rlvr("show", straight.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    metrics = lines(straight / "metrics.jsonl")
+    assert [line["staleness/max"] for line in metrics] == [0, 1, 1]
+    groups = lines(straight / "traces" / "rollouts.jsonl")
+    assert all(group["sampled_version"] == max(0, group["step"] - 1) for group in groups)
+    ended = [c["transcript"]["ended"] for group in groups for c in group["completions"]]
+    assert {"done", "error"} <= {*ended}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_sync", [pytest.param("abort", marks=ALL), "keep"])
+def test_t23_conversations_that_a_sync_meets_unfinished_lose_nothing(turns_lab, at_sync):
+    lab = turns_lab
+    train = {"steps": 5, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "at_sync": at_sync}
+    run = lab.run(train=train, sampler={"use": "shuffle", "with": {"prompts_per_step": 4}})
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 5
+    assert all(line["staleness/max"] <= 2 for line in metrics)
+    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    written = sum(len(group["completions"]) for group in groups)
+    assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
+    for group in groups:
+        versions = [one["version"] for one in group["completions"]]
+        assert group["sampled_version"] == min(versions)
+        for one in group["completions"]:
+            each = one.get("token_versions", [])
+            assert each == sorted(each)  # turns only ever meet newer weights
+            assert not each or (len(each) == len(one["token_ids"]) and each[0] == one["version"])
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@ALL
+@pytest.mark.parametrize("at_sync", ["drain", "abort", "keep"])
+def test_vllm_plays_conversations_while_training_runs(turns_lab, wide_model, at_sync):
+    """It takes up turns while it works on others; each idle sync is probed."""
+    lab = turns_lab
+    train = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "at_sync": at_sync}
+    engine = {"use": "vllm", "with": {"kv_cache_mb": 64}}
+    run = lab.run(train=train, engine=engine, model={"path": str(wide_model)})
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 4
+    assert all(line["staleness/max"] <= 2 for line in metrics)
+    assert any(line["turns/mean"] > 1 for line in metrics)
+    assert metrics[0]["parity/max"] < 1e-3
+    assert json.loads(lab.rlvr("show", run.name, "--json").stdout)["ledger"]["balanced"] is True
+
+
+@ALL
+@pytest.mark.slow
+def test_t18_two_processes_play_the_conversations_of_one_beside_training(turns_lab):
+    lab = turns_lab
+    train = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1}
+    alone = lab.run(train=train)
+    lab.rlvr("launch", "config.yaml", "--processes", "2", "--display", "none")
+    two = lab.runs()[-1]
+    assert two != alone
+    found, expected = (
+        [
+            (group["draw_index"], [(c["token_ids"], c["loss_mask"]) for c in group["completions"]])
+            for group in lines(run / "traces" / "rollouts.jsonl")
+        ]
+        for run in (two, alone)
+    )
+    assert found == expected
+    assert json.loads(lab.rlvr("show", two.name, "--json").stdout)["ledger"]["balanced"] is True

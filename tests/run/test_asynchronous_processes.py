@@ -1,0 +1,198 @@
+"""``train.max_staleness`` above 0 in two processes: the run of one, and one end for all."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+
+ALL = pytest.mark.skipif(
+    os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it"
+)
+SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
+TRAIN = {
+    "steps": 4,
+    "lr": 1e-3,
+    "warmup_steps": 1,
+    "tokens_per_micro_batch": 60,
+    "max_staleness": 1,
+}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def launch(lab, *arguments, check=0):
+    lab.rlvr("launch", *arguments, "--processes", "2", "--display", "none", check=check)
+    return lab.runs()[-1]
+
+
+def completions(run):
+    return [
+        (
+            group["draw_index"],
+            [(c["token_ids"], c["fate"], c["version"]) for c in group["completions"]],
+        )
+        for group in lines(run / "traces" / "rollouts.jsonl")
+    ]
+
+
+def balanced(lab, run):
+    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    written = sum(len(group["completions"]) for group in groups)
+    assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
+    return shown
+
+
+def same(lab, found, expected):
+    """The same completions, the same numbers up to rounding, a ledger that balances."""
+    assert completions(found) == completions(expected)
+    ours, theirs = lines(found / "metrics.jsonl"), lines(expected / "metrics.jsonl")
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine == pytest.approx(other, rel=1e-4, abs=1e-5)
+    for name in ("model.safetensors", "trainer/optimizer.safetensors"):
+        first, second = (
+            load_file(run / "checkpoints/step000004" / name) for run in (found, expected)
+        )
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
+    return balanced(lab, found)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, make_lab):
+    lab = make_lab(tmp_path_factory.mktemp("shared"))
+    lab.write(sampler=SAMPLER, train=TRAIN, checkpoint={"every": 2, "keep": 9})
+    return lab
+
+
+@pytest.fixture(scope="module")
+def alone(shared):
+    shared.rlvr("run", "config.yaml", "--display", "none")
+    return shared.runs()[-1]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_t18_two_processes_that_generate_ahead_do_the_run_of_one(shared, alone, strategy):
+    """Under the weights of the same versions: every engine got them at every sync."""
+    run = launch(shared, "config.yaml", "--set", f"train.parallel={strategy}")
+    shown = same(shared, run, alone)
+    metrics = lines(run / "metrics.jsonl")
+    assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1]
+    trained = [line["ledger/trained"] for line in metrics]
+    assert shown["staleness"] == {"0": trained[0], "1": sum(trained[1:])}
+    record = json.loads((run / "run.json").read_text())
+    assert (record["outcome"], record["processes"]) == ("finished", 2)
+
+
+@ALL
+def test_a_run_that_generates_ahead_goes_on_with_more_processes(shared, alone):
+    stopped = shared.folder / "runs" / "stopped"
+    shutil.copytree(alone, stopped, symlinks=True)
+    shutil.rmtree(stopped / "checkpoints" / "step000004")
+    launch(shared, "--resume", str(stopped))
+    same(shared, stopped, alone)
+
+
+@ALL
+@pytest.mark.parametrize("at_sync", ["abort", "keep"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, at_sync, strategy):
+    options = {"parallel": strategy, "at_sync": at_sync, "max_staleness": 2, "steps": 8}
+    words = [word for k, v in options.items() for word in ("--set", f"train.{k}={v}")]
+    run = launch(shared, "config.yaml", *words)
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 8
+    assert all(line["staleness/max"] <= 2 for line in metrics)
+    balanced(shared, run)
+
+
+class Launched:
+    """A long run of two processes that has taken some steps and has written a checkpoint."""
+
+    def __init__(self, lab, deadline=3600):
+        train, run = TRAIN | {"steps": 5000}, lab.config["run"] | {"deadline": deadline}
+        lab.write(run=run, sampler=SAMPLER, train=train, checkpoint={"every": 3})
+        self.process = subprocess.Popen(
+            lab.command("launch", "config.yaml", "--processes", "2", "--display", "none"),
+            cwd=lab.folder,
+            env=lab.env(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until = time.monotonic() + 200
+        while not any(list(run.glob("checkpoints/step*/COMPLETE")) for run in lab.runs()):
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        (self.run,) = lab.runs()
+        self.ranks = {
+            int(child.environ()["RANK"]): child
+            for child in psutil.Process(self.process.pid).children()
+        }
+        self.everyone = psutil.Process(self.process.pid).children(recursive=True)
+
+    def end(self):
+        """Exit code, what was told and how it ended, once no process is left."""
+        _, told = self.process.communicate(timeout=200)
+        _, alive = psutil.wait_procs(self.everyone, timeout=30)
+        assert not alive
+        assert "Traceback" not in told
+        return self.process.returncode, told, json.loads((self.run / "run.json").read_text())
+
+
+def test_t32_when_a_process_is_killed_all_end_and_the_run_goes_on_with_one(lab):
+    launched = Launched(lab)
+    launched.ranks[1].send_signal(signal.SIGKILL)
+    code, told, record = launched.end()
+    assert code == 1
+    assert told.count("process 1 was ended by SIGKILL") == told.count("gone without a word") == 1
+    assert "gone without a word" in record["error"]
+    balanced(lab, launched.run)
+    newest = max(
+        int(one.parent.name[4:]) for one in launched.run.glob("checkpoints/step*/COMPLETE")
+    )
+    more = ["--set", f"train.steps={newest + 2}", "--display", "none"]
+    lab.rlvr("run", "--resume", launched.run.name, *more)
+    balanced(lab, launched.run)
+    metrics = lines(launched.run / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(newest + 2))
+    drawn = [line["draw_index"] for line in lines(launched.run / "traces" / "rollouts.jsonl")]
+    assert len(drawn) == len(set(drawn))
+
+
+@ALL
+@pytest.mark.parametrize("rank", [0, 1])
+def test_t29_a_process_that_is_stopped_ends_all_within_the_deadline(lab, rank):
+    launched = Launched(lab, deadline=10)
+    launched.ranks[rank].suspend()
+    try:
+        code, told, _ = launched.end()
+    finally:
+        if launched.ranks[rank].is_running():
+            launched.ranks[rank].kill()
+    assert code == 1
+    assert "error: " in told
+    balanced(lab, launched.run)
+
+
+@ALL
+def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):
+    launched = Launched(lab)
+    launched.process.send_signal(signal.SIGTERM)
+    code, _, record = launched.end()
+    assert (code, record["outcome"]) == (130, "interrupted")
+    steps = record["steps"]
+    assert (launched.run / "checkpoints" / f"step{steps:06d}" / "COMPLETE").is_file()
+    balanced(lab, launched.run)
