@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, probe_prompt
+from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, common, probe_prompt
 from rlvr_core.engines.vllm_client import (
     FaultError,
     OtherWeightsError,
@@ -102,18 +102,10 @@ class Probe:
             RunError: If it cannot come from the same weights.
         """
         n, known = max(
-            ((_common(answer.token_ids, ids), logprobs) for ids, logprobs in self._known.items()),
+            ((common(answer.token_ids, ids), logprobs) for ids, logprobs in self._known.items()),
             key=lambda pair: pair[0],
             default=(0, ()),
         )
         if n:
             ours = answer.logprobs[:n]
             check_probe(ours, known[:n], self._dtype, self.device, self._version, name=name)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))

@@ -74,7 +74,7 @@ def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(l
     )
     forced = lab.runs()[-1]
     assert forced != in_turns
-    found, expected = records(forced, but=["staleness/"]), records(in_turns)
+    found, expected = records(forced, but=["staleness/", "engine/"]), records(in_turns)
     assert found == expected
     assert [line["staleness/max"] for line in lines(forced / "metrics.jsonl")] == [0] * 6
 
@@ -185,7 +185,7 @@ def started(lab):
 @pytest.mark.slow
 @pytest.mark.parametrize("blow", [signal.SIGTERM, "engine"])
 def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, blow):
-    lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": 0})
+    lab.write(train=TRAIN | {"steps": 5000, "engine_restarts": 0}, checkpoint={"every": 0})
     process = started(lab)
     until = time.monotonic() + 200
     while not any(steps_of(run) for run in lab.runs()):
@@ -203,6 +203,7 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
     if blow == "engine":
         assert (process.returncode, outcome) == (1, "failed")
         assert "the engine's process is gone: SIGKILL" in told
+        assert "train.engine_restarts (0)" in told
     else:
         assert (process.returncode, outcome) == (130, "interrupted")
     assert "Traceback" not in told
@@ -211,10 +212,68 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
     balanced(lab, lab.runs()[-1])
 
 
+def killed_in_the_middle(lab, *words, step):
+    """The folder of a run whose engine is killed with requests unfinished; and what it said."""
+    before = len(lab.runs())
+    process = subprocess.Popen(
+        lab.command("run", "config.yaml", "--display", "plain", *words),
+        cwd=lab.folder,
+        env=lab.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 400
+
+    def wait(there, pause=0.002):
+        while not there():
+            assert process.poll() is None, process.stdout.read()[-4000:]
+            assert time.monotonic() < until
+            time.sleep(pause)
+
+    wait(lambda: len(lab.runs()) > before)
+    run = lab.runs()[-1]
+    children = psutil.Process(process.pid).children(recursive=True)
+    (engine,) = [one for one in children if "child_host" in " ".join(one.cmdline())]
+    wait(lambda: steps_of(run) >= step)
+    engine.suspend()
+    stuck = [-1, 0.0]
+
+    def waits_for_the_engine():
+        if steps_of(run) != stuck[0]:
+            stuck[:] = steps_of(run), time.monotonic()
+        return time.monotonic() > stuck[1] + 2.0
+
+    wait(waits_for_the_engine, 0.05)
+    engine.kill()
+    told, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, told[-4000:]
+    assert not engine.is_running()
+    return run, told
+
+
+@pytest.mark.slow
+def test_t32_an_engine_killed_in_the_middle_of_a_step_is_started_again_and_the_step_goes_on(
+    shared, ahead
+):
+    """Nothing is lost or counted twice: the records are those of a run that was left alone."""
+    run, told = killed_in_the_middle(shared, step=1)
+    metrics = lines(run / "metrics.jsonl")
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert sum(line["engine/resent"] for line in metrics) > 0
+    assert "the engine's process is gone: SIGKILL; it is started again (1 of 3)" in told
+    assert "the engine's process is back after" in told
+    assert records(run, but=["engine/"]) == records(ahead, but=["engine/"])
+    shown = balanced(shared, run)
+    indices = [group["draw_index"] for group in lines(run / "traces" / "rollouts.jsonl")]
+    assert len(indices) == len(set(indices))
+    assert shown["ledger"] == balanced(shared, ahead)["ledger"]
+
+
 @pytest.mark.slow
 def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twice(lab):
     steps = 150
-    lab.write(train=TRAIN | {"steps": steps}, checkpoint={"every": 20})
+    lab.write(train=TRAIN | {"steps": steps, "engine_restarts": 0}, checkpoint={"every": 20})
     process = started(lab)
     until = time.monotonic() + 200
     engines = []
