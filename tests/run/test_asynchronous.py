@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import time
 import psutil
 import pytest
 import torch
+from pydantic import ValidationError
 
 from rlvr_core import ranks
+from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.errors import ConfigError
 from rlvr_core.plugins import load_host
@@ -315,8 +318,12 @@ def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twi
             },
             ["cannot abort unfinished requests"],
         ),
+        (
+            {"train": TRAIN | {"engine_restarts": 1}, "engine": "vllm-server"},
+            ["core/vllm-server has processes of its own making"],
+        ),
     ],
-    ids=["no effect", "engine"],
+    ids=["no effect", "engine", "servers"],
 )
 def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     lab.write(**({"train": TRAIN} | sections))
@@ -324,6 +331,12 @@ def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     assert all(one in done.stderr for one in told)
     assert "config.yaml:" in done.stderr
     assert lab.runs() == []
+
+
+def test_restarts_without_a_process_to_start_again_are_refused():
+    with pytest.raises(ValidationError, match="engine_restarts: 0 has no effect"):
+        TrainSection(steps=9, engine_restarts=0)
+    assert TrainSection(steps=9, engine_restarts=0, max_staleness=1).engine_restarts == 0
 
 
 def test_every_reason_against_it_is_told_at_once(lab, monkeypatch):
@@ -336,10 +349,38 @@ def test_every_reason_against_it_is_told_at_once(lab, monkeypatch):
         _check_background(resolved, {("loss",): None}, [played])
     told = str(error.value)
     assert "feeds one training process, and there are 2" in told
-    assert "trains on again" in told
+    assert "too old for a later step to train on again" in told
     assert "conversations with an environment" in told
     assert "no loss learns from completions" in told
     assert "config.yaml:" in told
+
+
+def with_vllm(model, **more):
+    """Words of a command line: this model under vLLM, and more settings."""
+    settings = {"model.path": model, "engine": "{use: vllm, with: {kv_cache_mb: 64}}"} | more
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="takes long: RLVR_TEST_ALL=1")
+@pytest.mark.parametrize("at_sync", ["drain", "keep"])
+def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_model, at_sync):
+    long = {"sampling.max_tokens": 100, "train.at_sync": at_sync}
+    run, told = killed_in_the_middle(shared, *with_vllm(wide_model, **long), step=2)
+    metrics = lines(run / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(6))
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert sum(line["engine/resent"] for line in metrics) > 0
+    assert "it is started again (1 of 3)" in told
+    assert all(line["staleness/max"] <= 1 for line in metrics)
+    shown = balanced(shared, run)
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    indices = [group["draw_index"] for group in groups if group.get("fate") != "stale"]
+    assert len(indices) == len(set(indices))
+    written = sum(len(group["completions"]) for group in groups)
+    assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
 
 
 @pytest.mark.vllm
@@ -349,13 +390,11 @@ def test_every_reason_against_it_is_told_at_once(lab, monkeypatch):
 def test_vllm_generates_while_training_runs(shared, wide_model, staleness, at_sync):
     """Each sync is probed; a step's groups are no older than they may be."""
     settings = {
-        "model.path": wide_model,
-        "engine": "{use: vllm, with: {kv_cache_mb: 64}}",
         "train.max_staleness": staleness,
         "train.at_sync": at_sync,
         "train.steps": 4,
     }
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    words = with_vllm(wide_model, **settings)
     shared.rlvr("run", "config.yaml", "--display", "none", *words)
     run = shared.runs()[-1]
     metrics = lines(run / "metrics.jsonl")
