@@ -69,7 +69,7 @@ class Probe:
         params = SamplingParams(max_tokens=PROBE_TOKENS)
         request = GenerationRequest("probe", self._prompt, params, (0,))
         body = generate_body(request, 0, ())
-        found = await client.call("POST", "/inference/v1/generate", seconds=seconds, body=body)
+        found = await client.generate(body, seconds=seconds)
         try:
             run, _, version = label.rpartition("/")
             versions = range(int(version), int(version) + 1)
