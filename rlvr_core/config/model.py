@@ -16,6 +16,9 @@ Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
+ENGINE_RESTARTS = 3
+"""Default of ``train.engine_restarts``."""
+
 
 class ComponentRef(ComponentConfig):
     """A component by name, with its options: ``{use: math/gsm8k, with: {split: train}}``."""
@@ -279,6 +282,9 @@ class TrainSection(ComponentConfig):
     """With ``max_staleness``, what becomes of unfinished requests at a weight sync: ``drain``
     finishes them first, ``abort`` samples them again under the new weights, ``keep`` lets them go
     on, under mixed versions."""
+    engine_restarts: Natural = ENGINE_RESTARTS
+    """With ``max_staleness``, how often the engine's process is started again in a run when it
+    dies. It is given the weights it had, and asked again what it had not answered."""
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_skipped: Natural = 5
@@ -299,11 +305,17 @@ class TrainSection(ComponentConfig):
         return value
 
     @model_validator(mode="after")
-    def _at_sync_matters(self) -> TrainSection:
+    def _background_options_matter(self) -> TrainSection:
         if self.max_staleness == 0 and self.at_sync != "drain":
             raise ValueError(
                 f"at_sync: {self.at_sync} has no effect with max_staleness: 0: nothing is "
                 f"generated while training runs; set max_staleness to 1 or more"
+            )
+        if self.max_staleness == 0 and self.engine_restarts != ENGINE_RESTARTS:
+            raise ValueError(
+                f"engine_restarts: {self.engine_restarts} has no effect with max_staleness: 0: the "
+                "engine has no process of its own; set max_staleness to 1 or more "
+                "(vllm-server has engine.with.restarts)"
             )
         return self
 

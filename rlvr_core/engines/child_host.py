@@ -124,9 +124,9 @@ class Host:
             try:
                 answer = getattr(self, f"_{kind}")(*arguments)
             except BaseException as error:
-                self._send("answer", call, None, _plain(error))
+                self._send("failed", call, _plain(error))
             else:
-                self._send("answer", call, answer, None)
+                self._send("done", call, answer)
 
     def _submit(self, ticket: int, request: Any) -> None:
         try:

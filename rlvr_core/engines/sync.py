@@ -140,6 +140,14 @@ def check_probe(
         )
 
 
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the beginning that two rows of tokens share."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
+
+
 @contextmanager
 def _evaluating(module: torch.nn.Module) -> Iterator[None]:
     training = [child for child in module.modules() if child.training]

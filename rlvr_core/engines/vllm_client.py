@@ -47,9 +47,13 @@ class ServerClient:
     Args:
         address: A URL, or the socket of a server on this machine.
         key: What it wants in the header; None for nothing.
+        model: What it calls the model that completions are of; None for the one it serves.
     """
 
-    def __init__(self, address: str | Path, key: str | None = None) -> None:
+    def __init__(
+        self, address: str | Path, key: str | None = None, model: str | None = None
+    ) -> None:
+        self._model = {} if model is None else {"model": model}
         try:
             import httpx2
         except ModuleNotFoundError as error:
@@ -119,14 +123,20 @@ class ServerClient:
         except ValueError as error:
             raise GoneError(f"the answer to {path} is no JSON") from error
 
-    async def rpc(self, method: str, *, seconds: float) -> list[dict[str, Any]]:
+    async def generate(self, body: Mapping[str, Any], *, seconds: float | None) -> Any:
+        """The answer to what ``generate_body`` makes; see ``call``."""
+        path = "/inference/v1/generate"
+        return await self.call("POST", path, seconds=seconds, body={**body, **self._model})
+
+    async def rpc(self, method: str, *arguments: str, seconds: float) -> list[dict[str, Any]]:
         """What each worker's ``method`` returns.
 
         Raises:
             GoneError: If no answer came.
             FaultError: If it failed.
         """
-        found = await self.call("POST", "/collective_rpc", seconds=seconds, body={"method": method})
+        body = {"method": method, "args": list(arguments)}
+        found = await self.call("POST", "/collective_rpc", seconds=seconds, body=body)
         results: list[dict[str, Any]] = found["results"]
         return results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks for which vLLM 0.32 can make room; an adapter of a smaller rank is padded."""
 
 
-def check_rank(rank: int | None) -> None:
+def check_rank(rank: int | None, engine: str = "vllm") -> None:
     """Refuse an engine for adapters in a run that has none, or has some that are too large.
 
     Raises:
@@ -28,7 +29,7 @@ def check_rank(rank: int | None) -> None:
     where = "engine.with.lora"
     if rank is None:
         raise ConfigError(
-            "engine vllm is to take adapters, and there are none",
+            f"engine {engine} is to take adapters, and there are none",
             where=where,
             remedy="leave it out, or train adapters: model.lora",
         )
@@ -82,12 +83,9 @@ class Adapters:
         self._current = new
         if not self._llm.add_lora(new):
             raise ValueError("vLLM did not load the adapter")
-        (unused,) = self._llm.collective_rpc(_unused, args=(number,))
+        (unused,) = self._llm.collective_rpc(unused_layers, args=(number,))
         if unused:
-            raise ValueError(
-                f"vLLM has no place for the adapters of {len(unused)} layers: "
-                f"{', '.join(unused[:3])}"
-            )
+            raise ValueError(no_place(unused))
         return new
 
     def close(self) -> None:
@@ -95,7 +93,12 @@ class Adapters:
         shutil.rmtree(self._place, ignore_errors=True)
 
 
-def _unused(worker: Any, number: int) -> list[str]:
+def no_place(layers: Sequence[str]) -> str:
+    """What is wrong with an adapter of layers that vLLM's model lacks."""
+    return f"vLLM has no place for the adapters of {len(layers)} layers: {', '.join(layers[:3])}"
+
+
+def unused_layers(worker: Any, number: int) -> list[str]:
     """Layers of an adapter that vLLM's model lacks; it says nothing of them itself."""
     manager = worker.model_runner.lora_manager._adapter_manager
     return sorted(set(manager.get_adapter(number).loras) - set(manager.modules))

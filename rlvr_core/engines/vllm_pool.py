@@ -255,9 +255,7 @@ class Pool:
         since = self.version
         try:
             # as long as the server lives: whoever watches it cancels this when it does not
-            found = await server.client.call(
-                "POST", "/inference/v1/generate", seconds=None, body=body
-            )
+            found = await server.client.generate(body, seconds=None)
             versions = range(since, self.version + 1)
             answer = read_generation(found, request, self._stop_strings.text, self.run, versions)
         except asyncio.CancelledError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, probe_prompt
+from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, common, probe_prompt
 from rlvr_core.engines.vllm_client import (
     FaultError,
     OtherWeightsError,
@@ -69,7 +69,7 @@ class Probe:
         params = SamplingParams(max_tokens=PROBE_TOKENS)
         request = GenerationRequest("probe", self._prompt, params, (0,))
         body = generate_body(request, 0, ())
-        found = await client.call("POST", "/inference/v1/generate", seconds=seconds, body=body)
+        found = await client.generate(body, seconds=seconds)
         try:
             run, _, version = label.rpartition("/")
             versions = range(int(version), int(version) + 1)
@@ -102,18 +102,10 @@ class Probe:
             RunError: If it cannot come from the same weights.
         """
         n, known = max(
-            ((_common(answer.token_ids, ids), logprobs) for ids, logprobs in self._known.items()),
+            ((common(answer.token_ids, ids), logprobs) for ids, logprobs in self._known.items()),
             key=lambda pair: pair[0],
             default=(0, ()),
         )
         if n:
             ours = answer.logprobs[:n]
             check_probe(ours, known[:n], self._dtype, self.device, self._version, name=name)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))

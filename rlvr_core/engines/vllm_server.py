@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,12 +28,16 @@ from rlvr_core.engines.vllm_client import ServerClient, label_of
 from rlvr_core.engines.vllm_fit import check_server, declared_eos, gpus_of, key_of, over_nccl
 from rlvr_core.engines.vllm_fleet import Fleet, Patience
 from rlvr_core.engines.vllm_io import room_for
+from rlvr_core.engines.vllm_lora import check_rank
+from rlvr_core.engines.vllm_lora import room_for as rank_room_for
 from rlvr_core.engines.vllm_nccl import NcclSender
 from rlvr_core.engines.vllm_outgoing import Meta, Outgoing, Snapshot, n_bytes
 from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_probe import Probe
 from rlvr_core.engines.vllm_process import VERBOSE, first_line
 from rlvr_core.engines.vllm_serve import ServerProcess, arguments, private_folder
+from rlvr_core.engines.vllm_server_lora import NAME, AdapterFolder
+from rlvr_core.engines.vllm_server_lora import options as lora_options
 from rlvr_core.engines.vllm_sync import Sent, Weights
 from rlvr_core.errors import RlvrError, RunError
 from rlvr_core.protocols import ComponentConfig, EngineContext, Generation, WeightSource
@@ -103,6 +107,9 @@ class VllmServerEngine:
         """No compilation and no CUDA graphs. null: true on a CPU, false on a GPU."""
         max_num_seqs: Annotated[int, Field(gt=0)] | None = None
         """Completions a started server generates at a time. null: vLLM's choice."""
+        lora: Literal["merged", "adapter"] = "merged"
+        """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
+        the ``adapter`` alone, which vLLM then computes beside the base."""
 
         @model_validator(mode="after")
         def _one_kind(self) -> VllmServerEngine.Config:
@@ -115,6 +122,10 @@ class VllmServerEngine:
                     raise ValueError("urls names a server twice")
             elif self.api_key_env is not None:
                 raise ValueError("api_key_env is for urls: servers that are started want no key")
+            if self.lora == "adapter" and self.urls:
+                raise ValueError("an adapter goes to servers that are started here: for urls merge")
+            if self.lora == "adapter" and self.transfer == "nccl":
+                raise ValueError("an adapter goes through files: leave transfer out, or merge it")
             return self
 
     separate: Literal[True] = True
@@ -133,10 +144,13 @@ class VllmServerEngine:
 
         Raises:
             MachineError: If one does not come up, or lacks what it needs.
-            ConfigError: If a server does not fit the run.
+            ConfigError: If a server does not fit the run, or it is to take adapters and there are
+                none.
         """
         if self._running is not None:
             raise RuntimeError("engine vllm-server was started twice")
+        if self.config.lora == "adapter":
+            check_rank(context.adapter_rank, "vllm-server")
         ranks = _ranks()
         machine = os.environ.get("GROUP_RANK", "0")
         leads = ranks.main if self.config.urls else os.environ.get("LOCAL_RANK", "0") == "0"
@@ -168,6 +182,7 @@ class VllmServerEngine:
     ) -> _Running:
         config = self.config
         folder: Path | None = None
+        adapter: AdapterFolder | None = None
         servers: list[Server] = []
         if config.urls:
             key = key_of(config.api_key_env)
@@ -175,18 +190,24 @@ class VllmServerEngine:
         elif leads:
             places = gpus_of(config)
             folder = private_folder()
+            if config.lora == "adapter":
+                adapter = AdapterFolder(folder)
+                adapter.write_zero(context)
             for index, gpus in enumerate(places):
                 words = arguments(config, context, cpu=not gpus)
+                if adapter is not None:
+                    words = (*words, *lora_options(adapter.zero, rank_room_for(context)))
                 process = ServerProcess(f"server {index}", folder, words, gpus)
-                servers.append(Server(process.name, ServerClient(process.socket), process))
+                client = ServerClient(process.socket, model=self._model)
+                servers.append(Server(process.name, client, process))
         stop_strings = StopStrings(context.tokenizer)
         pool = Pool(servers, stop_strings, declared_eos(context), config.max_in_flight)
         nccl = None
-        if over_nccl(config) and leads:
+        if config.lora == "merged" and over_nccl(config) and leads:
             nccl = NcclSender(thread.loop, config.deadline)
         keeps = leads and (nccl is None or (config.restarts > 0 and not config.urls))
         place = None if config.folder is None else Path(config.folder)
-        snapshot = Snapshot(place) if keeps else None
+        snapshot = Snapshot(place) if keeps and adapter is None else None
         probe = Probe(context.tokenizer, context.dtype, context.max_model_len)
         run = secrets.token_hex(4)
         fleet = Fleet(
@@ -194,7 +215,7 @@ class VllmServerEngine:
             patience=Patience(config.deadline, config.hang_after, config.restarts),
             check=partial(check_server, context, probe, nccl is not None),
             leads=leads,
-            weights=Weights(Sent(label_of(run, 0)), snapshot, probe, config.deadline),
+            weights=Weights(Sent(label_of(run, 0)), snapshot, probe, config.deadline, adapter),
         )
         pool.run = run
         return _Running(context, ranks, run, thread, pool, fleet, nccl, snapshot, folder)
@@ -208,7 +229,8 @@ class VllmServerEngine:
         if not self.config.urls:
             for socket in map(Path, leader["sockets"]):
                 name = socket.stem.replace("-", " ")
-                running.pool.servers.append(Server(name, ServerClient(socket)))
+                client = ServerClient(socket, model=self._model)
+                running.pool.servers.append(Server(name, client))
         for server in running.pool.servers:
             server.strange = server.name in leader["strange"]
         await running.fleet.start()
@@ -286,26 +308,12 @@ class VllmServerEngine:
 
     def _give(self, running: _Running, version: int, label: str, source: WeightSource) -> None:
         """The leader's part of a sync."""
-        fleet, weights, nccl = running.fleet, running.fleet.weights, running.nccl
-        outgoing = Outgoing(source, running.context.dtype, running.snapshot)
-        meta = running.meta = running.meta or outgoing.metadata()
-        if running.snapshot is not None:
-            running.snapshot.place(n_bytes(meta))
+        fleet, weights = running.fleet, running.fleet.weights
         give = None
-        if nccl is None:
-            for _ in outgoing:
-                pass
-            weights.sent = Sent(label, outgoing.fingerprint.digest())
+        if weights.adapter is not None:
+            weights.sent = Sent(label, weights.adapter.write(source.adapter()))
         else:
-
-            async def give(servers: Sequence[Server]) -> None:
-                if servers:
-                    await asyncio.to_thread(nccl.send, servers, outgoing, meta, label)
-                else:  # all are being started again: the copy of the weights is for them
-                    for _ in outgoing:
-                        pass
-                weights.sent = Sent(label, outgoing.fingerprint.digest())
-
+            give = self._outgoing(running, label, source)
         module = None if getattr(source, "sharded", False) else source.module
         ours = None
         if module is not None:
@@ -314,12 +322,44 @@ class VllmServerEngine:
         living = self._on_loop(fleet.participants())
         self._on_loop(weights.sync(running.pool, living, give, compare))
 
+    def _outgoing(
+        self, running: _Running, label: str, source: WeightSource
+    ) -> Callable[[Sequence[Server]], Awaitable[None]] | None:
+        """Write whole weights into the snapshot's files; or what sends them over NCCL."""
+        weights, nccl = running.fleet.weights, running.nccl
+        outgoing = Outgoing(source, running.context.dtype, running.snapshot)
+        meta = running.meta = running.meta or outgoing.metadata()
+        if running.snapshot is not None:
+            running.snapshot.place(n_bytes(meta))
+        if nccl is None:
+            for _ in outgoing:
+                pass
+            weights.sent = Sent(label, outgoing.fingerprint.digest())
+            return None
+
+        async def give(servers: Sequence[Server]) -> None:
+            if servers:
+                await asyncio.to_thread(nccl.send, servers, outgoing, meta, label)
+            else:  # all are being started again: the copy of the weights is for them
+                for _ in outgoing:
+                    pass
+            weights.sent = Sent(label, outgoing.fingerprint.digest())
+
+        return give
+
     def _gather_along(self, running: _Running, source: WeightSource) -> None:
         """Take part in gathering a sharded policy, as often as the leader does."""
+        if self.config.lora == "adapter":
+            source.adapter()
+            return
         outgoing = Outgoing(source, running.context.dtype)
         running.meta = running.meta or outgoing.metadata()
         for _ in outgoing:
             pass
+
+    @property
+    def _model(self) -> str | None:
+        return NAME if self.config.lora == "adapter" else None
 
     def _on_loop(self, work: Any) -> Any:
         """The result of a coroutine; each of its waits has a deadline of its own."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.engines.vllm_client import FaultError, GoneError
+from rlvr_core.engines.vllm_lora import no_place
 from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_process import VERBOSE
 from rlvr_core.errors import RunError
@@ -15,6 +16,7 @@ from rlvr_core.errors import RunError
 if TYPE_CHECKING:
     from rlvr_core.engines.vllm_outgoing import Snapshot
     from rlvr_core.engines.vllm_probe import Probe
+    from rlvr_core.engines.vllm_server_lora import AdapterFolder
     from rlvr_core.protocols import Generation
 
 
@@ -38,6 +40,7 @@ class Weights:
     Attributes:
         sent: What they should hold.
         snapshot: Files with it, for a server that comes back; None without.
+        adapter: The adapter, in a run that sends nothing else.
         probe: A prompt every server is asked to go on with, to see whose weights it has.
         seconds: Any one step of it may take.
         lock: Held while servers are given weights.
@@ -48,6 +51,7 @@ class Weights:
     snapshot: Snapshot | None
     probe: Probe
     seconds: float
+    adapter: AdapterFolder | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     epoch: int = 0
 
@@ -110,20 +114,31 @@ class Weights:
                 # it was given none yet: it holds the run's model
                 await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
                 return
-            if self.snapshot is None or not self.snapshot.files:
+            if self.adapter is None and (self.snapshot is None or not self.snapshot.files):
                 raise GoneError("it has to wait for the next weights")
             await self._from_files(server)
             answer = await self.probe.ask(server.client, self.sent.label, self.seconds)
             self.probe.compare_known(server.name, answer)
 
     async def _from_files(self, server: Server) -> None:
-        """The whole transaction with one server, from the snapshot's files."""
-        assert self.snapshot is not None
+        """The whole transaction with one server, from the files that are kept."""
         await self._open(server)
+        if self.adapter is not None:
+            await self._adapter_from(server, str(self.adapter.current))
+            return
+        assert self.snapshot is not None
         await self._post(server, "/start_weight_update")
         update = {"update_info": {"files": self.snapshot.files}}
         await self._post(server, "/update_weights", update)
         await self._post(server, "/finish_weight_update", {"weight_version": self.sent.label})
+        await self._settle(server)
+
+    async def _adapter_from(self, server: Server, folder: str) -> None:
+        """The part of it between pausing and resuming where an adapter is sent alone."""
+        for worker in await server.client.rpc("rlvr_load_adapter", folder, seconds=self.seconds):
+            if worker["unused"]:
+                raise FaultError(500, no_place(worker["unused"]))
+        await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
         await self._settle(server)
 
     async def _open(self, server: Server) -> None:

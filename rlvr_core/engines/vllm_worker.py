@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from vllm.platforms import current_platform
 
 from rlvr_core.engines.fingerprint import Fingerprint
 from rlvr_core.engines.vllm_process import adapt_cpu_build
+from rlvr_core.engines.vllm_server_lora import load
 from rlvr_core.engines.vllm_transfer import InProcessTransfer
 
 BACKEND = "rlvr"
@@ -151,8 +153,17 @@ class Extension:
             "backend": None if transfer is None else transfer.backend,
         }
 
+    rlvr_adapter = ""
+
+    def rlvr_load_adapter(self, folder: str) -> dict[str, Any]:
+        """Put an adapter in the place of the one before; the layers that vLLM's model lacks."""
+        self.rlvr_adapter, unused = load(self, Path(folder))
+        return {"unused": unused}
+
     def rlvr_received(self) -> dict[str, Any]:
         """What the last update brought to this worker; nothing if there was none."""
+        if self.rlvr_adapter:
+            return {"tensors": 0, "fingerprint": self.rlvr_adapter}
         found = self.weight_transfer_engine.received  # type: ignore[attr-defined]
         if found is None:
             return {"tensors": 0, "fingerprint": None}

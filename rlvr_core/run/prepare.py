@@ -266,8 +266,8 @@ def _check_background(resolved: Resolved, demonstrations: Mapping[Loc, Demonstra
     if config.sampler.with_.get("max_reads", 1) > 1:
         faults.append(
             (
-                "what a step generates would depend on what it trains on again, and with "
-                "max_staleness it is generated before that is known",
+                "generation runs ahead as far as max_staleness lets it, so what a step trains on "
+                "is too old for a later step to train on again",
                 ("set the sampler's max_reads: 1, or max_staleness: 0",),
             )
         )

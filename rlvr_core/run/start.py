@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.config.model import ENGINE_RESTARTS
 from rlvr_core.data.suffix import suffix_ids
 from rlvr_core.data.uri import is_uri, local_path
 from rlvr_core.engines.child import in_child
@@ -209,6 +210,13 @@ def _background(prepared: Prepared, engine: Engine) -> BackgroundEngine:
     background: BackgroundEngine
     if isinstance(engine, BackgroundEngine):
         background = engine
+        if config.train.engine_restarts != ENGINE_RESTARTS:
+            raise ConfigError(
+                f"train.engine_restarts is for engines that are put into a process of their own, "
+                f"and {prepared.engine.use} has processes of its own making",
+                where=prepared.resolved.where(("train", "engine_restarts")),
+                remedy="leave it out; rlvr list engine NAME shows the engine's own options",
+            )
     elif getattr(engine, "separate", False):
         raise ConfigError(
             f"engine {prepared.engine.use} is spoken to by the process that trains: it generates "
@@ -223,7 +231,7 @@ def _background(prepared: Prepared, engine: Engine) -> BackgroundEngine:
             remedy="set lora: merged, or train.max_staleness: 0",
         )
     else:
-        background = in_child(engine, config.run.deadline)
+        background = in_child(engine, config.run.deadline, config.train.engine_restarts)
     if config.train.at_sync not in background.at_sync:
         raise ConfigError(
             f"engine {prepared.engine.use} cannot {config.train.at_sync} unfinished requests at a "

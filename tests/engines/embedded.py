@@ -1,5 +1,8 @@
 """A tiny model, its tokenizer and a started transformers engine, for the tests beside this."""
 
+import os
+import signal
+
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -80,3 +83,10 @@ class Complaining(ScriptedEngine):
 
     def submit(self, request):
         raise TwoWordsError("no", "thanks")
+
+
+class Deadly(ScriptedEngine):
+    """A request is the end of its process, as when memory runs out."""
+
+    def submit(self, request):
+        os.kill(os.getpid(), signal.SIGKILL)

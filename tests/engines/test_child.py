@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import (
     Complaining,
+    Deadly,
     exact_logits,
     generate,
     make_model,
@@ -28,6 +30,7 @@ from embedded import (
     start,
 )
 
+from rlvr_core.engines import child_line
 from rlvr_core.engines.child import in_child
 from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.shared import SharedSource, SharedTensors
@@ -194,6 +197,148 @@ def test_t29_t32_a_sync_has_a_deadline_and_a_killed_process_is_one_clear_error(c
     engine.close()
     engine.close()
     assert not process.is_running()
+
+
+@pytest.fixture(scope="module")
+def hardy(model, context):
+    """An engine that is killed again and again, and a trainer that has moved on meanwhile."""
+    trainer = copy.deepcopy(model)
+    engine = in_child(TransformersEngine(TransformersEngine.Config()), PATIENCE, 99)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child_line, "FIRST_PAUSE", 0.05)
+        engine.start(replace(context, model=trainer))
+        with torch.no_grad():
+            for parameter in trainer.parameters():
+                parameter.zero_()
+        yield engine
+    engine.close()
+
+
+def kill(engine):
+    """kill -9 of its process; waits until it is missed."""
+    restarts = engine.line.restarts
+    os.kill(engine.pid, signal.SIGKILL)
+    wait_until(lambda: engine.line.restarts > restarts)
+
+
+def asked(n=4, **params):
+    return [request((5, 6, 7 + i), n=3, seed=10 * i, **params) for i in range(n)]
+
+
+def same(found, expected, version):
+    for ours, theirs in zip(sum(found, ()), sum(expected, ()), strict=True):
+        assert ours.token_ids == theirs.token_ids
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-5)
+        assert ours.version == version
+
+
+@pytest.mark.slow
+def test_t32_a_process_killed_before_any_sync_is_back_with_the_weights_of_the_start(
+    hardy, model, tokenizer
+):
+    """The trainer's own have moved on: step 0 trains before the first sync."""
+    kill(hardy)
+    again = generate(hardy, *asked(max_tokens=20))
+    same(again, generate(start(model, tokenizer), *asked(max_tokens=20)), 0)
+    assert hardy.metrics() == {"engine/restarts": 1, "engine/resent": 0}
+    died, back = hardy.take_events()
+    assert died == "the engine's process is gone: SIGKILL; it is started again (1 of 99)"
+    assert back.startswith("the engine's process is back after ")
+    assert hardy.take_events() == []
+
+
+@pytest.mark.slow
+def test_t32_a_killed_process_is_back_with_the_weights_and_answers_what_it_owed(
+    hardy, model, tokenizer
+):
+    """The weights of the last sync, not those of the start, nor those the trainer has by now."""
+    changed = other(model)
+    hardy.load_weights(7, ModuleSource(changed))
+    calm = generate(start(changed, tokenizer), *asked(max_tokens=LONG))
+    with torch.no_grad():
+        for parameter in changed.parameters():
+            parameter.zero_()
+    futures = [hardy.submit(one) for one in asked(max_tokens=LONG)]
+    hardy.begin()
+    first = hardy.pid
+    kill(hardy)
+    late = hardy.submit(request((9, 9), max_tokens=3))  # while there is no process
+    hardy.drain(PATIENCE)
+    same([future.result(0) for future in futures], calm, 7)
+    assert late.result(0)[0].version == 7
+    assert hardy.pid != first
+    assert hardy.metrics() == {"engine/restarts": 1, "engine/resent": 12}
+    assert hardy.metrics() == {"engine/restarts": 0, "engine/resent": 0}
+
+
+@pytest.mark.slow
+def test_t32_a_sync_in_which_the_process_is_killed_ends_with_the_new_weights(
+    hardy, model, tokenizer
+):
+    """What was unfinished goes on under them, labelled so; a call that was lost is made again."""
+    changed = other(model)
+    hardy.load_weights(8, ModuleSource(model))
+    futures = [hardy.submit(one) for one in asked(max_tokens=LONG)]
+    hardy.begin()
+    os.kill(hardy.pid, signal.SIGSTOP)  # it cannot answer before it is killed
+    threading.Timer(0.3, os.kill, (hardy.pid, signal.SIGKILL)).start()
+    hardy.load_weights(9, ModuleSource(changed))
+    same(
+        [future.result(PATIENCE) for future in futures],
+        generate(start(changed, tokenizer), *asked(max_tokens=LONG)),
+        9,
+    )
+    assert hardy.metrics()["engine/restarts"] == 1
+
+
+@pytest.mark.slow
+def test_t19_t30_a_process_that_comes_back_with_other_weights_is_not_trusted(hardy, model):
+    hardy.load_weights(10, ModuleSource(model))
+    hardy.line._most = hardy.line.restarts + 1
+    future = hardy.submit(request((5, 6, 7), n=64, max_tokens=LONG))
+    hardy.begin()
+    hardy._shared.write((n, p + 0.5) for n, p in other(model).named_parameters())
+    kill(hardy)
+    with pytest.raises(RunError, match=r"disagree by|answers their probe by another token") as told:
+        future.result(PATIENCE)
+    assert f"it was started again {hardy.line.restarts} times" in str(told.value)
+
+
+@pytest.mark.slow
+def test_t32_a_request_that_kills_every_process_ends_in_one_clear_error(context):
+    engine = in_child(Deadly(Deadly.Config(answers={"": ["5"]})), PATIENCE, 1)
+    engine.start(context)
+    future = engine.submit(request((5, 6)))
+    engine.begin()
+    with pytest.raises(RunError) as error:
+        future.result(PATIENCE)
+    told = str(error.value)
+    assert "the engine's process is gone: SIGKILL; it was started again once" in told
+    assert "rlvr run --resume" in told
+    assert "train.engine_restarts (1)" in told
+    with pytest.raises(RunError, match="started again once"):
+        engine.submit(request((5, 6)))
+    assert engine.metrics()["engine/restarts"] == 1
+    engine.close()
+
+
+@pytest.mark.slow
+def test_t32_while_there_is_no_process_abort_and_close_leave_nothing(context):
+    engine = in_child(TransformersEngine(TransformersEngine.Config()), PATIENCE, 1)
+    engine.start(context)
+    futures = [engine.submit(one) for one in asked(max_tokens=LONG)]
+    engine.begin()
+    kill(engine)
+    engine.abort()
+    assert all(future.cancelled() for future in futures)
+    late = engine.submit(request((5, 6, 7), max_tokens=2))
+    wait_until(lambda: engine.line.starting is not None)
+    process = psutil.Process(engine.line.starting.pid)
+    engine.close()
+    with pytest.raises(RunError, match="closed before"):
+        late.result(0)
+    assert not process.is_running()
+    assert engine.metrics() == {"engine/restarts": 1, "engine/resent": 0}
 
 
 def test_t29_a_stopped_process_holds_nobody_up_who_sends_to_it(context, model):

@@ -216,7 +216,7 @@ def test_a_server_lost_before_its_work_began_gives_it_back():
     asked = []
 
     class Client:
-        async def call(self, method, path, *, seconds, body):
+        async def generate(self, body, *, seconds):
             asked.append(body["sampling_params"]["seed"])
             choice = {"token_ids": [9], "finish_reason": "length"}
             choice["logprobs"] = {"content": [{"token_id": 9, "logprob": -1.0}]}

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import time
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
+from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.errors import ConfigError
 from rlvr_core.plugins import load_host
@@ -71,7 +74,7 @@ def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(l
     )
     forced = lab.runs()[-1]
     assert forced != in_turns
-    found, expected = records(forced, but=["staleness/"]), records(in_turns)
+    found, expected = records(forced, but=["staleness/", "engine/"]), records(in_turns)
     assert found == expected
     assert [line["staleness/max"] for line in lines(forced / "metrics.jsonl")] == [0] * 6
 
@@ -182,7 +185,7 @@ def started(lab):
 @pytest.mark.slow
 @pytest.mark.parametrize("blow", [signal.SIGTERM, "engine"])
 def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, blow):
-    lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": 0})
+    lab.write(train=TRAIN | {"steps": 5000, "engine_restarts": 0}, checkpoint={"every": 0})
     process = started(lab)
     until = time.monotonic() + 200
     while not any(steps_of(run) for run in lab.runs()):
@@ -200,6 +203,7 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
     if blow == "engine":
         assert (process.returncode, outcome) == (1, "failed")
         assert "the engine's process is gone: SIGKILL" in told
+        assert "train.engine_restarts (0)" in told
     else:
         assert (process.returncode, outcome) == (130, "interrupted")
     assert "Traceback" not in told
@@ -208,10 +212,68 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
     balanced(lab, lab.runs()[-1])
 
 
+def killed_in_the_middle(lab, *words, step):
+    """The folder of a run whose engine is killed with requests unfinished; and what it said."""
+    before = len(lab.runs())
+    process = subprocess.Popen(
+        lab.command("run", "config.yaml", "--display", "plain", *words),
+        cwd=lab.folder,
+        env=lab.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 400
+
+    def wait(there, pause=0.002):
+        while not there():
+            assert process.poll() is None, process.stdout.read()[-4000:]
+            assert time.monotonic() < until
+            time.sleep(pause)
+
+    wait(lambda: len(lab.runs()) > before)
+    run = lab.runs()[-1]
+    children = psutil.Process(process.pid).children(recursive=True)
+    (engine,) = [one for one in children if "child_host" in " ".join(one.cmdline())]
+    wait(lambda: steps_of(run) >= step)
+    engine.suspend()
+    stuck = [-1, 0.0]
+
+    def waits_for_the_engine():
+        if steps_of(run) != stuck[0]:
+            stuck[:] = steps_of(run), time.monotonic()
+        return time.monotonic() > stuck[1] + 2.0
+
+    wait(waits_for_the_engine, 0.05)
+    engine.kill()
+    told, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, told[-4000:]
+    assert not engine.is_running()
+    return run, told
+
+
+@pytest.mark.slow
+def test_t32_an_engine_killed_in_the_middle_of_a_step_is_started_again_and_the_step_goes_on(
+    shared, ahead
+):
+    """Nothing is lost or counted twice: the records are those of a run that was left alone."""
+    run, told = killed_in_the_middle(shared, step=1)
+    metrics = lines(run / "metrics.jsonl")
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert sum(line["engine/resent"] for line in metrics) > 0
+    assert "the engine's process is gone: SIGKILL; it is started again (1 of 3)" in told
+    assert "the engine's process is back after" in told
+    assert records(run, but=["engine/"]) == records(ahead, but=["engine/"])
+    shown = balanced(shared, run)
+    indices = [group["draw_index"] for group in lines(run / "traces" / "rollouts.jsonl")]
+    assert len(indices) == len(set(indices))
+    assert shown["ledger"] == balanced(shared, ahead)["ledger"]
+
+
 @pytest.mark.slow
 def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twice(lab):
     steps = 150
-    lab.write(train=TRAIN | {"steps": steps}, checkpoint={"every": 20})
+    lab.write(train=TRAIN | {"steps": steps, "engine_restarts": 0}, checkpoint={"every": 20})
     process = started(lab)
     until = time.monotonic() + 200
     engines = []
@@ -253,8 +315,12 @@ def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twi
             },
             ["cannot abort unfinished requests"],
         ),
+        (
+            {"train": TRAIN | {"engine_restarts": 1}, "engine": "vllm-server"},
+            ["core/vllm-server has processes of its own making"],
+        ),
     ],
-    ids=["no effect", "engine"],
+    ids=["no effect", "engine", "servers"],
 )
 def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     lab.write(**({"train": TRAIN} | sections))
@@ -264,6 +330,12 @@ def test_what_does_not_go_with_it_is_refused(lab, sections, told):
     assert lab.runs() == []
 
 
+def test_restarts_without_a_process_to_start_again_are_refused():
+    with pytest.raises(ValidationError, match="engine_restarts: 0 has no effect"):
+        TrainSection(steps=9, engine_restarts=0)
+    assert TrainSection(steps=9, engine_restarts=0, max_staleness=1).engine_restarts == 0
+
+
 def test_every_reason_against_it_is_told_at_once(lab):
     lab.config["data"]["sources"][0]["with"]["verifier"] = "exact"
     sampler = {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}}
@@ -271,9 +343,37 @@ def test_every_reason_against_it_is_told_at_once(lab):
     with pytest.raises(ConfigError) as error:
         _check_background(resolved, {("loss",): None})
     told = str(error.value)
-    assert "trains on again" in told
+    assert "too old for a later step to train on again" in told
     assert "no loss learns from completions" in told
     assert "config.yaml:" in told
+
+
+def with_vllm(model, **more):
+    """Words of a command line: this model under vLLM, and more settings."""
+    settings = {"model.path": model, "engine": "{use: vllm, with: {kv_cache_mb: 64}}"} | more
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="takes long: RLVR_TEST_ALL=1")
+@pytest.mark.parametrize("at_sync", ["drain", "keep"])
+def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_model, at_sync):
+    long = {"sampling.max_tokens": 100, "train.at_sync": at_sync}
+    run, told = killed_in_the_middle(shared, *with_vllm(wide_model, **long), step=2)
+    metrics = lines(run / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(6))
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert sum(line["engine/resent"] for line in metrics) > 0
+    assert "it is started again (1 of 3)" in told
+    assert all(line["staleness/max"] <= 1 for line in metrics)
+    shown = balanced(shared, run)
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    indices = [group["draw_index"] for group in groups if group.get("fate") != "stale"]
+    assert len(indices) == len(set(indices))
+    written = sum(len(group["completions"]) for group in groups)
+    assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
 
 
 @pytest.mark.vllm
@@ -283,13 +383,11 @@ def test_every_reason_against_it_is_told_at_once(lab):
 def test_vllm_generates_while_training_runs(shared, wide_model, staleness, at_sync):
     """Each sync is probed; a step's groups are no older than they may be."""
     settings = {
-        "model.path": wide_model,
-        "engine": "{use: vllm, with: {kv_cache_mb: 64}}",
         "train.max_staleness": staleness,
         "train.at_sync": at_sync,
         "train.steps": 4,
     }
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    words = with_vllm(wide_model, **settings)
     shared.rlvr("run", "config.yaml", "--display", "none", *words)
     run = shared.runs()[-1]
     metrics = lines(run / "metrics.jsonl")

@@ -1,4 +1,4 @@
-"""``rlvr launch`` with vLLM: in each process, or servers that the processes share and outlive."""
+"""Runs with vLLM: in each process, or servers that processes share, that outlive them, that die."""
 
 import importlib.util
 import json
@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+import torch
 
 pytestmark = [
     pytest.mark.vllm,
@@ -94,3 +95,92 @@ def test_each_process_has_a_vllm_and_gives_it_the_weights(lab, tmp_path, strateg
     for step in steps:
         assert step["grad_norm"] > 1e-3
         assert step["mismatch/abs_max"] < 1e-3
+
+
+def server_of(process):
+    (server,) = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "rlvr_core.engines.vllm_host" in " ".join(child.cmdline())
+    ]
+    return server
+
+
+def distance(folder, group):
+    """Mean |recorded log-prob - that of a checkpoint's own forward| over a group's tokens."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    prompt, parts = group["prompt_ids"], []
+    for one in group["completions"]:
+        ids = torch.tensor([[*prompt, *one["token_ids"]]])
+        with torch.no_grad():
+            logp = model(ids).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        exact = logp.gather(-1, ids[0, len(prompt) :, None])[:, 0]
+        parts.append((exact - torch.tensor(one["logprobs"])).abs())
+    return torch.cat(parts).mean().item()
+
+
+def test_t32_servers_generate_while_training_runs_and_one_is_killed_in_the_middle(lab, tmp_path):
+    """Step N trains on what the weights of step N - 1 sampled, a restarted server's too."""
+    steps = 6
+    path = wider(tmp_path / "wider", lab.config["model"]["path"])
+    lab.write(
+        model={"path": path},
+        engine={"use": "vllm-server", "with": {"servers": 1, "kv_cache_mb": 64}},
+        train={"steps": steps, "lr": 1e-2, "warmup_steps": 1, "max_staleness": 1},
+        sampling={"n": 4, "max_tokens": 100},
+        checkpoint={"every": 1, "keep": 9},
+    )
+    process = subprocess.Popen(
+        lab.command("run", "config.yaml", "--display", "plain"),
+        cwd=lab.folder,
+        env=lab.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 400
+
+    def taken():
+        assert process.poll() is None, process.stdout.read()[-4000:]
+        assert time.monotonic() < until
+        return max((len(lines(run / "metrics.jsonl")) for run in lab.runs()), default=0)
+
+    while taken() < 2:
+        time.sleep(0.01)
+    server = server_of(process)
+    family = [server, *server.children(recursive=True)]
+    for one in family:  # until the run can do nothing but wait for it
+        one.suspend()
+    seen, since = -1, time.monotonic()
+    while time.monotonic() < since + 3.0:
+        if taken() != seen:
+            seen, since = taken(), time.monotonic()
+        time.sleep(0.05)
+    server.kill()
+    told, _ = process.communicate(timeout=500)
+    assert process.returncode == 0, told[-4000:]
+    assert "was ended by SIGKILL; it is started again (1 of 3)" in told
+
+    (run,) = lab.runs()
+    metrics = lines(run / "metrics.jsonl")
+    assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1, 1, 1]
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert sum(line["engine/resent"] for line in metrics) > 0
+    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    trained = [line["ledger/trained"] for line in metrics]
+    assert shown["staleness"] == {"0": trained[0], "1": sum(trained[1:])}
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    indices = [group["draw_index"] for group in groups]
+    assert len(indices) == len(set(indices))
+    assert all(len(group["completions"]) == 4 for group in groups)
+    for step in range(2, steps):  # by an oracle: the weights of the step before, and no others
+        group = next(one for one in groups if one["step"] == step)
+        assert group["sampled_version"] == step - 1
+        saved = {n: run / "checkpoints" / f"step{n:06d}" for n in (step - 1, step)}
+        assert distance(saved[step - 1], group) < 1e-4
+        assert distance(saved[step], group) > 1e-3
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
