@@ -37,7 +37,7 @@ from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_server import VllmServerEngine
 from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.protocols import Engine, EngineContext, Telling
-from rlvr_core.run.start import _share_threads
+from rlvr_core.run.generating import share_threads
 from rlvr_core.types import GenerationRequest, SamplingParams
 
 EOS = make_tokenizer().eos_token_id
@@ -161,7 +161,8 @@ def test_servers_on_other_machines_leave_all_cores_to_the_trainer(monkeypatch, o
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     taken = []
     monkeypatch.setattr(torch, "set_num_threads", taken.append)
-    _share_threads(SimpleNamespace(device=torch.device("cpu")), engine)
+    config = SimpleNamespace(train=SimpleNamespace(max_staleness=1))
+    share_threads(config, SimpleNamespace(device=torch.device("cpu")), engine)
     assert taken == ([] if elsewhere else [4])
 
 

@@ -62,7 +62,7 @@ def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(l
     lab.rlvr("run", "config.yaml", "--display", "none")
     in_turns = lab.runs()[-1]
     force = (
-        "import sys; import rlvr_core.run.start as start; start.in_background = lambda c: True; "
+        "import sys; from rlvr_core.run import generating as to; to.in_background = lambda c: True; "
         "from rlvr_core.cli.main import main; sys.exit(main())"
     )
     subprocess.run(

@@ -1,0 +1,70 @@
+"""How a run ends, in its folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rlvr_core.errors import RlvrError
+from rlvr_core.record.manifest import Manifest, Outcome
+from rlvr_core.record.results import write_results
+from rlvr_core.run.session import Session
+
+if TYPE_CHECKING:
+    pass
+
+
+@contextlib.contextmanager
+def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[None]:
+    """Write how the run ended into its folder, whatever way that was.
+
+    Args:
+        session: The run.
+        manifest: Its record; None in a process that does not write it.
+    """
+    if manifest is None:
+        yield
+        return
+    outcome: Outcome = "failed"
+    fault = reason = None
+    try:
+        yield
+        reason = session.stop_reason
+        outcome = "finished" if reason is None else "stopped"
+    except KeyboardInterrupt:
+        outcome = "interrupted"
+        raise
+    except BaseException as error:
+        fault = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        path = session.folder.path
+        closing: list[Callable[[], object]] = [
+            session.recorder.sync,
+            lambda: manifest.finish(outcome, steps=session.step, error=fault, reason=reason),
+            lambda: write_results(session.folder),
+            lambda: session.finish(outcome),
+            lambda: session.display.finish(
+                [*([reason] if reason else []), f"{outcome}: {path}", f"see it: rlvr show {path}"]
+            ),
+        ]
+        _each(closing, quietly=outcome not in ("finished", "stopped"))
+
+
+def _each(calls: Sequence[Callable[[], object]], *, quietly: bool) -> None:
+    """Make every call, whichever fails.
+
+    Args:
+        calls: What to do.
+        quietly: Swallow failures, because a first one is on its way to the user and a full disk,
+            say, makes these fail too. Otherwise the first failure is raised at the end.
+    """
+    failed: RlvrError | None = None
+    for call in calls:
+        try:
+            call()
+        except RlvrError as error:
+            failed = failed or error
+    if failed is not None and not quietly:
+        raise failed

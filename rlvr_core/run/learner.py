@@ -1,0 +1,201 @@
+"""What learns in a run: the policy, its reference and teachers, and the terms of the loss."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.errors import ConfigError
+from rlvr_core.ranks import Ranks
+from rlvr_core.run.generating import share_threads
+from rlvr_core.train import lora
+from rlvr_core.train.forward import compile_body
+from rlvr_core.train.model import (
+    DTYPES,
+    Precision,
+    enable_checkpointing,
+    load_policy,
+    load_reference,
+    load_tokenizer,
+)
+from rlvr_core.train.objective import Objective, Term
+from rlvr_core.train.offload import offload
+from rlvr_core.train.optim import Optimizer
+from rlvr_core.train.parallel import GatheredSource, Spread, replica_of
+from rlvr_core.train.reference import Reference, SeparateModel, UnderAdapter
+from rlvr_core.train.step import PolicyTrainer
+from rlvr_core.train.teacher import Teacher, check_vocabulary, prompt_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from rlvr_core.config.tree import Loc
+    from rlvr_core.protocols import Engine, WeightSource
+    from rlvr_core.run.prepare import Prepared
+
+
+ONE_THREAD = 500_000
+"""Parameters below which a model on a CPU gets one thread."""
+
+
+def _device() -> torch.device:
+    from accelerate import PartialState
+
+    return torch.device(PartialState().device)
+
+
+def trainer_of(
+    prepared: Prepared, ranks: Ranks, engine: Engine
+) -> tuple[PolicyTrainer, WeightSource]:
+    """The trainer, and where engines take its weights from."""
+    config = prepared.config
+    precision = Precision(DTYPES[config.model.dtype])
+    device = _device()
+    spread = Spread(ranks, config.train.parallel) if ranks.world > 1 else None
+    # what is sharded goes to its device layer by layer
+    sharded = spread is not None and spread.sharded
+    place = torch.device("cpu") if sharded else device
+    torch.manual_seed(config.run.seed)
+    model = _policy(prepared, place, precision)
+    share_threads(config, model, engine)
+    objective = _objective(prepared, place, precision)
+    reference = None
+    if objective.needs_reference:
+        reference = _reference(prepared, model, place, precision)
+    compiled = compile_body(model) if config.train.compile else None
+    source: WeightSource = ModuleSource(model)
+    if spread is not None and sharded:
+        shares = not any(getattr(engine, one, False) for one in ("separate", "own_weights"))
+        source = GatheredSource(model, replica_of(model, device) if shares else None, spread)
+    if spread is not None:
+        options = {
+            "temperature": config.sampling.temperature,
+            "autocast_dtype": precision.autocast,
+        }
+        spread.add(model, trained=True, compiled=compiled, **options)
+        # a reference under the adapter is the policy, which is in already
+        own = [reference.model] if isinstance(reference, SeparateModel) else []
+        for frozen in [*own, *objective.teachers]:
+            spread.add(frozen, trained=False, **options)
+    trainer = PolicyTrainer(
+        model=model,
+        reference=reference,
+        objective=objective,
+        optimizer=Optimizer(model, config.train, precision.compute),
+        precision=precision,
+        train=config.train,
+        temperature=config.sampling.temperature,
+        max_completion_tokens=config.sampling.max_tokens,
+        reward_weights=prepared.judge.plan.weights,
+        advantage_scale=_advantage_scale(prepared),
+        compiled=compiled,
+        seed=config.run.seed,
+        ranks=ranks,
+        spread=spread,
+    )
+    return trainer, source
+
+
+def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> PreTrainedModel:
+    config = prepared.config
+    model = load_policy(prepared.model_path, config.model, place)
+    _spare_threads(model)
+    if config.train.gradient_checkpointing:
+        enable_checkpointing(model)
+    if config.model.lora is not None:
+        lora.attach(
+            model,
+            config.model.lora,
+            seed=config.run.seed,
+            compute=precision.compute,
+            path=prepared.model_path,
+            revision=config.model.revision,
+            where=prepared.resolved.where(("model", "lora", "target_modules")),
+        )
+    return model
+
+
+def _objective(prepared: Prepared, device: torch.device, precision: Precision) -> Objective:
+    """The terms of the loss; a name that is met again gets ``#2``."""
+    terms: list[Term] = []
+    for loc, ref in prepared.config.losses.items():
+        loss = prepared.resolved.build("loss", ref)
+        leaf = ref.use.rpartition("/")[2]
+        copies = sum(term.name.partition("#")[0] == leaf for term in terms)
+        terms.append(
+            Term(
+                name=leaf if copies == 0 else f"{leaf}#{copies + 1}",
+                loss=loss,
+                weight=ref.weight,
+                demonstrations=prepared.demonstrations.get(loc),
+                teacher=_teacher(prepared, loss, loc, device, precision),
+            )
+        )
+    told = [term.name for term in terms if term.teacher and term.teacher.prompt]
+    if len(told) > 1:
+        raise ConfigError(
+            f"{' and '.join(told)} both give their teacher a prompt of its own",
+            where="loss",
+            remedy="keep one of them",
+        )
+    return Objective(tuple(terms))
+
+
+def _teacher(
+    prepared: Prepared, loss: Any, loc: Loc, device: torch.device, precision: Precision
+) -> Teacher | None:
+    """The teacher a distillation asks for: a frozen model, or the policy told more."""
+    if hasattr(loss, "teacher"):
+        where = prepared.resolved.where((*loc, "with", "teacher"))
+        section = prepared.config.model.model_copy(update={"revision": None})
+        path = str(local_path(loss.teacher)) if is_uri(loss.teacher) else loss.teacher
+        check_vocabulary(load_tokenizer(path, section), prepared.tokenizer, where)
+        return Teacher(loss.top_k, load_reference(path, section, device, precision.compute))
+    if hasattr(loss, "top_k"):
+        prompt = prompt_of(loss.prompt, prepared.renderer)
+        for source in prepared.sources:
+            for problem in source.problems:
+                prompt(problem)  # a field that a problem lacks is told before the first step
+        return Teacher(loss.top_k, prompt=prompt)
+    return None
+
+
+def _advantage_scale(prepared: Prepared) -> dict[str, float]:
+    """The factor on the advantages of each problem that has one."""
+    return {
+        problem.id: ref.advantage_scale
+        for ref, source in zip(prepared.config.data.sources, prepared.sources, strict=True)
+        if ref.advantage_scale != 1
+        for problem in source.problems
+    }
+
+
+def _reference(
+    prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
+) -> Reference:
+    section = prepared.config.train.reference
+    if prepared.config.model.lora is not None:
+        return UnderAdapter(policy, section)
+    # what is added up in small parts is not rounded in between
+    dtype = precision.compute if section.mix == 1.0 else torch.float32
+    home = torch.device("cpu") if section.offload else place
+    model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
+    if section.offload:
+        offload(model, place)
+    return SeparateModel(model, policy, section)
+
+
+def _spare_threads(model: PreTrainedModel) -> None:
+    """Compute with one thread where a second one waits more than it works.
+
+    A step of a model this small is a string of operations of some microseconds. With two threads
+    the quick start took 2 to 4 times the CPU time of one on a machine with other work, and no less
+    wall time on an idle one. ``OMP_NUM_THREADS`` has the last word.
+    """
+    small = sum(parameter.numel() for parameter in model.parameters()) < ONE_THREAD
+    if small and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)

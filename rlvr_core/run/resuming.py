@@ -1,0 +1,76 @@
+"""How a run that was begun before goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr_core.errors import ConfigError, MachineError, RunError
+from rlvr_core.ranks import Ranks
+from rlvr_core.record.manifest import Manifest
+from rlvr_core.run.session import Session
+from rlvr_core.train import checkpoint
+
+if TYPE_CHECKING:
+    pass
+
+
+def checkpoint_to_go_on_from(session: Session, manifest: Manifest | None) -> Path | None:
+    """The newest complete checkpoint; None to start again in the same folder.
+
+    Raises:
+        ConfigError: If the run has gone further than ``train.steps``.
+        RunError: If the run has finished and nothing is left to go on from.
+    """
+    assert manifest is not None, "rank 0 decides"
+    newest = session.checkpoints.newest(session.display.say)
+    where = str(session.folder.path)
+    if newest is None and manifest.fields.get("outcome") in ("finished", "stopped"):
+        raise RunError(
+            "the run has finished, and its checkpoints are gone: nothing to go on from",
+            where=where,
+            remedy="start a new run",
+        )
+    if newest is None:
+        return None
+    taken, planned = checkpoint.step_of(newest), session.config.train.steps
+    if taken > planned:
+        raise ConfigError(
+            f"train.steps is {planned}, and the run has already taken {taken}",
+            where=where,
+            remedy=f"set train.steps to more than {taken} to go on",
+        )
+    if taken == planned:
+        session.display.say("the run has taken all its steps: nothing is left to do")
+    return newest
+
+
+def resume(
+    session: Session, manifest: Manifest | None, command: Sequence[str], newest: Path | None
+) -> None:
+    """Put a session where a run stopped: at its newest checkpoint, or at the first step."""
+    if newest is None:
+        session.display.say("no complete checkpoint: starting again from the first step")
+        session.recorder.rewind({})
+    else:
+        session.display.say(f"going on from {newest}")
+        _check_seen(newest, session.ranks)
+        session.resume(newest)
+        if session.stop_reason is not None:
+            session.display.say(
+                f"nothing is left to do. {session.stop_reason}; a larger eval.early_stop.patience, "
+                f"or none (eval.early_stop=null), lets the run go on"
+            )
+    if manifest is not None:
+        manifest.resume(command=command, step=session.step, processes=session.ranks.world)
+
+
+def _check_seen(checkpoint_folder: Path, ranks: Ranks) -> None:
+    """Refuse a checkpoint that only some machines see."""
+    if not checkpoint_folder.is_dir():
+        raise MachineError(
+            f"process {ranks.index} does not see the checkpoint '{checkpoint_folder}'",
+            where="run.dir",
+            remedy="on several machines, run.dir must be a folder they share",
+        )
