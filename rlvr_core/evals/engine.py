@@ -17,7 +17,7 @@ from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.errors import ConfigError
 from rlvr_core.evals.asking import SelfAsking
 from rlvr_core.protocols import Engine, EngineContext, TextEngine
-from rlvr_core.rollout.turns import Suffix
+from rlvr_core.rollout.conversation import Suffix
 from rlvr_core.train.model import DTYPES, load_policy
 from rlvr_core.types import REMOTE, Json, Message, Problem, Prompt
 

@@ -13,8 +13,9 @@ from concurrent.futures import Future
 
 from rlvr_core.errors import RunError
 from rlvr_core.protocols import BackgroundEngine, EngineContext, Generation, WeightSource
+from rlvr_core.rollout.conversation import Conversation, Suffix, Ticket, seconds_left
 from rlvr_core.rollout.environment_plan import EnvironmentPlan
-from rlvr_core.rollout.turns import Conversation, Suffix, Ticket, TurnTaking, seconds_left
+from rlvr_core.rollout.turns import TurnTaking
 
 _FAREWELL = 30.0
 """Seconds the thread has to end."""

@@ -18,10 +18,8 @@ from rlvr_core.data.hub import cached_at
 from rlvr_core.data.load import NamedLoader, check_problems, fingerprints, load_sources
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
-from rlvr_core.errors import Complaint, ConfigError, MachineError
 from rlvr_core.evals import contamination
 from rlvr_core.evals.asking import refuse
-from rlvr_core.evals.metric import check_metric
 from rlvr_core.evals.runner import NamedTask
 from rlvr_core.evals.trained_on import inherit
 from rlvr_core.guards import gold
@@ -29,6 +27,14 @@ from rlvr_core.protocols import Sampler, Source
 from rlvr_core.record.tensorboard import check_installed
 from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.rollout.judge import Judge
+from rlvr_core.run.checks import (
+    check_background,
+    check_metrics,
+    check_processes,
+    check_reference,
+    check_rewards,
+    check_writable,
+)
 from rlvr_core.train import lora
 from rlvr_core.train.demonstrations import Demonstrations, load_answers
 from rlvr_core.train.model import check_model_path, load_tokenizer
@@ -131,14 +137,14 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
 
 def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> Iterator[Prepared]:
     config = resolved.config
-    _check_processes(config)
-    _check_rewards(config)
-    _check_writable(Path(config.run.dir))
+    check_processes(config)
+    check_rewards(config)
+    check_writable(Path(config.run.dir))
     if config.track:
         check_installed()
     if config.model.lora is not None:
         lora.check_installed()
-    _check_reference(resolved)
+    check_reference(resolved)
     sources = load_sources(_loaders(resolved))
     tasks = _tasks(resolved)
     problems = [problem for source in sources for problem in source.problems]
@@ -160,7 +166,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
     demonstrations = _demonstrations(resolved, renderer, tokenizer)
-    _check_background(resolved, demonstrations)
+    check_background(resolved, demonstrations)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
     sampler: Sampler = resolved.build("sampler", config.sampler)
     sampler.start(sources, n=config.sampling.n, seed=config.run.seed)
@@ -181,7 +187,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         lines += [f"{name}: {line}" for name, one in found.items() for line in one.lines()]
         if config.guards.preflight and os.environ.get("RANK", "0") == "0":
             lines += _gold(problems + held_out, plan, judge, config)
-        _check_metrics(resolved, tasks, judge)
+        check_metrics(resolved, tasks, judge)
         yield Prepared(
             resolved=resolved,
             host=host,
@@ -213,96 +219,6 @@ def _contamination(
     where = resolved.where(("eval", "tasks"))
     contamination.check(found, limit, where, "guards.max_contaminated")
     return found
-
-
-def _check_reference(resolved: Resolved) -> None:
-    """Refuse what is asked of a reference that does not exist, or not as a model of its own."""
-    import torch
-
-    config = resolved.config
-    section = config.train.reference
-    losses = [resolved.build("loss", ref) for ref in config.losses.values()]
-    if (section.every or section.offload) and not any(loss.needs_reference for loss in losses):
-        does = "move" if section.every else "be offloaded"
-        raise ConfigError(
-            f"no loss has a KL term, so there is no reference that could {does}",
-            where=resolved.where(("train", "reference")),
-            remedy="set a loss's beta above 0, or leave train.reference out",
-        )
-    if not section.offload:
-        return
-    faults = []
-    if config.model.lora is not None:
-        faults.append(
-            "under LoRA the reference is the policy without its adapter, and takes no memory"
-        )
-    if ranks.count() > 1 and config.train.parallel == "fsdp":
-        faults.append("with train.parallel: fsdp each process has but a part of every layer")
-    if not torch.cuda.is_available():
-        faults.append("this run computes on the CPU, so its weights are in host memory already")
-    if faults:
-        where = resolved.where(("train", "reference", "offload"))
-        raise ConfigError.collect(
-            [Complaint(fault, where, ("set offload: false",)) for fault in faults]
-        )
-
-
-def _check_processes(config: RunConfig) -> None:
-    """Refuse what several processes cannot do together."""
-    if ranks.count() > 1 and config.train.parallel == "fsdp" and config.train.compile:
-        raise ConfigError(
-            "a model that is sharded over processes is not compiled",
-            where="train.compile",
-            remedy="set train.compile: false, or train.parallel: ddp",
-        )
-
-
-def _check_background(resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations]) -> None:
-    """Refuse what does not go with generation in the background."""
-    config = resolved.config
-    if config.train.max_staleness == 0:
-        return
-    faults = []
-    if config.sampler.with_.get("max_reads", 1) > 1:
-        faults.append(
-            (
-                "generation runs ahead as far as max_staleness lets it, so what a step trains on "
-                "is too old for a later step to train on again",
-                ("set the sampler's max_reads: 1, or max_staleness: 0",),
-            )
-        )
-    if all(loc in demonstrations for loc in config.losses):
-        faults.append(
-            (
-                "no loss learns from completions, so nothing is generated while training runs",
-                ("take max_staleness out",),
-            )
-        )
-    if faults:
-        where = resolved.where(("train", "max_staleness"))
-        raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
-
-
-def _check_rewards(config: RunConfig) -> None:
-    """Refuse a reward that is 0 whatever the model does."""
-    moves = [ref.weight or (ref.schedule and ref.schedule.to) for ref in config.rewards]
-    if not any(moves):
-        raise ConfigError(
-            "every reward has weight 0: there is nothing to learn from",
-            where="rewards",
-            remedy="give one of them a weight",
-        )
-
-
-def _check_writable(root: Path) -> None:
-    """Refuse early a place where no run folder can be made."""
-    existing = next(path for path in (root, *root.absolute().parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise MachineError(
-            f"run folders cannot be made in '{root}': '{existing}' is no folder one may write in",
-            where="run.dir",
-            remedy="set run.dir to one",
-        )
 
 
 def _shortened(text: str, limit: int = 120) -> str:
@@ -360,18 +276,6 @@ def _tasks(resolved: Resolved) -> list[NamedTask]:
         refuse(ref.use, task, "rlvr run", "evaluate the run's checkpoints with rlvr watch")
         named.append(NamedTask(name, task))
     return named
-
-
-def _check_metrics(resolved: Resolved, tasks: Sequence[NamedTask], judge: Judge) -> None:
-    """Refuse metrics that no evaluation will have, before anything is trained."""
-    early = resolved.config.eval.early_stop
-    wanted = {
-        ("checkpoint", "keep_best"): resolved.config.checkpoint.keep_best,
-        ("eval", "early_stop", "metric"): None if early is None else early.metric,
-    }
-    for loc, text in wanted.items():
-        if text is not None:
-            check_metric(text, tasks, judge, resolved.where(loc))
 
 
 def _choose_engine(config: RunConfig, model_path: str) -> tuple[ComponentRef, str]:

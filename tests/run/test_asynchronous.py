@@ -17,7 +17,7 @@ from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.errors import ConfigError
 from rlvr_core.plugins import load_host
-from rlvr_core.run.prepare import _check_background
+from rlvr_core.run.checks import check_background
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
@@ -62,7 +62,7 @@ def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(l
     lab.rlvr("run", "config.yaml", "--display", "none")
     in_turns = lab.runs()[-1]
     force = (
-        "import sys; from rlvr_core.run import generating as to; to.in_background = lambda c: True; "
+        "import sys, rlvr_core.run.generating as to; to.in_background = lambda c: True; "
         "from rlvr_core.cli.main import main; sys.exit(main())"
     )
     subprocess.run(
@@ -341,7 +341,7 @@ def test_every_reason_against_it_is_told_at_once(lab):
     sampler = {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}}
     resolved = resolve_file(lab.write(train=TRAIN, sampler=sampler), (), load_host())
     with pytest.raises(ConfigError) as error:
-        _check_background(resolved, {("loss",): None})
+        check_background(resolved, {("loss",): None})
     told = str(error.value)
     assert "too old for a later step to train on again" in told
     assert "no loss learns from completions" in told

@@ -156,7 +156,7 @@ def test_eval_and_passk_play_the_same_conversations(turns_lab):
 
 
 FORCE = (
-    "import sys; from rlvr_core.run import generating as to; to.in_background = lambda c: True; "
+    "import sys, rlvr_core.run.generating as to; to.in_background = lambda c: True; "
     "from rlvr_core.cli.main import main; sys.exit(main())"
 )
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.errors import ConfigError, DataError
 from rlvr_core.plugins import load_host
-from rlvr_core.run.prepare import _check_reference
+from rlvr_core.run.checks import check_reference
 from rlvr_core.train.demonstrations import Demonstrations, load_answers
 from rlvr_core.types import Problem
 
@@ -203,7 +203,7 @@ def test_an_offloaded_reference_that_saves_nothing_is_refused_with_every_reason(
         base = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "reference": {"offload": True}}
         sections["train"] = base | sections.get("train", {})
         with pytest.raises(ConfigError) as error:
-            _check_reference(resolve_file(lab.write(**sections), (), load_host()))
+            check_reference(resolve_file(lab.write(**sections), (), load_host()))
         assert "config.yaml:" in str(error.value)
         return str(error.value)
 

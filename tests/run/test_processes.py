@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from rlvr_core.config.model import RunConfig
 from rlvr_core.errors import ConfigError
-from rlvr_core.run.prepare import _check_processes
+from rlvr_core.run.checks import check_processes
 
 pytestmark = pytest.mark.slow
 
@@ -262,6 +262,6 @@ def test_what_several_processes_cannot_do_is_refused(monkeypatch):
     whole = {"model": {"path": "m"}, "data": {"sources": [{"use": "core/jsonl"}]}}
     compiled = {"steps": 3, "warmup_steps": 0, "parallel": "fsdp", "compile": True}
     with pytest.raises(ConfigError, match="is not compiled"):
-        _check_processes(RunConfig.model_validate(whole | {"train": compiled}))
+        check_processes(RunConfig.model_validate(whole | {"train": compiled}))
     sharded = RunConfig.model_validate(whole | {"train": compiled | {"compile": False}})
-    _check_processes(sharded)
+    check_processes(sharded)

@@ -1,0 +1,122 @@
+"""What a run refuses before it loads anything: parts of a config that do not go together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr_core import ranks
+from rlvr_core.errors import Complaint, ConfigError, MachineError
+from rlvr_core.evals.metric import check_metric
+from rlvr_core.evals.runner import NamedTask
+from rlvr_core.rollout.judge import Judge
+from rlvr_core.train.demonstrations import Demonstrations
+
+if TYPE_CHECKING:
+    from rlvr_core.config.model import RunConfig
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.config.tree import Loc
+
+
+def check_reference(resolved: Resolved) -> None:
+    """Refuse what is asked of a reference that does not exist, or not as a model of its own."""
+    import torch
+
+    config = resolved.config
+    section = config.train.reference
+    losses = [resolved.build("loss", ref) for ref in config.losses.values()]
+    if (section.every or section.offload) and not any(loss.needs_reference for loss in losses):
+        does = "move" if section.every else "be offloaded"
+        raise ConfigError(
+            f"no loss has a KL term, so there is no reference that could {does}",
+            where=resolved.where(("train", "reference")),
+            remedy="set a loss's beta above 0, or leave train.reference out",
+        )
+    if not section.offload:
+        return
+    faults = []
+    if config.model.lora is not None:
+        faults.append(
+            "under LoRA the reference is the policy without its adapter, and takes no memory"
+        )
+    if ranks.count() > 1 and config.train.parallel == "fsdp":
+        faults.append("with train.parallel: fsdp each process has but a part of every layer")
+    if not torch.cuda.is_available():
+        faults.append("this run computes on the CPU, so its weights are in host memory already")
+    if faults:
+        where = resolved.where(("train", "reference", "offload"))
+        raise ConfigError.collect(
+            [Complaint(fault, where, ("set offload: false",)) for fault in faults]
+        )
+
+
+def check_processes(config: RunConfig) -> None:
+    """Refuse what several processes cannot do together."""
+    if ranks.count() > 1 and config.train.parallel == "fsdp" and config.train.compile:
+        raise ConfigError(
+            "a model that is sharded over processes is not compiled",
+            where="train.compile",
+            remedy="set train.compile: false, or train.parallel: ddp",
+        )
+
+
+def check_background(resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations]) -> None:
+    """Refuse what does not go with generation in the background."""
+    config = resolved.config
+    if config.train.max_staleness == 0:
+        return
+    faults = []
+    if config.sampler.with_.get("max_reads", 1) > 1:
+        faults.append(
+            (
+                "generation runs ahead as far as max_staleness lets it, so what a step trains on "
+                "is too old for a later step to train on again",
+                ("set the sampler's max_reads: 1, or max_staleness: 0",),
+            )
+        )
+    if all(loc in demonstrations for loc in config.losses):
+        faults.append(
+            (
+                "no loss learns from completions, so nothing is generated while training runs",
+                ("take max_staleness out",),
+            )
+        )
+    if faults:
+        where = resolved.where(("train", "max_staleness"))
+        raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
+
+
+def check_rewards(config: RunConfig) -> None:
+    """Refuse a reward that is 0 whatever the model does."""
+    moves = [ref.weight or (ref.schedule and ref.schedule.to) for ref in config.rewards]
+    if not any(moves):
+        raise ConfigError(
+            "every reward has weight 0: there is nothing to learn from",
+            where="rewards",
+            remedy="give one of them a weight",
+        )
+
+
+def check_writable(root: Path) -> None:
+    """Refuse early a place where no run folder can be made."""
+    existing = next(path for path in (root, *root.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise MachineError(
+            f"run folders cannot be made in '{root}': '{existing}' is no folder one may write in",
+            where="run.dir",
+            remedy="set run.dir to one",
+        )
+
+
+def check_metrics(resolved: Resolved, tasks: Sequence[NamedTask], judge: Judge) -> None:
+    """Refuse metrics that no evaluation will have, before anything is trained."""
+    early = resolved.config.eval.early_stop
+    wanted = {
+        ("checkpoint", "keep_best"): resolved.config.checkpoint.keep_best,
+        ("eval", "early_stop", "metric"): None if early is None else early.metric,
+    }
+    for loc, text in wanted.items():
+        if text is not None:
+            check_metric(text, tasks, judge, resolved.where(loc))
