@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import symtable
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -66,10 +67,63 @@ def called(code: str) -> set[str]:
 
 def imported(code: str) -> set[str]:
     """Names that a program's imports bind, at its top level."""
-    tree = _parse(code.replace("\r\n", "\n"))
+    return {name for node in _imports(code) for name in _binds(node)}
+
+
+def imports(code: str, wanted: Collection[str]) -> list[str]:
+    """The imports at a program's top level that bind names wanted, and of each no others."""
+    found: list[str] = []
+    for node in _imports(code):
+        node.names = [one for one in node.names if _bound(one) in wanted]
+        if node.names:
+            found.append(ast.unparse(node))
+    return found
+
+
+def star_imports(code: str) -> list[str]:
+    """The imports at a program's top level that bind whatever is there."""
+    return [ast.unparse(node) for node in _imports(code) if node.names[0].name == "*"]
+
+
+def declared_global(code: str) -> set[str]:
+    """Names that a program's functions bind for its top level."""
+    tree = _parse(code)
+    nodes = () if tree is None else ast.walk(tree)
+    return {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+
+
+def reached(code: str) -> set[str]:
+    """Names that a program reads and that no function of it has for itself.
+
+    None if it does not parse.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            top = symtable.symtable(code, "tests", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    found: set[str] = set()
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        found |= {
+            one.get_name()
+            for one in table.get_symbols()
+            if one.is_referenced() and (table is top or one.is_global())
+        }
+    return found
+
+
+def _imports(code: str) -> list[ast.Import | ast.ImportFrom]:
+    tree = _parse(code)
     body = [] if tree is None else tree.body
-    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-    return {name for node in imports for name in _binds(node)}
+    return [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _bound(alias: ast.alias) -> str:
+    return (alias.asname or alias.name).partition(".")[0]
 
 
 def _said(text: str) -> str:
@@ -258,12 +312,14 @@ def _binds(node: ast.stmt) -> Iterator[str]:
         return
     if isinstance(node, ast.Import | ast.ImportFrom):
         for alias in node.names:
-            yield (alias.asname or alias.name).partition(".")[0]
+            yield _bound(alias)
         return
     inner = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.stmt)]
     for one in inner:
         yield from _binds(one)
     for handler in getattr(node, "handlers", ()):
+        if handler.name:
+            yield handler.name
         for one in handler.body:
             yield from _binds(one)
     for name in ast.walk(node):

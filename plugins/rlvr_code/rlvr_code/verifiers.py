@@ -14,6 +14,7 @@ from rlvr_code.judge.asserts import Tests, judge
 from rlvr_code.judge.cases import Case, judge_calls, judge_output, size
 from rlvr_code.judge.compare import same_output, same_value
 from rlvr_code.judge.outcome import Outcome
+from rlvr_code.names import whose
 from rlvr_code.options import JudgeConfig, ProgramVerifier
 from rlvr_core import DataError, Problem
 
@@ -28,7 +29,8 @@ class Mbpp(ProgramVerifier[Tests]):
     """Right when every assertion of ``spec.test_list`` holds.
 
     ``spec.test_setup_code`` and ``spec.test_imports`` run before them, with the tests and not with
-    the program. ``spec.code``, a reference solution, tells which names are the program's.
+    the program. ``spec.code``, a reference solution, tells which names are the program's, and what
+    it imports is there for the tests too.
     """
 
     class Config(JudgeConfig):
@@ -52,8 +54,8 @@ class Mbpp(ProgramVerifier[Tests]):
             raise DataError(f"{problem.id}: no tests in 'test_list', so any program would pass")
         setup = [*texts(problem, "test_imports"), str(problem.spec.get("test_setup_code") or "")]
         late = "\n".join(setup).replace("\r\n", "\n")
-        names = _names(problem.id, tests, late, problem.spec.get("code"))
-        return Tests(tests, late=late, program=names)
+        names = whose(problem.id, tests, late, problem.spec.get("code"))
+        return Tests(tests, setup=names.imports, late=late, program=names.program)
 
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, with every name that the tests use."""
@@ -272,27 +274,3 @@ def _first(solutions: object) -> object:
         except ValueError:
             return solutions
     return solutions[0] if isinstance(solutions, list) and solutions else solutions
-
-
-def _names(id_: str, tests: Sequence[str], setup: str, code: object) -> tuple[str, ...]:
-    """Names in the tests that are the program's: those of the reference, or all unknown ones.
-
-    Raises:
-        DataError: If the tests are no Python, or name nothing of a program.
-    """
-    whole = "\n".join([setup, *tests])
-    read = extract.used(whole)
-    if not read:
-        raise DataError(f"{id_}: the tests are no Python, or use no name: {whole!r:.80}")
-    code = code.replace("\r\n", "\n") if isinstance(code, str) else ""
-    if own := (extract.defined(code) & read) - extract.imported(code):
-        return tuple(sorted(own))
-    # a module's name that is called is no module
-    unknown = (read - extract.KNOWN) | (extract.called(whole) - extract.BUILTIN)
-    if names := unknown - extract.defined(whole):
-        return tuple(sorted(names))
-    raise DataError(
-        f"{id_}: the tests use no name but Python's own, so any program would pass: {whole!r:.80}",
-        remedy="test a function of the program; one with the name of a built-in function has to be "
-        "in a reference solution, in the field 'code'",
-    )

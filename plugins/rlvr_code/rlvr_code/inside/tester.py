@@ -1,9 +1,9 @@
 """Runs test code against a program that lives in another process, in another sandbox.
 
-The names that tests do not define stand for those of the program: calling one sends plain
-arguments over and gets plain data back, so the comparison is made here, of data of built-in types,
-where the program has no way to be. What is no plain data is held as a handle, which can be passed
-back, called, iterated and have attributes, but compares with nothing.
+The names that are said to be the program's stand for those: calling one sends plain arguments over
+and gets plain data back, so the comparison is made here, of data of built-in types, where the
+program has no way to be. No other name is ever asked of it. What is no plain data is held as a
+handle, which can be passed back, called, iterated and have attributes, but compares with nothing.
 """
 
 from __future__ import annotations
@@ -183,13 +183,14 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
 
     Args:
         job: ``setup``: code before the tests; ``tests``: one text each; ``program``: names that
-            are the program's, whatever the setup defines; ``nonce``: to be said with each result.
+            are the program's, whatever the setup defines; ``late``: code after that; ``nonce``: to
+            be said with each result.
         wire: Descriptor of the connection.
     """
     link = Link(wire)
     nonce = job["nonce"]
     try:
-        names = _names(job, link)
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins} | _modules(job)
         exec(compile(job["setup"], "setup", "exec"), names)
         names |= {name: Remote(link, serve.NAME, name) for name in job["program"]}
         if job["late"]:
@@ -217,20 +218,11 @@ def _why_not(test: str, names: dict[str, Any]) -> str:
     return ""
 
 
-def _names(job: dict[str, Any], link: Link) -> dict[str, Any]:
-    """What the tests use and nobody defines: a module of the library, or a name of the program."""
-    names: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
+def _modules(job: dict[str, Any]) -> dict[str, Any]:
+    """Modules of the library whose attributes are used; a test may leave their import out."""
     used: set[str] = set()
-    modules: set[str] = set()
     for text in (job["setup"], job["late"], *job["tests"]):
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Name):
-                used.add(node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                modules.add(node.value.id)
-    for name in used - set(vars(builtins)):
-        if name in modules & sys.stdlib_module_names and name not in job["program"]:
-            names[name] = __import__(name)
-        else:
-            names[name] = Remote(link, serve.NAME, name)
-    return names
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                used.add(node.value.id)
+    return {name: __import__(name) for name in used & sys.stdlib_module_names}

@@ -1,0 +1,117 @@
+"""Whose a name in test code is: the tests', the library's, or the program's.
+
+A name of the program is answered by the program. Any other that it could answer would be a way
+around the tests: one that defines ``isclose`` would pass ``assert isclose(f(1), 0.5)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlvr_code import extract
+from rlvr_core import DataError
+
+_FROM = {
+    "collections": "ChainMap Counter OrderedDict defaultdict deque namedtuple",
+    "contextlib": "redirect_stdout suppress",
+    "copy": "deepcopy",
+    "dataclasses": "dataclass",
+    "datetime": "date datetime timedelta timezone",
+    "decimal": "Decimal",
+    "enum": "Enum IntEnum",
+    "fractions": "Fraction",
+    "functools": "partial",
+    "io": "BytesIO StringIO",
+    "itertools": "chain islice",
+    "math": "inf isclose isinf isnan nan pi sqrt",
+    "pathlib": "Path",
+    "types": "SimpleNamespace",
+    "typing": "Any Callable Dict Iterable Iterator List NamedTuple Optional Set Tuple Union",
+    "unittest.mock": "MagicMock Mock patch",
+}
+_LIBRARY = {
+    name: f"from {module} import {name}" for module in _FROM for name in _FROM[module].split()
+}
+_LIBRARY |= {name: f"import {name}" for name in ("numpy", "pandas", "pytest", "scipy", "torch")}
+_LIBRARY |= {"np": "import numpy as np", "pd": "import pandas as pd"}
+"""Names that tests use without importing them, and that a function to be tested seldom has."""
+
+_TRIED = "try:\n    {}\nexcept ImportError:\n    pass\n"
+"""A library that is not there is missed by the tests that use it, and by no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Whose names are whose.
+
+    Attributes:
+        program: Those that the program is to define.
+        imports: Code for the tests' own process that imports what the tests take for granted.
+    """
+
+    program: tuple[str, ...]
+    imports: str
+
+
+def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
+    """Tell the names in tests apart.
+
+    With a reference solution, the program's are those that it defines, and what it imports is
+    imported for the tests too. Without one, they are all that nobody else has.
+
+    Args:
+        id_: Id of the problem, for messages.
+        tests: One text each.
+        setup: Code of the tests' own that comes before them.
+        code: The reference solution; anything but text for none.
+
+    Raises:
+        DataError: If the tests are no Python, name nothing of a program, or use a name that is
+            nobody's.
+    """
+    whole = "\n".join([setup, *tests])
+    read = extract.reached(whole)
+    if not read:
+        raise DataError(f"{id_}: the tests are no Python, or use no name: {whole!r:.80}")
+    code = code.replace("\r\n", "\n") if isinstance(code, str) else ""
+    free = read - extract.defined(whole)
+    # a module's name that is called is no module
+    unknown = (free - extract.KNOWN) | (free & extract.called(whole)) - extract.BUILTIN
+    own = (extract.defined(code) | extract.declared_global(code)) & read - extract.imported(code)
+    lines: list[str] = []
+    if own:
+        lines += extract.imports(code, free - own)
+        unknown -= own | extract.imported(code)
+        stars = extract.star_imports(code)
+        if unknown and stars:  # what these bring is not known here
+            return Names(tuple(sorted(own)), _code([*stars, *lines]))
+        if unknown - _LIBRARY.keys():
+            names = ", ".join(sorted(unknown - _LIBRARY.keys()))
+            raise DataError(
+                f"{id_}: the tests use {names}, which neither they nor the reference solution "
+                "define, so that no right program would pass",
+                remedy="define or import it in 'test_setup_code'",
+            )
+    else:
+        own = unknown - _LIBRARY.keys() or (unknown if len(unknown) == 1 else set())
+        if not own and unknown:
+            raise DataError(
+                f"{id_}: which of {', '.join(sorted(unknown))} is the program's? All are names of "
+                "Python's library",
+                remedy="give a reference solution, in the field 'code', or import the others in "
+                "'test_setup_code'",
+            )
+    if not own:
+        raise DataError(
+            f"{id_}: the tests use no name but Python's own, so any program would pass: "
+            f"{whole!r:.80}",
+            remedy="test a function of the program; one with the name of a built-in function has "
+            "to be in a reference solution, in the field 'code'",
+        )
+    lines += [_LIBRARY[name] for name in sorted(unknown - own)]
+    return Names(tuple(sorted(own)), _code(lines))
+
+
+def _code(lines: Sequence[str]) -> str:
+    return "".join(map(_TRIED.format, lines))
