@@ -18,7 +18,7 @@ _ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+", re.ASCII)
 _MACHINE = re.compile(r"ml\.[a-z0-9]+([.-][a-z0-9]+)*")
 _IMAGE = re.compile(r"(?!https?://)[\w.:/@-]{1,255}", re.ASCII)
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
-_KEY = re.compile(r"arn:[\w-]+:kms:[a-z0-9-]+:\d{12}:(key|alias)/[\w/-]+", re.ASCII)
+_KEY = re.compile(r"arn:[\w-]+:kms:[a-z0-9-]+:\d{12}:key/[\w-]+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TAG = re.compile(r"(?!aws:)[\w .:/=+@-]{1,128}")
 LONGEST = 28 * 86400

@@ -17,7 +17,6 @@ _PUT = ("s3:PutObject", "s3:AbortMultipartUpload")
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _PUSH = (
     "ecr:CreateRepository",
-    "ecr:DescribeRepositories",
     "ecr:BatchCheckLayerAvailability",
     "ecr:BatchGetImage",
     "ecr:InitiateLayerUpload",
@@ -150,6 +149,8 @@ def _role(
     yield Need(who, ("s3:GetObject",), _unique(arn.below(code), *read))
     yield Need(who, ("s3:GetObject", "s3:DeleteObject", *_PUT), (arn.below(kept),))
     yield Need(who, _PUT, (arn.below(output),))
+    # asked by SageMaker itself, of the bucket that its archive of the model goes to
+    yield Need(who, ("s3:GetBucketLocation",), (arn.bucket(output),))
     repository = arn.image(request["AlgorithmSpecification"]["TrainingImage"])
     if repository:
         yield Need(who, ("ecr:GetAuthorizationToken",), ("*",))

@@ -15,7 +15,7 @@ from rlvr_core.errors import ConfigError, RlvrError
 from rlvr_core.launch.jobs import JobBook
 from rlvr_core.protocols import LaunchRequest
 from rlvr_sagemaker import aws
-from rlvr_sagemaker.iam import policies
+from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
 from rlvr_sagemaker.staging import walk
@@ -312,10 +312,17 @@ def _list(value):
 
 
 def test_what_a_plan_needs_is_what_the_policies_give(project):
-    found = plan("--push", "--tags", "team=maths", "--set", "model.path=s3://some-bucket/rlvr/m")
+    key = "arn:aws:kms:eu-north-1:123456789012:key/0a-1b"
+    found = plan(
+        "--push", "--tags", "team=maths", "--set", "model.path=s3://some-bucket/rlvr/m",
+        "--secrets", f"HF_TOKEN={SECRET}", "--kms-key", key,
+    )  # fmt: skip
     given = policies(
-        account="123456789012", region="eu-north-1", store="s3://some-bucket/rlvr", role="rlvr-job"
-    )
+        Account(
+            account="123456789012", region="eu-north-1", store="s3://some-bucket/rlvr",
+            role="rlvr-job", secrets=[SECRET], kms_key=key,
+        )
+    )  # fmt: skip
     documents = {"submitter": given["submitter"], "role": given["job"]}
     for need in found["permissions"]:
         for action in need["actions"]:
@@ -347,6 +354,7 @@ def test_the_arns_are_those_of_this_very_plan(project):
     assert needed(found, "role", "secretsmanager:GetSecretValue") == [SECRET]
     assert needed(found, "submitter", "iam:PassRole") == [ROLE]
     assert needed(found, "submitter", "s3:PutObject") == [f"{job}/code/*"]
+    assert needed(found, "role", "s3:GetBucketLocation") == [f"{s3}some-bucket"]
     assert needed(found, "role", "s3:PutObject") == [f"{job}/output/*", f"{job}/runs/*"]
     assert needed(found, "role", "s3:ListBucket") == [
         f"{s3}models", f"{s3}other", f"{s3}some-bucket",
@@ -375,6 +383,8 @@ def test_the_arns_are_those_of_this_very_plan(project):
         ({"image": "https://x.dkr.ecr/y:1"}, "no image's URI"),
         ({"region": "Stockholm"}, "'Stockholm' is no region"),
         ({"kms_key": "my-key"}, "no KMS key's ARN"),
+        # IAM opens keys by their own ARNs alone, so that the plan would name nothing
+        ({"kms_key": "arn:aws:kms:eu-north-1:123456789012:alias/my"}, "no KMS key's ARN"),
         ({"max_runtime": 2419201}, "28 days at most"),
         ({"subnets": ["x"], "security_groups": ["sg-1"]}, "does not look like subnet-"),
         ({"env": ["A-B=c"]}, "write NAME=VALUE"),
