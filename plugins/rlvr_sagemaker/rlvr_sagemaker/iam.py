@@ -91,9 +91,13 @@ class Account:
 
 @functools.lru_cache(maxsize=8)
 def _partition(region: str) -> str:
+    from botocore.exceptions import UnknownRegionError
     from botocore.session import Session
 
-    return str(Session().get_partition_for_region(region))
+    try:
+        return str(Session().get_partition_for_region(region))
+    except UnknownRegionError as error:
+        raise ConfigError(f"{region!r} is no region", where="--region") from error
 
 
 _ARN = r"arn:[a-z-]+:{0}:[a-z0-9-]+:\d{{12}}:{1}"

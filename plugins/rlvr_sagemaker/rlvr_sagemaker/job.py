@@ -211,7 +211,13 @@ class Attempt:
         if resumed is not None:
             words += ["--resume", str(resumed)]
         train = said["train_gpus"] or _all_gpus(said["engine_gpus"] + said.get("eval_gpus", []))
-        if said["processes"]:
+        if said["processes"] and train:
+            if len(train) < said["processes"]:
+                raise MachineError(
+                    f"{said['processes']} processes were asked for, and this machine has "
+                    f"{len(train)} GPUs to train on",
+                    remedy="launch it with fewer --processes, or on another --instance-type",
+                )
             train = train[: said["processes"]]
         if train:
             words += ["--gpus", ",".join(map(str, train))]

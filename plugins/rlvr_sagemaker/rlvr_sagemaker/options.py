@@ -165,6 +165,7 @@ class Options(ComponentConfig):
         twice = self._named_twice()
         if twice:
             faults.append(Complaint(f"GPU {twice} is named twice", "--train-gpus, --eval-gpus"))
+        faults += self._process_faults()
         if self.gpus and not self.local:
             faults.append(Complaint("it goes with --local", "--gpus", ("say --train-gpus",)))
         if bool(self.subnets) != bool(self.security_groups):
@@ -184,6 +185,17 @@ class Options(ComponentConfig):
         if not self._has_image() and not (self.region or region_here()):
             return [Complaint("the image needs a region", "--build", ("give --region",))]
         return []
+
+    def _process_faults(self) -> list[Complaint]:
+        try:
+            gpus = len(gpu_list(self.train_gpus))
+        except ValueError:
+            return []
+        if not self.processes or gpus in (0, self.processes):
+            return []
+        what = f"{self.processes} processes on {gpus} GPUs: each trains on one"
+        remedy = ("name as many GPUs as processes, or leave --processes out",)
+        return [Complaint(what, "--processes, --train-gpus", remedy)]
 
     def _named_twice(self) -> str:
         try:

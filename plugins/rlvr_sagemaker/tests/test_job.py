@@ -359,3 +359,18 @@ def test_t89_t95_caches_are_outside_of_what_is_uploaded(tmp_path, monkeypatch):
     found = job_module.Attempt(tmp_path)._environment()
     assert found["XDG_CACHE_HOME"].startswith("/scratch/")
     assert found["HF_HOME"].startswith("/scratch/")
+
+
+def test_a_machine_with_fewer_gpus_than_processes_is_told_of(tmp_path, monkeypatch):
+    (tmp_path / "input" / "data" / "code").mkdir(parents=True)
+    said = {"arguments": ["run", "x.yaml"], "runs": None, "engine_gpus": [], "train_gpus": []}
+    where = tmp_path / "input" / "data" / "code" / "rlvr-job.json"
+    monkeypatch.setenv("SM_HOSTS", '["a"]')
+    monkeypatch.setenv("SM_CURRENT_HOST", "a")
+    monkeypatch.setattr(job_module, "_all_gpus", lambda kept: [0, 1, 2, 3])
+    where.write_text(json.dumps(said | {"processes": 2}))
+    words = job_module.Attempt(tmp_path)._words(None)
+    assert words[-4:] == ["--gpus", "0,1", "--processes", "2"]
+    where.write_text(json.dumps(said | {"processes": 8}))
+    with pytest.raises(MachineError, match="8 processes were asked for, and this machine has 4"):
+        job_module.Attempt(tmp_path)._words(None)

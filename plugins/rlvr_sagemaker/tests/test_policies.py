@@ -332,3 +332,8 @@ def test_faults_of_a_vpc_a_key_and_secrets_are_told_together():
     assert flags == [
         "--repository", "--secret", "--subnet", "--kms-key", "--subnet, --security-group",
     ]  # fmt: skip
+
+
+def test_a_region_of_no_partition_is_refused():
+    with pytest.raises(ConfigError, match="'xx-none-1' is no region"):
+        policies(Account(account=NUMBER, region="xx-none-1", store="s3://b/x", role="r"))

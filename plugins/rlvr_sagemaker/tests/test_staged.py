@@ -386,6 +386,7 @@ def test_the_arns_are_those_of_this_very_plan(project):
         # IAM opens keys by their own ARNs alone, so that the plan would name nothing
         ({"kms_key": "arn:aws:kms:eu-north-1:123456789012:alias/my"}, "no KMS key's ARN"),
         ({"max_runtime": 2419201}, "28 days at most"),
+        ({"processes": 4, "train_gpus": "0-1"}, "4 processes on 2 GPUs"),
         ({"subnets": ["x"], "security_groups": ["sg-1"]}, "does not look like subnet-"),
         ({"env": ["A-B=c"]}, "write NAME=VALUE"),
         ({"env": ["A=" + "b" * 513]}, "has 513 characters; AWS takes 512"),
