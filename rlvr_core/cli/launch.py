@@ -158,8 +158,10 @@ def launch(
         raise click.UsageError("--json prints the plan: it goes with --dry-run")
     if evaluate is not None and eval_config is not None:
         raise click.UsageError("--eval trains nothing: there are no checkpoints for --eval-config")
+    if evaluate is not None and resume:
+        raise click.UsageError("--eval trains nothing: there is no run to --resume")
     host = load_host()
-    before = _earlier(resume, backend, host) if resume and evaluate is None else None
+    before = _earlier(resume, backend, host) if resume else None
     if before is not None:
         config = config or Path(before.config)
         overrides, resume = (*map(str, _listed(before.details.get("set"))), *overrides), None

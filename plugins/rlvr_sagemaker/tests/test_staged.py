@@ -126,9 +126,10 @@ def test_an_eval_config_that_could_not_work_is_refused_now(project):
     assert "beside.yaml (tasks.0.with.data.with.path)" in told
     Path("beside.yaml").write_text(TASK.format(path="rows.jsonl"))
     assert "goes with --eval-config" in refused("--eval-gpus", "7")
-    both = launch("--eval", "m", "--eval-config", "beside.yaml", "--dry-run")
-    assert both.exit_code == 2
-    assert "trains nothing" in both.output
+    for more in (("--eval-config", "beside.yaml"), ("--resume", "last")):
+        both = launch("--eval", "m", *more, "--dry-run")
+        assert both.exit_code == 2
+        assert "trains nothing" in both.output
     for backend in ("local", "accelerate", "slurm"):
         words = ["launch", "train.yaml", "--processes", "1", "--backend", backend, "--dry-run"]
         done = CliRunner().invoke(cli, [*words, "--eval-config", "beside.yaml"])
