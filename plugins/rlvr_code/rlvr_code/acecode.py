@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from rlvr_code.names import unclear
 from rlvr_code.rows import INSTRUCT, Common, field, located
 from rlvr_core import Problem
 
@@ -25,15 +27,20 @@ class AceCode:
     def load(self) -> Iterator[Problem]:
         """Yield the problems in the order of the source; rows without tests are counted (T46).
 
+        So are rows of whose names nobody can say which the program is to define.
+
         Raises:
             DataError: If a row is unusable; names file and line.
             MachineError: If the hub cannot be reached.
         """
-        left_out = 0
+        left_out: Counter[str] = Counter()
         for where, row in islice(located(self.config.path, HUB), self.config.limit):
             tests = row.get("test_cases")
             if not isinstance(tests, list) or not tests:
-                left_out += 1
+                left_out["without tests"] += 1
+                continue
+            if unclear(list(map(str, tests))):
+                left_out["with unclear names"] += 1
                 continue
             shown = "\n".join(map(str, tests[:3]))
             question = (
@@ -49,4 +56,5 @@ class AceCode:
                 stop=("[DONE]",) if base else (),
             )
         if left_out:
-            _log.warning("code/acecode left out rows: %d without tests", left_out)
+            said = ", ".join(f"{count} {why}" for why, count in sorted(left_out.items()))
+            _log.warning("code/acecode left out rows: %s", said)

@@ -6,6 +6,7 @@ around the tests: one that defines ``isclose`` would pass ``assert isclose(f(1),
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,8 +38,13 @@ _LIBRARY |= {name: f"import {name}" for name in ("numpy", "pandas", "pytest", "s
 _LIBRARY |= {"np": "import numpy as np", "pd": "import pandas as pd"}
 """Names that tests use without importing them, and that a function to be tested seldom has."""
 
+_WORD = re.compile(rf"\b(?:{'|'.join(_LIBRARY)})\b")
 _TRIED = "try:\n    {}\nexcept ImportError:\n    pass\n"
 """A library that is not there is missed by the tests that use it, and by no others."""
+
+
+class UnclearError(DataError):
+    """Several names in tests could be the program's or the library's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
     Raises:
         DataError: If the tests are no Python, name nothing of a program, or use a name that is
             nobody's.
+        UnclearError: If there is no reference, and every name could be the library's.
     """
     whole = "\n".join([setup, *tests])
     read = extract.reached(whole)
@@ -96,7 +103,7 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
     else:
         own = unknown - _LIBRARY.keys() or (unknown if len(unknown) == 1 else set())
         if not own and unknown:
-            raise DataError(
+            raise UnclearError(
                 f"{id_}: which of {', '.join(sorted(unknown))} is the program's? All are names of "
                 "Python's library",
                 remedy="give a reference solution, in the field 'code', or import the others in "
@@ -111,6 +118,19 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
         )
     lines += [_LIBRARY[name] for name in sorted(unknown - own)]
     return Names(tuple(sorted(own)), _code(lines))
+
+
+def unclear(tests: Sequence[str]) -> bool:
+    """Whether ``whose`` cannot tell the names in tests apart without a reference solution."""
+    if not any(map(_WORD.search, tests)):
+        return False
+    try:
+        whose("", tests, "", None)
+    except UnclearError:
+        return True
+    except DataError:
+        pass  # the verifier tells of it
+    return False
 
 
 def _code(lines: Sequence[str]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rlvr_code import extract
+from rlvr_code.acecode import AceCode
 from rlvr_code.names import whose
 from rlvr_code.verifiers import HumanEval, Mbpp
 from rlvr_core import Completion, DataError, Problem
@@ -106,6 +109,18 @@ def test_a_library_that_is_not_there_fails_only_the_tests_that_use_it():
     spec["code"] = "import numpy_is_not_here as np_\ndef f(x): return 2"
     verdict = judge(Mbpp, spec, "def f(x): return 2")
     assert verdict.parts == {"tests": 0.5}, verdict.detail
+
+
+def test_rows_of_acecode_with_unclear_names_are_left_out_and_counted(tmp_path, caplog):
+    tests = (["assert isclose(sqrt(4), 2)"], ["assert sqrt(4) == 2"], ["assert f(1) ==", "sqrt"])
+    rows = [{"id": str(n), "question": "q", "test_cases": one} for n, one in enumerate(tests)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        "".join(f"{json.dumps(row)}\n" for row in [*rows, {"id": "3", "question": "q"}])
+    )
+    found = AceCode(AceCode.Config(path=str(path))).load()
+    assert [one.id for one in found] == ["acecode_1", "acecode_2"]
+    assert "left out rows: 1 with unclear names, 1 without tests" in caplog.text
 
 
 def test_imports_of_a_program():
