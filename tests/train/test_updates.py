@@ -302,6 +302,15 @@ def test_old_log_probs_are_computed_once_and_where_they_are_needed(
     assert passes[OLD] == expected
 
 
+@pytest.mark.parametrize("bad", range(4))
+def test_a_norm_that_is_no_number_is_the_largest_whichever_update_had_it(bad):
+    train = {"mini_batches": 2, "iterations": 2, "tokens_per_micro_batch": 500}
+    made = trainer_of(tiny(), [Term("grpo", Noting(bad={bad}))], **train)
+    report = made.update(groups(), 0, VERSION)
+    assert report.applied == 3
+    assert math.isnan(report.metrics["grad_norm/max"])
+
+
 def test_a_mini_batch_without_a_fresh_row_costs_no_pass_for_old_log_probs(passes):
     """What older weights sampled starts from the engine's: beside training that is every group."""
     stale = groups(version=VERSION - 1)
