@@ -350,20 +350,28 @@ def _truncated_ratio(
 def _mini_batches(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
-    """A group is never split, so a step cannot have more mini-batches than groups."""
-    sampled = [components[loc] for loc in config.losses if loc in components]
-    prompts = getattr(getattr(components.get(("sampler",)), "config", None), "prompts_per_step", 0)
+    """A step has no more mini-batches than groups, which are not split, nor than given answers."""
+    losses = [components[loc] for loc in config.losses if loc in components]
+    given = [loss for loss in losses if hasattr(loss.cls, "demonstrations")]
     wanted = config.train.mini_batches
-    if all(hasattr(loss.cls, "demonstrations") for loss in sampled) or not 0 < prompts < wanted:
-        return []
+    limits = [
+        (getattr(loss.config, "rows_per_step", 0), f"given answers ({loss.entry.name})", "")
+        for loss in given
+    ]
+    if len(given) < len(losses) and ("sampler",) in components:
+        prompts = getattr(components["sampler",].config, "prompts_per_step", 0)
+        limits.append(
+            (prompts, "prompts (the sampler's prompts_per_step)", ", whose groups are not split")
+        )
     return [
         ConfigError(
-            f"mini_batches is {wanted}, and a step has {prompts} prompts (the sampler's "
-            f"prompts_per_step), whose groups are not split",
+            f"mini_batches is {wanted}, and a step has {most} {of_what}{why}",
             where=draft.root.where(("train", "mini_batches")),
-            remedy=f"set it to {prompts} or less; to update more often on the same completions, "
+            remedy=f"set it to {most} or less; to update more often on the same completions, "
             f"set train.iterations",
         )
+        for most, of_what, why in limits
+        if 0 < most < wanted
     ]
 
 

@@ -157,7 +157,10 @@ class Renderer:
     def describe(self) -> str:
         """What was chosen, and why."""
         chosen = "the chat template" if self._text_as_chat else "raw text"
-        return f"plain text is rendered as {chosen}: {self._reason}"
+        unseen = ""
+        if self._section.template_options and not self._text_as_chat:
+            unseen = "; template_options reach only prompts that are chats"
+        return f"plain text is rendered as {chosen}: {self._reason}{unseen}"
 
     def text(self, problem: Problem) -> str:
         """The prompt as text, as the model sees it but for a leading BOS token.

@@ -74,7 +74,10 @@ _URL_PASSWORD = re.compile(
 # its head alone is something that programs look for; with a body, or a foot, it is a key
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:.{0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----|(?:\\[nr]|\s)*[\w/+=]{16,})",
+    r"(?:.{0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----"
+    # its foot is far off, or not there: some headers, and lines until one is too short for a key's
+    r"|(?:(?:\\[nr]|\s)+[-+]?[A-Z][\w-]{0,20}: [^\n\\]{1,100}){0,4}"
+    r"(?:(?:\\[nr]|\s|[-+](?![-+]))*[\w/+=]{16,})+)",
     re.S,
 )
 # key: value, key = value, "key": "value", as found in YAML, TOML, JSON and messages

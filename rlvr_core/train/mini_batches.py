@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -109,10 +110,11 @@ def reads(
     batches: Sequence[MiniBatch], updates: Sequence[Update], iterations: int
 ) -> dict[str, float]:
     """What a step of several updates did: how many of them, and how many rows they read."""
+    norms = [update.grad_norm for update in updates]
     metrics: dict[str, float] = {
         "updates/applied": sum(update.applied for update in updates),
         "updates/skipped": sum(not update.applied for update in updates),
-        "grad_norm/max": max(update.grad_norm for update in updates),
+        "grad_norm/max": max(norms, key=lambda norm: (math.isnan(norm), norm)),
     }
     for job in (job for batch in batches for job in batch):
         name = f"{job.part.prefix}rows/read"

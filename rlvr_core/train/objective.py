@@ -62,9 +62,13 @@ class Part:
 
     @property
     def needs_old(self) -> bool:
-        """Whether one of the losses compares with the log-probs at the time of sampling."""
+        """Whether a loss compares with the trainer's log-probs at the time of sampling.
+
+        They are known of fresh rows alone; of others the engine's stand in.
+        """
         sampled = [term.loss for term in self.terms if term.demonstrations is None]
-        return any(getattr(loss, "needs_old", True) for loss in sampled)
+        fresh = any(row.on_policy for row in self.rows)
+        return fresh and any(getattr(loss, "needs_old", True) for loss in sampled)
 
     def mini_batch(self, index: int, count: int) -> Part:
         """One of ``count`` mini-batches: every ``count``-th group, so that order evens out."""

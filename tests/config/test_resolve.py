@@ -340,3 +340,14 @@ def test_more_mini_batches_than_prompts_are_refused(host, run_file):
     assert complaint.where == "--set train.mini_batches=5 (train.mini_batches)"
     assert "set it to 4 or less" in str(complaint.remedy)
     assert resolve_file(run_file, [sampler, "train.mini_batches=4"], host)
+
+
+@pytest.mark.parametrize("others", ["", "core/grpo, "])
+def test_more_mini_batches_than_given_answers_are_refused(host, run_file, others):
+    """They would be as few as the answers, those of the completions too, without a word."""
+    loss = f"loss=[{others}{{use: core/sft, with: {{rows_per_step: 3}}}}]"
+    (complaint,) = faults(host, run_file, loss, "train.mini_batches=4")
+    assert complaint.what.startswith("mini_batches is 4, and a step has 3 given answers")
+    assert complaint.where == "--set train.mini_batches=4 (train.mini_batches)"
+    assert "set it to 3 or less" in str(complaint.remedy)
+    assert resolve_file(run_file, [loss, "train.mini_batches=3"], host)

@@ -87,6 +87,16 @@ def test_template_options_without_a_template_are_refused():
         TextRenderer(PromptSection(template_options={"enable_thinking": False}), as_chat=True)
 
 
+def test_template_options_that_text_prompts_do_not_see_are_told():
+    options = PromptSection(template_options={"enable_thinking": False})
+    base = thinking()
+    base.name_or_path = "some/Thing-1B-Base"
+    told = "template_options reach only prompts that are chats"
+    assert told in Renderer(base, options).describe()
+    assert told not in Renderer(base, PromptSection()).describe()
+    assert told not in Renderer(thinking(), options).describe()
+
+
 def test_t37_auto_is_raw_text_without_a_template():
     renderer = Renderer(tokenizer(), PromptSection())
     assert rendered(tokenizer()) == "2+2?"

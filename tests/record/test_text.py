@@ -115,3 +115,30 @@ def test_redacted_tree_keeps_everything_else():
 def test_a_huge_word_takes_no_time():
     with cpu_limit(5):
         Redactor(ENVIRONMENT).patch("a" * 3_000_000)
+
+
+KEY_LINES = [
+    f"MIIEowIBAAKCAQEA{place:04d}Zq1b2c3d4e5f6g7h8i9j0klmnopqrstuvwxyzAB" for place in range(500)
+]
+HEADERS = ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0123456789ABCDEF", ""]
+
+
+@pytest.mark.parametrize("method", ["text", "patch"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\n+", "\n-"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        [*KEY_LINES, "-----END RSA PRIVATE KEY-----"],  # longer than its foot is looked for
+        KEY_LINES[:5],  # torn
+        [*HEADERS, *KEY_LINES[:5]],
+    ],
+    ids=["long", "torn", "encrypted and torn"],
+)
+def test_no_line_of_a_private_key_is_left(method, newline, body):
+    text = (
+        f"before{newline}{newline.join(['-----BEGIN RSA PRIVATE KEY-----', *body])}{newline}after"
+    )
+    found = getattr(Redactor({}), method)(text)
+    assert "MIIE" not in found
+    assert found.startswith(f"before{newline}<redacted>")
+    assert found.endswith("after")

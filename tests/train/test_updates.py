@@ -302,6 +302,31 @@ def test_old_log_probs_are_computed_once_and_where_they_are_needed(
     assert passes[OLD] == expected
 
 
+@pytest.mark.parametrize("bad", range(4))
+def test_a_norm_that_is_no_number_is_the_largest_whichever_update_had_it(bad):
+    train = {"mini_batches": 2, "iterations": 2, "tokens_per_micro_batch": 500}
+    made = trainer_of(tiny(), [Term("grpo", Noting(bad={bad}))], **train)
+    report = made.update(groups(), 0, VERSION)
+    assert report.applied == 3
+    assert math.isnan(report.metrics["grad_norm/max"])
+
+
+def test_a_mini_batch_without_a_fresh_row_costs_no_pass_for_old_log_probs(passes):
+    """What older weights sampled starts from the engine's: beside training that is every group."""
+    stale = groups(version=VERSION - 1)
+    train = {"mini_batches": 2, "iterations": 2, "tokens_per_micro_batch": 500}
+    loss = Noting()
+    made = trainer_of(tiny(), [Term("grpo", loss)], **train)
+    assert made.update(stale, 0, VERSION).applied == 4
+    assert passes[OLD] == 0
+    for batch in loss.seen:
+        torch.testing.assert_close(batch.old_logp_BT, batch.behaviour_logp_BT.double())
+    # one fresh group, in the second of the two
+    made = trainer_of(tiny(), [Term("grpo", Noting())], **train)
+    made.update([stale[0], groups()[1], *stale[2:]], 0, VERSION)
+    assert passes[OLD] == 1
+
+
 def test_a_loss_that_does_not_look_at_old_log_probs_costs_no_pass_for_them(passes):
     teacher = tiny(1).requires_grad_(False)
     term = Term("gkd", GKD(GKD.Config(teacher="x", top_k=5)), teacher=Teacher(5, teacher))
