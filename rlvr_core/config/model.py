@@ -288,7 +288,8 @@ class TrainSection(ComponentConfig):
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_skipped: Natural = 5
-    """Updates in a row with a non-finite gradient, each skipped, after which the run stops."""
+    """Steps in a row of which every update had a non-finite gradient and was skipped, after which
+    the run stops."""
 
     @property
     def updates_per_step(self) -> int:

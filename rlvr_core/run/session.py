@@ -430,19 +430,18 @@ class Session:
         return ages
 
     def _applied(self, report: StepReport) -> dict[str, float]:
-        """Count skipped updates; stop when they do not end."""
-        for update in report.updates:
-            if update.applied:
-                self.skipped = 0
-            elif not update.calibrating:
-                self.skipped += 1
-            if self.skipped > self.config.train.max_skipped:
-                raise RunError(
-                    f"the gradient was not finite in {self.skipped} updates in a row",
-                    where=f"step {self.step + 1}",
-                    remedy="lower train.lr or use model.dtype: bfloat16; the last good checkpoint "
-                    "is kept",
-                )
+        """Count steps that changed nothing; stop when they do not end."""
+        if report.applied:
+            self.skipped = 0
+        elif any(not update.calibrating for update in report.updates):
+            self.skipped += 1
+        if self.skipped > self.config.train.max_skipped:
+            raise RunError(
+                f"the gradient was not finite in {self.skipped} steps in a row",
+                where=f"step {self.step + 1}",
+                remedy="lower train.lr or use model.dtype: bfloat16; the last good checkpoint is "
+                "kept",
+            )
         return {
             "step_skipped": float(bool(report.updates) and not report.applied),
             **self.plan.moving_weights(self.step),
