@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
+from rlvr_core import ranks
 from rlvr_core.errors import MachineError, RlvrError, RunError
 
 Message = tuple[Any, ...]
@@ -64,7 +65,7 @@ class ChildProcess:
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C is the trainer's to handle
-                env=os.environ | ({"CUDA_VISIBLE_DEVICES": engine_gpus()} if engine_gpus() else {}),
+                env=environment(),
             )
         self._connection = Connection(ours.detach())
         self._outbox.put(birth)
@@ -168,6 +169,12 @@ class ChildProcess:
         except ValueError:  # closed meanwhile: nobody asks any more
             return ""
         return "\n".join(text.strip().splitlines()[-_LAST_LINES:])
+
+
+def environment() -> dict[str, str]:
+    """The environment of an engine's process, which is none of the run's own."""
+    gpus = engine_gpus()
+    return ranks.apart() | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})
 
 
 def engine_gpus() -> str:

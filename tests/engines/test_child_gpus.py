@@ -1,8 +1,8 @@
-"""Which GPUs each process's engine gets of those that the launcher keeps for engines."""
+"""What an engine's process is told: its GPUs, and nothing of the run's other processes."""
 
 import pytest
 
-from rlvr_core.engines.child import engine_gpus
+from rlvr_core.engines.child_process import engine_gpus, environment
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,18 @@ def test_t31_engines_of_several_processes_share_the_gpus_out(kept, world, shares
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         found.append(engine_gpus())
     assert found == shares
+
+
+def test_an_engines_process_is_no_rank_of_the_run(monkeypatch):
+    """vLLM refused to start there in a run of several processes: their group was missing."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("RLVR_ENGINE_GPUS", "4,5")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    found = environment()
+    assert not {*names, "LOCAL_WORLD_SIZE"} & set(found)
+    assert found["CUDA_VISIBLE_DEVICES"] == "5"
+    monkeypatch.delenv("RLVR_ENGINE_GPUS")
+    assert environment()["CUDA_VISIBLE_DEVICES"] == "1"
