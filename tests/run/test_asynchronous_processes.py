@@ -118,6 +118,47 @@ def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, at_sync, strat
     balanced(shared, run)
 
 
+def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(shared, alone):
+    """Killed with requests unfinished: the run is that of one left alone, with a restart."""
+    before = len(shared.runs())
+    process = subprocess.Popen(
+        shared.command("launch", "config.yaml", "--processes", "2", "--display", "plain"),
+        cwd=shared.folder,
+        env=shared.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 200
+
+    def begun():
+        new = shared.runs()[before:]
+        return any(lines(found) for run in new for found in run.glob("metrics.jsonl"))
+
+    while not begun():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    run = shared.runs()[-1]
+    (second,) = [
+        child
+        for child in psutil.Process(process.pid).children()
+        if child.environ().get("RANK") == "1"
+    ]
+    (engine,) = [one for one in second.children() if "child_host" in " ".join(one.cmdline())]
+    engine.suspend()
+    time.sleep(3)  # until it is what the run waits for
+    engine.kill()
+    told, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, told
+    assert completions(run) == completions(alone)
+    balanced(shared, run)
+    metrics = lines(run / "metrics.jsonl")
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert sum(line["engine/resent"] for line in metrics) > 0
+    assert "process 1: the engine's process is gone: SIGKILL; it is started again" in told
+
+
 class Launched:
     """A long run of two processes that has taken some steps and has written a checkpoint."""
 
