@@ -1,5 +1,6 @@
 """``train.max_staleness`` above 0 in two processes: the run of one, and one end for all."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -94,6 +95,26 @@ def test_t18_two_processes_that_generate_ahead_do_the_run_of_one(shared, alone, 
     assert shown["staleness"] == {"0": trained[0], "1": sum(trained[1:])}
     record = json.loads((run / "run.json").read_text())
     assert (record["outcome"], record["processes"]) == ("finished", 2)
+
+
+@ALL
+@pytest.mark.vllm
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_vllm_generates_ahead_beside_each_of_two_processes(shared, wide_model, strategy):
+    """Each sync is probed, so weights arrive; vLLM starts where it is no rank of the run."""
+    settings = {
+        "model.path": wide_model,
+        "engine": "{use: vllm, with: {kv_cache_mb: 64}}",
+        "train.parallel": strategy,
+    }
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    run = launch(shared, "config.yaml", *words)
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 4
+    assert metrics[0]["parity/max"] < 1e-3
+    assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1]
+    balanced(shared, run)
 
 
 @ALL
