@@ -1,8 +1,9 @@
 """What an engine's process is told: its GPUs, and nothing of the run's other processes."""
 
 import pytest
+import torch
 
-from rlvr_core.engines.child_process import engine_gpus, environment
+from rlvr_core.engines.child_process import engine_gpus, environment, gpus_for
 
 
 @pytest.mark.parametrize(
@@ -33,10 +34,33 @@ def test_an_engines_process_is_no_rank_of_the_run(monkeypatch):
     for name in names:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv("RLVR_ENGINE_GPUS", "4,5")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    found = environment()
+    found = environment("5")
     assert not {*names, "LOCAL_WORLD_SIZE"} & set(found)
     assert found["CUDA_VISIBLE_DEVICES"] == "5"
-    monkeypatch.delenv("RLVR_ENGINE_GPUS")
-    assert environment()["CUDA_VISIBLE_DEVICES"] == "1"
+    assert environment("")["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown", "device", "gpus"),
+    [
+        ("4,5", "2,3", "cuda:1", "5"),
+        ("", "2,3", "cuda:1", "3"),
+        ("", "GPU-a,GPU-b", "cuda:0", "GPU-a"),
+        ("", None, "cuda:1", "1"),
+        ("", "2", "cuda", "2"),
+        ("", "2,3", "cpu", ""),
+    ],
+)
+def test_t31_an_engine_without_gpus_of_its_own_sees_its_trainers_alone(
+    kept, shown, device, gpus, monkeypatch
+):
+    """Every process sees the GPUs of all, and vLLM takes the first one it sees."""
+    monkeypatch.setenv("RLVR_ENGINE_GPUS", kept)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    if shown is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    assert gpus_for(torch.device(device)) == gpus
