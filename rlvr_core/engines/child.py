@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rlvr_core.engines.child_host import Birth
 from rlvr_core.engines.child_line import Line
-from rlvr_core.engines.child_process import ChildProcess, engine_gpus
+from rlvr_core.engines.child_process import ChildProcess, gpus_for
 from rlvr_core.engines.shared import Place, SharedTensors
 from rlvr_core.engines.sync import (
     PROBE_TOKENS,
@@ -134,7 +134,7 @@ class ChildEngine:
                 where="engine",
                 remedy="set train.max_staleness: 0, or choose another engine",
             ) from error
-        self.line.open(message, [self._shared.fd])
+        self.line.open(message, [self._shared.fd], gpus_for(model.device))
 
     def submit(self, request: GenerationRequest) -> Future[Answers]:
         """Queue a request for the next ``begin`` or ``drain``."""
@@ -314,4 +314,5 @@ class ScoringChildEngine(ChildEngine):
 
 
 def _place_of(model: Any) -> str:
-    return "cuda:0" if model.device.type == "cuda" and engine_gpus() else str(model.device)
+    # its process sees one GPU that is the trainer's, or those kept for it
+    return "cuda:0" if model.device.type == "cuda" else str(model.device)

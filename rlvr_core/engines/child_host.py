@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -45,6 +46,10 @@ class Birth:
 
 def main(fd: int) -> None:
     """Serve until told to close, or until the trainer is gone."""
+    # Slurm, say, gives notice to every process of a job: the trainer then ends its step, and needs
+    # what generates for it
+    for notice in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(notice, signal.SIG_IGN)
     connection = Connection(fd)
     try:
         birth: Birth = pickle.loads(connection.recv_bytes())

@@ -64,7 +64,7 @@ class Line:
 
     def __init__(self, restarts: int, restore: Callable[[ChildProcess], None]) -> None:
         self._most, self._restore = restarts, restore
-        self._birth, self._fds = b"", list[int]()
+        self._birth, self._fds, self._gpus = b"", list[int](), ""
         self.working: ChildProcess | None = None
         """The process; None before the start and while another is brought up."""
         self.starting: ChildProcess | None = None
@@ -77,13 +77,13 @@ class Line:
         self.restarts = self.resent = 0
         self._events: list[str] = []
 
-    def open(self, birth: bytes, fds: Sequence[int]) -> None:
+    def open(self, birth: bytes, fds: Sequence[int], gpus: str) -> None:
         """Start the first process; see ``ChildProcess`` for the arguments.
 
         Raises:
             RlvrError: If it does not come up.
         """
-        self._birth, self._fds = birth, list(fds)
+        self._birth, self._fds, self._gpus = birth, list(fds), gpus
         self._launch()
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
@@ -177,7 +177,7 @@ class Line:
         with self._lock:
             if self._closing.is_set():
                 raise RunError("the engine was closed")
-            process = ChildProcess(self._birth, self._fds, self._hear, self._lost)
+            process = ChildProcess(self._birth, self._fds, self._gpus, self._hear, self._lost)
             self.starting = process
         try:
             process.await_start(START_LIMIT)

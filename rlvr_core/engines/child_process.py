@@ -16,9 +16,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rlvr_core import ranks
 from rlvr_core.errors import MachineError, RlvrError, RunError
+
+if TYPE_CHECKING:
+    import torch
 
 Message = tuple[Any, ...]
 
@@ -36,6 +40,7 @@ class ChildProcess:
     Args:
         birth: What it begins with, pickled.
         fds: Files that it inherits.
+        gpus: GPUs that it sees; empty for those that this process sees.
         hear: Called with each message that comes, from a thread of its own.
         ended: Called from that thread with this process, the reason, and whether it died; not
             called for one that was told to end.
@@ -45,6 +50,7 @@ class ChildProcess:
         self,
         birth: bytes,
         fds: Sequence[int],
+        gpus: str,
         hear: Callable[[Message], None],
         ended: Callable[[ChildProcess, RlvrError, bool], None],
     ) -> None:
@@ -64,7 +70,7 @@ class ChildProcess:
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C is the trainer's to handle
-                env=os.environ | ({"CUDA_VISIBLE_DEVICES": engine_gpus()} if engine_gpus() else {}),
+                env=environment(gpus),
             )
         self._connection = Connection(ours.detach())
         self._outbox.put(birth)
@@ -168,6 +174,24 @@ class ChildProcess:
         except ValueError:  # closed meanwhile: nobody asks any more
             return ""
         return "\n".join(text.strip().splitlines()[-_LAST_LINES:])
+
+
+def environment(gpus: str) -> dict[str, str]:
+    """The environment of an engine's process, which is none of the run's own."""
+    return ranks.apart() | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})
+
+
+def gpus_for(device: torch.device) -> str:
+    """GPUs of the engine beside a model: those kept for it, else the model's own and no other.
+
+    vLLM takes the first GPU it sees, and every process of a run sees those of all.
+    """
+    kept = engine_gpus()
+    if kept or device.type != "cuda":
+        return kept
+    shown = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    index = device.index or 0
+    return shown[index] if shown else str(index)
 
 
 def engine_gpus() -> str:

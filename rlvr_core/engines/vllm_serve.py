@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core import ranks
 from rlvr_core.engines.vllm_process import VERBOSE
 from rlvr_core.errors import MachineError
 
@@ -135,16 +136,9 @@ def private_folder() -> Path:
 
 def environment(gpus: Sequence[int]) -> dict[str, str]:
     """The environment of a server: ours, without what makes this process a rank of a run."""
-    ranks = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"}
-    ranks |= {"MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME"}
-    mine = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ranks and not name.startswith(("TORCHELASTIC_", "ACCELERATE_"))
-    }
     # the code that this process runs is to be found there too
     path = [one for one in sys.path if one]
-    return mine | {
+    return ranks.apart() | {
         "PYTHONPATH": os.pathsep.join(path),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
         "VLLM_SERVER_DEV_MODE": "1",  # the routes that take weights; the socket is private

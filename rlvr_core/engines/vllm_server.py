@@ -396,18 +396,23 @@ class VllmServerEngine:
         }
         since = {f"engine/{k}": float(v - running.counted.get(k, 0)) for k, v in now.items()}
         running.counted = now
-        ready = sum(server.ready for server in running.fleet.servers)
-        return {"engine/servers": float(ready), **since}
+        if running.fleet.leads:  # the others see the same servers
+            ready = sum(server.ready for server in running.fleet.servers)
+            since["engine/servers"] = float(ready)
+        return since
 
     def take_events(self) -> list[str]:
-        """What happened to the servers, in words, since this was asked before."""
+        """What happened to the servers, in words, since this was asked before.
+
+        The process that leads them tells; what the others see is the same.
+        """
         running = self._running
         if running is None:
             return []
         events = running.fleet.events
         taken = events[:]
         del events[: len(taken)]
-        return taken
+        return taken if running.fleet.leads else []
 
     def sleep(self) -> None:
         """Nothing to give back: the servers have devices of their own."""

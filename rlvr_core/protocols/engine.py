@@ -150,7 +150,10 @@ class Telling(Protocol):
     """An engine that has something to tell beside its answers: processes that died, say."""
 
     def metrics(self) -> dict[str, float]:
-        """Numbers for the step's line, counted since this was asked before."""
+        """Numbers for the step's line, counted since this was asked before.
+
+        Those of the same name that the engines of several processes have are added up.
+        """
 
     def take_events(self) -> list[str]:
         """What happened, in words, since this was asked before."""

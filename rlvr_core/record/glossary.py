@@ -185,14 +185,14 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("engine/servers", "vLLM servers that answer and hold the weights.", "servers"),
         Metric(
             "engine/restarts",
-            "vLLM servers, or the process of an asynchronous engine, started again since the last "
+            "vLLM servers, or processes of asynchronous engines, started again since the last "
             "step.",
             "restarts",
         ),
         Metric(
             "engine/resent",
-            "Completions of process 0 asked for again, because the server or process that was to "
-            "give them was lost, or a server aborted them.",
+            "Completions asked for again, because the server or process that was to give them was "
+            "lost, or a server aborted them.",
             "completions",
         ),
     ),

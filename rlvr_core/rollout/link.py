@@ -48,7 +48,8 @@ class Link:
 
         Args:
             take: Called with each message, in a thread of its own.
-            lost: Called once when the other process has closed the connection, or is gone.
+            lost: Called once when the other process has closed the connection, or is gone, or when
+                what it said cannot be taken; then it finds the connection lost too.
         """
 
         def listen() -> None:
@@ -59,6 +60,7 @@ class Link:
                 pass
             finally:
                 lost()
+                self.close()
 
         for work in (listen, self._write):
             self._threads.append(threading.Thread(target=work, name="link", daemon=True))

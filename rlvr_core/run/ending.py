@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rlvr_core.errors import RlvrError
 from rlvr_core.record.manifest import Manifest, Outcome
 from rlvr_core.record.results import write_results
 from rlvr_core.run.session import Session
-
-if TYPE_CHECKING:
-    pass
 
 
 @contextlib.contextmanager

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.ranks import Ranks
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.run.session import Session
 from rlvr_core.train import checkpoint
-
-if TYPE_CHECKING:
-    pass
 
 
 def checkpoint_to_go_on_from(session: Session, manifest: Manifest | None) -> Path | None:

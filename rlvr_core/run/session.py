@@ -306,12 +306,21 @@ class Session:
         )
 
     def _of_engine(self) -> dict[str, float]:
-        """What an engine tells of itself, beside its answers."""
-        if isinstance(self.engine, Telling):
-            for line in self.engine.take_events():
-                self.display.say(line)
-            return self.engine.metrics()
-        return {}
+        """What the engines of all processes tell of themselves, beside their answers, together."""
+        # an environment around an engine has nothing to add; it passes on what it is asked for by
+        # name, which is not what ``isinstance`` looks at from Python 3.12 on
+        engine = getattr(self.engine, "bare", self.engine)
+        if not isinstance(engine, Telling):
+            return {}
+        total: dict[str, float] = {}
+        for rank, (events, found) in enumerate(
+            self.ranks.gather((engine.take_events(), engine.metrics()))
+        ):
+            for line in events:
+                self.display.say(f"process {rank}: {line}" if rank else line)
+            for name, value in found.items():
+                total[name] = total.get(name, 0.0) + value
+        return total
 
     def _sync(self, *, updated: bool) -> None:
         """Give the engine new weights, if there are any."""

@@ -37,7 +37,9 @@ def main(folder, slow):
         answers = future.result(0)
         one_process.check(answers, policy, version)
         found[version] = [one.token_ids for one in answers]
-    one_process.until(lambda: engine.metrics()["engine/servers"] == 2)
+    one_process.until(lambda: all(one.ready for one in one_process.servers(engine)))
+    told = engine.metrics()  # added up over processes, they are two servers
+    assert told.get("engine/servers") == (2 if pids else None)
     (Path(folder) / f"{rank}.json").write_text(json.dumps({"tokens": found, "started": len(pids)}))
     torch.distributed.barrier()
     engine.close()

@@ -248,6 +248,15 @@ def test_t32_a_process_killed_before_any_sync_is_back_with_the_weights_of_the_st
 
 
 @pytest.mark.slow
+def test_a_notice_that_every_process_of_a_machine_gets_is_the_trainers_to_heed(hardy):
+    """Slurm sends SIGTERM to all it runs, and the trainer needs its engine to end its step."""
+    for notice in (signal.SIGTERM, signal.SIGINT):
+        os.kill(hardy.pid, notice)
+        assert len(generate(hardy, *asked(1))[0]) == 3
+    assert hardy.metrics() == {"engine/restarts": 0, "engine/resent": 0}
+
+
+@pytest.mark.slow
 def test_t32_a_killed_process_is_back_with_the_weights_and_answers_what_it_owed(
     hardy, model, tokenizer
 ):

@@ -219,6 +219,17 @@ def test_t32_a_fault_of_a_process_is_told_with_its_number(blow, monkeypatch):
     assert error.value.exit_code == (4 if blow == "launch" else 1)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_t29_what_a_process_cannot_read_ends_the_link_and_nobody_waits_for_its_answer():
+    """As when the other machine has another release."""
+    ours, theirs = pair()
+    gone = threading.Event()
+    ours.start(lambda message: None, gone.set)
+    theirs.start(lambda message: None, lambda: None)
+    ours._connection.send_bytes(b"no pickle")
+    assert gone.wait(5)
+
+
 class Ranks:
     """Two processes as two threads."""
 

@@ -1,5 +1,6 @@
 """``train.max_staleness`` above 0 in two processes: the run of one, and one end for all."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -97,6 +98,26 @@ def test_t18_two_processes_that_generate_ahead_do_the_run_of_one(shared, alone, 
 
 
 @ALL
+@pytest.mark.vllm
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_vllm_generates_ahead_beside_each_of_two_processes(shared, wide_model, strategy):
+    """Each sync is probed, so weights arrive; vLLM starts where it is no rank of the run."""
+    settings = {
+        "model.path": wide_model,
+        "engine": "{use: vllm, with: {kv_cache_mb: 64}}",
+        "train.parallel": strategy,
+    }
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    run = launch(shared, "config.yaml", *words)
+    metrics = lines(run / "metrics.jsonl")
+    assert len(metrics) == 4
+    assert metrics[0]["parity/max"] < 1e-3
+    assert [line["staleness/max"] for line in metrics] == [0, 1, 1, 1]
+    balanced(shared, run)
+
+
+@ALL
 def test_a_run_that_generates_ahead_goes_on_with_more_processes(shared, alone):
     stopped = shared.folder / "runs" / "stopped"
     shutil.copytree(alone, stopped, symlinks=True)
@@ -116,6 +137,47 @@ def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, at_sync, strat
     assert len(metrics) == 8
     assert all(line["staleness/max"] <= 2 for line in metrics)
     balanced(shared, run)
+
+
+def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(shared, alone):
+    """Killed with requests unfinished: the run is that of one left alone, with a restart."""
+    before = len(shared.runs())
+    process = subprocess.Popen(
+        shared.command("launch", "config.yaml", "--processes", "2", "--display", "plain"),
+        cwd=shared.folder,
+        env=shared.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 200
+
+    def begun():
+        new = shared.runs()[before:]
+        return any(lines(found) for run in new for found in run.glob("metrics.jsonl"))
+
+    while not begun():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    run = shared.runs()[-1]
+    (second,) = [
+        child
+        for child in psutil.Process(process.pid).children()
+        if child.environ().get("RANK") == "1"
+    ]
+    (engine,) = [one for one in second.children() if "child_host" in " ".join(one.cmdline())]
+    engine.suspend()
+    time.sleep(3)  # until it is what the run waits for
+    engine.kill()
+    told, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, told
+    assert completions(run) == completions(alone)
+    balanced(shared, run)
+    metrics = lines(run / "metrics.jsonl")
+    assert sum(line["engine/restarts"] for line in metrics) == 1
+    assert sum(line["engine/resent"] for line in metrics) > 0
+    assert "process 1: the engine's process is gone: SIGKILL; it is started again" in told
 
 
 class Launched:
