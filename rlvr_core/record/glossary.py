@@ -134,7 +134,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("ratio/max", "Largest probability ratio of new to old policy.", "ratio"),
         Metric(
             "iteration/<i>/<metric>",
-            "ratio/... or clip_fraction/... over the updates of iteration <i> alone.",
+            "A metric of ratio/ or clip_fraction/ over the updates of iteration <i> alone.",
             "",
         ),
         Metric(

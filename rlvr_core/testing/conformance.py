@@ -28,7 +28,8 @@ def conformance(
         cases: A JSON-lines file (a relative path starts at the calling file), or rows; see
             ``load_cases``.
         config: Options to construct it with.
-        seconds: Time one verdict may take.
+        seconds: Processor time one verdict may take. One that is not there after three times
+            that and 5 s has hung.
 
     Returns:
         A test function; give it a name that begins with ``test``.

@@ -75,7 +75,12 @@ class Account:
             ("--secret", self.secrets, _ARN.format("secretsmanager", "secret:.+"), _NO_ARN),
             ("--subnet", self.subnets, r"subnet-[0-9a-f]+", "is no subnet"),
             ("--security-group", self.security_groups, r"sg-[0-9a-f]+", "is no security group"),
-            ("--kms-key", [self.kms_key or _KEY], _ARN.format("kms", "key/.+"), _NO_ARN),
+            (
+                "--kms-key",
+                [self.kms_key] if self.kms_key else [],
+                _ARN.format("kms", "key/.+"),
+                _NO_ARN,
+            ),
         )
         faults = [
             Complaint(f"{value!r} {wrong}", flag)
@@ -101,7 +106,6 @@ def _partition(region: str) -> str:
 
 
 _ARN = r"arn:[a-z-]+:{0}:[a-z0-9-]+:\d{{12}}:{1}"
-_KEY = "arn:aws:kms:x:000000000000:key/x"
 _NO_ARN = "is no ARN of one"
 
 
