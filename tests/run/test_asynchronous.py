@@ -49,6 +49,11 @@ def records(run, *, but=()):
     return metrics, [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
 
 
+ALL = pytest.mark.skipif(
+    not os.environ.get("RLVR_TEST_ALL"), reason="takes long: make test-all runs it"
+)
+
+
 def balanced(lab, run):
     shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
     assert shown["ledger"]["balanced"] is True
@@ -142,7 +147,7 @@ def test_t94_with_drain_and_one_update_nothing_depends_on_timing(shared, ahead):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_sync", ["abort", "keep"])
+@pytest.mark.parametrize("at_sync", [pytest.param("abort", marks=ALL), "keep"])
 def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, at_sync):
     shared.rlvr(
         *("run", "config.yaml", "--display", "none", "--set", f"train.at_sync={at_sync}"),
@@ -271,6 +276,7 @@ def test_t32_an_engine_killed_in_the_middle_of_a_step_is_started_again_and_the_s
 
 
 @pytest.mark.slow
+@ALL
 def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twice(lab):
     steps = 150
     lab.write(train=TRAIN | {"steps": steps, "engine_restarts": 0}, checkpoint={"every": 20})
@@ -357,7 +363,7 @@ def with_vllm(model, **more):
 @pytest.mark.vllm
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="takes long: RLVR_TEST_ALL=1")
+@ALL
 @pytest.mark.parametrize("at_sync", ["drain", "keep"])
 def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_model, at_sync):
     long = {"sampling.max_tokens": 100, "train.at_sync": at_sync}
@@ -379,7 +385,9 @@ def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_m
 @pytest.mark.vllm
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.parametrize(("staleness", "at_sync"), [(1, "drain"), (2, "keep")])
+@pytest.mark.parametrize(
+    ("staleness", "at_sync"), [pytest.param(1, "drain", marks=ALL), (2, "keep")]
+)
 def test_vllm_generates_while_training_runs(shared, wide_model, staleness, at_sync):
     """Each sync is probed; a step's groups are no older than they may be."""
     settings = {

@@ -50,8 +50,10 @@ def completions(run):
 def balanced(lab, run):
     shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
     assert shown["ledger"]["balanced"] is True
+    steps = {line["step"] for line in lines(run / "metrics.jsonl")}
     groups = lines(run / "traces" / "rollouts.jsonl")
-    written = sum(len(group["completions"]) for group in groups)
+    # a step that was broken off may have groups without a line of its ledger
+    written = sum(len(group["completions"]) for group in groups if group["step"] in steps)
     assert shown["ledger"]["drawn"] == written + shown["ledger"]["in_flight"]
     return shown
 
@@ -84,7 +86,7 @@ def alone(shared):
     return shared.runs()[-1]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=ALL)])
 def test_t18_two_processes_that_generate_ahead_do_the_run_of_one(shared, alone, strategy):
     """Under the weights of the same versions: every engine got them at every sync."""
     run = launch(shared, "config.yaml", "--set", f"train.parallel={strategy}")
@@ -139,6 +141,7 @@ def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, at_sync, strat
     balanced(shared, run)
 
 
+@ALL
 def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(shared, alone):
     """Killed with requests unfinished: the run is that of one left alone, with a restart."""
     before = len(shared.runs())

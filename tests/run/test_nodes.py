@@ -32,6 +32,9 @@ def ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
+ALL = pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="takes minutes: make test-all")
+
+
 @pytest.fixture(scope="module")
 def network():
     """Words before the command of each machine, the address of machine 0, and the cable's end."""
@@ -159,7 +162,7 @@ def test_two_machines_do_the_run_of_one_with_two_processes(machines):
     assert not machines.labs[1].runs()
 
 
-@pytest.mark.parametrize("lost", [1, 0])
+@pytest.mark.parametrize("lost", [pytest.param(1, marks=ALL), 0])
 def test_when_a_machine_is_lost_the_other_ends_with_a_word_and_the_run_can_go_on(machines, lost):
     machines.write(sampler=SAMPLER, train=TRAIN | {"steps": 5000}, checkpoint={"every": 2})
     machines.start("config.yaml")
@@ -189,7 +192,7 @@ def test_when_a_machine_is_lost_the_other_ends_with_a_word_and_the_run_can_go_on
     assert (record["outcome"], record["resumed"][-1]["processes"]) == ("finished", 2)
 
 
-@pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="waits minutes: make test-all")
+@ALL
 def test_both_machines_end_when_the_cable_is_cut(machines):
     """No word comes then, not even that the other is gone."""
     if machines.cable is None:
