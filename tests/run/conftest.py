@@ -167,6 +167,32 @@ class Lab:
             assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 
+    def started(self, *arguments: str, together: bool = False) -> subprocess.Popen[str]:
+        """The command in a process that goes on; ``together``: errors come with its output."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.env(),
+            stdout=subprocess.PIPE if together else None,
+            stderr=subprocess.STDOUT if together else subprocess.PIPE,
+            text=True,
+        )
+
+    def run_beside_with_nothing_ahead(self) -> Path:
+        """A run by the machinery of asynchronous rollouts at staleness 0; the run's folder."""
+        force = (
+            "import sys, rlvr_core.run.generating as to; to.in_background = lambda c: True; "
+            "from rlvr_core.cli.main import main; sys.exit(main())"
+        )
+        subprocess.run(
+            [sys.executable, "-c", force, "run", "config.yaml", "--display", "none"],
+            cwd=self.folder,
+            env=self.env(),
+            check=True,
+            timeout=300,
+        )
+        return self.runs()[-1]
+
     def run(self, *arguments: str, **sections) -> Path:
         """Run to the end; the run's folder."""
         self.write(**sections)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import psutil
@@ -66,18 +65,7 @@ def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(l
     lab.write(sampler=SAMPLER, train=FREE)
     lab.rlvr("run", "config.yaml", "--display", "none")
     in_turns = lab.runs()[-1]
-    force = (
-        "import sys, rlvr_core.run.generating as to; to.in_background = lambda c: True; "
-        "from rlvr_core.cli.main import main; sys.exit(main())"
-    )
-    subprocess.run(
-        [sys.executable, "-c", force, "run", "config.yaml", "--display", "none"],
-        cwd=lab.folder,
-        env=lab.env(),
-        check=True,
-        timeout=300,
-    )
-    forced = lab.runs()[-1]
+    forced = lab.run_beside_with_nothing_ahead()
     assert forced != in_turns
     found, expected = records(forced, but=["staleness/", "engine/"]), records(in_turns)
     assert found == expected
@@ -178,13 +166,7 @@ def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, at_sync):
 
 def started(lab):
     """The run of the lab's config, in a process that a test can end."""
-    return subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "none"),
-        cwd=lab.folder,
-        env=lab.env(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return lab.started("run", "config.yaml", "--display", "none")
 
 
 @pytest.mark.slow
@@ -220,14 +202,7 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
 def killed_in_the_middle(lab, *words, step):
     """The folder of a run whose engine is killed with requests unfinished; and what it said."""
     before = len(lab.runs())
-    process = subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "plain", *words),
-        cwd=lab.folder,
-        env=lab.env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = lab.started("run", "config.yaml", "--display", "plain", *words, together=True)
     until = time.monotonic() + 400
 
     def wait(there, pause=0.002):

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 
 import psutil
@@ -145,13 +144,8 @@ def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, at_sync, strat
 def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(shared, alone):
     """Killed with requests unfinished: the run is that of one left alone, with a restart."""
     before = len(shared.runs())
-    process = subprocess.Popen(
-        shared.command("launch", "config.yaml", "--processes", "2", "--display", "plain"),
-        cwd=shared.folder,
-        env=shared.env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    process = shared.started(
+        "launch", "config.yaml", "--processes", "2", "--display", "plain", together=True
     )
     until = time.monotonic() + 200
 
@@ -189,13 +183,7 @@ class Launched:
     def __init__(self, lab, deadline=3600):
         train, run = TRAIN | {"steps": 5000}, lab.config["run"] | {"deadline": deadline}
         lab.write(run=run, sampler=SAMPLER, train=train, checkpoint={"every": 3})
-        self.process = subprocess.Popen(
-            lab.command("launch", "config.yaml", "--processes", "2", "--display", "none"),
-            cwd=lab.folder,
-            env=lab.env(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = lab.started("launch", "config.yaml", "--processes", "2", "--display", "none")
         until = time.monotonic() + 200
         while not any(list(run.glob("checkpoints/step*/COMPLETE")) for run in lab.runs()):
             assert self.process.poll() is None, self.process.stderr.read()

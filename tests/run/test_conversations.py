@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -155,26 +154,13 @@ def test_eval_and_passk_play_the_same_conversations(turns_lab):
     assert scores["p3"]["verdicts"]["core/environment"]["status"] in ("error", "ok")
 
 
-FORCE = (
-    "import sys, rlvr_core.run.generating as to; to.in_background = lambda c: True; "
-    "from rlvr_core.cli.main import main; sys.exit(main())"
-)
-
-
 @pytest.mark.slow
 def test_t22_conversations_beside_training_are_those_of_a_run_in_turns(turns_lab):
     """With nothing allowed ahead bit for bit; with one update nothing depends on timing."""
     lab = turns_lab
     train = {"steps": 3, "lr": 1e-3, "warmup_steps": 1}
     in_turns = lab.run(train=train)
-    subprocess.run(
-        [sys.executable, "-c", FORCE, "run", "config.yaml", "--display", "none"],
-        cwd=lab.folder,
-        env=lab.env(),
-        check=True,
-        timeout=300,
-    )
-    forced = lab.runs()[-1]
+    forced = lab.run_beside_with_nothing_ahead()
     assert forced != in_turns
     for name in EXACT[1:]:
         assert (in_turns / name).read_bytes() == (forced / name).read_bytes(), name

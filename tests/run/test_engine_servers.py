@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
 import time
 
 import psutil
@@ -42,13 +41,8 @@ def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
         train={"steps": STEPS, "lr": 1e-3, "warmup_steps": 1},
         sampling={"n": 4, "max_tokens": 200},
     )
-    process = subprocess.Popen(
-        lab.command("launch", "config.yaml", "--processes", "2", "--display", "plain"),
-        cwd=lab.folder,
-        env=lab.env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    process = lab.started(
+        "launch", "config.yaml", "--processes", "2", "--display", "plain", together=True
     )
     until = time.monotonic() + 400
     while not any(lines(run / "metrics.jsonl") for run in lab.runs()):
@@ -132,14 +126,7 @@ def test_t32_servers_generate_while_training_runs_and_one_is_killed_in_the_middl
         sampling={"n": 4, "max_tokens": 100},
         checkpoint={"every": 1, "keep": 9},
     )
-    process = subprocess.Popen(
-        lab.command("run", "config.yaml", "--display", "plain"),
-        cwd=lab.folder,
-        env=lab.env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = lab.started("run", "config.yaml", "--display", "plain", together=True)
     until = time.monotonic() + 400
 
     def taken():

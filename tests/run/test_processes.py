@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 
 import psutil
@@ -127,13 +126,7 @@ class Launched:
     def __init__(self, lab, every=0):
         lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": every})
         self.lab = lab
-        self.process = subprocess.Popen(
-            lab.command("launch", "config.yaml", "--processes", "2", "--display", "none"),
-            cwd=lab.folder,
-            env=lab.env(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = lab.started("launch", "config.yaml", "--processes", "2", "--display", "none")
         until = time.monotonic() + 200
         while not any(self._steps(run) > 2 for run in lab.runs()):
             assert self.process.poll() is None, self.process.stderr.read()
