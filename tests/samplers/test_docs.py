@@ -1,5 +1,6 @@
 """The sampler that docs/samplers.md builds."""
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -13,10 +14,11 @@ from rlvr_core.protocols import Sampler
 PAGE = Path(__file__).parents[2] / "docs" / "samplers.md"
 
 
-def test_the_example_is_a_sampler_that_does_what_it_says():
+def test_the_example_is_a_sampler_that_does_what_it_says(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    names: dict = {"__name__": "docs_samplers_example"}
-    exec(compile(code, str(PAGE), "exec"), names)
+    (tmp_path / "docs_samplers_example.py").write_text(code)  # option help is read from its source
+    monkeypatch.syspath_prepend(tmp_path)
+    names = vars(importlib.import_module("docs_samplers_example"))
     sampler = started(names["Alternate"], source("a", 5))
     assert isinstance(sampler, Sampler)
     assert drawn(sampler, 4) == ["a0", "a4", "a1", "a3"]

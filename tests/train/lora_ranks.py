@@ -76,7 +76,7 @@ def steps(folder, ranks, strategy, dtype, reference):
         metrics.append(trainer.update(groups(step), step, 0).metrics)
         held_to.follow(step + 1)
     found = checkpoint.collect(model, trainer.optimizer, held_to)
-    source = GatheredSource(model, replica)
+    source = GatheredSource(model, replica, spread)  # alone it gathers nothing
     return {
         "metrics": metrics,
         "adapter": {name: tensor.clone() for name, tensor in found.weights.items()},

@@ -145,7 +145,7 @@ LONG = [
 @pytest.mark.parametrize("text", LONG, ids=lambda text: repr(text[:10]))
 def test_t53_long_hostile_text_takes_linear_time(text):
     for bound in BOUND:
-        with cpu_limit(2, bound.id):
+        with cpu_limit(6, bound.id):  # linear takes up to 2.4 s, in the sentence tokenizer
             bound.follows(text, min_content=True)
 
 
