@@ -8,6 +8,7 @@ from pathlib import Path
 from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.ranks import Ranks
 from rlvr_core.record.manifest import Manifest
+from rlvr_core.run.saving import restore
 from rlvr_core.run.session import Session
 from rlvr_core.train import checkpoint
 
@@ -52,7 +53,7 @@ def resume(
     else:
         session.display.say(f"going on from {newest}")
         _check_seen(newest, session.ranks)
-        session.resume(newest)
+        restore(session, newest)
         if session.stop_reason is not None:
             session.display.say(
                 f"nothing is left to do. {session.stop_reason}; a larger eval.early_stop.patience, "

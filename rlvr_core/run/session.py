@@ -6,16 +6,12 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlvr_core.errors import RunError
-from rlvr_core.evals.metric import value_of
-from rlvr_core.evals.runner import Evaluation, NamedTask, evaluate
 from rlvr_core.guards import parity, seeds
 from rlvr_core.hookspecs import (
-    CheckpointSaved,
-    EvalFinished,
     GroupsScored,
     RunFinished,
     RunStarted,
@@ -27,20 +23,20 @@ from rlvr_core.rollout.collect import Rollouts, collect
 from rlvr_core.rollout.producer import Producer, producing
 from rlvr_core.rollout.replay import ReplayBuffer
 from rlvr_core.rollout.team import TeamProducer
+from rlvr_core.run.evaluating import Best, evaluate_run
 from rlvr_core.run.metrics import Ages, fates, rollout_metrics, staleness_metrics
+from rlvr_core.run.saving import save
 from rlvr_core.run.stop import Stop
-from rlvr_core.train import checkpoint
 from rlvr_core.train.optim import learning_rate
 from rlvr_core.types import SamplingParams
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from transformers import PreTrainedTokenizerBase
 
     from rlvr_core.cli.display import Display
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
+    from rlvr_core.evals.runner import NamedTask
     from rlvr_core.plugins import Host
     from rlvr_core.protocols import Engine, Guard, Sampler, WeightSource
     from rlvr_core.record.checkpoints import CheckpointStore
@@ -56,14 +52,6 @@ if TYPE_CHECKING:
     from rlvr_core.types import Problem
     from rlvr_core.verify.error_rate import ErrorRate
     from rlvr_core.verify.reward import RewardPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best checkpoint so far, by the metric of ``checkpoint.keep_best``."""
-
-    step: int
-    value: float
 
 
 @dataclass(slots=True)
@@ -124,13 +112,13 @@ class Session:
 
     def run(self) -> None:
         """Take every step that is left, unless the evaluations say that it is enough."""
-        self._tell("run_started", RunStarted(self.folder.path, self.resolved.dump(), self.step))
+        self.tell("run_started", RunStarted(self.folder.path, self.resolved.dump(), self.step))
         self.stop.stepping = True
         if self.step == 0:
             if getattr(self.engine, "separate", False):
                 # a server may hold any weights; from here on they are known to be the run's
                 self.engine.load_weights(self.version, self.source)
-            self.evaluate()
+            evaluate_run(self)
         with producing(self.producer, self.step, self.version):
             while self.step < self.config.train.steps and self.stop_reason is None:
                 self.one_step()
@@ -139,7 +127,7 @@ class Session:
                 due = improved or self.stop_reason or self._due(self.config.checkpoint.every)
                 if due or asked:
                     self._quiet()
-                    self.save(best=improved)
+                    save(self, best=improved)
                 self._mirror(checkpoint=bool(due or asked))
                 if asked:
                     raise KeyboardInterrupt
@@ -154,7 +142,7 @@ class Session:
         rollouts, metrics, replayed = Rollouts(), {}, []
         if self.trainer.objective.on_completions:
             replayed = self.replay.waiting(self.sampler.prompts_per_step)
-            with self._phase("rollout"):
+            with self.phase("rollout"):
                 rollouts = self._collect(len(replayed))
             metrics = rollout_metrics(rollouts)
             metrics["groups/replayed"] = len(replayed)
@@ -162,10 +150,10 @@ class Session:
             self.errors.check()
             self.engine.sleep()
         if self.trainer.objective.on_completions:
-            with self._phase("guards"):
+            with self.phase("guards"):
                 metrics |= self._guard(rollouts)
 
-        with self._phase("train"):
+        with self.phase("train"):
             groups = [one.group for one in [*rollouts.kept, *replayed]]
             report = self.trainer.update(groups, self.step, self.version)
         ages = self._account(rollouts, report)
@@ -201,69 +189,6 @@ class Session:
         """Numbers of the sampler, for the step's line."""
         return self.sampler.metrics()
 
-    def evaluate(self) -> bool:
-        """Run every eval task under the current weights and record it.
-
-        Returns:
-            Whether these weights are the best so far, by ``checkpoint.keep_best``.
-        """
-        improved = False
-        for named in self.tasks:
-            with self._phase(f"evaluation {named.name}"):
-                found = evaluate(named, self.generator, version=self.version, step=self.step)
-            self.errors.check()
-            self._record_evaluation(found)
-            improved |= self._improves(found)
-            self._watch_progress(found)
-        return improved
-
-    def save(self, *, best: bool = False) -> Path:
-        """Write a checkpoint from which the run goes on exactly."""
-        with self._phase("checkpoint"):
-            tensors = checkpoint.collect(
-                self.trainer.model,
-                self.trainer.optimizer,
-                self.trainer.reference,
-                keep=self.ranks.main,
-            )
-            path = self.ranks.on_main(
-                lambda: self.checkpoints.write(
-                    self.step, lambda folder: self._fill(folder, tensors), best=best
-                )
-            )
-        self._tell("checkpoint_saved", CheckpointSaved(self.step, path))
-        return path
-
-    def resume(self, folder: Path) -> None:
-        """Go on from a checkpoint of this run."""
-        state = checkpoint.load(
-            folder,
-            model=self.trainer.model,
-            optimizer=self.trainer.optimizer,
-            reference=self.trainer.reference,
-        )
-        self.step, self.version = state["step"], state["version"]
-        self.skipped = state["skipped"]
-        if state.get("best"):
-            self.best = Best(**state["best"])
-            self.checkpoints.pinned = {self.best.step}
-        if self.early_stop is not None and state.get("early_stop"):
-            self.early_stop.load_state_dict(state["early_stop"])
-        for name, guard in self._named_guards():
-            saved = state.get("guards", {}).get(name)
-            if saved is not None and hasattr(guard, "load_state_dict"):
-                guard.load_state_dict(saved)
-        self.resumed = True
-        self.errors.load_state_dict(state["errors"])
-        self.sampler.load_state_dict(state["sampler"])
-        self.replay.load_state_dict(state["replay"], self.problems)
-        if self.producer is not None:
-            self.producer.load_state_dict(state["producer"], self.problems)
-        self.ledger.load_state_dict(state["ledger"])
-        for missing in self.recorder.rewind(state["offsets"]):
-            self.display.say(missing)
-        self.engine.load_weights(self.version, self.source)
-
     def finish(self, outcome: str) -> None:
         """Tell plugins that the run has ended, and the user when it was for nothing."""
         if outcome in ("finished", "stopped") and self.version == 0:
@@ -271,14 +196,24 @@ class Session:
                 "no update was applied: no group of any step had rewards that differ, so the "
                 "model is the one the run began with"
             )
-        self._tell("run_finished", RunFinished(self.folder.path, outcome))
+        self.tell("run_finished", RunFinished(self.folder.path, outcome))
 
-    # -- parts of a step, in the order they are used ---------------------------------------------
-
-    def _tell(self, hook: str, event: object) -> None:
+    def tell(self, hook: str, event: object) -> None:
         """Tell plugins, once however many processes there are."""
         if self.ranks.main:
             self.host.observe(hook, event)
+
+    @contextlib.contextmanager
+    def phase(self, label: str) -> Iterator[None]:
+        """Name what the run is doing, on the display and in the trace, and time it."""
+        self.display.phase(label)
+        begun = time.perf_counter()
+        with self.recorder.span(label):
+            yield
+        spent = time.perf_counter() - begun
+        self.seconds[label] = self.seconds.get(label, 0.0) + spent
+
+    # -- parts of a step, in the order they are used ---------------------------------------------
 
     def _end_of_step(self) -> bool:
         """Bring the processes' traces together; whether one of them was asked to stop."""
@@ -329,12 +264,12 @@ class Session:
             self.engine.load_weights(self.version, self.source)
 
         if self.producer is not None:
-            with self._phase("sync"):
+            with self.phase("sync"):
                 self.producer.sync(self.step + 1, self.version, load if updated else None)
             return
         self.engine.wake()
         if updated:
-            with self._phase("sync"):
+            with self.phase("sync"):
                 load()
 
     def _quiet(self) -> None:
@@ -345,27 +280,7 @@ class Session:
 
     def _evaluate_in_between(self) -> bool:
         self._quiet()
-        return self.evaluate()
-
-    def _improves(self, found: Evaluation) -> bool:
-        wanted = self.config.checkpoint.keep_best
-        value = None if wanted is None else value_of(wanted, found, "checkpoint.keep_best")
-        if value is None:
-            return False
-        # the untrained model is the user's already, and needs no checkpoint
-        if self.step == 0 or (self.best is not None and value <= self.best.value):
-            return False
-        self.best = Best(self.step, value)
-        return True
-
-    def _watch_progress(self, found: Evaluation) -> None:
-        section = self.config.eval
-        # one that is only made because the run ends here would not be there in a longer run
-        if self.early_stop is None or self.step % section.every != 0:
-            return
-        value = value_of(self.early_stop.section.metric, found, "eval.early_stop.metric")
-        if value is not None:
-            self.early_stop.observe(self.step, value)
+        return evaluate_run(self)
 
     def _due(self, every: int) -> bool:
         last = self.step == self.config.train.steps
@@ -375,7 +290,7 @@ class Session:
         """Everything that may stop the run before its weights change."""
         groups = tuple(one.group for one in rollouts.all)
         event = GroupsScored(self.step, self.version, groups)
-        self._tell("groups_scored", event)
+        self.tell("groups_scored", event)
         for guard in self.guards:
             guard.on_groups(event)
         if self.step == 0:
@@ -469,60 +384,10 @@ class Session:
         self.recorder.timing(self.step, version, seconds, {"tokens_per_second": rate})
         self.display.step(self.step, metrics, {**seconds, "tokens_per_second": rate})
         event = StepFinished(self.step, version, metrics)
-        self._tell("step_finished", event)
+        self.tell("step_finished", event)
         for guard in self.guards:
             guard.on_step(event)
         self.step += 1
-
-    def _record_evaluation(self, found: Evaluation) -> None:
-        self.recorder.evaluation(
-            self.step, self.version, found.name, found.temperature, found.report, found.sampled
-        )
-        self.display.evaluation(self.step, found.name, found.report)
-        self._tell("eval_finished", EvalFinished(self.step, found.name, found.report))
-
-    def _named_guards(self) -> Iterator[tuple[str, Guard]]:
-        """Those that the run asks for, by place and name."""
-        for place, (ref, guard) in enumerate(zip(self.config.guards.use, self.guards, strict=True)):
-            yield f"{place}: {ref.use}", guard
-
-    def _fill(self, folder: Path, tensors: checkpoint.Tensors) -> None:
-        checkpoint.save(
-            folder,
-            model=self.trainer.model,
-            tokenizer=self.tokenizer,
-            optimizer=self.trainer.optimizer,
-            compute_dtype=self.trainer.precision.compute,
-            state={
-                "step": self.step,
-                "version": self.version,
-                "skipped": self.skipped,
-                "best": None if self.best is None else asdict(self.best),
-                "early_stop": None if self.early_stop is None else self.early_stop.state_dict(),
-                "guards": {
-                    name: guard.state_dict()
-                    for name, guard in self._named_guards()
-                    if hasattr(guard, "state_dict")
-                },
-                "errors": self.errors.state_dict(),
-                "sampler": self.sampler.state_dict(),
-                "replay": self.replay.state_dict(),
-                "producer": None if self.producer is None else self.producer.state_dict(),
-                "ledger": self.ledger.state_dict(),
-                "offsets": self.recorder.offsets(),
-            },
-            tensors=tensors,
-        )
-
-    @contextlib.contextmanager
-    def _phase(self, label: str) -> Iterator[None]:
-        """Name what the run is doing, on the display and in the trace, and time it."""
-        self.display.phase(label)
-        begun = time.perf_counter()
-        with self.recorder.span(label):
-            yield
-        spent = time.perf_counter() - begun
-        self.seconds[label] = self.seconds.get(label, 0.0) + spent
 
 
 def sampling_of(config: RunConfig) -> SamplingParams:

@@ -1,0 +1,108 @@
+"""What a checkpoint of a run holds beside the weights: written, and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.hookspecs import CheckpointSaved
+from rlvr_core.run.evaluating import Best
+from rlvr_core.train import checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rlvr_core.protocols import Guard
+    from rlvr_core.run.session import Session
+
+
+def save(session: Session, *, best: bool = False) -> None:
+    """Write a checkpoint from which the run goes on exactly.
+
+    Args:
+        session: The run; every process of it has to call.
+        best: Whether these weights are the best so far, and stay.
+    """
+    with session.phase("checkpoint"):
+        trainer = session.trainer
+        tensors = checkpoint.collect(
+            trainer.model, trainer.optimizer, trainer.reference, keep=session.ranks.main
+        )
+        path = session.ranks.on_main(
+            lambda: session.checkpoints.write(
+                session.step, lambda folder: _fill(session, folder, tensors), best=best
+            )
+        )
+    session.tell("checkpoint_saved", CheckpointSaved(session.step, path))
+
+
+def restore(session: Session, folder: Path) -> None:
+    """Put a session where it was when it wrote a checkpoint; the inverse of ``save``."""
+    trainer = session.trainer
+    state = checkpoint.load(
+        folder, model=trainer.model, optimizer=trainer.optimizer, reference=trainer.reference
+    )
+    session.step, session.version = state["step"], state["version"]
+    session.skipped = state["skipped"]
+    if state.get("best"):
+        session.best = Best(**state["best"])
+        session.checkpoints.pinned = {session.best.step}
+    if session.early_stop is not None and state.get("early_stop"):
+        session.early_stop.load_state_dict(state["early_stop"])
+    for name, guard in _named_guards(session):
+        saved = state.get("guards", {}).get(name)
+        if saved is not None and hasattr(guard, "load_state_dict"):
+            guard.load_state_dict(saved)
+    session.resumed = True
+    session.errors.load_state_dict(state["errors"])
+    session.sampler.load_state_dict(state["sampler"])
+    session.replay.load_state_dict(state["replay"], session.problems)
+    if session.producer is not None:
+        session.producer.load_state_dict(state["producer"], session.problems)
+    session.ledger.load_state_dict(state["ledger"])
+    for missing in session.recorder.rewind(state["offsets"]):
+        session.display.say(missing)
+    session.engine.load_weights(session.version, session.source)
+
+
+def _fill(session: Session, folder: Path, tensors: checkpoint.Tensors) -> None:
+    checkpoint.save(
+        folder,
+        model=session.trainer.model,
+        tokenizer=session.tokenizer,
+        optimizer=session.trainer.optimizer,
+        compute_dtype=session.trainer.precision.compute,
+        state=_state(session),
+        tensors=tensors,
+    )
+
+
+def _state(session: Session) -> dict[str, Any]:
+    early_stop, producer = session.early_stop, session.producer
+    return {
+        "step": session.step,
+        "version": session.version,
+        "skipped": session.skipped,
+        "best": None if session.best is None else asdict(session.best),
+        "early_stop": None if early_stop is None else early_stop.state_dict(),
+        "guards": {
+            name: guard.state_dict()
+            for name, guard in _named_guards(session)
+            if hasattr(guard, "state_dict")
+        },
+        "errors": session.errors.state_dict(),
+        "sampler": session.sampler.state_dict(),
+        "replay": session.replay.state_dict(),
+        "producer": None if producer is None else producer.state_dict(),
+        "ledger": session.ledger.state_dict(),
+        "offsets": session.recorder.offsets(),
+    }
+
+
+def _named_guards(session: Session) -> Iterator[tuple[str, Guard]]:
+    """Those that the run asks for, by place and name."""
+    for place, (ref, guard) in enumerate(
+        zip(session.config.guards.use, session.guards, strict=True)
+    ):
+        yield f"{place}: {ref.use}", guard
