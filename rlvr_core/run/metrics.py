@@ -23,7 +23,6 @@ def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
     metrics: dict[str, float] = {
         "groups/drawn": len(groups),
         "groups/kept": len(rollouts.kept),
-        "unique_rate": unique_rate(groups),
     }
     dropped = Counter(_why(one.drop) for one in rollouts.dropped if one.drop is not None)
     metrics |= {f"groups/{reason}": dropped.pop(reason, 0) for reason in _EQUAL}
@@ -31,6 +30,7 @@ def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
     metrics["groups/zero_variance"] = sum(map(_without_variance, groups))
     if groups:
         metrics["groups/size"] = len(members) / len(groups)
+        metrics["unique_rate"] = unique_rate(groups)
     rewards = [member.reward for member in members if member.reward is not None]
     if rewards:
         metrics["reward/mean"] = fmean(rewards)

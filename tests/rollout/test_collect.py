@@ -206,6 +206,8 @@ def test_why_a_group_was_dropped_is_not_said_of_what_could_not_be_judged():
 def test_what_is_replayed_is_not_generated(replayed, drawn):
     rollouts, _, _ = step(["PFPF"] * 4, prompts_per_step=3, replayed=replayed)
     assert rollouts.drawn == drawn
+    line = rollout_metrics(rollouts)  # of nothing there is no share, not one of 1
+    assert ("unique_rate" in line) == ("groups/size" in line) == (drawn > 0)
 
 
 def test_replayed_groups_leave_the_cap_of_refills_as_it_is():
