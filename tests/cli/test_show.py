@@ -92,6 +92,15 @@ def run_show(tmp_path):
     return run
 
 
+def test_times_of_steps_that_a_resumption_cut_away_do_not_count(tmp_path, run_show):
+    folder = make_run(tmp_path)
+    lines = folder.metrics.read_bytes().splitlines(keepends=True)
+    folder.metrics.write_bytes(b"".join(lines[:3]))  # timing.jsonl has step 3 still, 2 s of it
+    summary = json.loads(run_show("last", "--json"))
+    assert summary["step_seconds"] == pytest.approx(6.0)
+    assert summary["tokens_per_second"] == pytest.approx(50.0)
+
+
 def test_json_has_what_machines_read(tmp_path, run_show):
     folder = make_run(tmp_path)
     summary = json.loads(run_show("last", "--json"))
