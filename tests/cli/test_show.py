@@ -187,6 +187,9 @@ def test_hostile_model_output_does_nothing(tmp_path, run_show):
 
 def test_results_page_is_filled_from_records(tmp_path):
     page = write_results(make_run(tmp_path)).read_text()
+    table = page[page.index("| fate | completions |") :].splitlines()[2:]
+    counts = [line.strip("| ").split(" | ")[1] for line in table if line.startswith("|")]
+    assert sum(map(int, counts[1:9])) == int(counts[0]) == 16  # the fates of all that was drawn
     for told in ("# demo", "| outcome | finished |", "| steps | 4 of 4 |", "0.250 -"):
         assert told in page
     assert "| math/sums (temperature 1) | accuracy | 4 | 0.8750 |" in page
