@@ -57,6 +57,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("groups/equal", "Groups dropped as all rewards are equal otherwise.", "groups"),
         Metric("groups/dropped/<why>", "Groups dropped as one_scored, stale and so on.", "groups"),
         Metric("groups/zero_variance", "Groups of equal rewards, dropped or trained on.", "groups"),
+        Metric("groups/none_passed", "Groups of failures alone, dropped or trained on.", "groups"),
         Metric("groups/size", "Mean completions of a group drawn.", "completions"),
         Metric("groups/replayed", "Groups of earlier steps trained on again.", "groups"),
         Metric("groups/lone", "Kept groups with fewer than two rewards: advantage 0.", "groups"),

@@ -28,6 +28,9 @@ def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
     metrics |= {f"groups/{reason}": dropped.pop(reason, 0) for reason in _EQUAL}
     metrics |= {f"groups/dropped/{reason}": count for reason, count in sorted(dropped.items())}
     metrics["groups/zero_variance"] = sum(map(_without_variance, groups))
+    metrics["groups/none_passed"] = sum(
+        {member.passed for member in group.members} - {None} == {False} for group in groups
+    )
     if groups:
         metrics["groups/size"] = len(members) / len(groups)
         metrics["unique_rate"] = unique_rate(groups)

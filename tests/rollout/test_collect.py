@@ -179,6 +179,7 @@ def test_the_groups_of_a_step_add_up():
         "groups/dropped/one_scored": 2,
         "groups/dropped/unscorable": 2,
         "groups/zero_variance": 4,
+        "groups/none_passed": 2,
         "groups/size": 2,
     }
 
@@ -187,6 +188,8 @@ def test_groups_without_variance_are_counted_where_they_are_kept():
     options = {"prompts_per_step": 3, "refill": 0, "drop_zero_variance": False}
     line = rollout_metrics(step(["PF", "PP", "FF"], n=2, **options)[0])
     assert (line["groups/kept"], line["groups/zero_variance"]) == (3, 2)
+    # what the guard core/collapse goes by; groups/all_failed counts only what was dropped
+    assert (line["groups/none_passed"], line["groups/all_failed"]) == (1, 0)
 
 
 def test_why_a_group_was_dropped_is_not_said_of_what_could_not_be_judged():
