@@ -293,13 +293,9 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
     ):
         if name in metrics:
             facts.append(f"{label} {form.format(metrics[name])}")
-    equal = [
-        metrics[name]
-        for name in ("groups/all_passed", "groups/all_failed", "groups/equal")
-        if name in metrics
-    ]
-    if equal and metrics.get("groups/drawn"):
-        facts.append(f"zero-variance {sum(equal):.0f}/{metrics['groups/drawn']:.0f}")
+    if "groups/zero_variance" in metrics and metrics.get("groups/drawn"):
+        equal, drawn = metrics["groups/zero_variance"], metrics["groups/drawn"]
+        facts.append(f"zero-variance {equal:.0f}/{drawn:.0f}")
     if "tokens_per_second" in timing:
         facts.append(f"{_thousands(timing['tokens_per_second'])} tok/s")
     if metrics.get("verify/error_rate"):

@@ -205,7 +205,7 @@ def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
         "shard": head.get("shard"),
         "truncation_rate": fmean([row["truncated"] for row in results] or [0]),
         "pass_at_k": {str(k): _pass_at(k, difficulty) for k in ks},
-        "solved_never": sum(row["correct"] == 0 for row in difficulty),
+        "solved_never": sum(0 == row["correct"] < row["n"] for row in difficulty),
         "solved_always": sum(0 < row["n"] == row["correct"] for row in difficulty),
         **usage_of(results),
     }

@@ -85,7 +85,7 @@ class Collapse:
         """
         metrics, config = event.metrics, self.config
         drawn = metrics.get("groups/drawn", 0.0)
-        failed = metrics.get("groups/all_failed", 0.0) / drawn if drawn else None
+        failed = metrics.get("groups/none_passed", 0.0) / drawn if drawn else None
         found = [
             self._reward(metrics.get("reward/mean"), event.step),
             self._bound("all_failed", failed, config.max_all_failed, event.step, ALL_FAILED),

@@ -55,6 +55,9 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("groups/all_passed", "Groups dropped as every completion passed.", "groups"),
         Metric("groups/all_failed", "Groups dropped as no completion passed.", "groups"),
         Metric("groups/equal", "Groups dropped as all rewards are equal otherwise.", "groups"),
+        Metric("groups/dropped/<why>", "Groups dropped as one_scored, stale and so on.", "groups"),
+        Metric("groups/zero_variance", "Groups of equal rewards, dropped or trained on.", "groups"),
+        Metric("groups/none_passed", "Groups of failures alone, dropped or trained on.", "groups"),
         Metric("groups/size", "Mean completions of a group drawn.", "completions"),
         Metric("groups/replayed", "Groups of earlier steps trained on again.", "groups"),
         Metric("groups/lone", "Kept groups with fewer than two rewards: advantage 0.", "groups"),
@@ -71,7 +74,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     ),
     "Ledger": (
         Metric("ledger/drawn", "Completions drawn in this step.", "completions"),
-        Metric("ledger/trained", "Completions the optimizer step used.", "completions"),
+        Metric("ledger/trained", "Completions first trained on in this step.", "completions"),
         Metric(
             "ledger/zero_variance",
             "Completions of groups dropped because all their rewards are equal.",
@@ -228,7 +231,10 @@ _HEAD = """\
 One line a step in `metrics.jsonl`: `{"step": …, "version": …, …}`. `step` counts the steps
 of the loop from 0, and is thus the number of steps done before it; what is shown to a person
 counts from 1, so that `step 3/150` on a screen is `"step": 2` here. `version` is the policy
-version that sampled the step's completions, that is, the number of updates applied before it.
+version at the step's beginning, that is, the number of updates applied before it. It sampled the
+step's completions, but for [asynchronous](asynchronous.md) runs, whose groups may be older. There,
+what is "drawn" are the groups that came to the step, kept or dropped; `ledger/drawn` alone counts
+what was judged since the step before, and so goes ahead of them by `ledger/in_flight`.
 
 - A metric that was not computed in a step is absent from its line; it is never written as 0.
 - Nothing here depends on time: two runs with one seed write the same file, and so does a run

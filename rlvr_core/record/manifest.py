@@ -257,8 +257,12 @@ def _stamp(now: datetime | None) -> str:
 
 
 def seconds_between(start: Any, end: Any) -> float | None:
-    """Seconds from one time stamp of ``run.json`` to another; None if either is missing."""
+    """Seconds from one time stamp of ``run.json`` to another.
+
+    None if either is missing, or the clock was set back so far that they are in the wrong order.
+    """
     try:
-        return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+        seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
     except (TypeError, ValueError):
         return None
+    return seconds if seconds >= 0 else None

@@ -103,7 +103,7 @@ class Recorder:
 
         Args:
             step: The step.
-            version: The policy version after it.
+            version: The policy version at its beginning.
             seconds: By phase; ``train.backward`` is a part of ``train``.
             rates: In units per second.
         """

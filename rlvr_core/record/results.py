@@ -32,7 +32,8 @@ def write_results(folder: RunFolder) -> Path:
                 lines.append(f"| {task} | {_cell(curve['metric'])} | {step} | {shown} |")
     if "ledger" in summary:
         lines += ["", "## Ledger", "", "| fate | completions |", "|---|---|"]
-        lines += [f"| {_cell(name)} | {count} |" for name, count in summary["ledger"].items()]
+        counts = {name: n for name, n in summary["ledger"].items() if name != "balanced"}
+        lines += [f"| {_cell(name)} | {count} |" for name, count in counts.items()]
     lines += ["", f"Show it: `rlvr show {folder.name}`", ""]
     write_atomic(folder.results, "\n".join(lines))
     return folder.results

@@ -193,13 +193,15 @@ def _settings(resolved: Json) -> dict[str, Json]:
 
 
 def _speed(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> tuple[float, float | None]:
-    """Seconds spent in steps, and completion tokens a second over those timed."""
+    """Seconds spent in the steps that there are, and completion tokens a second over them."""
     spent: dict[int, float] = {}
     for line in read_jsonl(folder.traces / "timing.jsonl"):
         phases = line.get("seconds")
         if isinstance(line.get("step"), int) and isinstance(phases, dict):
             whole = (_float(value) for name, value in phases.items() if "." not in name)
             spent[line["step"]] = math.fsum(value for value in whole if math.isfinite(value))
+    if lines:  # a resumed run has the times of steps that were cut away, and may not be there yet
+        spent = {step: spent[step] for step in spent.keys() & {line["step"] for line in lines}}
     total = math.fsum(spent.values())
     tokens = sum(line.get("tokens/completion", 0) for line in lines if line["step"] in spent)
     return total, tokens / total if total > 0 and tokens else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rlvr_core.errors import MachineError
@@ -26,7 +27,13 @@ class TensorBoard:
         check_installed()
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder.path / "tensorboard"))
+        self._begin = partial(SummaryWriter, str(folder.path / "tensorboard"))
+        self._writer = self._begin()
+
+    def resume(self, step: int) -> None:
+        """Go on from a step: what an earlier file has of it and of later ones is shown no more."""
+        self._writer.close()
+        self._writer = self._begin(purge_step=step)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write a step's finite values."""

@@ -8,7 +8,11 @@ from statistics import fmean, pstdev
 
 from rlvr_core.guards.seeds import unique_rate
 from rlvr_core.rollout.collect import Rollouts, Sampled
-from rlvr_core.types import Fate, Judged
+from rlvr_core.samplers.base import EQUAL
+from rlvr_core.types import Drop, Fate, Group, Judged
+
+_EQUAL = ("all_passed", "all_failed", "equal")
+"""Why groups of equal rewards are dropped: always there, if only as 0."""
 
 
 def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
@@ -19,14 +23,17 @@ def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
     metrics: dict[str, float] = {
         "groups/drawn": len(groups),
         "groups/kept": len(rollouts.kept),
-        "unique_rate": unique_rate(groups),
     }
-    for reason in ("all_passed", "all_failed", "equal"):
-        metrics[f"groups/{reason}"] = sum(
-            one.drop is not None and one.drop.detail == reason for one in rollouts.dropped
-        )
+    dropped = Counter(_why(one.drop) for one in rollouts.dropped if one.drop is not None)
+    metrics |= {f"groups/{reason}": dropped.pop(reason, 0) for reason in _EQUAL}
+    metrics |= {f"groups/dropped/{reason}": count for reason, count in sorted(dropped.items())}
+    metrics["groups/zero_variance"] = sum(map(_without_variance, groups))
+    metrics["groups/none_passed"] = sum(
+        {member.passed for member in group.members} - {None} == {False} for group in groups
+    )
     if groups:
         metrics["groups/size"] = len(members) / len(groups)
+        metrics["unique_rate"] = unique_rate(groups)
     rewards = [member.reward for member in members if member.reward is not None]
     if rewards:
         metrics["reward/mean"] = fmean(rewards)
@@ -36,6 +43,17 @@ def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
     metrics |= _lengths(sampled, members)
     metrics |= _conversations(members)
     return metrics
+
+
+def _why(drop: Drop) -> str:
+    """Why a group was dropped, in a word."""
+    return (drop.fate == "zero_variance" and drop.detail) or drop.fate
+
+
+def _without_variance(group: Group) -> bool:
+    """Whether a group has rewards, and all are equal: its advantages are 0, dropped or not."""
+    rewards = [member.reward for member in group.members if member.reward is not None]
+    return bool(rewards) and max(rewards) - min(rewards) <= EQUAL
 
 
 def _pass_rates(sampled: Sequence[Sampled]) -> dict[str, float]:
@@ -130,6 +148,15 @@ def fates(sampled: Sampled, *, mask_truncated: bool) -> list[Fate]:
         "truncated" if fate == "trained" and member.completion.finish_reason == "length" else fate
         for fate, member in zip(found, sampled.group.members, strict=True)
     ]
+
+
+def details(sampled: Sampled) -> list[str]:
+    """Of each completion of a group, what is told apart within its ledger column.
+
+    What a group was dropped for is not why a completion without a reward was left out.
+    """
+    why = sampled.drop.detail if sampled.drop else ""
+    return ["" if member.reward is None else why for member in sampled.group.members]
 
 
 Ages = Counter[tuple[Fate, int]]

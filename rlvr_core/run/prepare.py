@@ -358,6 +358,9 @@ def _lines(
             f"completions of at most {section.max_tokens} tokens = "
             f"{per_step * most * section.max_tokens} tokens"
         )
+        refill = config.sampler.with_.get("refill")
+        if isinstance(refill, float) and (more := int(refill * per_step)):
+            lines[-1] += f", and up to {more} prompts more in the place of dropped groups"
     train = config.train
     if train.updates_per_step > 1:
         lines.append(

@@ -59,6 +59,8 @@ def resume(
                 f"nothing is left to do. {session.stop_reason}; a larger eval.early_stop.patience, "
                 f"or none (eval.early_stop=null), lets the run go on"
             )
+    for tracker in session.trackers:
+        tracker.resume(session.step)
     if manifest is not None:
         manifest.resume(command=command, step=session.step, processes=session.ranks.world)
 

@@ -24,7 +24,7 @@ from rlvr_core.rollout.producer import Producer, producing
 from rlvr_core.rollout.replay import ReplayBuffer
 from rlvr_core.rollout.team import TeamProducer
 from rlvr_core.run.evaluating import Best, evaluate_run
-from rlvr_core.run.metrics import Ages, fates, rollout_metrics, staleness_metrics
+from rlvr_core.run.metrics import Ages, details, fates, rollout_metrics, staleness_metrics
 from rlvr_core.run.saving import save
 from rlvr_core.run.stop import Stop
 from rlvr_core.train.optim import learning_rate
@@ -337,9 +337,8 @@ class Session:
                 ends = ["error" if fate == "trained" else fate for fate in ends]
             if self.producer is None:
                 self.ledger.draw(len(ends))
-            for fate in ends:
+            for fate, detail in zip(ends, details(one), strict=True):
                 ages[fate, self.version - one.group.version] += 1
-                detail = one.drop.detail if one.drop and fate == one.drop.fate else ""
                 self.ledger.settle(fate, 1, detail)
             none: list[float | None] = [None] * len(ends)
             self.recorder.rollout(

@@ -18,6 +18,7 @@ METRICS = {
     "groups/all_passed": 1,
     "groups/all_failed": 2,
     "groups/equal": 0,
+    "groups/zero_variance": 4,
     "verify/error_rate": 0.0,
     "step_skipped": 0.0,
 }
@@ -84,7 +85,7 @@ def test_t97_plain_prints_one_line_a_step():
         "8 prompts a step",
         "loading the model ...",
         "evaluation after 0 steps: math/sums  accuracy 0.25  (64 problems)",
-        "step   1/120  reward 0.421 ±0.49  pass 50.0%  KL 0.0012  length 11.3  zero-variance 3/8"
+        "step   1/120  reward 0.421 ±0.49  pass 50.0%  KL 0.0012  length 11.3  zero-variance 4/8"
         "  1843 tok/s",
         "hostile \\x1b[2J",
         "step   2/120  pass 100.0%  verifier errors 10.0%  skipped: gradient not finite",

@@ -92,6 +92,15 @@ def run_show(tmp_path):
     return run
 
 
+def test_times_of_steps_that_a_resumption_cut_away_do_not_count(tmp_path, run_show):
+    folder = make_run(tmp_path)
+    lines = folder.metrics.read_bytes().splitlines(keepends=True)
+    folder.metrics.write_bytes(b"".join(lines[:3]))  # timing.jsonl has step 3 still, 2 s of it
+    summary = json.loads(run_show("last", "--json"))
+    assert summary["step_seconds"] == pytest.approx(6.0)
+    assert summary["tokens_per_second"] == pytest.approx(50.0)
+
+
 def test_json_has_what_machines_read(tmp_path, run_show):
     folder = make_run(tmp_path)
     summary = json.loads(run_show("last", "--json"))
@@ -178,6 +187,9 @@ def test_hostile_model_output_does_nothing(tmp_path, run_show):
 
 def test_results_page_is_filled_from_records(tmp_path):
     page = write_results(make_run(tmp_path)).read_text()
+    table = page[page.index("| fate | completions |") :].splitlines()[2:]
+    counts = [line.strip("| ").split(" | ")[1] for line in table if line.startswith("|")]
+    assert sum(map(int, counts[1:9])) == int(counts[0]) == 16  # the fates of all that was drawn
     for told in ("# demo", "| outcome | finished |", "| steps | 4 of 4 |", "0.250 -"):
         assert told in page
     assert "| math/sums (temperature 1) | accuracy | 4 | 0.8750 |" in page

@@ -91,11 +91,13 @@ def test_shards_put_together_are_the_whole(lab, model_dir):
 def test_an_unscored_completion_is_no_failure(lab, model_dir):
     options = ("--task", "lab/letters", "--with", "count=6", "--with", "hopeless=2", LAX)
     arguments = ("passk", model_dir, *options, "--n", "2", "--k", "2", "--out", "out")
-    found = lab.json(*arguments)["tasks"]["out/lab_letters"]["pass_at_k"]["2"]
+    summary = lab.json(*arguments)["tasks"]["out/lab_letters"]
+    found = summary["pass_at_k"]["2"]
     rows = lines(lab.folder / "out" / "lab_letters" / "results.jsonl")
     solved = {row["problem_id"] for row in rows if row["passed"]}
     assert (found["n"], found["left_out"]) == (4, 2)
     assert found["value"] == pytest.approx(len(solved) / 4)
+    assert summary["solved_never"] == 4 - len(solved)
 
 
 def test_t72_truncated_answers_are_an_error_and_nothing_is_lost(lab, model_dir):

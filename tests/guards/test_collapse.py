@@ -11,7 +11,7 @@ from rlvr_core.hookspecs import StepFinished
 FINE = {
     "reward/mean": 0.5,
     "groups/drawn": 10.0,
-    "groups/all_failed": 2.0,
+    "groups/none_passed": 2.0,
     "truncated_rate": 0.1,
     "entropy/mean": 0.3,
 }
@@ -38,7 +38,7 @@ def test_t5_a_reward_that_falls_from_its_best_stops_the_run():
 @pytest.mark.parametrize(
     ("metric", "value", "told"),
     [
-        ("groups/all_failed", 8.0, "in 80% of the groups, above max_all_failed = 70%"),
+        ("groups/none_passed", 8.0, "in 80% of the groups, above max_all_failed = 70%"),
         ("truncated_rate", 1.0, "100% of the completions are cut off"),
         ("entropy/mean", 0.008, "entropy/mean is 0.008 nats, below min_entropy = 0.01"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr_core.errors import ConfigError
 from rlvr_core.record import patches
-from rlvr_core.record.manifest import Manifest, is_alive
+from rlvr_core.record.manifest import Manifest, is_alive, seconds_between
 from rlvr_core.record.patches import save_patches
 
 
@@ -153,3 +153,10 @@ def test_an_empty_checkout_has_no_commit(folder, tmp_path):
     state = save_patches(folder, root)
     assert state["commit"] is None
     assert state["branch"] is None
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_time():
+    earlier, later = "2026-11-01T10:00:00+00:00", "2026-11-01T12:00:30+01:00"
+    assert seconds_between(earlier, later) == 3630.0
+    assert seconds_between(later, earlier) is None
+    assert seconds_between(earlier, None) is None

@@ -11,7 +11,7 @@ from rlvr_core.engines.seeds import completion_seed
 from rlvr_core.protocols import Generation, Source
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.rollout.collect import Generator, collect
-from rlvr_core.run.metrics import fates, rollout_metrics
+from rlvr_core.run.metrics import details, fates, rollout_metrics
 from rlvr_core.samplers.adaptive import AdaptiveConfig
 from rlvr_core.samplers.sequential import Sequential
 from rlvr_core.types import Drop, Problem, Prompt, SamplingParams, Verdict
@@ -44,7 +44,7 @@ class Engine:
 
 
 class Judge:
-    """P passes, F fails, E is an error of the verifier."""
+    """P passes, F fails, E is an error of the verifier, U cannot be judged."""
 
     def submit(self, problem, completions):
         future = Future()
@@ -55,6 +55,8 @@ class Judge:
     def verdict(letter):
         if letter == "E":
             return Verdict(None, "error")
+        if letter == "U":
+            return Verdict(None, "unscorable")
         return Verdict(float(letter == "P"), passed=letter == "P")
 
     def reward(self, verdicts, step):
@@ -164,10 +166,51 @@ def test_every_completion_drawn_is_in_the_ledger():
     assert rollout_metrics(rollouts)["groups/size"] == 26 / 6
 
 
+def test_the_groups_of_a_step_add_up():
+    scripts = ["PF", "PP", "FF", "PE", "UE", "FU", "EE"]
+    line = rollout_metrics(step(scripts, n=2, prompts_per_step=7, refill=0)[0])
+    found = {name: count for name, count in line.items() if name.startswith("groups/")}
+    assert found == {
+        "groups/drawn": 7,
+        "groups/kept": 1,
+        "groups/all_passed": 1,
+        "groups/all_failed": 1,
+        "groups/equal": 0,
+        "groups/dropped/one_scored": 2,
+        "groups/dropped/unscorable": 2,
+        "groups/zero_variance": 4,
+        "groups/none_passed": 2,
+        "groups/size": 2,
+    }
+
+
+def test_groups_without_variance_are_counted_where_they_are_kept():
+    options = {"prompts_per_step": 3, "refill": 0, "drop_zero_variance": False}
+    line = rollout_metrics(step(["PF", "PP", "FF"], n=2, **options)[0])
+    assert (line["groups/kept"], line["groups/zero_variance"]) == (3, 2)
+    # what the guard core/collapse goes by; groups/all_failed counts only what was dropped
+    assert (line["groups/none_passed"], line["groups/all_failed"]) == (1, 0)
+
+
+def test_why_a_group_was_dropped_is_not_said_of_what_could_not_be_judged():
+    # 'error' is the commonest status of the group, but not that of its last completion
+    rollouts, _, _ = step(["EEU", "FFU"], n=3, prompts_per_step=2, refill=0)
+    told = [
+        list(zip(fates(one, mask_truncated=False), details(one), strict=True))
+        for one in rollouts.all
+    ]
+    assert told == [
+        [("error", ""), ("error", ""), ("unscorable", "")],
+        [("zero_variance", "all_failed"), ("zero_variance", "all_failed"), ("unscorable", "")],
+    ]
+
+
 @pytest.mark.parametrize(("replayed", "drawn"), [(0, 3), (2, 1), (3, 0), (5, 0)])
 def test_what_is_replayed_is_not_generated(replayed, drawn):
     rollouts, _, _ = step(["PFPF"] * 4, prompts_per_step=3, replayed=replayed)
     assert rollouts.drawn == drawn
+    line = rollout_metrics(rollouts)  # of nothing there is no share, not one of 1
+    assert ("unique_rate" in line) == ("groups/size" in line) == (drawn > 0)
 
 
 def test_replayed_groups_leave_the_cap_of_refills_as_it_is():

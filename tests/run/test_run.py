@@ -1,5 +1,6 @@
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -279,20 +280,26 @@ def test_a_verifier_that_fails_too_often_stops_the_run(lab):
     assert json.loads((lab.runs()[-1] / "run.json").read_text())["outcome"] == "failed"
 
 
-def test_tensorboard_gets_every_metric(lab):
+def test_tensorboard_gets_every_metric_once(lab):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = lab.run(track=["tensorboard"])
+    newest = max((run / "checkpoints").glob("step*"))
+    shutil.rmtree(newest)  # as if the run had been killed before it
+    lab.rlvr("run", "--resume", "last", "--display", "none")
     events = EventAccumulator(str(run / "tensorboard"))
     events.Reload()
-    written = [line["reward/mean"] for line in lines(run / "metrics.jsonl")]
-    assert [e.value for e in events.Scalars("reward/mean")] == pytest.approx(written, rel=1e-6)
+    written = [(line["step"], line["reward/mean"]) for line in lines(run / "metrics.jsonl")]
+    shown = [(e.step, e.value) for e in events.Scalars("reward/mean")]
+    assert [step for step, _ in shown] == [step for step, _ in written]
+    assert [e for _, e in shown] == pytest.approx([e for _, e in written], rel=1e-6)
 
 
 def test_t15_dry_run_says_how_large_a_step_is_and_writes_nothing(lab):
     lab.write()
     done = lab.rlvr("run", "config.yaml", "--dry-run")
     assert "4 prompts x 4 = 16 completions" in done.stderr
+    assert "up to 4 prompts more in the place of dropped groups" in done.stderr
     assert lab.runs() == []
 
 
