@@ -281,7 +281,8 @@ def test_t99_nothing_of_a_secret_is_in_the_book(cloud, project):
     assert done.exit_code == 0, done.exception
     (job,) = JobBook().jobs()
     assert job.options == {"region": "eu-north-1", "store": f"s3://{cloud.bucket}/x"}
-    assert job.details == {"arguments": ["run", "train.yaml"], "set": []}
+    assert job.details["options"]["env"] == ["A=b"]
+    assert "secrets" not in job.details["options"]
 
 
 def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project, monkeypatch):
