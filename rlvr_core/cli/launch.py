@@ -220,7 +220,24 @@ def _earlier(resume: str, backend: str, host: Host) -> Job | None:
     job = JobBook().find(resume)
     if job.launcher != entry.name:
         raise ConfigError(f"job {job.job} was one of {job.launcher}", where="--resume")
+    if _listed(job.details.get("arguments"))[:1] == ["eval"]:
+        raise ConfigError(
+            f"job {job.job} evaluated a model: it has no run to go on with",
+            where="--resume",
+            remedy=f"evaluate once more: {_evaluation(job, backend)}",
+        )
     return job
+
+
+def _evaluation(job: Job, backend: str) -> str:
+    """The command that asks for the same evaluation."""
+    import shlex
+
+    sets = [str(one) for one in _listed(job.details.get("set"))]
+    models = [one.partition("=")[2] for one in sets if one.startswith("model.path=")]
+    words = ["rlvr", "launch", job.config, "--backend", backend, "--eval", *(models[-1:] or ["…"])]
+    rest = [one for one in sets if not one.startswith("model.path=")]
+    return shlex.join([*words, *(word for one in rest for word in ("--set", one))])
 
 
 def _as_before(job: Job, given: dict[str, Any], host: Host) -> dict[str, Any]:

@@ -137,3 +137,14 @@ def test_a_job_of_an_older_book_goes_on_with_what_is_given(project):
     found = resumed("--role", ROLE, "--image", IMAGE, "--instance-type", "ml.g6e.12xlarge")[0]
     assert found["runs"] == "s3://some-bucket/x/jobs/old/runs"
     assert found["region"] == "eu-north-1"
+
+
+def test_a_job_that_evaluated_has_no_run_to_go_on_with(cloud, project):
+    words = ["--role", ROLE, "--image", IMAGE, "--instance-type", "ml.g6e.12xlarge"]
+    words += ["--store", f"s3://{cloud.bucket}/x", "--job-name", f"j-{cloud.bucket}"]
+    launch("evals.yaml", "--eval", "tiny:math/arithmetic", *words)
+    for config in ([], ["train.yaml"]):
+        words = ["launch", *config, "--backend", "sagemaker", "--resume", "last"]
+        told = CliRunner().invoke(cli, words).exception
+        assert f"job j-{cloud.bucket} evaluated a model: it has no run to go on with" in str(told)
+        assert f"{project / 'evals.yaml'} --backend sagemaker --eval tiny:math/arith" in str(told)
