@@ -14,6 +14,7 @@ from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
 from rlvr_sagemaker.names import account_faults, name_faults, request_faults
+from rlvr_sagemaker.pins import vllm_here
 
 Positive = Annotated[int, Field(gt=0)]
 Gpu = Annotated[int, Field(ge=0)]
@@ -177,7 +178,13 @@ class Options(ComponentConfig):
         return faults + request_faults(self)
 
     def _build_faults(self) -> list[Complaint]:
-        if not self.build or self.local:
+        if not self.build:
+            return []
+        try:
+            vllm_here()
+        except ConfigError as error:
+            return list(error.complaints)
+        if self.local:
             return []
         if not self.push:
             remedy = ("add --push; or --local, to run it on this machine",)
