@@ -21,6 +21,7 @@ _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 _KEY = re.compile(r"arn:[\w-]+:kms:[a-z0-9-]+:\d{12}:key/[\w-]+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TAG = re.compile(r"(?!aws:)[\w .:/=+@-]{1,128}")
+_WHOLE_SECRET = re.compile(r".+-[A-Za-z0-9?]{6}|.*\*")
 LONGEST = 28 * 86400
 """Seconds that a training job may take at most."""
 
@@ -55,6 +56,21 @@ def account_faults(config: Options) -> Iterator[Complaint]:
         yield Complaint(
             what, "--instance-type", ("SageMaker's begin with ml., as ml.g6e.12xlarge",)
         )
+
+
+def secret_faults(arn: str, flag: str) -> Iterator[Complaint]:
+    """What is wrong with the ARN of a secret, which may be a pattern in a policy.
+
+    GetSecretValue finds a secret by a part of its ARN; but IAM compares the ARNs of policies with
+    the whole one, so that a policy with a part opens nothing. A name that itself ends in a hyphen
+    and six characters cannot be told from a whole ARN, by AWS neither.
+    """
+    if _WHOLE_SECRET.fullmatch(arn):
+        return
+    region, name = arn.split(":")[3], arn.split(":", 6)[6]
+    look = f"aws secretsmanager describe-secret --region {region} --secret-id {name}"
+    what = "it lacks the hyphen and six characters at its end, without which IAM opens nothing"
+    yield Complaint(what, flag, (f"the whole ARN: {look} --query ARN --output text",))
 
 
 def request_faults(config: Options) -> list[Complaint]:

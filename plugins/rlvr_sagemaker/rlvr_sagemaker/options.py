@@ -13,7 +13,7 @@ from rlvr_core import ComponentConfig, ConfigError
 from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
-from rlvr_sagemaker.names import account_faults, name_faults, request_faults
+from rlvr_sagemaker.names import account_faults, name_faults, request_faults, secret_faults
 from rlvr_sagemaker.pins import vllm_here
 
 Positive = Annotated[int, Field(gt=0)]
@@ -23,7 +23,9 @@ _VARIABLE = re.compile(r"^[A-Za-z_]\w*$", re.ASCII)
 _SECRET_ARN = re.compile(
     r"^arn:[\w-]+:secretsmanager:[a-z0-9-]+:\d{12}:secret:[\w/+=.@-]+$", re.ASCII
 )
-_AS_ARN = "an ARN looks like arn:aws:secretsmanager:<region>:<account>:secret:<name>"
+_AS_ARN = (
+    "an ARN looks like arn:aws:secretsmanager:<region>:<account>:secret:<name>-<six characters>"
+)
 _FROM_ENVIRONMENT = {
     "store": "RLVR_SAGEMAKER_STORE",
     "role": "RLVR_SAGEMAKER_ROLE",
@@ -111,8 +113,10 @@ class Options(ComponentConfig):
                 yield from secrets_in_words([f"--{name.replace('_', '-')}", str(one)])
         for one in self.secrets:
             name, _, arn = one.partition("=")
-            if not _SECRET_ARN.match(arn):
-                shown = f"--secrets {name}=…" if _VARIABLE.match(name) and arn else "--secrets"
+            shown = f"--secrets {name}=…" if _VARIABLE.match(name) and arn else "--secrets"
+            if _SECRET_ARN.match(arn):
+                yield from secret_faults(arn, shown)
+            else:
                 yield Complaint("it takes NAME=ARN, not a secret itself", shown, (_AS_ARN,))
 
     def needed(self, name: str) -> str:
