@@ -13,7 +13,13 @@ from rlvr_core import ComponentConfig, ConfigError
 from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
-from rlvr_sagemaker.names import account_faults, name_faults, request_faults, secret_faults
+from rlvr_sagemaker.names import (
+    account_faults,
+    image_faults,
+    name_faults,
+    request_faults,
+    secret_faults,
+)
 from rlvr_sagemaker.pins import vllm_here
 
 Positive = Annotated[int, Field(gt=0)]
@@ -160,6 +166,8 @@ class Options(ComponentConfig):
                 faults += error.complaints
         if not faults and not self.local:
             faults += account_faults(self)
+            if self._has_image():
+                faults += image_faults(self.needed("image"), self.region or region_here())
         faults += name_faults(self.job_name)
         faults += self._build_faults()
         for flag in ("train_gpus", "eval_gpus"):
