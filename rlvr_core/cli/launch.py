@@ -61,9 +61,10 @@ def _options_of(backend: str) -> list[click.Option]:
         kinds = {field.annotation, *get_args(field.annotation)}
         flag = bool in kinds
         several = any(get_origin(kind) is list or kind is list for kind in kinds)
+        word = name.replace("_", "-")
         options.append(
             click.Option(
-                [f"--{name.replace('_', '-')}"],
+                [f"--{word}/--no-{word}" if flag else f"--{word}"],
                 is_flag=flag,
                 default=None,
                 multiple=several,
@@ -165,14 +166,18 @@ def launch(
     if before is not None:
         config = config or Path(before.config)
         overrides, resume = (*map(str, _listed(before.details.get("set"))), *overrides), None
+        if eval_config is None and before.details.get("eval_config"):
+            eval_config = Path(str(before.details["eval_config"]))
     if evaluate is None:
         request, given_tree = to_train(config, overrides, resume, display_kind, host)
     else:
         request, given_tree = to_evaluate(config, overrides, evaluate, host)
     names = {option.name for option in ctx.meta.get(_MORE, ())}
-    more = {name: flags[name] for name in names if flags[name] not in (None, (), False)}
+    more = {name: flags[name] for name in names if flags[name] not in (None, ())}
     more = {name: list(v) if isinstance(v, tuple) else v for name, v in more.items()}
     given = parse_options(options) | _given(flags) | more
+    if before is not None:
+        given = _as_before(before, given, host)
     ref = ComponentRef.model_validate({"use": backend, "with": given})
     launcher = build(host, "launcher", ref, "rlvr launch")
     if evaluate is not None and not getattr(launcher, "evaluates", False):
@@ -210,12 +215,37 @@ def _earlier(resume: str, backend: str, host: Host) -> Job | None:
     from rlvr_core.launch.jobs import JobBook
 
     entry = host.entry("launcher", backend)
-    if not getattr(entry.load(), "resumes", False):
+    if not hasattr(entry.load(), "again"):
         return None
     job = JobBook().find(resume)
     if job.launcher != entry.name:
         raise ConfigError(f"job {job.job} was one of {job.launcher}", where="--resume")
+    if _listed(job.details.get("arguments"))[:1] == ["eval"]:
+        raise ConfigError(
+            f"job {job.job} evaluated a model: it has no run to go on with",
+            where="--resume",
+            remedy=f"evaluate once more: {_evaluation(job, backend)}",
+        )
     return job
+
+
+def _evaluation(job: Job, backend: str) -> str:
+    """The command that asks for the same evaluation."""
+    import shlex
+
+    sets = [str(one) for one in _listed(job.details.get("set"))]
+    models = [one.partition("=")[2] for one in sets if one.startswith("model.path=")]
+    words = ["rlvr", "launch", job.config, "--backend", backend, "--eval", *(models[-1:] or ["…"])]
+    rest = [one for one in sets if not one.startswith("model.path=")]
+    return shlex.join([*words, *(word for one in rest for word in ("--set", one))])
+
+
+def _as_before(job: Job, given: dict[str, Any], host: Host) -> dict[str, Any]:
+    """The options of an earlier job, with those that are given now in their place."""
+    found: dict[str, Any] = host.entry("launcher", job.launcher).load().again(job, given)
+    new = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "nothing"
+    output.print_line(f"as job {job.job} was launched; of its own it has {new}", stderr=True)
+    return found
 
 
 def _listed(value: Any) -> list[Any]:

@@ -93,7 +93,10 @@ class Launcher(Protocol):
     is then searched for secrets before it is asked for a plan. One that can evaluate models as
     well, as ``rlvr launch --eval`` asks, says ``evaluates = True``; one that evaluates checkpoints
     beside the training, as ``--eval-config`` asks, ``evaluates_beside = True``. One that goes on
-    with the run of an earlier job, as ``rlvr launch --resume JOB`` asks, says ``resumes = True``.
+    with the run of an earlier job, as ``rlvr launch --resume JOB`` asks, has a static method
+    ``again(job, given)``: the options of that ``Job``, with those that are given now in their
+    place. Of the job's ``details`` the command itself reads ``arguments``, ``set`` and
+    ``eval_config``.
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:

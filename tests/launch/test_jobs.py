@@ -1,5 +1,6 @@
 """``rlvr jobs`` against a launcher and a store of this test's own."""
 
+import io
 import json
 import os
 import shutil
@@ -34,6 +35,8 @@ class Store:
     def get(self, key, path, told=None):
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(self.root / key, path)
+        if told is not None:
+            told(path.stat().st_size)
 
     def put(self, path, key, size=None):
         raise AssertionError("nothing is written here")
@@ -168,6 +171,29 @@ def test_download_and_what_is_wrong_with_it(there):
     assert call("download", "job", "--to", "home").strip() == "home/demo-20250101-000000"
     assert "share their files" in call("download", "4711", fails=ConfigError)
     assert "there is no job 'nob'" in call("download", "nob", fails=ConfigError)
+
+
+class Terminal(io.StringIO):
+    """A standard error that somebody looks at."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_download_shows_how_far_it_is_to_a_terminal_alone(there, monkeypatch, terminal):
+    (begin(there) / "rollouts.jsonl").write_bytes(b"x" * 2_000_000)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    for _ in jobs_module._fetch("toy://runs", Path("home"), "last"):
+        pass
+    assert ("2.0/2.0 MB" in shown.getvalue()) is terminal
+    assert ("4 files, 2,000,0" in shown.getvalue()) is not terminal
+    before = shown.getvalue()
+    jobs_module._fetch("toy://runs", Path("home"), "last")  # nothing is new
+    assert shown.getvalue() == before
 
 
 def test_t94_a_machine_goes_on_with_the_newest_run_that_has_begun(there, tmp_path):

@@ -17,6 +17,9 @@ from rlvr_core.types import Json
 
 Solver = Callable[[Site], Json | Abstain]
 
+_OFTEN = 5
+"""Gold responses that are tried as a constant one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -83,3 +86,14 @@ def score(
         for name, bug in kind.bugs.items():
             failed[name] += not run(bug, task, parsers[0]).correct
     return Score(kind.id, n, right, failed, tuple(sorted(truths.values(), reverse=True)))
+
+
+def constant(id: str, n: int, size: SizeName, split: Split, start: int = 0) -> tuple[float, str]:
+    """What saying the same thing every time is worth, whatever the page.
+
+    Returns:
+        The share of tasks that the best of the most frequent gold responses gets right, and it.
+    """
+    tasks = [generate(catalog.get(id).id, seed, size) for seed in SEEDS[split][start : start + n]]
+    often = [gold for gold, _ in Counter(task.gold for task in tasks).most_common(_OFTEN)]
+    return max((sum(grade(task, gold).correct for task in tasks) / n, gold) for gold in often)

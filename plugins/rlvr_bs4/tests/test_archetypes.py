@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from bs4 import BeautifulSoup
@@ -171,3 +172,25 @@ def test_the_last_wording_of_every_archetype_is_asked_in_other_splits_only():
             assert not draw(kind, seed)[0].question.text.startswith(last)
             held += draw(kind, 100_000 + seed)[0].question.text.startswith(last)
     assert held > 40
+
+
+def test_what_a_constant_response_is_worth_is_counted_by_the_grade():
+    """On the archetype where it is worth most: no login form, and so no fields."""
+    id, n = "mvp.credential_detection", 30
+    golds = [json.loads(generate(id, seed, "bare").gold)["answer"] for seed in range(n)]
+    none = sum(not gold["is_login_form"] for gold in golds)
+    right, said = solvers.constant(id, n, "bare", "train")
+    assert 0 < none < n
+    assert right == none / n
+    assert json.loads(said)["answer"] == {"is_login_form": False, "credential_fields": []}
+    later = solvers.constant(id, 1, "bare", "train", start=5)
+    assert (later[0], later[1]) == (1.0, generate(id, 5, "bare").gold)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it")
+@every
+def test_no_constant_response_is_worth_much(id):
+    """But for one archetype, which the hashes of the benchmark hold: docs/benchmarks.md."""
+    right, said = solvers.constant(id, 60, "bare", "train")
+    assert right <= (0.5 if id == "mvp.credential_detection" else 0.25), said

@@ -154,6 +154,18 @@ def test_in_a_session_names_files_and_what_was_parsed_are_kept(web):
     assert len(said) == 7
 
 
+@pytest.mark.parametrize("session", [True, False])
+def test_a_use_of_the_page_is_counted_once_though_a_session_runs_it_again(web, session):
+    """``bs4`` in the counts: programs that got something out themselves, 2 of these 4."""
+    first = "print(make_soup().find(True).name)"
+    second = "soup = make_soup(); print(soup.find(True).get('id'))"
+    programs = [first, "print(1)", second, "print(2)"]
+    found = talk(other(web, session=session), EASY, *map(run, programs), ok(EASY.answer))
+    assert found.counts["run_python"] == 4
+    assert found.counts["bs4"] == 2
+    assert found.verdict.parts["bs4"] == 1.0
+
+
 def test_in_a_session_use_is_counted_over_all_programs(web):
     parts = ["soup = make_soup()", "found = soup.find(id=True)", "print(found.text)"]
     alone = talk(web, EASY, *map(run, parts), ok("wrong")).verdict

@@ -125,6 +125,7 @@ def put(source: Path, uri: str) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor
 
+    from rlvr_sagemaker.bar import uploading
     from rlvr_sagemaker.place import Place
     from rlvr_sagemaker.staging import walk
     from rlvr_sagemaker.store import S3Store, differs
@@ -136,13 +137,16 @@ def put(source: Path, uri: str) -> None:
         store = S3Store(place)
         files = {path.relative_to(source).as_posix(): path for path in walk(source)}
 
-    def one(key: str) -> bool:
-        if not differs(store, key, files[key]):
-            return False
-        store.put(files[key], key)
-        return True
+    sizes = {key: path.stat().st_size for key, path in files.items()}
+    with uploading(sum(sizes.values())) as told, ThreadPoolExecutor(8) as pool:
 
-    with ThreadPoolExecutor(8) as pool:
+        def one(key: str) -> bool:
+            new = differs(store, key, files[key])
+            if new:
+                store.put(files[key], key)
+            told(sizes[key])
+            return new
+
         done = sum(pool.map(one, files))
     sys.stderr.write(f"{done} of {len(files)} files copied, the others were there\n")
     click.echo(str(place))

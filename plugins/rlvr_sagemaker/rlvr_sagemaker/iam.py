@@ -11,6 +11,7 @@ from typing import Any
 from rlvr_core import ConfigError
 from rlvr_core.errors import Complaint
 from rlvr_core.types import Json
+from rlvr_sagemaker.names import secret_faults
 from rlvr_sagemaker.place import Place
 
 PARTS = ("submitter", "trust", "job")
@@ -88,6 +89,8 @@ class Account:
             for value in values
             if not re.fullmatch(pattern, value)
         ]
+        if not faults:
+            faults += [one for arn in self.secrets for one in secret_faults(arn, "--secret")]
         if bool(self.subnets) != bool(self.security_groups):
             faults.append(Complaint("a VPC needs both", "--subnet, --security-group"))
         if faults:

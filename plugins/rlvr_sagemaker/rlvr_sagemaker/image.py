@@ -109,18 +109,24 @@ def context(folder: Path, base: str = BASE, vllm: bool = True, named: str = "") 
 
 def unpinned(base: str, vllm: bool) -> list[str]:
     """What of an image is not said by its files, for whoever looks at them."""
-    found = []
+    found = unlisted(vllm)
     if "@sha256:" not in base:
-        found.append(
+        found.insert(
+            0,
             f"'{base}' may name another image tomorrow: give --base NAME@sha256:…; "
-            f"--build looks it up and writes it down"
-        )
-    if vllm and pins.listed("vllm").get("vllm") != pins.vllm_here():
-        found.append(
-            f"there is no list of what vLLM {pins.vllm_here()} brings, so that pip chooses it: "
-            f"the versions are in {_INSIDE}/{_INSTALLED[0]} of the image"
+            f"--build looks it up and writes it down",
         )
     return found
+
+
+def unlisted(vllm: bool) -> list[str]:
+    """What of an image pip chooses by itself when it is built."""
+    if not vllm or pins.listed("vllm").get("vllm") == pins.vllm_here():
+        return []
+    return [
+        f"there is no list of what vLLM {pins.vllm_here()} brings, so that pip chooses it: "
+        f"the versions are in {_INSIDE}/{_INSTALLED[0]} of the image"
+    ]
 
 
 def build(
@@ -136,7 +142,7 @@ def build(
 
     Raises:
         MachineError: If docker or podman fails.
-        ConfigError: If it is to be pushed and is no image of ECR.
+        ConfigError: If it is to be pushed and is no image of ECR, or nothing here says which vLLM.
     """
     if push and not _ECR.match(image):
         raise ConfigError(
@@ -144,6 +150,8 @@ def build(
             where="--image",
             remedy="it looks like <account>.dkr.ecr.<region>.amazonaws.com/<name>:<tag>",
         )
+    for text in unlisted(vllm):
+        say(f"warning: {text}")
     tool = engine()
     with tempfile.TemporaryDirectory() as temporary:
         where = folder or Path(temporary)

@@ -15,6 +15,7 @@ from rlvr_core import ConfigError, MachineError
 from rlvr_core.launch.jobs import Job, JobBook
 from rlvr_core.protocols import JobState, JobStatus, LaunchPlan, LaunchRequest
 from rlvr_sagemaker import staging
+from rlvr_sagemaker.again import as_before, kept
 from rlvr_sagemaker.aws import call, client, code_of, region_here
 from rlvr_sagemaker.needs import needs
 from rlvr_sagemaker.options import Options
@@ -44,7 +45,7 @@ class SageMakerLauncher:
     elsewhere: Literal[True] = True
     evaluates: Literal[True] = True
     evaluates_beside: Literal[True] = True
-    resumes: Literal[True] = True
+    again = staticmethod(as_before)
 
     Config = Options
 
@@ -89,6 +90,7 @@ class SageMakerLauncher:
             "request": creation,
             "code": str(code),
             "runs": runs,
+            "eval_config": str(request.beside.config.absolute()) if request.beside else "",
             "set": [b for a, b in itertools.pairwise(request.arguments) if a == "--set"],
             "description": staged.description(config, request, runs),
             "files": [one.as_json() for one in staged.files],
@@ -133,6 +135,8 @@ class SageMakerLauncher:
                 details={
                     "arguments": details["description"]["arguments"],
                     "set": details["set"],
+                    "eval_config": details["eval_config"],
+                    **kept(config, request),
                 },
             )
         )

@@ -19,8 +19,10 @@ _MACHINE = re.compile(r"ml\.[a-z0-9]+([.-][a-z0-9]+)*")
 _IMAGE = re.compile(r"(?!https?://)[\w.:/@-]{1,255}", re.ASCII)
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 _KEY = re.compile(r"arn:[\w-]+:kms:[a-z0-9-]+:\d{12}:key/[\w-]+", re.ASCII)
+_ECR_REGION = re.compile(r"\d{12}\.dkr[.-]ecr(?:-fips)?\.([a-z]{2}(?:-[a-z]+)+-\d)\.[a-z.]+/")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TAG = re.compile(r"(?!aws:)[\w .:/=+@-]{1,128}")
+_WHOLE_SECRET = re.compile(r".+-[A-Za-z0-9?]{6}|.*\*")
 LONGEST = 28 * 86400
 """Seconds that a training job may take at most."""
 
@@ -55,6 +57,37 @@ def account_faults(config: Options) -> Iterator[Complaint]:
         yield Complaint(
             what, "--instance-type", ("SageMaker's begin with ml., as ml.g6e.12xlarge",)
         )
+
+
+def image_faults(image: str, region: str | None) -> Iterator[Complaint]:
+    """Whether SageMaker may fetch an image: from ECR in the job's own region, of any account."""
+    match = _ECR_REGION.match(image)
+    if match and region and match[1] != region:
+        yield Complaint(
+            f"the image is in {match[1]} and the job in {region}: SageMaker fetches none from "
+            f"another region",
+            "--image",
+            (
+                f"push it to ECR in {region}, or let ECR replicate it there; AWS's own images are "
+                f"in every region: put {region} into the name",
+                f"or run the job there: --region {match[1]}, with a store in that region",
+            ),
+        )
+
+
+def secret_faults(arn: str, flag: str) -> Iterator[Complaint]:
+    """What is wrong with the ARN of a secret, which may be a pattern in a policy.
+
+    GetSecretValue finds a secret by a part of its ARN; but IAM compares the ARNs of policies with
+    the whole one, so that a policy with a part opens nothing. A name that itself ends in a hyphen
+    and six characters cannot be told from a whole ARN, by AWS neither.
+    """
+    if _WHOLE_SECRET.fullmatch(arn):
+        return
+    region, name = arn.split(":")[3], arn.split(":", 6)[6]
+    look = f"aws secretsmanager describe-secret --region {region} --secret-id {name}"
+    what = "it lacks the hyphen and six characters at its end, without which IAM opens nothing"
+    yield Complaint(what, flag, (f"the whole ARN: {look} --query ARN --output text",))
 
 
 def request_faults(config: Options) -> list[Complaint]:

@@ -13,7 +13,14 @@ from rlvr_core import ComponentConfig, ConfigError
 from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
-from rlvr_sagemaker.names import account_faults, name_faults, request_faults
+from rlvr_sagemaker.names import (
+    account_faults,
+    image_faults,
+    name_faults,
+    request_faults,
+    secret_faults,
+)
+from rlvr_sagemaker.pins import vllm_here
 
 Positive = Annotated[int, Field(gt=0)]
 Gpu = Annotated[int, Field(ge=0)]
@@ -22,7 +29,9 @@ _VARIABLE = re.compile(r"^[A-Za-z_]\w*$", re.ASCII)
 _SECRET_ARN = re.compile(
     r"^arn:[\w-]+:secretsmanager:[a-z0-9-]+:\d{12}:secret:[\w/+=.@-]+$", re.ASCII
 )
-_AS_ARN = "an ARN looks like arn:aws:secretsmanager:<region>:<account>:secret:<name>"
+_AS_ARN = (
+    "an ARN looks like arn:aws:secretsmanager:<region>:<account>:secret:<name>-<six characters>"
+)
 _FROM_ENVIRONMENT = {
     "store": "RLVR_SAGEMAKER_STORE",
     "role": "RLVR_SAGEMAKER_ROLE",
@@ -110,8 +119,10 @@ class Options(ComponentConfig):
                 yield from secrets_in_words([f"--{name.replace('_', '-')}", str(one)])
         for one in self.secrets:
             name, _, arn = one.partition("=")
-            if not _SECRET_ARN.match(arn):
-                shown = f"--secrets {name}=…" if _VARIABLE.match(name) and arn else "--secrets"
+            shown = f"--secrets {name}=…" if _VARIABLE.match(name) and arn else "--secrets"
+            if _SECRET_ARN.match(arn):
+                yield from secret_faults(arn, shown)
+            else:
                 yield Complaint("it takes NAME=ARN, not a secret itself", shown, (_AS_ARN,))
 
     def needed(self, name: str) -> str:
@@ -155,6 +166,8 @@ class Options(ComponentConfig):
                 faults += error.complaints
         if not faults and not self.local:
             faults += account_faults(self)
+            if self._has_image():
+                faults += image_faults(self.needed("image"), self.region or region_here())
         faults += name_faults(self.job_name)
         faults += self._build_faults()
         for flag in ("train_gpus", "eval_gpus"):
@@ -177,7 +190,13 @@ class Options(ComponentConfig):
         return faults + request_faults(self)
 
     def _build_faults(self) -> list[Complaint]:
-        if not self.build or self.local:
+        if not self.build:
+            return []
+        try:
+            vllm_here()
+        except ConfigError as error:
+            return list(error.complaints)
+        if self.local:
             return []
         if not self.push:
             remedy = ("add --push; or --local, to run it on this machine",)

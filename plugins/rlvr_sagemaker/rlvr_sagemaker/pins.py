@@ -94,7 +94,9 @@ def vllm_here() -> str:
         "vLLM is not installed here, so nothing says which version the image is to have",
         remedy=(
             "install the one that was tested: pip install 'rlvr-core[vllm]'",
-            "or leave it out: --no-vllm, with a --base that has it or for an engine without it",
+            "or leave it out, with a --base that has it or for an engine without it: "
+            "rlvr sagemaker image FOLDER --build IMAGE --no-vllm",
+            "rlvr launch then takes that image by --image, without --build",
         ),
     )
 

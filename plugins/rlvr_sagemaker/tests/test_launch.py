@@ -161,6 +161,41 @@ def test_t31_gpus_of_an_engine_that_has_no_use_for_them_are_refused(project):
     assert "inside the training processes" in told
 
 
+ELSEWHERE = [
+    "123456789012.dkr.ecr.us-west-2.amazonaws.com/rlvr:1",
+    "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.8@sha256:" + "0" * 64,
+    "123456789012.dkr.ecr-fips.us-west-2.amazonaws.com/rlvr:1",
+    "123456789012.dkr-ecr.us-west-2.on.aws/rlvr:1",
+]
+HERE = [
+    "999999999999.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1",  # another account's
+    "public.ecr.aws/team/rlvr:1",
+    "registry.team.com/rlvr:1",
+    "registry.team.com/123456789012.dkr.ecr.us-west-2.amazonaws.com/rlvr:1",
+]
+
+
+@pytest.mark.parametrize("image", ELSEWHERE)
+@pytest.mark.parametrize("more", [(), ("--build", "--push")])
+def test_t91_an_image_of_another_region_is_refused(project, monkeypatch, image, more):
+    """SageMaker: 'Cross region ECR image pulls are not allowed'."""
+    words = launch_words("--image", image, *more, "--dry-run")
+    told = rlvr(*words, "--region", "eu-north-1", code=2)
+    assert "the image is in us-west-2 and the job in eu-north-1" in told
+    assert "--image" in told
+    assert "--region us-west-2" in told
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert "the image is in us-west-2" in rlvr(*words, code=2)
+    rlvr(*words, "--region", "us-west-2")
+    if not more:
+        rlvr(*words, "--local", "--region", "eu-north-1")
+
+
+@pytest.mark.parametrize("image", HERE)
+def test_an_image_of_the_same_region_or_of_none_is_not(project, image):
+    rlvr(*launch_words("--image", image, "--region", "eu-north-1", "--dry-run"))
+
+
 @pytest.mark.parametrize(
     ("text", "found"), [("0-2,5", [0, 1, 2, 5]), ("7", [7]), (None, []), ("", [])]
 )

@@ -236,7 +236,8 @@ def test_either_name_of_the_region_counts_and_the_book_keeps_it(cloud, project, 
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
     aws.client.cache_clear()
     assert aws.client("logs").meta.region_name == "eu-west-3"
-    assert launch("--job-name", f"j-{cloud.bucket}", store=f"s3://{cloud.bucket}/x").exit_code == 0
+    there = {"store": f"s3://{cloud.bucket}/x", "image": IMAGE.replace("eu-north-1", "eu-west-3")}
+    assert launch("--job-name", f"j-{cloud.bucket}", **there).exit_code == 0
     assert JobBook().jobs()[0].options["region"] == "eu-west-3"
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-1")
@@ -262,8 +263,9 @@ def test_t92_an_image_that_is_built_needs_no_name(project, monkeypatch, tmp_path
     found = plan(*built, image=None)["request"]["AlgorithmSpecification"]["TrainingImage"]
     assert found == "123456789012.dkr.ecr.eu-west-3.amazonaws.com/rlvr:one"
     assert image._ECR.match(found)
-    named = plan(*built)["request"]["AlgorithmSpecification"]["TrainingImage"]
-    assert named == IMAGE
+    mine = IMAGE.replace("eu-north-1", "eu-west-3")
+    named = plan(*built, image=mine)["request"]["AlgorithmSpecification"]["TrainingImage"]
+    assert named == mine
     here = plan("--build", "--local", "--job-name", "one", image=None)
     assert here["request"]["AlgorithmSpecification"]["TrainingImage"] == "rlvr:one"
     assert "only here" in str(launch("--build", "--dry-run").exception)

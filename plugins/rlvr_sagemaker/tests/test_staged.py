@@ -22,7 +22,7 @@ from rlvr_sagemaker.staging import walk
 
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
 IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"
-SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hf-abc"
+SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hf-a1B2c3"
 TASK = (
     "tasks: [{{use: core/dataset, with: {{data: {{use: core/jsonl, with: "
     "{{path: {path}, prompt: q, verifier: core/exact}}}}}}}}]\n"
@@ -281,7 +281,8 @@ def test_t99_nothing_of_a_secret_is_in_the_book(cloud, project):
     assert done.exit_code == 0, done.exception
     (job,) = JobBook().jobs()
     assert job.options == {"region": "eu-north-1", "store": f"s3://{cloud.bucket}/x"}
-    assert job.details == {"arguments": ["run", "train.yaml"], "set": []}
+    assert job.details["options"]["env"] == ["A=b"]
+    assert "secrets" not in job.details["options"]
 
 
 def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project, monkeypatch):
@@ -302,7 +303,7 @@ def test_t90_nothing_is_submitted_that_could_not_be_written_down(cloud, project,
 def allowed(document, action, resource):
     return any(
         fnmatch.fnmatchcase(action, pattern) and fnmatch.fnmatchcase(resource, where)
-        for statement in document["Statement"]
+        for statement in _list(document["Statement"])
         for pattern in _list(statement["Action"])
         for where in _list(statement["Resource"])
     )
@@ -371,6 +372,25 @@ def test_the_arns_are_those_of_this_very_plan(project):
         "arn:aws:sagemaker:eu-north-1:123456789012:training-job/job-x"
     ]
     assert plan("--local")["permissions"] == []
+
+
+PARTIAL = SECRET.rpartition("-")[0]
+
+
+@pytest.mark.parametrize("arn", [PARTIAL, PARTIAL + "-a1B2c", f"{PARTIAL}/x-a1B2c3d"])
+def test_t91_a_secrets_arn_without_its_six_characters_would_open_nothing(project, arn):
+    """GetSecretValue finds it, and IAM, which compares whole ARNs, refuses it to the role."""
+    told = refused("--secrets", f"HF_TOKEN={arn}")
+    name = arn.rpartition(":")[2]
+    assert "--secrets HF_TOKEN=…" in told
+    assert "lacks the hyphen and six characters" in told
+    assert f"describe-secret --region eu-west-1 --secret-id {name} --query ARN" in told
+    given = {"account": "123456789012", "region": "eu-west-1", "store": "s3://b-1/x", "role": "r"}
+    with pytest.raises(ConfigError, match="lacks the hyphen and six characters"):
+        policies(Account(**given, secrets=[arn]))
+    for pattern in (SECRET, PARTIAL + "-??????", PARTIAL + "-*"):
+        assert policies(Account(**given, secrets=[pattern]))
+    assert not allowed({"Statement": {"Action": "a", "Resource": arn}}, "a", SECRET)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ class Web:
         Those are run again ahead of it, so it takes longer; what they do must not depend on chance
         or on the time. One that was stopped leaves nothing."""
         seconds: Annotated[float, Field(gt=0)] = 5.0
-        """Processor time of one program; by the clock it may take three times that."""
+        """Processor time of one program; by the clock it may take three times that. In a session
+        the limit is that of all its programs together, n times this for the n-th."""
         memory_mb: Annotated[int, Field(ge=64)] = 512
         """Memory of a program."""
         max_output: Annotated[int, Field(ge=200)] = 4000
@@ -139,9 +140,10 @@ class Web:
             return Done(judge(task, state.steps, state.visited, self.config))
         answers, counts = [], Counter[str]()
         for call in asked:
+            before = _most_got(state) if self.config.session else 0
             called, text = self._call(task, state, call)
             state.steps[-1] = Step(reply.text, (*state.steps[-1].calls, called))
-            counts.update(_counts(called))
+            counts.update(_counts(called, before))
             answers.append(text)
         if reply.turns_left == 1:
             answers[-1] += "\n(This is your last turn: answer now.)"
@@ -232,12 +234,19 @@ def _given(task: Task) -> dict[str, Any]:
     return {"question": task.question, "constraints": tools.constraints(task)}
 
 
-def _counts(called: Called) -> dict[str, float]:
+def _most_got(state: Conversation) -> int:
+    """What the programs of a session got out of the page, which are run again ahead of the next."""
+    uses = [call.use for step in state.steps for call in step.calls]
+    return max((use.selected + use.read for use in uses), default=0)
+
+
+def _counts(called: Called, before: int) -> dict[str, float]:
+    itself = called.use.selected + called.use.read > before
     found = {
         "tool_calls": 1.0,
         "tool_errors": float(called.error),
         "mended": float(called.mended),
         "timeouts": float(called.timeout),
-        "bs4": float(called.use.bs4),
+        "bs4": float(called.use.bs4 and itself),
     }
     return found | ({called.name: 1.0} if called.name else {})
