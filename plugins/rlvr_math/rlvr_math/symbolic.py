@@ -281,6 +281,8 @@ def _same_relation(left: Relation, right: Relation) -> bool:
             other = values.subtract(evaluate(right.left, point), evaluate(right.right, point))
             if values.is_zero(one) or values.is_zero(other):
                 return False
+            if values.infinite(one) or values.infinite(other):
+                return False  # the ratio would be the same everywhere, whatever the other says
             found = values.divide(one, other)
             if ratio is None:
                 ratio = found

@@ -133,6 +133,11 @@ def same_tiny(left: Tree, right: Tree, left_sign: int, right_sign: int) -> bool:
         return bool(abs(a - b) <= _AGREE * largest or largest <= rounding)
 
 
+def infinite(value: Value) -> bool:
+    """Whether a value is infinite."""
+    return bool(_context.isinf(_real(value)))
+
+
 def is_zero(value: Value) -> bool:
     """Whether a value is zero, up to rounding."""
     return same(value, Fraction(0))

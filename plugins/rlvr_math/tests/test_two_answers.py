@@ -188,6 +188,21 @@ def test_an_equation_is_no_number(gold, answer):
     assert not passes(gold, answer)
 
 
+@pytest.mark.parametrize("verifier", PRESETS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("gold", ["y=2x+1", "y=8", "x^2+y^2=4", "2x<y", "a>b"])
+def test_an_infinite_side_makes_no_equation_equal_to_every_other(gold, verifier):
+    for answer in (
+        r"\infty=7",
+        r"7=\infty",
+        r"x=\infty",
+        r"x+\infty=y",
+        r"\infty>x",
+        r"x-\infty<y",
+    ):
+        assert not passes(gold, answer, verifier)
+        assert not passes(answer, gold, verifier)
+
+
 BOMBS = [
     r"\max( 9^{ 9^{ 9^{ 9}}},1)",
     r"\max(((99^{99} )^{99} )^{99},1)",
