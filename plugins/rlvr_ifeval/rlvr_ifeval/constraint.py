@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 from rlvr_core import ComponentConfig, DataError
 from rlvr_core.errors import Complaint
 from rlvr_ifeval.substance import always
+from rlvr_ifeval.text import visible
 
 _SHOWN = 80
 MAX_CONSTRAINTS = 100
@@ -112,11 +113,21 @@ class Bound:
         return self.constraint.explain(self.args)
 
     def follows(self, response: str, *, min_content: bool = False) -> bool:
-        """Whether a response follows it; a blank one never does."""
+        """Whether a response follows it; a blank one never does.
+
+        Characters that nobody sees do not count, unless the arguments have some.
+        """
+        shown = visible(response)
+        if shown != response and not self._has_hidden():
+            response = shown
         if not response.strip() or not self.constraint.holds(response, self.args):
             return False
         enough = self.constraint.has_content
         return not min_content or enough is None or enough(response, self.args)
+
+    def _has_hidden(self) -> bool:
+        said = self.args.model_dump_json()
+        return visible(said) != said
 
 
 class ConstraintSet:

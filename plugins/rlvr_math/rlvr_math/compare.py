@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from rlvr_math.spelling import unify
-from rlvr_math.units import NOT_UNITS, canonical, other_money
+from rlvr_math.units import canonical, change_number, other_money
 
 MAX_DIGITS = 1000
 """Longer numbers are compared as text only: Python refuses to convert very long ones."""
@@ -156,7 +156,7 @@ def _cut_unit(text: str) -> tuple[str, str]:
     if not found:
         return text, ""
     unit = (found[1] or found[3] or found[4] or "").strip().lower()
-    if not unit or any(word in NOT_UNITS for word in unit.split()):
+    if not unit or change_number(unit.split()):
         return text, ""
     if any(character.isdigit() for character in unit):
         return text, ""

@@ -5,6 +5,7 @@ Sympy can take forever on short input, so only text that a filter finds harmless
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from typing import Any
@@ -14,9 +15,20 @@ from rlvr_math import symbolic, values
 MAX_CHARACTERS = 160
 _WORTH = re.compile(r"\\(?:cap|setminus|backslash|mathbb|gcd|max|min|bmod|overline|operatorname)\b")
 _HARMFUL = re.compile(
-    r"!|\d{13}|\^\{?-?\d{3}|\^[^ ]{0,12}\^|\\(?:sum|prod|int|iint|oint|lim|binom|d?frac\{d|infty\^"
-    r"|partial|Gamma|zeta)\b"
+    r"!|\d{13}|\*\*|\\(?:sum|prod|int|iint|oint|lim|[dt]?binom|choose|[nck]?[CP]r|d?frac\{d|infty\^"
+    r"|partial|Gamma|zeta|exp|exponential[A-Z]*|[a-z]*sinh|[a-z]*cosh|[a-z]*tanh)(?![A-Za-z])"
+    r"|(?:exp|factorial|gamma|sinh|cosh|fibonacci|prime|choose)(?![A-Za-z])"
 )
+_GAPS = re.compile(r"\s+|\\[ ,;:!]|\\(?:left|right|quad|qquad)(?![A-Za-z])")
+_EXPONENT = re.compile(
+    r"\^(?:\{[-+]?(\d{1,2})\}|(\d)(?!\d)|\{?(?:[-+]?[a-z]|\\circ|[-+]?\d{0,2}[a-z]"
+    r"|\\[dt]?frac\{?\d\}?\{?\d\}?|\\prime|[-+]?\d/\d)\}?|[-+]|\*)"
+)
+"""Exponents that cannot grow; ``e^{9^9}`` has another."""
+_DIVIDED = re.compile(r"gcd|lcm|mod")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_MAX_POWER = 1000
+"""Of the exponents' product: a power of a power multiplies them."""
 _MAX_DEPTH = 8
 
 
@@ -37,7 +49,19 @@ def _harmless(text: str) -> bool:
     for character in text:
         depth += (character in "{([") - (character in "})]")
         deepest = max(deepest, depth)
-    return len(text) <= MAX_CHARACTERS and deepest <= _MAX_DEPTH and not _HARMFUL.search(text)
+    small = len(text) <= MAX_CHARACTERS and deepest <= _MAX_DEPTH
+    if not small or _HARMFUL.search(text):
+        return False
+    if _DIVIDED.search(text) and re.search("[A-Za-z]", _COMMAND.sub("", _DIVIDED.sub("", text))):
+        return False  # polynomials with common factors are expanded
+    return _small_powers(_GAPS.sub("", text))
+
+
+def _small_powers(text: str) -> bool:
+    """Whether every exponent is small, and all of them together."""
+    found = list(_EXPONENT.finditer(text))
+    power = math.prod(max(1, int(one[1] or one[2] or 1)) for one in found)
+    return len(found) == text.count("^") and power <= _MAX_POWER
 
 
 def _parse(text: str) -> Any:

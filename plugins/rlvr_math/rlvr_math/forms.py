@@ -78,10 +78,17 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    r"""Constants said to be equal, as in ``3 + 4 = 7``; ``exact`` unless by ``\approx``."""
+    r"""Expressions said to be equal, as in ``3 + 4 = 7``.
+
+    Attributes:
+        values: The expressions, in order.
+        exact: Whether none is said to be so by ``\approx`` only.
+        percent: Whether some of them are percentages.
+    """
 
     values: tuple[Expression, ...]
     exact: bool
+    percent: bool = False
 
 
 Answer = Expression | Words | Listed | Sequence | Matrix | Named | Relation | Chain

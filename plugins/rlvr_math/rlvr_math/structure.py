@@ -6,7 +6,9 @@ expression trees. ``Words`` stay text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -24,12 +26,15 @@ from rlvr_math.forms import (
 from rlvr_math.latex import Tree, parse
 from rlvr_math.number_words import spelt
 from rlvr_math.tokens import CLOSERS, OPENERS, Token, UnreadableError, tokenise
-from rlvr_math.units import NOT_UNITS, canonical
+from rlvr_math.units import canonical, change_number
 from rlvr_math.values import contains, symbols
 
 MAX_ITEMS = 100
+PERCENT = re.compile(r"%|\N{FULLWIDTH PERCENT SIGN}|percent", re.IGNORECASE)
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
+_APPLIED = re.compile(r"[a-zA-Z](?:\^\{-1\})?\((?:[a-z]|-?\d{1,6})\)")
+_MEASURED = re.compile(r"m?\\(?:angle|triangle)[A-Z]{1,3}|[A-Z]{2,4}|\|[A-Z]{2}\||\[[A-Z]{3,4}\]")
 _OPEN = {"(": "(", "[": "[", "\\langle": "("}
 _CLOSE = {")": ")", "]": "]", "\\rangle": ")"}
 _SHORT_WORDS = {"no", "on", "up", "am", "ma", "pm", "mp"}
@@ -62,7 +67,15 @@ def read(text: str) -> Answer:
     Raises:
         UnreadableError: If it has none that is understood, or is beyond the bounds.
     """
-    return _read(tokenise(text))
+    answer = _read(tokenise(text))
+    if not PERCENT.search(text):
+        return answer
+    match answer:  # the tokens have no per cent signs
+        case Chain():
+            return replace(answer, percent=True)
+        case Named(value=Chain() as chain):
+            return replace(answer, value=replace(chain, percent=True))
+    return answer
 
 
 def _read(tokens: list[Token]) -> Answer:
@@ -304,7 +317,7 @@ def _cut_unit(tokens: list[Token]) -> tuple[list[Token], str]:
     while start > 1 and tokens[start - 1][0] == "word":
         start -= 1
     words = [one.lower() for piece in pieces[start:end] for one in piece.split()]
-    if any(one in NOT_UNITS for one in words):
+    if change_number(words):
         raise UnreadableError("words that change the number")
     if start == end:
         return tokens, ""
@@ -317,6 +330,8 @@ def _relation(tokens: list[Token]) -> Answer:
     operations = [outer[index] for index in at]
     ends = [-1, *at, len(tokens)]
     sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
+    if operations == ["\\approx"] and not sides[0] and sides[1]:
+        return _read(sides[1])  # "about 8.24"
     if not all(sides):
         raise UnreadableError("half a relation")
     if len(operations) == 1 and operations[0] in ("=", "\\in", "\\approx"):
@@ -326,6 +341,8 @@ def _relation(tokens: list[Token]) -> Answer:
     if len(operations) == 2 and (name := _name(sides[1])) and operations[0] != "=":
         sides[1] = [("sym", name)]
     trees = [parse(side) for side in sides]
+    if operations == ["="] and (name := _name(sides[1])) and not symbols(trees[0]):
+        return Named(name, _read(sides[0]), trees[1])
     constants = not any(map(symbols, trees))
     if len(operations) == 1 and not (constants and operations[0] in ("=", "\\approx")):
         return _single(operations[0], trees[0], trees[1])
@@ -334,14 +351,25 @@ def _relation(tokens: list[Token]) -> Answer:
 
 def _name(tokens: list[Token]) -> str:
     """The text of a variable or an applied function such as ``f(x)``; "" if it is neither."""
+    if quantity := _quantity(tokens):
+        return quantity
     if any(kind not in ("sym", "cmd", "chr", "word") for kind, _ in tokens):
         return "".join(piece for _, piece in tokens) if _is_subscripted(tokens) else ""
     pieces = [piece for _, piece in tokens]
     applied = len(tokens) >= 4 and pieces[1] == "(" and pieces[-1] == ")" and len(tokens) <= 8
     if pieces[0] == "(" and pieces[-1] == ")" and all(piece == "," for piece in pieces[2:-1:2]):
         return "".join(pieces) if all(kind == "sym" for kind, _ in tokens[1:-1:2]) else ""
-    if len(tokens) == 1 or _is_subscripted(tokens) or (applied and tokens[0][0] == "sym"):
+    single = len(tokens) == 1 and tokens[0][0] != "chr"
+    if single or _is_subscripted(tokens) or (applied and tokens[0][0] == "sym"):
         return "".join(pieces)
+    return ""
+
+
+def _quantity(tokens: list[Token]) -> str:
+    r"""The text of ``f(2)``, ``f^{-1}(x)``, or of what capital letters measure: ``\angle ABC``."""
+    text = "".join(piece for _, piece in tokens)
+    if len(tokens) > 1 and (_APPLIED.fullmatch(text) or _MEASURED.fullmatch(text)):
+        return text
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from collections.abc import Sequence as Series
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from rlvr_math.forms import (
     Words,
 )
 from rlvr_math.latex import Tree
-from rlvr_math.structure import read
+from rlvr_math.structure import PERCENT, read
 from rlvr_math.tokens import UnreadableError
 from rlvr_math.values import NoValueError, evaluate
 
@@ -33,7 +32,6 @@ MAX_PAIRED = 24
 _ABOUT = 0.05
 """How far apart what is said to be about equal may be."""
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
-_PERCENT = re.compile(r"%|\N{FULLWIDTH PERCENT SIGN}|percent", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +91,37 @@ class Comparison:
             case Chain(), Chain():
                 return self._holds(left) and self._same_chain(left.values[-1], right)
             case Chain(), _:
-                ends = (left.values[-1], left.values[0])
-                return self._holds(left) and any(self.same(end, right) for end in ends)
+                return any(self.same(end, right) for end in self._ends(left))
         return self._same_chain(right, left)
 
-    def _holds(self, chain: Chain) -> bool:
-        """Whether a chain is true: 50% may be called 0.5, and what is about equal be so."""
-        if any(_variables(one.tree) for one in chain.values):
-            return True
+    def _ends(self, chain: Chain) -> tuple[Expression, ...]:
+        """Which of its expressions a chain gives for the answer: its last one, mostly.
+
+        The first one too if that is the same number, so that no chain can give two answers.
+        """
+        first, last = chain.values[0], chain.values[-1]
+        if self._holds(chain):
+            return (last, first) if not _variables(first.tree) else (last,)
+        about = not chain.exact and self._holds(chain, _ABOUT)
+        return (last,) if about else ()
+
+    def _holds(self, chain: Chain, tolerance: float = 0.0) -> bool:
+        """Whether all constants of a chain are the same: 56% as 0.56, 2/3 about as 0.67."""
+        constants = [one for one in chain.values if not _variables(one.tree)]
         try:
-            found = [evaluate(one.tree, {}, one.sign) for one in chain.values]
+            found = [evaluate(one.tree, {}, one.sign) for one in constants]
+            return all(self._same_step(chain, one, found[-1], tolerance) for one in found)
         except (NoValueError, OverflowError, ValueError):
             return False
-        tolerance = max(self.tolerance, 0.0 if chain.exact else _ABOUT)
-        return all(
-            values.same(one, found[-1], tolerance)
-            or values.same(values.divide(one, Fraction(1, 100)), found[-1], tolerance)
-            for one in found
-        )
+
+    def _same_step(
+        self, chain: Chain, one: values.Value, last: values.Value, tolerance: float
+    ) -> bool:
+        if values.same(one, last, max(self.tolerance, tolerance)):
+            return True
+        if chain.percent and values.same(values.divide(one, Fraction(1, 100)), last, tolerance):
+            return True
+        return not chain.exact and (values.rounds_to(one, last) or values.rounds_to(last, one))
 
     def _same_named(self, left: Answer, right: Answer) -> bool:
         if not isinstance(left, Named):
@@ -175,16 +186,27 @@ class Comparison:
         if tolerance and not (_decimal(left.tree) or _decimal(right.tree)):
             tolerance = 0.0
         agreed = 0
-        for point in values.points(sorted(names)) if names else [{}]:
+        for point in _points(left.tree, right.tree, names):
             try:
                 one = evaluate(left.tree, point, left.sign)
                 other = evaluate(right.tree, point, right.sign)
                 if not values.same(one, other, tolerance):
                     return False
+                if not names and values.tiny(one, other):
+                    return values.same_tiny(left.tree, right.tree, left.sign, right.sign)
             except (NoValueError, OverflowError, ValueError):
                 continue
             agreed += 1
         return agreed >= (2 if names else 1)
+
+
+def _points(left: Tree, right: Tree, names: set[str]) -> list[dict[str, Fraction]]:
+    if not names:
+        return [{}]
+    whole = any(
+        values.contains(tree, kind) for tree in (left, right) for kind in ("factorial", "binom")
+    )
+    return (values.whole_points if whole else values.points)(sorted(names))
 
 
 def _is_set(answer: Answer) -> bool:
@@ -259,6 +281,8 @@ def _same_relation(left: Relation, right: Relation) -> bool:
             other = values.subtract(evaluate(right.left, point), evaluate(right.right, point))
             if values.is_zero(one) or values.is_zero(other):
                 return False
+            if values.infinite(one) or values.infinite(other):
+                return False  # the ratio would be the same everywhere, whatever the other says
             found = values.divide(one, other)
             if ratio is None:
                 ratio = found
@@ -297,13 +321,23 @@ def same_meaning(gold: str, answer: str, comparison: Comparison) -> bool | None:
     left, right = structure(gold), structure(answer)
     if left is None or right is None:
         return None
-    return comparison.same(left, right)
+    return comparison.same(left, _value_of_sum(left, right))
+
+
+def _value_of_sum(gold: Answer, answer: Answer) -> Answer:
+    """The constant that ``m + n = 113`` ends in, where the reference is a constant alone."""
+    match gold, answer:
+        case Expression(), Relation("=", left, right):
+            constant = not values.symbols(gold.tree) and not values.symbols(right)
+            if constant and values.symbols(left) and not values.contains(left, "num"):
+                return Expression(right)
+    return answer
 
 
 def as_percent(gold: str, answer: str, same: Callable[[str, str], bool]) -> bool:
     r"""Whether one answer is a percentage and the other the same as a fraction of one."""
-    if bool(_PERCENT.search(gold)) == bool(_PERCENT.search(answer)):
+    if bool(PERCENT.search(gold)) == bool(PERCENT.search(answer)):
         return False
-    percent, plain = (gold, answer) if _PERCENT.search(gold) else (answer, gold)
-    bare = _PERCENT.sub("", percent.replace("\\%", "%"))
+    percent, plain = (gold, answer) if PERCENT.search(gold) else (answer, gold)
+    bare = PERCENT.sub("", percent.replace("\\%", "%"))
     return same(f"\\frac{{{bare}}}{{100}}", plain)

@@ -16,8 +16,8 @@ OPENERS = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
 CLOSERS = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
 
 _LAYOUT = re.compile(
-    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|quad|qquad|degree|,|;|:|!| )"
-    r"(?![A-Za-z])\.?|\\[$%()\[\]]|[$%€£¥]"
+    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|quad|qquad|degree)"
+    r"(?![A-Za-z])\.?|\\[,;:! $%()\[\]]|[$%€£¥]"
     r"|\\(?:[lr]vert|[lr]Vert|vert)(?![A-Za-z])"
 )
 _BARS = re.compile(r"\\[lr]?[vV]ert(?![A-Za-z])")

@@ -22,6 +22,30 @@ NOT_UNITS = {
     "million",
     "billion",
     "trillion",
+    "dozens",
+    "tens",
+    "hundreds",
+    "thousands",
+    "millions",
+    "billions",
+    "trillions",
+    "lakh",
+    "crore",
+    "halves",
+    "thirds",
+    "fourths",
+    "fifths",
+    "sixths",
+    "sevenths",
+    "eighths",
+    "ninths",
+    "tenths",
+    "hundredths",
+    "thousandths",
+    "millionths",
+    "plus",
+    "minus",
+    "factorial",
 }
 """Words behind a number that change it, so that they are never taken off."""
 
@@ -62,6 +86,11 @@ _DOLLARS = re.compile(r"\$(?=\s?-?[\d.])")
 _CENTS = re.compile(
     r"(?<![A-Za-z])cents?(?![A-Za-z])|\N{CENT SIGN}|\\cent(?![A-Za-z])", re.IGNORECASE
 )
+
+
+def change_number(words: list[str]) -> bool:
+    """Whether words behind a number are no unit but change it: ``5 million``, ``5 squared``."""
+    return words[:1] in (["squared"], ["cubed"]) or any(word in NOT_UNITS for word in words)
 
 
 def other_money(one: str, other: str) -> bool:

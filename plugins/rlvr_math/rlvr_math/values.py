@@ -16,12 +16,16 @@ import mpmath
 from rlvr_math.latex import Tree
 
 DIGITS = 60
+MANY_DIGITS = 600
+"""Where ``DIGITS`` are too few to tell a number from zero."""
 _AGREE = mpmath.mpf(10) ** -40
+_TINY = mpmath.mpf(10) ** -20
 MAX_BITS = 20_000
 """Of an exact result: larger ones are refused."""
 MAX_LOG = 10_000
 """Largest natural logarithm of a result that is not exact."""
 MAX_FACTORIAL = 500
+_MOST_PLACES = 40
 POINTS = 4
 """At how many values of the variables two expressions are compared."""
 
@@ -64,6 +68,16 @@ def points(names: Iterable[str]) -> list[dict[str, Fraction]]:
     return found
 
 
+def whole_points(names: Iterable[str]) -> list[dict[str, Fraction]]:
+    """Fixed whole numbers for the variables, where factorials and the like have values."""
+    found: list[dict[str, Fraction]] = [{} for _ in range(2 * POINTS)]
+    for name in names:
+        digest = hashlib.sha256(name.encode()).digest()
+        for index, point in enumerate(found):
+            point[name] = Fraction(2 + 3 * index + digest[index] % 11)
+    return found
+
+
 def evaluate(tree: Tree, point: Mapping[str, Fraction], sign: int = 1) -> Value:
     r"""The value of a tree.
 
@@ -98,9 +112,43 @@ def same(left: Value, right: Value, tolerance: float = 0.0) -> bool:
     )
 
 
+def tiny(left: Value, right: Value) -> bool:
+    """Whether both are so near to zero that rounding alone may have made them the same."""
+    if isinstance(left, Fraction) and isinstance(right, Fraction):
+        return False
+    return bool(max(abs(_real(left)), abs(_real(right))) < _TINY)
+
+
+def same_tiny(left: Tree, right: Tree, left_sign: int, right_sign: int) -> bool:
+    """Whether two constants are equal, or both zero to ``MANY_DIGITS`` digits.
+
+    Raises:
+        NoValueError: If one has no value.
+    """
+    with _context.workdps(MANY_DIGITS):
+        one, other = evaluate(left, {}, left_sign), evaluate(right, {}, right_sign)
+        a, b = _real(one), _real(other)
+        largest = max(abs(a), abs(b))
+        rounding = _context.mpf(10) ** (2 * DIGITS - MANY_DIGITS)
+        return bool(abs(a - b) <= _AGREE * largest or largest <= rounding)
+
+
+def infinite(value: Value) -> bool:
+    """Whether a value is infinite."""
+    return bool(_context.isinf(_real(value)))
+
+
 def is_zero(value: Value) -> bool:
     """Whether a value is zero, up to rounding."""
     return same(value, Fraction(0))
+
+
+def rounds_to(value: Value, decimal: Value) -> bool:
+    """Whether a decimal number with places behind the point is the other to so many places."""
+    if not isinstance(decimal, Fraction) or decimal.denominator == 1:
+        return False
+    places = next((n for n in range(_MOST_PLACES) if 10**n % decimal.denominator == 0), None)
+    return places is not None and abs(subtract(value, decimal)) * 10**places <= 1
 
 
 def divide(left: Value, right: Value) -> Value:

@@ -99,9 +99,14 @@ def furnish(spec: dict[str, Any]) -> None:
         setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of the input"))
     sys.argv[:] = ["main.py"]
     sys.path[:] = [folder, *spec["path"], *sys.path]
-    sys.stdin = _stream(0, "r", "replace")
-    sys.stdout = _stream(1, "w", "replace")
-    sys.stderr = _stream(2, "w", "backslashreplace")
+    streams = {
+        "stdin": _stream(0, "r", "replace"),
+        "stdout": _writer(1, "replace"),
+        "stderr": _writer(2, "backslashreplace"),
+    }
+    for name, stream in streams.items():
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     if spec["confined"]:
         machine = seccomp.machine()
         if machine is None:
@@ -112,6 +117,17 @@ def furnish(spec: dict[str, Any]) -> None:
 def _stream(descriptor: int, mode: str, errors: str) -> TextIO:
     file = open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
     return cast("TextIO", file)
+
+
+def _writer(descriptor: int, errors: str) -> TextIO:
+    """A stream to what will be a pipe: streams remember whether they can seek."""
+    kept, ends = os.dup(descriptor), os.pipe()
+    os.dup2(ends[1], descriptor)
+    stream = _stream(descriptor, "w", errors)
+    os.dup2(kept, descriptor)
+    for one in (kept, *ends):
+        os.close(one)
+    return stream
 
 
 def _limit(spec: dict[str, Any], limits: dict[str, Any]) -> None:

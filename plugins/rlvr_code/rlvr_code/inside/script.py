@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import gc
+import io
 import linecache
 import os
 import sys
 import threading
 import traceback
 import types
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 NAME = "main.py"
 
@@ -24,6 +26,7 @@ def run(code: bytes) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at any exit
         atexit._run_exitfuncs()
         flush()
+        _flush_others()
     finally:
         os._exit(status)
 
@@ -81,6 +84,14 @@ def report(error: BaseException, filename: str) -> None:
 
 def flush() -> None:
     """Write out what the program's streams hold back."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(BaseException):
+            cast("TextIO", stream).flush()
+
+
+def _flush_others() -> None:
+    """Write out the program's other streams, which an interpreter does by deleting them."""
+    streams = [one for one in gc.get_objects() if issubclass(type(one), io.IOBase)]
+    for stream in sorted(streams, key=lambda one: not issubclass(type(one), io.TextIOBase)):
         with contextlib.suppress(BaseException):
             stream.flush()

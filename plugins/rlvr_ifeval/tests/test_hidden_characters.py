@@ -1,0 +1,93 @@
+"""Characters that nobody sees neither make a constraint hold nor break one."""
+
+import pytest
+
+from rlvr_core import Completion, Problem
+from rlvr_ifeval import verifiers
+from rlvr_ifeval.text import visible
+
+GAP, JOINER, NON_JOINER, SELECTOR = "\u200b", "\u200d", "\u200c", "\ufe0f"
+HIDDEN = [GAP, JOINER, NON_JOINER, SELECTOR, "\u00ad", "\u2060", "\ufeff", "\u034f", "\U000e0061"]
+HIDDEN_NAMES = [f"{ord(one):x}" for one in HIDDEN]
+MADE = {
+    "ifeval": verifiers.Ifeval,
+    "multi": verifiers.Multi,
+    "rlvr": verifiers.Rlvr,
+    "ifbench": verifiers.Ifbench,
+}
+
+
+def follows(name, id, args, text):
+    spec = {
+        "ifeval": {"instruction_id_list": [id], "kwargs": [args]},
+        "ifbench": {"instruction_id_list": [id], "kwargs": [args]},
+        "multi": {"ground_truth": [{"instruction_id": [id], "kwargs": [args]}]},
+        "rlvr": {"ground_truth": {"func_name": id, **args}},
+    }[name]
+    verifier = MADE[name](MADE[name].Config())
+    verdict = verifier.verify(Problem("p", "q", "v", spec, "d"), Completion.from_text(text))
+    assert verdict.status == "ok", verdict.detail
+    return verdict.passed
+
+
+CHEATS = [
+    # (set, id, arguments, a text with @ for the character that is to make it pass)
+    ("ifbench", "words:prime_lengths", {}, "that@ word@"),
+    ("ifbench", "words:no_consecutive", {}, "big @bear"),
+    ("ifbench", "words:repeats", {"small_n": 1}, "the t@he th@e"),
+    ("ifbench", "count:unique_word_count", {"N": 3}, "so s@o s@@o"),
+    ("ifbench", "count:numbers", {"N": 2}, "1@2"),
+    ("ifbench", "ratio:sentence_words", {}, "Tall@ trees grow. Small birds sing. Old@ men sit@s."),
+    ("multi", "count:count_unique", {}, "the end of t@he day"),
+    ("multi", "keywords:no_adjacent_consecutive", {}, "a @bear"),
+    ("multi", "keywords:palindrome", {}, "one @"),
+    ("ifeval", "keywords:forbidden_words", {"forbidden_words": ["bear"]}, "a be@ar"),
+    (
+        "ifeval",
+        "length_constraints:number_words",
+        {"num_words": 3, "relation": "at least"},
+        "to@get@her",
+    ),
+    ("ifeval", "punctuation:no_comma", {}, "@"),
+    ("rlvr", "validate_forbidden_words", {"forbidden_words": ["bear"]}, "a be@ar"),
+    ("rlvr", "validate_word_constraint", {"N": 3, "quantifier": "at least"}, "one @ @"),
+]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN_NAMES)
+@pytest.mark.parametrize(("name", "id", "args", "text"), CHEATS)
+def test_hidden_characters_make_nothing_pass(name, id, args, text, hidden):
+    plain = follows(name, id, args, text.replace("@", "")) if text.strip("@") else False
+    assert not plain
+    assert not follows(name, id, args, text.replace("@", hidden))
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN_NAMES)
+def test_hidden_characters_break_nothing(hidden):
+    assert follows("ifeval", "keywords:existence", {"keywords": ["bear"]}, f"a be{hidden}ar")
+    assert follows("ifbench", "words:prime_lengths", {}, f"the cat{hidden}")
+    assert follows("rlvr", "validate_end", {"end_phrase": "The end."}, f"So. The end.{hidden}")
+
+
+def test_a_request_with_hidden_characters_is_copied_with_them():
+    asked = f"Say wo{GAP}rd"
+    assert follows("multi", "copy:copy", {"prompt_to_repeat": asked}, asked)
+    assert not follows("multi", "copy:copy", {"prompt_to_repeat": asked}, "Say word")
+    assert follows("multi", "copy:copy", {"prompt_to_repeat": "Say word"}, asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",  # a family
+        "1\ufe0f\u20e3",  # a keycap
+        "\u2764\ufe0f",  # a red heart
+        "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",  # a flag
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian, with a non-joiner
+        "\u0915\u094d\u200d\u0937",  # Hindi, with a joiner
+        "e\u0301 \u6f22\u5b57 \u00e9",
+    ],
+)
+def test_joiners_stay_where_a_script_or_an_emoji_needs_them(text):
+    assert visible(text) == text
+    assert visible(f"Look: {text}.") == f"Look: {text}."

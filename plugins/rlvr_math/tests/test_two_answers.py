@@ -1,0 +1,237 @@
+r"""One answer never passes for two different references, and constants are what they are."""
+
+import pytest
+
+from rlvr_core import Completion, Problem
+from rlvr_core.testing.clock import cpu_limit
+from rlvr_math import fallback
+from rlvr_math.answer import Answer, MathVerify, Minerva, QwenMath
+
+PRESETS = [one(one.Config()) for one in (Answer, Minerva, QwenMath, MathVerify)]
+
+
+def passes(gold, answer, verifier=PRESETS[0]):
+    problem = Problem("p", "q", "math/answer", {"answer": gold}, "d")
+    verdict = verifier.verify(problem, Completion.from_text(f"\\boxed{{{answer}}}"))
+    assert verdict.status == "ok"
+    return verdict.passed
+
+
+BETS = [
+    # (answer, references of which it may be at most one)
+    ("7=x=8", ("7", "8", "x=7", "x=8")),
+    ("x=7=y=8", ("7", "8", "x=7", "x=8")),
+    ("7=8x/x=8", ("7", "8")),
+    ("x+1=y=x+2", ("x+1", "x+2")),
+    (r"7=x\approx8", ("7", "8")),
+    (r"7\approx7.2", ("7", "7.2")),
+    (r"100\approx104", ("100", "104")),
+    ("7=700", ("7", "700")),
+    ("0.07=7", ("0.07", "7")),
+]
+
+
+@pytest.mark.parametrize("verifier", PRESETS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("answer", "golds"), BETS)
+def test_a_chain_of_equations_is_no_bet_on_two_answers(answer, golds, verifier):
+    assert sum(passes(gold, answer, verifier) for gold in golds if "=" not in gold) <= 1
+    assert sum(passes(gold, answer, verifier) for gold in golds if "=" in gold) <= 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("14", "a+b+c=2+5+7=14"),
+        ("14", "x=2\\cdot7=14"),
+        ("14", "2\\cdot7=x=14"),
+        ("7", "3+4=7=x"),
+        ("9\\pi", "A=\\pi\\cdot3^2=9\\pi"),
+        ("x^2+2x+1", "f(x)=(x+1)^2=x^2+2x+1"),
+        (r"\frac23", r"\frac23\approx0.67"),
+        ("0.67", r"\frac23\approx0.67"),
+        (r"\frac23", r"0.66\approx\frac23"),
+        ("8.25", r"\sqrt{68}\approx8.25"),
+        (r"\sqrt{68}", r"\sqrt{68}\approx8.2"),
+        ("1500", r"1499\approx1500"),
+        ("0.56", r"0.56=56\%"),
+        ("0.56", r"\frac{14}{25}=0.56=56\%"),
+        ("8.24", r"\approx8.24\text{ mph}"),
+        (r"\approx 8.24 \text{ mph}", "8.24"),
+    ],
+)
+def test_chains_that_hold_give_their_answer(gold, answer):
+    assert passes(gold, answer)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answers"),
+    [
+        ("e^{-100}", ["0", "e^{-101}", "2e^{-100}", "-e^{-100}"]),
+        ("0", ["e^{-100}", r"\frac{\sqrt2}{10^{50}}"]),
+        (r"\frac{\sqrt2}{10^{50}}", [r"\frac{\sqrt3}{10^{50}}"]),
+    ],
+)
+def test_very_small_numbers_are_not_all_zero(gold, answers):
+    assert not any(passes(gold, answer) for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("e^{-100}", r"\frac{1}{e^{100}}"),
+        (r"\frac{\sqrt2}{10^{50}}", r"\frac{2}{\sqrt2\cdot10^{50}}"),
+        ("0", r"\sqrt8-2\sqrt2"),
+        ("0", r"\sin\pi"),
+        ("0", r"\ln4-2\ln2"),
+    ],
+)
+def test_what_rounding_leaves_of_zero_is_zero(gold, answer):
+    assert passes(gold, answer)
+
+
+NO_UNITS = ["millions", "thousands", "hundreds", "tens", "dozens", "thirds", "fifths", "tenths"]
+
+
+@pytest.mark.parametrize(
+    "word", [*NO_UNITS, "squared", "cubed", "lakh", "factorial", "plus six", "minus two"]
+)
+def test_words_that_change_a_number_are_no_unit(word):
+    for answer in (f"5 {word}", rf"5\text{{ {word}}}", rf"5\sqrt2\text{{ {word}}}"):
+        assert not passes("5\\sqrt2" if "sqrt" in answer else "5", answer)
+    assert passes("5", "5 cm squared")
+    assert passes("5", r"5\text{ quarters}")  # coins
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("(3,4)", r"x=3,\;y=4"),
+        ("(3,4)", r"x=3,\ y=4"),
+        ("2x+1", r"1+2\,x"),
+        ("2x", r"x\,+\,x"),
+        ("xy", r"y\ x"),
+        (r"\{(1,2),(3,4)\}", r"(x,y)=(1,2),\ (3,4)"),
+    ],
+)
+def test_a_thin_space_may_stand_before_a_letter(gold, answer):
+    assert passes(gold, answer)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("n!+1", "1+n!"),
+        ("(n+1)!", "(n+1)n!"),
+        (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
+        (r"\binom{n}{k}", r"\frac{n!}{k!(n-k)!}"),
+    ],
+)
+def test_factorials_of_variables_have_values_at_whole_numbers(gold, answer):
+    assert passes(gold, answer)
+    assert passes(answer, gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("n!", "n^n"),
+        (r"\binom{n}{2}", r"\binom{n}{3}"),
+        (r"\binom{n}{2}", r"\frac{n(n+1)}{2}"),
+        ("(2n)!", "2n!"),
+        ("n!", "2^n"),
+    ],
+)
+def test_other_factorials_are_other(gold, answer):
+    assert not passes(gold, answer)
+    assert not passes(answer, gold)
+
+
+QUANTITIES = [
+    # (reference, answer that says what it is)
+    ("113", "m+n=113"),
+    ("14", "a+b+c=14"),
+    ("5", "AB=5"),
+    ("5", r"AB = 5\text{ cm}"),
+    ("5", "|AB|=5"),
+    ("14", "[ABC]=14"),
+    ("30", r"\angle ABC=30^\circ"),
+    ("30", r"m\angle A=30"),
+    ("5", "f(2)=5"),
+    ("5", "f(-1)=5"),
+    ("f(2)=5", "5"),
+    (r"f^{-1}(x)=\frac{x-1}{2}", r"\frac{x-1}{2}"),
+    (r"\frac{x-1}{2}", r"f^{-1}(x)=\frac{x-1}{2}"),
+    ("5", "5=x"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), QUANTITIES)
+def test_an_answer_may_say_what_it_is_of(gold, answer):
+    assert passes(gold, answer)
+    assert not passes("61", answer)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("x+y=5", "5"),
+        ("xy=5", "5"),
+        ("f(2)=5", "f(3)=5"),
+        ("AB=5", "CD=5"),
+        ("x=5", "5=y"),
+        ("6", "x+1=6"),
+        ("8.24", r"-\approx8.24"),
+        ("5", "|=5"),
+    ],
+)
+def test_an_equation_is_no_number(gold, answer):
+    assert not passes(gold, answer)
+
+
+@pytest.mark.parametrize("verifier", PRESETS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("gold", ["y=2x+1", "y=8", "x^2+y^2=4", "2x<y", "a>b"])
+def test_an_infinite_side_makes_no_equation_equal_to_every_other(gold, verifier):
+    for answer in (
+        r"\infty=7",
+        r"7=\infty",
+        r"x=\infty",
+        r"x+\infty=y",
+        r"\infty>x",
+        r"x-\infty<y",
+    ):
+        assert not passes(gold, answer, verifier)
+        assert not passes(answer, gold, verifier)
+
+
+BOMBS = [
+    r"\max( 9^{ 9^{ 9^{ 9}}},1)",
+    r"\max(((99^{99} )^{99} )^{99},1)",
+    r"\gcd(10^{ 999999999},3)",
+    r"\max(\sin(10^{ 99999999}),1)",
+    r"\max(10^{+999999999},1)",
+    r"\max(10**999999999,1)",
+    r"\operatorname{floor}(\pi 10^{ 99999999})",
+    r"\max(1,{99999999 \choose 9999999})",
+    r"7\bmod\exp(999999999)",
+    r"\gcd((x+y+z+w)^{30},(x+y)^{30})",
+    r"(x+y+z+w)^{30}\bmod(x+y)^{30}",
+    r"\max(9^{9\,^{9^9}},1)",
+]
+
+
+@pytest.mark.parametrize("text", BOMBS)
+def test_t51_spaces_and_brackets_hide_no_power_from_the_guard_before_sympy(text):
+    with cpu_limit(1.0, text):
+        assert not fallback.same_by_sympy("7", text)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\max(2^{10},4)", "1024"),
+        (r"\max(x^2+y^2,1)", r"\max(1,y^2+x^2)"),
+        (r"\mathbb{R}\setminus\{1\}", r"(-\infty,1)\cup(1,\infty)"),
+    ],
+)
+def test_small_powers_still_go_to_sympy(gold, answer):
+    assert fallback.same_by_sympy(gold, answer)
