@@ -10,7 +10,7 @@ from rlvr_core.data.load import (
     fingerprints,
     load_sources,
 )
-from rlvr_core.errors import DataError, MachineError
+from rlvr_core.errors import DataError, MachineError, PluginError
 from rlvr_core.types import Problem
 
 
@@ -57,6 +57,18 @@ def test_t43_a_source_without_problems_is_an_error():
     message = complaint(Loader(problem("a")), Loader())
     assert "toy/1 gave no problems" in message
     assert "run.yaml:1" in message
+
+
+def test_a_loader_that_gives_something_else_is_named():
+    class Silent:
+        def load(self):
+            return None
+
+    assert "toy/0 gave no problems" in complaint(Silent())
+    with pytest.raises(PluginError) as caught:
+        load(Loader(problem("a")), Loader(problem("b"), {"id": "c", "prompt": "?"}))
+    assert "toy/1: its load() gave a dict, not a Problem" in str(caught.value)
+    assert "run.yaml:1" in str(caught.value)
 
 
 def test_faults_of_a_loader_say_where_it_was_asked_for_unless_they_know_better():
