@@ -147,6 +147,12 @@ def _malformed(sources: Sequence[Source]) -> list[Complaint]:
 
 
 def _fault(problem: Problem) -> str:
+    if not isinstance(problem.id, str):  # what plugins' loaders give is checked by nobody else
+        return f"its id must be text, not {type(problem.id).__name__}"
+    if isinstance(problem.stop, str) or not all(
+        one and isinstance(one, str) for one in problem.stop
+    ):
+        return f"its stop must be a tuple of texts that are not empty, not {problem.stop!r}"
     if not problem.id.strip() or set(problem.id) & {"\r", "\n"}:
         return "its id is blank or holds a line break, which no file of ids can tell"
     prompt = problem.prompt

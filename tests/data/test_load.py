@@ -71,6 +71,17 @@ def test_a_loader_that_gives_something_else_is_named():
     assert "run.yaml:1" in str(caught.value)
 
 
+@pytest.mark.parametrize("stop", ["END", ("\n", ""), (7,)])
+def test_stop_strings_that_would_be_taken_letter_by_letter_or_stop_at_once_are_refused(stop):
+    message = complaint(Loader(problem("a"), replace(problem("b"), stop=stop)))
+    assert "toy/0: problem 'b': its stop must be a tuple of texts" in message
+    assert repr(stop) in message
+
+
+def test_an_id_that_is_no_text_is_refused():
+    assert "toy/0: problem 7: its id must be text, not int" in complaint(Loader(problem(7)))
+
+
 def test_faults_of_a_loader_say_where_it_was_asked_for_unless_they_know_better():
     assert "run.yaml:0" in complaint(Loader(error=DataError("bad row")))
     message = complaint(Loader(error=DataError("bad row", where="f.jsonl:3")))
