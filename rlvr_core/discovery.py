@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import NamedTuple
 
+from rlvr_core import origin
 from rlvr_core.origin import Place
 
 GROUP = "rlvr"
@@ -67,6 +68,23 @@ def find(env: Mapping[str, str]) -> list[Found]:
     """
     found = [_switched(one, env) for one in _installed()]
     return sorted(found, key=lambda one: (one.name, one.distribution))
+
+
+def blamed(error: BaseException, env: Mapping[str, str]) -> tuple[Found, Place] | None:
+    """The plugin whose code an error came through, and the line there; None if there is none.
+
+    The innermost plugin counts. What the core or a library did for it is seldom the fault.
+    """
+    plugins = {_canonical(one.distribution): one for one in find(env)}
+    owners = {one.package: one for one in plugins.values()}
+    for package, names in metadata.packages_distributions().items():
+        for name in names:
+            if one := plugins.get(_canonical(name)):
+                owners.setdefault(package, one)
+    for package in reversed(origin.packages(error)):
+        if one := owners.get(package):
+            return one, origin.of_error(error, package)
+    return None
 
 
 def _installed() -> Iterator[Found]:

@@ -1,7 +1,7 @@
 """Every error a user can cause or meet, and the exit code that goes with it.
 
 An ``RlvrError`` is printed without a traceback: what is wrong, where, and what to do. Anything
-else that escapes is a bug of ours and shows its traceback.
+else that escapes is a bug, of ours or of a plugin, and shows its traceback.
 """
 
 from __future__ import annotations

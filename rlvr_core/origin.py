@@ -41,6 +41,12 @@ def of_error(error: BaseException, package: str) -> Place:
     return _innermost(reversed(frames), package)
 
 
+def packages(error: BaseException) -> list[str]:
+    """The top-level package of each frame an error came through, the outermost first."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in frames]
+
+
 def of_import(frame: FrameType | None, package: str) -> Place:
     """The place of the import statement of ``package`` that led to this frame."""
     return _innermost(traceback.walk_stack(frame), package)

@@ -101,7 +101,7 @@ def main(args: Sequence[str] | None = None) -> int:
         args: Its words after ``rlvr``; None for those of this process.
 
     Returns:
-        The exit code: 0, 1 run failed (or a bug of ours), 2 config or usage, 3 plugin, 4 machine,
+        The exit code: 0, 1 run failed (or a bug), 2 config or usage, 3 plugin, 4 machine,
         130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -175,13 +175,23 @@ def _refuse(error: RlvrError, as_json: bool) -> int:
 
 
 def _bug() -> int:
-    """Show the exception that is being handled as our own fault."""
+    """Show the exception that is being handled: a fault of the plugin it came through, or ours."""
     traceback.print_exc()
-    output.print_line(
-        "error: this is a bug in rlvr\n  please report it with the lines above and the output of: "
-        "rlvr doctor --json",
-        stderr=True,
-    )
+    error = sys.exception()
+    found = discovery.blamed(error, os.environ) if error is not None else None
+    if found is None:
+        told = (
+            "this is a bug in rlvr\n  please report it with the lines above and the output of: "
+            "rlvr doctor --json"
+        )
+    else:
+        plugin, place = found
+        told = (
+            f"{type(error).__name__} in plugin '{plugin.name}' ({plugin.distribution} "
+            f"{plugin.version})\n  at {place}\n  mend it there, or report it to its authors with "
+            "the lines above"
+        )
+    output.print_line(f"error: {told}", stderr=True)
     return 1
 
 

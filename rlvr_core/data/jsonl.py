@@ -59,12 +59,14 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
 def parse_rows(lines: Iterable[bytes], where: str) -> Iterator[tuple[int, Row]]:
     """The same for lines that are read already; ``where`` is their name in messages."""
     rest = iter(enumerate(lines, 1))
+    first = True
     for number, line in rest:
         text = _decode(line, where, number)
-        if text.lstrip().startswith("["):
+        if first and text.lstrip().startswith("["):
             whole = text + "".join(_decode(more, where, below) for below, more in rest)
             yield from _array(whole, where, number)
         elif text.strip():
+            first = False
             yield number, _row(_parse(text.rstrip(), where, number), f"{where}:{number}")
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from rlvr_core.errors import Complaint, DataError, RlvrError
+from rlvr_core.errors import Complaint, DataError, PluginError, RlvrError
 from rlvr_core.protocols import DatasetLoader, Source
 from rlvr_core.types import Problem
 
@@ -42,13 +42,22 @@ def load_sources(loaders: Sequence[NamedLoader]) -> list[Source]:
     Raises:
         DataError: If a source is unusable or empty, an id is met twice, or a problem is malformed.
         MachineError: If data cannot be reached.
+        PluginError: If a loader gives something that is no problem.
     """
     sources = []
     for named in loaders:
         try:
-            problems = tuple(named.loader.load())
+            given = named.loader.load()
+            problems = () if given is None else tuple(given)
         except DataError as error:
             raise _placed(error, named) from error
+        for one in problems:
+            if not isinstance(one, Problem):
+                raise PluginError(
+                    f"{named.name}: its load() gave a {type(one).__name__}, not a Problem",
+                    where=named.where,
+                    remedy="have it yield rlvr_core.Problem(id=..., prompt=..., ...)",
+                )
         if not problems:
             raise DataError(f"{named.name} gave no problems", where=named.where)
         sources.append(Source(named.name, problems, named.weight, named.order, named.count))
@@ -138,6 +147,12 @@ def _malformed(sources: Sequence[Source]) -> list[Complaint]:
 
 
 def _fault(problem: Problem) -> str:
+    if not isinstance(problem.id, str):  # what plugins' loaders give is checked by nobody else
+        return f"its id must be text, not {type(problem.id).__name__}"
+    if isinstance(problem.stop, str) or not all(
+        one and isinstance(one, str) for one in problem.stop
+    ):
+        return f"its stop must be a tuple of texts that are not empty, not {problem.stop!r}"
     if not problem.id.strip() or set(problem.id) & {"\r", "\n"}:
         return "its id is blank or holds a line break, which no file of ids can tell"
     prompt = problem.prompt

@@ -59,6 +59,7 @@ def test_lines_and_arrays_plain_and_gzipped(tmp_path, content, numbers):
         ('{"a": 1}\n{"a": \n', "toy.jsonl:2:6", "not JSON"),
         ('{"a": 1}\n7\n', "toy.jsonl:2", "a number"),
         ('{"a": 1}\n"x"\n', "toy.jsonl:2", "text"),
+        ('{"a": 1}\n[{"a": 2}, {"a": 3}]\n', "toy.jsonl:2", "an array"),
         ('[{"a": 1}, null]', "toy.jsonl, row 2", "null"),
         ('[{"a": 1},\n {"a": }]', "toy.jsonl:2:8", "not JSON"),
         ('{"a": NaN}\n', "toy.jsonl:1", "NaN"),

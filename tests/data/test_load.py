@@ -10,7 +10,7 @@ from rlvr_core.data.load import (
     fingerprints,
     load_sources,
 )
-from rlvr_core.errors import DataError, MachineError
+from rlvr_core.errors import DataError, MachineError, PluginError
 from rlvr_core.types import Problem
 
 
@@ -57,6 +57,29 @@ def test_t43_a_source_without_problems_is_an_error():
     message = complaint(Loader(problem("a")), Loader())
     assert "toy/1 gave no problems" in message
     assert "run.yaml:1" in message
+
+
+def test_a_loader_that_gives_something_else_is_named():
+    class Silent:
+        def load(self):
+            return None
+
+    assert "toy/0 gave no problems" in complaint(Silent())
+    with pytest.raises(PluginError) as caught:
+        load(Loader(problem("a")), Loader(problem("b"), {"id": "c", "prompt": "?"}))
+    assert "toy/1: its load() gave a dict, not a Problem" in str(caught.value)
+    assert "run.yaml:1" in str(caught.value)
+
+
+@pytest.mark.parametrize("stop", ["END", ("\n", ""), (7,)])
+def test_stop_strings_that_would_be_taken_letter_by_letter_or_stop_at_once_are_refused(stop):
+    message = complaint(Loader(problem("a"), replace(problem("b"), stop=stop)))
+    assert "toy/0: problem 'b': its stop must be a tuple of texts" in message
+    assert repr(stop) in message
+
+
+def test_an_id_that_is_no_text_is_refused():
+    assert "toy/0: problem 7: its id must be text, not int" in complaint(Loader(problem(7)))
 
 
 def test_faults_of_a_loader_say_where_it_was_asked_for_unless_they_know_better():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 HOOKIMPL = "from rlvr_core import hookimpl\n"
@@ -265,3 +267,36 @@ def test_heavy_import_of_the_real_torch(site):
     assert outcome.json["status"] == "warned"
     assert "torch" in outcome.json["problems"][0]["message"]
     assert outcome.json["problems"][0]["line"] == 2
+
+
+def test_an_exception_while_it_works_names_the_plugin_and_the_line(site):
+    site.plugin(
+        "late",
+        """
+        from rlvr_core import hookimpl
+
+        @hookimpl
+        def register_verifiers(registrar):
+            registrar.add("late", "acme_late_parts:Late", summary="Cannot be made.")
+        """,
+    )
+    parts = site.module(
+        "acme_late_parts.py",  # beside the package that the entry point names
+        """
+        import json
+
+        class Late:
+            def __init__(self, config):
+                json.loads("{")
+        """,
+    )
+    (site.folder / "acme_late-1.2.3.dist-info" / "top_level.txt").write_text(
+        "acme_late\nacme_late_parts\n"
+    )
+    answers = site.module("answers.jsonl", '{"spec": {}, "response": "x"}\n')
+    path = os.pathsep.join([str(site.folder), os.environ.get("PYTHONPATH", "")])
+    done = site.run("verify", "late/late", str(answers), PYTHONPATH=path)
+    assert done.code == 1, done
+    assert "JSONDecodeError in plugin 'late' (acme-late 1.2.3)\n" in done.err, done
+    assert f"\n  at {parts}:6\n" in done.err, done
+    assert "bug in rlvr" not in done.err, done

@@ -7,8 +7,9 @@ import inspect
 import re
 from pathlib import Path
 
-from rlvr_core import hookspecs
+from rlvr_core import Completion, Group, Judged, hookspecs
 from rlvr_core.plugins.hookcheck import REGISTERING, SPECS
+from rlvr_core.protocols import EvalTask
 from rlvr_core.registry import KINDS
 from rlvr_core.testing import VERIFIER_CHECKS
 
@@ -69,3 +70,22 @@ def test_the_tutorial_grows_into_the_example():
     assert lines_of(toml) <= lines_of(
         (ROOT / "examples" / "rlvr_hello" / "pyproject.toml").read_text()
     )
+
+
+def test_the_example_of_an_evaluation_task_scores_what_has_an_outcome():
+    text = (ROOT / "docs" / "evaluation.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names = {"__name__": "example"}
+    exec(code, names)
+    task = names["Capitals"](names["Capitals"].Config())
+    assert isinstance(task, EvalTask)
+    assert task.sampling.temperature == 0
+    problems = task.problems()
+    assert len({problem.id for problem in problems}) == 10
+    right, wrong, unknown = (
+        Group(problem, (Judged(Completion.from_text(""), {}, None, passed),), 0)
+        for problem, passed in zip(problems, (True, False, None), strict=False)
+    )
+    report = task.score([right, wrong, right, unknown])
+    assert (report.metrics["accuracy"], report.n) == (2 / 3, 4)
+    assert task.score([unknown]).metrics == {}
