@@ -117,7 +117,11 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("<loss>/rows/read", "The same, of given answers.", "answers"),
     ),
     "Optimizer": (
-        Metric("loss", "Value of the loss; mean over the step's updates.", "loss"),
+        Metric(
+            "loss",
+            "Weighted sum of the losses an update was given; mean over the step's updates.",
+            "loss",
+        ),
         Metric(
             "grad_norm",
             "Norm of the gradient before clipping; mean over the step's updates.",
@@ -165,7 +169,12 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("distill/covered", "Mean probability of the teacher's compared tokens.", "share"),
         Metric("sft/nll", "Mean minus log-prob of the given answers' tokens.", "nats"),
         Metric("reference/version", "Policy version the reference last took over.", "updates"),
-        Metric("loss/<name>", "A number <name> the loss reports; its own page explains it.", ""),
+        Metric(
+            "loss/<name>",
+            "A number <name> that the loss reports and its own page explains, or a term <name> of "
+            "several: its mean, before its weight, over the updates that had a row of it.",
+            "",
+        ),
     ),
     "Mismatch between trainer and engine": (
         Metric("mismatch/abs_mean", "Mean |trainer - engine| log-prob of trained tokens.", "nats"),

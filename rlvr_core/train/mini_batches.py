@@ -92,15 +92,25 @@ def counts(parts: Sequence[Part], normalizer: Callable[[Part], Normalizer]) -> d
     return metrics
 
 
-def summary(totals: Sequence[Totals], updates: Sequence[Update]) -> dict[str, float]:
-    """Metrics over all updates of a step and, with several iterations, over those of each."""
-    metrics = Totals.together(totals).values(len(updates))
+def summary(
+    totals: Sequence[Totals], updates: Sequence[Update], iterations: int
+) -> dict[str, float]:
+    """Metrics over all updates of a step and, with several iterations, over those of each.
+
+    Args:
+        totals: What each update counted.
+        updates: The optimizer's word on each.
+        iterations: How many; each made the same number of updates.
+    """
+    metrics = Totals.over(totals)
     metrics["grad_norm"] = sum(update.grad_norm for update in updates) / len(updates)
-    if len(totals) > 1:
-        for number, total in enumerate(totals, start=1):
+    if iterations > 1:
+        share = len(totals) // iterations
+        for number in range(iterations):
+            found = Totals.over(totals[number * share :][:share])
             metrics |= {
-                f"iteration/{number}/{name}": value
-                for name, value in total.values().items()
+                f"iteration/{number + 1}/{name}": value
+                for name, value in found.items()
                 if name.startswith(_OF_AN_ITERATION)
             }
     return metrics

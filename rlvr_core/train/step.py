@@ -143,23 +143,23 @@ class PolicyTrainer:
             self._note_old(batches)
         updates: list[Update] = []
         unread = {index for index, batch in enumerate(batches) if batch}
-        totals = [Totals(self.objective.terms) for _ in range(self.train.iterations)]
+        totals: list[Totals] = []
         thresholds: list[float] = []
-        for total in totals:
+        for _ in range(self.train.iterations):
             for index, batch in enumerate(batches):
                 if not batch:
                     continue
-                thresholds += self._accumulate(batch, step, len(updates), total, seconds)
+                totals.append(Totals(self.objective.terms))
+                thresholds += self._accumulate(batch, step, len(updates), totals[-1], seconds)
                 with _timed(seconds, "optimizer"):
                     updates.append(self.optimizer.step(step))
+                totals[-1].gather(self.ranks)
                 if updates[-1].applied:
                     unread.discard(index)
                     version += 1
                     if self.reference is not None:
                         self.reference.follow(version)
-        for total in totals:
-            total.gather(self.ranks)
-        metrics |= summary(totals, updates)
+        metrics |= summary(totals, updates, self.train.iterations)
         if thresholds:
             metrics["entropy/threshold"] = min(thresholds)
         if self.train.updates_per_step > 1:

@@ -1,0 +1,109 @@
+"""The numbers of a step of several updates, worked out by hand.
+
+Each loss gives numbers that the test chose: a value, and a gradient of that norm.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rlvr_core.config.model import TrainSection
+from rlvr_core.protocols import LossOutput
+from rlvr_core.train.batch import Row
+from rlvr_core.train.model import Precision
+from rlvr_core.train.objective import Objective, Term
+from rlvr_core.train.optim import Optimizer
+from rlvr_core.train.step import PolicyTrainer
+from rlvr_core.types import Completion, Group, Judged, Problem
+
+
+class Says:
+    """A loss whose value and gradient norm in each update are given, and that notes its rows."""
+
+    needs_reference = False
+    advantage = "group"
+
+    def __init__(self, *values, slopes=(), noted=()):
+        self.values, self.slopes, self.noted = iter(values), iter(slopes), noted
+        self.rows, self.parameter = [], None
+
+    def __call__(self, batch, normalizer):
+        self.rows.append(batch.logp_BT.shape[0])
+        ones = batch.mask_BT.sum()
+        sums = {"ratio/mean": (next(self.noted) * ones, ones)} if self.noted else {}
+        slope = next(self.slopes, 0.0) * (self.parameter - self.parameter.detach())
+        return LossOutput(next(self.values) + slope + 0 * batch.logp_BT.sum(), sums, {})
+
+
+def tiny():
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=20,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+def group(place, *, reward=1.0):
+    """Two completions of one token; without a reward neither is trained on."""
+    done = Completion((1 + place,), (5,), (-1.0,), (True,), "", "stop")
+    rewards = [None, None] if reward is None else [reward, 0.0]
+    members = tuple(Judged(done, {}, one, None) for one in rewards)
+    return Group(Problem(f"p{place}", "?", "v", {}, "toy"), members, 0)
+
+
+def answers(count):
+    rows = [Row((1,), (2 + i,), (True,), (0.0,), 0.0) for i in range(count)]
+    return SimpleNamespace(rows=lambda step: rows)
+
+
+def trainer_of(*terms, **train):
+    model = tiny()
+    for term in terms:
+        term.loss.parameter = model.lm_head.weight[0, 0]
+    section = TrainSection(steps=9, lr=1e-3, warmup_steps=0, tokens_per_micro_batch=10_000, **train)
+    return PolicyTrainer(
+        model=model,
+        reference=None,
+        objective=Objective(terms),
+        optimizer=Optimizer(model, section, torch.float32),
+        precision=Precision(torch.float32),
+        train=section,
+        temperature=1.0,
+        max_completion_tokens=8,
+        reward_weights=lambda step: (1.0,),
+    )
+
+
+def test_t13_a_mini_batch_without_a_row_of_a_term_is_no_zero_of_it():
+    """Three updates; the last one has answers alone, as its group has no reward."""
+    made = trainer_of(
+        Term("grpo", Says(2.0, 4.0)),
+        Term("sft", Says(10.0, 20.0, 30.0), weight=0.5, demonstrations=answers(3)),
+        mini_batches=3,
+    )
+    report = made.update([group(0), group(1), group(2, reward=None)], 0, 0)
+    assert report.applied == 3
+    assert report.metrics["loss/grpo"] == pytest.approx((2 + 4) / 2)
+    assert report.metrics["loss/sft"] == pytest.approx((10 + 20 + 30) / 3)
+    # what was optimised: 2 + 5, 4 + 10, 15
+    assert report.metrics["loss"] == pytest.approx((7 + 14 + 15) / 3)
+
+
+def test_t13_a_term_that_no_update_had_is_absent():
+    made = trainer_of(
+        Term("grpo", Says()), Term("sft", Says(3.0), weight=0.5, demonstrations=answers(1))
+    )
+    metrics = made.update([group(0, reward=None)], 0, 0).metrics
+    assert metrics["loss"] == 1.5
+    assert metrics["loss/sft"] == 3.0
+    assert "loss/grpo" not in metrics
