@@ -128,7 +128,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "norm",
         ),
         Metric("grad_norm/max", "The largest of them, where there are several.", "norm"),
-        Metric("updates/applied", "Updates of the step, where there are several.", "updates"),
+        Metric("updates/applied", "Updates of the step, where several are asked for.", "updates"),
         Metric("updates/skipped", "Updates not made, as their gradient was not finite.", "updates"),
         Metric("lr", "Learning rate of the step.", "rate"),
         Metric("step_skipped", "1 if no update was made, as no gradient was finite.", "0/1"),

@@ -70,14 +70,24 @@ class Part:
         fresh = any(row.on_policy for row in self.rows)
         return fresh and any(getattr(loss, "needs_old", True) for loss in sampled)
 
-    def mini_batch(self, index: int, count: int) -> Part:
-        """One of ``count`` mini-batches: every ``count``-th group, so that order evens out."""
-        return replace(self, groups=self.groups[index::count])
+    @property
+    def trained(self) -> list[int]:
+        """Places of the groups that have a loss token."""
+        return [i for i, g in enumerate(self.groups) if any(any(row.loss_mask) for row in g)]
+
+    def only(self, places: Sequence[int]) -> Part:
+        """The same losses over some of the groups."""
+        return replace(self, groups=[self.groups[place] for place in places])
+
+    @property
+    def given(self) -> bool:
+        """Whether its rows are given answers, not completions."""
+        return self.terms[0].demonstrations is not None
 
     @property
     def prefix(self) -> str:
         """What its counts are called by: nothing for completions, else the loss's name."""
-        return "" if self.terms[0].demonstrations is None else f"{self.terms[0].name}/"
+        return f"{self.terms[0].name}/" if self.given else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ groups        judged completions of one policy version
 rows          one per completion that has a reward, with its advantage
 parts         those rows and the losses taken over them; given answers are a part of their own
 mini-batches  a share of the groups each; every one makes an update, in every iteration
+              (of given answers a share, too, whether there are groups enough or not)
 micro-batches rows packed under the token budget, each prompt once
 loss          summed over losses and micro-batches; denominators were counted before the first
 update        clipped, applied at the step's learning rate, or skipped if not finite
@@ -135,36 +136,31 @@ class PolicyTrainer:
             metrics["groups/lone"] = made.lone_groups
         with _timed(seconds, "pack"):
             batches = cut(parts, self.train.mini_batches, self._normalizer, self._pack)
-        if not any(batches):
-            nothing = [False] * len(groups)
-            return StepReport([], metrics, made.advantages, nothing, seconds)
-
         with _timed(seconds, "forward"):
             self._note_old(batches)
         updates: list[Update] = []
-        unread = {index for index, batch in enumerate(batches) if batch}
         totals: list[Totals] = []
+        lost = {place for batch in batches for place in batch.groups}
         thresholds: list[float] = []
         for _ in range(self.train.iterations):
-            for index, batch in enumerate(batches):
-                if not batch:
-                    continue
+            for batch in batches:
                 totals.append(Totals(self.objective.terms))
                 thresholds += self._accumulate(batch, step, len(updates), totals[-1], seconds)
                 with _timed(seconds, "optimizer"):
                     updates.append(self.optimizer.step(step))
                 totals[-1].gather(self.ranks)
                 if updates[-1].applied:
-                    unread.discard(index)
+                    lost.difference_update(batch.groups)
                     version += 1
                     if self.reference is not None:
                         self.reference.follow(version)
-        metrics |= summary(totals, updates, self.train.iterations)
+        if updates:
+            metrics |= summary(totals, updates, self.train.iterations)
         if thresholds:
             metrics["entropy/threshold"] = min(thresholds)
         if self.train.updates_per_step > 1:
             metrics |= reads(batches, updates, self.train.iterations)
-        thrown_away = [index % len(batches) in unread for index in range(len(groups))]
+        thrown_away = [place in lost for place in range(len(groups))]
         return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
 
     @torch.no_grad()
@@ -210,9 +206,8 @@ class PolicyTrainer:
 
         The first has the sampling policy itself, and its own log-probs are the old ones too.
         """
-        first = next(index for index, batch in enumerate(batches) if batch)
-        later = batches[first + 1 :] if self.train.iterations == 1 else batches
-        for job in (job for batch in later for job in batch if job.part.needs_old):
+        later = batches[1:] if self.train.iterations == 1 else batches
+        for job in (job for batch in later for job in batch.jobs if job.part.needs_old):
             job.old = [self._logprobs(self.model, one.batch) for one in job.work]
 
     def _accumulate(
@@ -220,7 +215,7 @@ class PolicyTrainer:
     ) -> list[float]:
         """Add up the gradient of one update; the thresholds that tokens were chosen by."""
         thresholds: list[float] = []
-        for number, job in enumerate(batch):
+        for number, job in enumerate(batch.jobs):
             with _timed(seconds, "forward"):
                 least, chosen = self._chosen(job.part, job.work)
             thresholds += least.values()
@@ -233,7 +228,7 @@ class PolicyTrainer:
                 draw = update * len(self.objective.terms) + number
                 key = (self.seed, step, self.ranks.index, draw, place)
                 old_BT = job.old[place] if job.old and update > 0 else None
-                last = one is batch[-1].work[-1]
+                last = one is batch.jobs[-1].work[-1]
                 with lora.dropout(self.model, *key), self._accumulating(last=last):
                     with _timed(seconds, "forward"):
                         outputs = self._losses(job, one.batch, masks, told, old_BT)

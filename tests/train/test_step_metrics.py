@@ -107,3 +107,35 @@ def test_t13_a_term_that_no_update_had_is_absent():
     assert metrics["loss"] == 1.5
     assert metrics["loss/sft"] == 3.0
     assert "loss/grpo" not in metrics
+
+
+def test_what_is_asked_is_what_happens_when_there_are_groups_enough():
+    """Three of five groups have a reward: three updates, whichever they are."""
+    for without in ((0, 1), (1, 4), (3, 4), (0, 3)):
+        loss = Says(*range(3))
+        made = trainer_of(Term("grpo", loss), mini_batches=3)
+        groups = [group(i, reward=None if i in without else 1.0) for i in range(5)]
+        report = made.update(groups, 0, 0)
+        assert report.metrics["updates/applied"] == 3
+        assert loss.rows == [2, 2, 2]
+        assert report.metrics["rows/read"] == report.metrics["rows"] == 6
+
+
+@pytest.mark.parametrize(
+    ("count", "policy"), [(0, []), (1, [2]), (3, [2, 2, 2]), (4, [2] * 4), (6, [4, 4, 2, 2])]
+)
+def test_given_answers_are_dealt_alike_however_many_groups_a_step_has(count, policy):
+    """Ten answers in four parts: 3, 3, 2 and 2, and four updates in each iteration."""
+    grpo, sft = Says(*range(8)), Says(*range(8))
+    made = trainer_of(
+        Term("grpo", grpo),
+        Term("sft", sft, demonstrations=answers(10)),
+        mini_batches=4,
+        iterations=2,
+    )
+    metrics = made.update([group(i) for i in range(count)], 0, 0).metrics
+    assert sft.rows == [3, 3, 2, 2] * 2
+    assert grpo.rows == policy * 2
+    assert metrics["updates/applied"] == 8
+    assert metrics["sft/rows"] == 10
+    assert metrics["sft/rows/read"] == 20

@@ -401,20 +401,24 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
 
 def test_a_step_with_fewer_groups_makes_fewer_updates():
     made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, iterations=2)
-    assert made.update(groups(count=2), 0, VERSION).applied == 4
-    assert made.update([], 1, VERSION + 4).applied == 0
+    report = made.update(groups(count=2), 0, VERSION)
+    assert report.applied == report.metrics["updates/applied"] == 4
+    report = made.update([], 1, VERSION + 4)
+    assert report.applied == report.metrics["updates/applied"] == 0
+    assert report.metrics["updates/skipped"] == 0
 
 
-def test_a_group_without_a_reward_keeps_its_place():
-    """The second group has none, so the second mini-batch is the fourth group alone."""
+def test_a_group_without_a_reward_takes_no_place():
+    """Of the other three the first and last are in the first mini-batch."""
     unscored = groups()
     members = tuple(Judged(member.completion, {}, None, None) for member in unscored[1].members)
     unscored[1] = Group(unscored[1].problem, members, VERSION)
-    loss = Noting(bad=(1,))
+    loss = Noting(bad=(0,))
     made = trainer_of(tiny(), [Term("grpo", loss)], mini_batches=2, tokens_per_micro_batch=500)
     report = made.update(unscored[:4], 0, VERSION)
-    assert [len(batch.advantage_B) for batch in loss.seen] == [4, 4]
-    assert report.thrown_away == [False, True, False, True]
+    # sizes 2, 4, 2, 4, of which the second is out
+    assert [len(batch.advantage_B) for batch in loss.seen] == [6, 2]
+    assert report.thrown_away == [True, False, False, True]
 
 
 def test_staleness_is_at_least_the_updates_of_a_step():
