@@ -119,15 +119,20 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Optimizer": (
         Metric(
             "loss",
-            "Weighted sum of the losses an update was given; mean over the step's updates.",
+            "Weighted sum of the losses an update was given; mean over the updates applied, as is "
+            "every mean here, or over all where none was.",
             "loss",
         ),
         Metric(
             "grad_norm",
-            "Norm of the gradient before clipping; mean over the step's updates.",
+            "Norm of the gradient before clipping; mean over the same updates.",
             "norm",
         ),
-        Metric("grad_norm/max", "The largest of them, where there are several.", "norm"),
+        Metric(
+            "grad_norm/max",
+            "The largest norm of any update, skipped or not, where several are asked for.",
+            "norm",
+        ),
         Metric("updates/applied", "Updates of the step, where several are asked for.", "updates"),
         Metric("updates/skipped", "Updates not made, as their gradient was not finite.", "updates"),
         Metric("lr", "Learning rate of the step.", "rate"),
@@ -138,7 +143,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("ratio/max", "Largest probability ratio of new to old policy.", "ratio"),
         Metric(
             "iteration/<i>/<metric>",
-            "A metric of ratio/ or clip_fraction/ over the updates of iteration <i> alone.",
+            "A metric of ratio/ or clip_fraction/ over the applied updates of iteration <i> alone.",
             "",
         ),
         Metric(
@@ -172,7 +177,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric(
             "loss/<name>",
             "A number <name> that the loss reports and its own page explains, or a term <name> of "
-            "several: its mean, before its weight, over the updates that had a row of it.",
+            "several: its mean, before its weight, over the applied updates that had a row of it.",
             "",
         ),
     ),

@@ -107,24 +107,28 @@ def counts(parts: Sequence[Part], normalizer: Callable[[Part], Normalizer]) -> d
 def summary(
     totals: Sequence[Totals], updates: Sequence[Update], iterations: int
 ) -> dict[str, float]:
-    """Metrics over all updates of a step and, with several iterations, over those of each.
+    """Metrics over the updates of a step that were applied, or over all where none was.
+
+    With several iterations there are some for each; they are absent for one that applied none of a
+    step that applied some.
 
     Args:
         totals: What each update counted.
         updates: The optimizer's word on each.
         iterations: How many; each made the same number of updates.
     """
-    metrics = Totals.over(totals)
-    metrics["grad_norm"] = sum(update.grad_norm for update in updates) / len(updates)
-    if iterations > 1:
-        share = len(totals) // iterations
-        for number in range(iterations):
-            found = Totals.over(totals[number * share :][:share])
-            metrics |= {
-                f"iteration/{number + 1}/{name}": value
-                for name, value in found.items()
-                if name.startswith(_OF_AN_ITERATION)
-            }
+    none = not any(update.applied for update in updates)
+    told = [place for place, update in enumerate(updates) if update.applied or none]
+    metrics = Totals.over([totals[place] for place in told])
+    metrics["grad_norm"] = sum(updates[place].grad_norm for place in told) / len(told)
+    share = len(totals) // iterations
+    for number in range(iterations if iterations > 1 else 0):
+        mine = [totals[place] for place in told if place // share == number]
+        metrics |= {
+            f"iteration/{number + 1}/{name}": value
+            for name, value in (Totals.over(mine) if mine else {}).items()
+            if name.startswith(_OF_AN_ITERATION)
+        }
     return metrics
 
 

@@ -141,11 +141,10 @@ class PolicyTrainer:
         updates: list[Update] = []
         totals: list[Totals] = []
         lost = {place for batch in batches for place in batch.groups}
-        thresholds: list[float] = []
         for _ in range(self.train.iterations):
             for batch in batches:
                 totals.append(Totals(self.objective.terms))
-                thresholds += self._accumulate(batch, step, len(updates), totals[-1], seconds)
+                self._accumulate(batch, step, len(updates), totals[-1], seconds)
                 with _timed(seconds, "optimizer"):
                     updates.append(self.optimizer.step(step))
                 totals[-1].gather(self.ranks)
@@ -156,8 +155,6 @@ class PolicyTrainer:
                         self.reference.follow(version)
         if updates:
             metrics |= summary(totals, updates, self.train.iterations)
-        if thresholds:
-            metrics["entropy/threshold"] = min(thresholds)
         if self.train.updates_per_step > 1:
             metrics |= reads(batches, updates, self.train.iterations)
         thrown_away = [place in lost for place in range(len(groups))]
@@ -212,13 +209,12 @@ class PolicyTrainer:
 
     def _accumulate(
         self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
-    ) -> list[float]:
-        """Add up the gradient of one update; the thresholds that tokens were chosen by."""
-        thresholds: list[float] = []
+    ) -> None:
+        """Add up the gradient of one update."""
         for number, job in enumerate(batch.jobs):
             with _timed(seconds, "forward"):
                 least, chosen = self._chosen(job.part, job.work)
-            thresholds += least.values()
+            total.thresholds += least.values()
             for place, (one, masks) in enumerate(zip(job.work, chosen, strict=True)):
                 with _timed(seconds, "forward"):
                     # before the policy's pass: under LoRA the reference is the same model
@@ -237,7 +233,6 @@ class PolicyTrainer:
                         self.optimizer.backward(loss if one.counts else 0.0 * loss)
                 if one.counts:
                     total.add(outputs)
-        return thresholds
 
     @property
     def _others_stay(self) -> bool:

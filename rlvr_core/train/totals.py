@@ -18,6 +18,8 @@ class Totals:
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self._terms = terms
+        self.thresholds: list[float] = []
+        """Least entropies of tokens that were chosen by it, the same in all processes."""
         self._losses: dict[str, list[torch.Tensor]] = {}
         self._sums: dict[tuple[str, str], list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._maxima: dict[tuple[str, str], list[torch.Tensor]] = {}
@@ -68,6 +70,9 @@ class Totals:
             values = [one[term.name] for one in losses if term.name in one]
             if values and len(terms) > 1:
                 metrics[f"loss/{term.name}"] = sum(values) / len(values)
+        thresholds = [least for update in updates for least in update.thresholds]
+        if thresholds:
+            metrics["entropy/threshold"] = min(thresholds)
         for term in terms:
             for name, value in _finished(term, updates).items():
                 # what only a plugin's loss knows goes where the glossary leaves room for it

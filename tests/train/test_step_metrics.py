@@ -5,6 +5,7 @@ Each loss gives numbers that the test chose: a value, and a gradient of that nor
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -139,3 +140,42 @@ def test_given_answers_are_dealt_alike_however_many_groups_a_step_has(count, pol
     assert metrics["updates/applied"] == 8
     assert metrics["sft/rows"] == 10
     assert metrics["sft/rows/read"] == 20
+
+
+NAN = float("nan")
+
+
+def test_t4_means_are_over_the_updates_that_were_applied():
+    """Of two mini-batches in two iterations the first and the last are not finite."""
+    loss = Says(
+        NAN, 4.0, 6.0, 8.0, slopes=(NAN, 2.0, 3.0, math.inf), noted=iter((NAN, 1.25, 1.75, 9))
+    )
+    made = trainer_of(Term("grpo", loss), mini_batches=2, iterations=2)
+    report = made.update([group(0), group(1)], 0, 0)
+    assert [update.applied for update in report.updates] == [False, True, True, False]
+    metrics = report.metrics
+    assert metrics["updates/applied"] == metrics["updates/skipped"] == 2
+    assert metrics["loss"] == pytest.approx((4 + 6) / 2)
+    assert metrics["grad_norm"] == pytest.approx((2 + 3) / 2)
+    assert math.isnan(metrics["grad_norm/max"])
+    # each has two tokens
+    assert metrics["ratio/mean"] == pytest.approx((1.25 + 1.75) / 2)
+    assert metrics["iteration/1/ratio/mean"] == pytest.approx(1.25)
+    assert metrics["iteration/2/ratio/mean"] == pytest.approx(1.75)
+
+
+def test_t4_an_iteration_that_applied_nothing_has_no_mean():
+    loss = Says(2.0, NAN, slopes=(1.0, NAN), noted=iter((1.5, NAN)))
+    made = trainer_of(Term("grpo", loss), iterations=2)
+    metrics = made.update([group(0), group(1)], 0, 0).metrics
+    assert metrics["ratio/mean"] == metrics["iteration/1/ratio/mean"] == pytest.approx(1.5)
+    assert "iteration/2/ratio/mean" not in metrics
+
+
+def test_t4_a_step_that_applied_nothing_says_what_was_not_finite():
+    made = trainer_of(Term("grpo", Says(NAN, 2.0, slopes=(NAN, math.inf))), mini_batches=2)
+    report = made.update([group(0), group(1)], 0, 0)
+    assert report.applied == 0
+    assert math.isnan(report.metrics["loss"])
+    assert not math.isfinite(report.metrics["grad_norm"])
+    assert report.metrics["updates/skipped"] == 2
