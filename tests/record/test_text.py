@@ -160,5 +160,5 @@ def test_the_head_of_a_key_without_one_does_not_hide_the_next():
 @pytest.mark.parametrize("unit", ["\n", " A: " * 150, " A: b\n", "-----END " * 9, " " * 99])
 def test_what_only_begins_like_private_keys_takes_no_time(unit):
     text = ("-----BEGIN PRIVATE KEY-----" + unit) * (300_000 // (27 + len(unit)))
-    with cpu_limit(3):
-        assert Redactor({}).text(text) == text
+    with cpu_limit(1):
+        assert Redactor({}).known(text) == text
