@@ -166,6 +166,16 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "gate/mean", "Mean slope of sapo's gate: 1 at ratio 1, 0 where it is shut.", "share"
         ),
         Metric("entropy/mean", "Mean entropy of the policy at the loss tokens.", "nats"),
+        Metric(
+            "entropy/bonus",
+            "Mean weight of the entropy bonus that entropy_control applied, 0 above its target.",
+            "factor",
+        ),
+        Metric(
+            "entropy/coefficient",
+            "The weight entropy_control had reached at the end of the step, applied or not.",
+            "factor",
+        ),
         Metric("entropy/threshold", "Least entropy of the tokens that top_entropy chose.", "nats"),
         Metric("entropy/chosen", "Share of the loss tokens that it chose.", "share"),
         Metric(

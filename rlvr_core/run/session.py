@@ -244,6 +244,8 @@ class Session:
         )
         self.step, self.version = state["step"], state["version"]
         self.skipped = state["skipped"]
+        for name, controller in self.trainer.entropy.items():
+            controller.load_state_dict(state["entropy"][name])
         if state.get("best"):
             self.best = Best(**state["best"])
             self.checkpoints.pinned = {self.best.step}
@@ -497,6 +499,7 @@ class Session:
                 "step": self.step,
                 "version": self.version,
                 "skipped": self.skipped,
+                "entropy": {name: one.state_dict() for name, one in self.trainer.entropy.items()},
                 "best": None if self.best is None else asdict(self.best),
                 "early_stop": None if self.early_stop is None else self.early_stop.state_dict(),
                 "guards": {

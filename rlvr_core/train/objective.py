@@ -11,6 +11,7 @@ from rlvr_core.train.batch import Row
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from rlvr_core.losses.entropy_control import EntropyController
     from rlvr_core.protocols import AdvantageMode, CombineMode, Loss
     from rlvr_core.train.demonstrations import Demonstrations
     from rlvr_core.train.teacher import Teacher
@@ -39,6 +40,11 @@ class Term:
     def top_entropy(self) -> float:
         """Share of the step's tokens that the loss wants chosen, those of highest entropy."""
         return float(getattr(self.loss, "top_entropy", 1.0))
+
+    def entropy_controller(self) -> EntropyController | None:
+        """What steers the loss's entropy bonus, if it is steered, at its beginning."""
+        made = getattr(self.loss, "entropy_controller", None)
+        return made() if made is not None else None
 
 
 @dataclass(frozen=True, slots=True)

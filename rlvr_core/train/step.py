@@ -8,6 +8,7 @@ mini-batches  a share of the groups each; every one makes an update, in every it
 micro-batches rows packed under the token budget, each prompt once
 loss          summed over losses and micro-batches; denominators were counted before the first
 update        clipped, applied at the step's learning rate, or skipped if not finite
+entropy       of an update that was applied; it steers the next one's bonus where a loss asks for it
 
 One mini-batch and one iteration, the default, are one update a step. With more, the log-probs at
 the time of sampling are computed before the first update, and every ratio starts from them.
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor
 
 from rlvr_core.losses.entropy import TIE, entropy_threshold
+from rlvr_core.losses.entropy_control import EntropyController
 from rlvr_core.protocols import LossBatch, LossOutput, Normalizer
 from rlvr_core.ranks import Ranks
 from rlvr_core.train import lora
@@ -95,6 +97,7 @@ class PolicyTrainer:
         seed: Of the run.
         ranks: The processes that train together.
         spread: The models as they compute them; None in a process that is alone.
+        entropy: What steers the entropy bonus of each loss that has it steered, by term.
     """
 
     model: PreTrainedModel
@@ -111,6 +114,11 @@ class PolicyTrainer:
     seed: int = 0
     ranks: Ranks = field(default_factory=Ranks)
     spread: Spread | None = None
+    entropy: dict[str, EntropyController] = field(init=False)
+
+    def __post_init__(self) -> None:
+        made = {term.name: term.entropy_controller() for term in self.objective.terms}
+        self.entropy = {name: one for name, one in made.items() if one is not None}
 
     def update(self, groups: Sequence[Group], step: int, version: int) -> StepReport:
         """The updates of one step; the reference follows each.
@@ -150,11 +158,15 @@ class PolicyTrainer:
                 totals[-1].gather(self.ranks)
                 if updates[-1].applied:
                     lost.difference_update(batch.groups)
+                    self._steer(totals[-1])
                     version += 1
                     if self.reference is not None:
                         self.reference.follow(version)
         if updates:
             metrics |= summary(totals, updates, self.train.iterations)
+        for place, (name, controller) in enumerate(self.entropy.items()):
+            prefix = f"loss/{name}/" if place else ""
+            metrics[f"{prefix}entropy/coefficient"] = controller.coefficient
         if self.train.updates_per_step > 1:
             metrics |= reads(batches, updates, self.train.iterations)
         thrown_away = [place in lost for place in range(len(groups))]
@@ -233,6 +245,13 @@ class PolicyTrainer:
                         self.optimizer.backward(loss if one.counts else 0.0 * loss)
                 if one.counts:
                     total.add(outputs)
+
+    def _steer(self, total: Totals) -> None:
+        """Move each entropy bonus by what the update saw in all processes."""
+        for name, controller in self.entropy.items():
+            entropy = total.mean(name, "entropy/mean")
+            if entropy is not None:
+                controller.observe(entropy)
 
     @property
     def _others_stay(self) -> bool:
@@ -324,6 +343,8 @@ class PolicyTrainer:
             shown = seen
             if term.top_entropy < 1:
                 shown = replace(shown, chosen_BT=chosen[term.top_entropy])
+            if term.name in self.entropy:
+                shown = replace(shown, entropy_bonus=self.entropy[term.name].bonus)
             if term.name in told.taught:
                 shown = replace(
                     shown,

@@ -50,6 +50,11 @@ class Totals:
             for key, value in most.items():
                 self._maxima.setdefault(key, []).append(_exact(value))
 
+    def mean(self, term: str, name: str) -> float | None:
+        """A term's metric over all tokens of the update; None where there were none."""
+        total, count = _pair(self._sums.get((term, name), []))
+        return total / count if count else None
+
     def losses(self) -> dict[str, float]:
         """The value of each term that the update had a row of."""
         return {name: _sum(parts) for name, parts in self._losses.items()}
@@ -107,4 +112,4 @@ def _pair(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, fl
 
 
 def _sum(values: Sequence[torch.Tensor]) -> float:
-    return float(torch.stack([value.double() for value in values]).sum())
+    return float(torch.stack([value.double() for value in values]).sum()) if values else 0.0
