@@ -243,7 +243,7 @@ class TrainSection(ComponentConfig):
     """Steps of the run."""
     mini_batches: Positive = 1
     """Parts that a step's groups are split into, whole groups each; every part makes an optimizer
-    update of its own."""
+    update of its own. A step that comes out with fewer groups makes fewer updates."""
     iterations: Positive = 1
     """Times that a step goes over its groups; the ratio of every update is to the policy that
     sampled them."""

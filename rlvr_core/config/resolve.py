@@ -142,6 +142,7 @@ def _resolve(
         fault = _engine(components, draft)
         errors += [fault] if fault else []
         errors += _truncated_ratio(config, components, draft)
+        errors += _truncated_drift(config, components, draft)
         errors += _mini_batches(config, components, draft)
     if errors or config is None:
         raise _together(errors, draft)
@@ -372,6 +373,28 @@ def _mini_batches(
         )
         for most, of_what, why in limits
         if 0 < most < wanted
+    ]
+
+
+def _truncated_drift(
+    config: RunConfig, components: Mapping[Loc, Component], draft: Draft
+) -> list[ConfigError]:
+    """The mask measures from the engine's log-probs, which are higher by -log of what was kept."""
+    masked = [
+        loc
+        for loc in config.losses
+        if loc in components and getattr(components[loc].config, "off_policy_mask", None)
+    ]
+    return [
+        ConfigError(
+            f"off_policy_mask compares the policy with the engine's log-probs, and with "
+            f"sampling.{name} {value} these are of a truncated distribution, higher than the "
+            f"policy's own: fresh completions would be left out as if they were far from it",
+            where=draft.root.where((*loc, "with", "off_policy_mask")),
+            remedy=f"take off_policy_mask out, or sampling.{name}",
+        )
+        for loc in masked
+        for name, value in _cut(config)
     ]
 
 

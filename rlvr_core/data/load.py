@@ -147,12 +147,11 @@ def _malformed(sources: Sequence[Source]) -> list[Complaint]:
 
 
 def _fault(problem: Problem) -> str:
-    if not isinstance(problem.id, str):  # what plugins' loaders give is checked by nobody else
-        return f"its id must be text, not {type(problem.id).__name__}"
-    if isinstance(problem.stop, str) or not all(
-        one and isinstance(one, str) for one in problem.stop
-    ):
-        return f"its stop must be a tuple of texts that are not empty, not {problem.stop!r}"
+    given: Any = problem  # what plugins' loaders give is of the right types as far as they say
+    if not isinstance(given.id, str):
+        return f"its id must be text, not {type(given.id).__name__}"
+    if isinstance(given.stop, str) or not all(one and isinstance(one, str) for one in given.stop):
+        return f"its stop must be a tuple of texts that are not empty, not {given.stop!r}"
     if not problem.id.strip() or set(problem.id) & {"\r", "\n"}:
         return "its id is blank or holds a line break, which no file of ids can tell"
     prompt = problem.prompt

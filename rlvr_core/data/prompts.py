@@ -6,6 +6,7 @@ template applied to a base model makes it babble (T37), and base models often sh
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +23,25 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _BASE = re.compile(r"(^|[-_.])base$", re.IGNORECASE)
-_OURS = ("messages", "tools", "add_generation_prompt", "tokenize")
+_OURS = (
+    "messages", "tools", "add_generation_prompt", "tokenize", "raise_exception", "strftime_now",
+)  # fmt: skip
 """What a chat template is given in any case."""
 _ANSWER = "\u2713answer\u2713"
+
+
+def _variables(template: str) -> set[str]:
+    """What a chat template reads without having set it.
+
+    Every word of it, where it has tags of its own that only transformers can parse.
+    """
+    from jinja2 import Environment, TemplateSyntaxError, meta
+
+    try:
+        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
+    except TemplateSyntaxError:
+        return set(re.findall(r"\w+", template))
+    return set(meta.find_undeclared_variables(parsed))
 
 
 def _as_it_is(problem: Problem) -> Problem:
@@ -70,13 +87,16 @@ class Renderer:
     def _check_options(self) -> None:
         """Refuse what the template would ignore without a word."""
         text = str(getattr(self._tokenizer, "chat_template", None) or "")
+        known = _variables(text)
         for name in self._section.template_options:
-            if name in _OURS or not re.search(rf"\b{re.escape(name)}\b", text):
+            if name in _OURS or name not in known:
                 why = "is not yours to set" if name in _OURS else "is nowhere in its chat template"
+                close = difflib.get_close_matches(name, sorted(known.difference(_OURS)), n=1)
+                remedy = f"did you mean '{close[0]}'?" if close else "take it out"
                 raise ConfigError(
-                    f"template option '{name}' {why} ({self._name})",
+                    f"template option '{name}' {why} as a variable ({self._name})",
                     where="data.prompt.template_options",
-                    remedy="take it out, or correct its name",
+                    remedy=remedy,
                 )
 
     def _choose(self) -> tuple[bool, str]:

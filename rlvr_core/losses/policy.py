@@ -13,6 +13,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from rlvr_core.losses.entropy_control import EntropyControl, EntropyController
 from rlvr_core.losses.kl import KlKind, kl_policy_ref
 from rlvr_core.losses.metrics import Tally
 from rlvr_core.losses.mismatch import MismatchConfig, mismatch_weight
@@ -50,10 +51,23 @@ class PolicyConfig(ComponentConfig):
     """Completions with a negative advantage whose tokens became less likely since sampling by more
     than so many nats, in their mean, are left out of the surrogate; null is off."""
     entropy_bonus: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the mean entropy of the step's loss tokens, which is subtracted from the loss."""
+    """Weight of the mean entropy of the step's loss tokens, which is subtracted from the loss; with
+    ``entropy_control``, where that begins."""
+    entropy_control: EntropyControl | None = None
+    """Let the weight of the entropy bonus follow the entropy, towards a target; null is off."""
     top_entropy: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the step's loss tokens, those of highest entropy, that the surrogate acts on; below
     1 it costs another forward pass."""
+
+    @model_validator(mode="after")
+    def _bonus_in_its_range(self) -> PolicyConfig:
+        control = self.entropy_control
+        if control is not None and not control.min <= self.entropy_bonus <= control.max:
+            raise ValueError(
+                f"entropy_bonus ({self.entropy_bonus}) is where entropy_control begins, and must "
+                f"be within its min ({control.min}) and max ({control.max})"
+            )
+        return self
 
 
 class RatioConfig(PolicyConfig):
@@ -140,6 +154,11 @@ class PolicyLoss(ABC):
         """Share of the step's loss tokens that the surrogate acts on."""
         return self._policy.top_entropy
 
+    def entropy_controller(self) -> EntropyController | None:
+        """What steers the entropy bonus, at its beginning; None where it is constant."""
+        control = self._policy.entropy_control
+        return None if control is None else EntropyController(control, self._policy.entropy_bonus)
+
     @abstractmethod
     def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
         """The (B, T) loss per token, without KL; may add metrics of its own."""
@@ -191,8 +210,9 @@ class PolicyLoss(ABC):
         loss = self.reduce(loss_BT, mask_BT, normalizer)
         if batch.entropy_BT is not None:
             tally.mean("entropy/mean", batch.entropy_BT)
-        if self._policy.entropy_bonus > 0:
-            loss = loss - self._policy.entropy_bonus * _mean_entropy(batch, normalizer)
+        bonus = self._bonus(batch, tally)
+        if bonus > 0:
+            loss = loss - bonus * _mean_entropy(batch, normalizer)
         return LossOutput(loss, tally.sums, tally.maxima)
 
     def _terms(self, batch: LossBatch) -> PolicyTerms:
@@ -231,6 +251,16 @@ class PolicyLoss(ABC):
         tally.mean("off_policy/dropped", (~kept_B1).to(drift_BT).expand_as(drift_BT))
         tally.max("off_policy/drift_max", drift_B1.expand_as(drift_BT))
         return kept_B1
+
+    def _bonus(self, batch: LossBatch, tally: Tally) -> float:
+        """Weight of the entropy bonus: an option, or what steers it has put into the batch."""
+        if self._policy.entropy_control is None:
+            return self._policy.entropy_bonus
+        if batch.entropy_bonus is None:
+            raise ValueError("entropy_control is set, but the batch has no entropy_bonus")
+        weight = torch.tensor(batch.entropy_bonus, dtype=torch.float64)
+        tally.mean("entropy/bonus", weight.to(batch.mask_BT.device).expand(batch.mask_BT.shape))
+        return batch.entropy_bonus
 
     def _kl(self, batch: LossBatch, terms: PolicyTerms, tally: Tally) -> Tensor:
         if batch.ref_logp_BT is None:

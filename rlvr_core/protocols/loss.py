@@ -55,6 +55,8 @@ class LossBatch:
         student_logp_BTK: The policy's log-probs of the same tokens; has a graph.
         on_policy_B: Where ``old_logp_BT`` is the trainer's own; elsewhere nothing but the engine's
             is known and stands in for it. None: in every row.
+        entropy_bonus: Weight of this update's entropy bonus, for a loss whose bonus is steered;
+            else None.
     """
 
     logp_BT: Tensor
@@ -68,6 +70,7 @@ class LossBatch:
     teacher_logp_BTK: Tensor | None = None
     student_logp_BTK: Tensor | None = None
     on_policy_B: Tensor | None = None
+    entropy_bonus: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,14 +120,23 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("<loss>/rows/read", "The same, of given answers.", "answers"),
     ),
     "Optimizer": (
-        Metric("loss", "Value of the loss; mean over the step's updates.", "loss"),
+        Metric(
+            "loss",
+            "Weighted sum of the losses an update was given; mean over the updates applied, as is "
+            "every mean here, or over all where none was.",
+            "loss",
+        ),
         Metric(
             "grad_norm",
-            "Norm of the gradient before clipping; mean over the step's updates.",
+            "Norm of the gradient before clipping; mean over the same updates.",
             "norm",
         ),
-        Metric("grad_norm/max", "The largest of them, where there are several.", "norm"),
-        Metric("updates/applied", "Updates of the step, where there are several.", "updates"),
+        Metric(
+            "grad_norm/max",
+            "The largest norm of any update, skipped or not, where several are asked for.",
+            "norm",
+        ),
+        Metric("updates/applied", "Updates of the step, where several are asked for.", "updates"),
         Metric("updates/skipped", "Updates not made, as their gradient was not finite.", "updates"),
         Metric("lr", "Learning rate of the step.", "rate"),
         Metric("step_skipped", "1 if no update was made, as no gradient was finite.", "0/1"),
@@ -137,7 +146,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("ratio/max", "Largest probability ratio of new to old policy.", "ratio"),
         Metric(
             "iteration/<i>/<metric>",
-            "A metric of ratio/ or clip_fraction/ over the updates of iteration <i> alone.",
+            "A metric of ratio/ or clip_fraction/ over the applied updates of iteration <i> alone.",
             "",
         ),
         Metric(
@@ -160,6 +169,16 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "gate/mean", "Mean slope of sapo's gate: 1 at ratio 1, 0 where it is shut.", "share"
         ),
         Metric("entropy/mean", "Mean entropy of the policy at the loss tokens.", "nats"),
+        Metric(
+            "entropy/bonus",
+            "Mean weight of the entropy bonus that entropy_control applied, 0 above its target.",
+            "factor",
+        ),
+        Metric(
+            "entropy/coefficient",
+            "The weight entropy_control had reached at the end of the step, applied or not.",
+            "factor",
+        ),
         Metric("entropy/threshold", "Least entropy of the tokens that top_entropy chose.", "nats"),
         Metric("entropy/chosen", "Share of the loss tokens that it chose.", "share"),
         Metric(
@@ -168,7 +187,12 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("distill/covered", "Mean probability of the teacher's compared tokens.", "share"),
         Metric("sft/nll", "Mean minus log-prob of the given answers' tokens.", "nats"),
         Metric("reference/version", "Policy version the reference last took over.", "updates"),
-        Metric("loss/<name>", "A number <name> the loss reports; its own page explains it.", ""),
+        Metric(
+            "loss/<name>",
+            "A number <name> that the loss reports and its own page explains, or a term <name> of "
+            "several: its mean, before its weight, over the applied updates that had a row of it.",
+            "",
+        ),
     ),
     "Mismatch between trainer and engine": (
         Metric("mismatch/abs_mean", "Mean |trainer - engine| log-prob of trained tokens.", "nats"),

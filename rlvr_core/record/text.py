@@ -71,13 +71,17 @@ _URL_PASSWORD = re.compile(
     r"(?<=://)(?:[^\s/:@]*:[^\s/@]+|(?=[A-Za-z_-]*\d)[\w-]{20,})(?=@)"
     r"|(?<=[?&]X-Amz-Signature=)[0-9a-f]{16,}"
 )
-# its head alone is something that programs look for; with a body, or a foot, it is a key
+# its head alone is something that programs look for; with a body, or a foot, it is a key. No part
+# may be read twice for each way to split it: the text may be a model's
+_KEY_HEADER = r"(?:\\[nr]|\s)++[-+]?[A-Z][\w-]{0,20}: "
+_KEY_LINES = r"(?:(?:\\[nr]|\s|[-+](?![-+]))*[\w/+=]{16,})+"
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:.{0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----"
+    r"(?:(?:(?!-----BEGIN ).){0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----"
     # its foot is far off, or not there: some headers, and lines until one is too short for a key's
-    r"|(?:(?:\\[nr]|\s)+[-+]?[A-Z][\w-]{0,20}: [^\n\\]{1,100}){0,4}"
-    r"(?:(?:\\[nr]|\s|[-+](?![-+]))*[\w/+=]{16,})+)",
+    rf"|(?:{_KEY_HEADER}[^\n\\]{{1,100}}+){{0,4}}+{_KEY_LINES}"
+    # or, in one line, headers that end where the key begins
+    rf"|(?:{_KEY_HEADER}[^\n\\](?:(?![\w/+=]{{16}})[^\n\\]){{0,99}}+){{0,4}}+{_KEY_LINES})",
     re.S,
 )
 # key: value, key = value, "key": "value", as found in YAML, TOML, JSON and messages

@@ -45,6 +45,8 @@ def restore(session: Session, folder: Path) -> None:
     )
     session.step, session.version = state["step"], state["version"]
     session.skipped = state["skipped"]
+    for name, controller in trainer.entropy.items():
+        controller.load_state_dict(state["entropy"][name])
     if state.get("best"):
         session.best = Best(**state["best"])
         session.checkpoints.pinned = {session.best.step}
@@ -84,6 +86,7 @@ def _state(session: Session) -> dict[str, Any]:
         "step": session.step,
         "version": session.version,
         "skipped": session.skipped,
+        "entropy": {name: one.state_dict() for name, one in session.trainer.entropy.items()},
         "best": None if session.best is None else asdict(session.best),
         "early_stop": None if early_stop is None else early_stop.state_dict(),
         "guards": {

@@ -51,35 +51,47 @@ class Job:
     told: dict[int, Told] = field(default_factory=dict)
 
 
-MiniBatch = list[Job]
+@dataclass(slots=True)
+class MiniBatch:
+    """What one update of each iteration is made of.
+
+    Attributes:
+        jobs: Its parts; at least one.
+        groups: Places in the step of the groups whose completions it has.
+    """
+
+    jobs: list[Job] = field(default_factory=list)
+    groups: Sequence[int] = ()
 
 
 def cut(
     parts: Sequence[Part],
-    most: int,
+    asked: int,
     normalizer: Callable[[Part], Normalizer],
     pack: Callable[[Sequence[Row]], list[Work]],
 ) -> list[MiniBatch]:
-    """What each update of an iteration is made of.
+    """Deal each part's groups, by itself, to as many mini-batches as are asked for.
+
+    A group without a loss token takes no place. Where a part has fewer groups than mini-batches,
+    the last ones are without it, and one without any part is none: groups are whole, and the given
+    answers of a mini-batch are as many as in any other step.
 
     Args:
         parts: Those of the step.
-        most: Mini-batches that are asked for; there are never more than groups.
+        asked: Mini-batches, each an update.
         normalizer: Denominators of a part.
         pack: A process's micro-batches of all rows.
-
-    Returns:
-        Group ``g`` is in mini-batch ``g % len(...)``. One without a loss token is empty.
     """
-    parts = [part for part in parts if part.groups]
-    count = min([most, *(len(part.groups) for part in parts)]) if parts else 0
-    batches: list[MiniBatch] = [[] for _ in range(count)]
-    for index, batch in enumerate(batches):
-        for part in (whole.mini_batch(index, count) for whole in parts):
-            step = normalizer(part)
-            if step.rows:
-                batch.append(Job(part, step, pack(part.rows)))
-    return batches
+    batches = [MiniBatch() for _ in range(asked)]
+    for whole in parts:
+        trained = whole.trained
+        for index, batch in enumerate(batches):
+            places = trained[index::asked]
+            if places:
+                part = whole.only(places)
+                batch.jobs.append(Job(part, normalizer(part), pack(part.rows)))
+                batch.groups = batch.groups if part.given else places
+    return [batch for batch in batches if batch.jobs]
 
 
 def counts(parts: Sequence[Part], normalizer: Callable[[Part], Normalizer]) -> dict[str, float]:
@@ -92,17 +104,31 @@ def counts(parts: Sequence[Part], normalizer: Callable[[Part], Normalizer]) -> d
     return metrics
 
 
-def summary(totals: Sequence[Totals], updates: Sequence[Update]) -> dict[str, float]:
-    """Metrics over all updates of a step and, with several iterations, over those of each."""
-    metrics = Totals.together(totals).values(len(updates))
-    metrics["grad_norm"] = sum(update.grad_norm for update in updates) / len(updates)
-    if len(totals) > 1:
-        for number, total in enumerate(totals, start=1):
-            metrics |= {
-                f"iteration/{number}/{name}": value
-                for name, value in total.values().items()
-                if name.startswith(_OF_AN_ITERATION)
-            }
+def summary(
+    totals: Sequence[Totals], updates: Sequence[Update], iterations: int
+) -> dict[str, float]:
+    """Metrics over the updates of a step that were applied, or over all where none was.
+
+    With several iterations there are some for each; they are absent for one that applied none of a
+    step that applied some.
+
+    Args:
+        totals: What each update counted.
+        updates: The optimizer's word on each.
+        iterations: How many; each made the same number of updates.
+    """
+    none = not any(update.applied for update in updates)
+    told = [place for place, update in enumerate(updates) if update.applied or none]
+    metrics = Totals.over([totals[place] for place in told])
+    metrics["grad_norm"] = sum(updates[place].grad_norm for place in told) / len(told)
+    share = len(totals) // iterations
+    for number in range(iterations if iterations > 1 else 0):
+        mine = [totals[place] for place in told if place // share == number]
+        metrics |= {
+            f"iteration/{number + 1}/{name}": value
+            for name, value in (Totals.over(mine) if mine else {}).items()
+            if name.startswith(_OF_AN_ITERATION)
+        }
     return metrics
 
 
@@ -114,9 +140,10 @@ def reads(
     metrics: dict[str, float] = {
         "updates/applied": sum(update.applied for update in updates),
         "updates/skipped": sum(not update.applied for update in updates),
-        "grad_norm/max": max(norms, key=lambda norm: (math.isnan(norm), norm)),
     }
-    for job in (job for batch in batches for job in batch):
+    if norms:
+        metrics["grad_norm/max"] = max(norms, key=lambda norm: (math.isnan(norm), norm))
+    for job in (job for batch in batches for job in batch.jobs):
         name = f"{job.part.prefix}rows/read"
         metrics[name] = metrics.get(name, 0) + job.normalizer.rows * iterations
     return metrics

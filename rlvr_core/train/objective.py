@@ -11,6 +11,7 @@ from rlvr_core.train.batch import Row
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from rlvr_core.losses.entropy_control import EntropyController
     from rlvr_core.protocols import AdvantageMode, CombineMode, Loss
     from rlvr_core.train.demonstrations import Demonstrations
     from rlvr_core.train.teacher import Teacher
@@ -39,6 +40,11 @@ class Term:
     def top_entropy(self) -> float:
         """Share of the step's tokens that the loss wants chosen, those of highest entropy."""
         return float(getattr(self.loss, "top_entropy", 1.0))
+
+    def entropy_controller(self) -> EntropyController | None:
+        """What steers the loss's entropy bonus, if it is steered, at its beginning."""
+        made = getattr(self.loss, "entropy_controller", None)
+        return made() if made is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +76,24 @@ class Part:
         fresh = any(row.on_policy for row in self.rows)
         return fresh and any(getattr(loss, "needs_old", True) for loss in sampled)
 
-    def mini_batch(self, index: int, count: int) -> Part:
-        """One of ``count`` mini-batches: every ``count``-th group, so that order evens out."""
-        return replace(self, groups=self.groups[index::count])
+    @property
+    def trained(self) -> list[int]:
+        """Places of the groups that have a loss token."""
+        return [i for i, g in enumerate(self.groups) if any(any(row.loss_mask) for row in g)]
+
+    def only(self, places: Sequence[int]) -> Part:
+        """The same losses over some of the groups."""
+        return replace(self, groups=[self.groups[place] for place in places])
+
+    @property
+    def given(self) -> bool:
+        """Whether its rows are given answers, not completions."""
+        return self.terms[0].demonstrations is not None
 
     @property
     def prefix(self) -> str:
         """What its counts are called by: nothing for completions, else the loss's name."""
-        return "" if self.terms[0].demonstrations is None else f"{self.terms[0].name}/"
+        return f"{self.terms[0].name}/" if self.given else ""
 
 
 @dataclass(frozen=True, slots=True)

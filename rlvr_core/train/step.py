@@ -4,9 +4,11 @@ groups        judged completions of one policy version
 rows          one per completion that has a reward, with its advantage
 parts         those rows and the losses taken over them; given answers are a part of their own
 mini-batches  a share of the groups each; every one makes an update, in every iteration
+              (of given answers a share, too, whether there are groups enough or not)
 micro-batches rows packed under the token budget, each prompt once
 loss          summed over losses and micro-batches; denominators were counted before the first
 update        clipped, applied at the step's learning rate, or skipped if not finite
+entropy       of an update that was applied; it steers the next one's bonus where a loss asks for it
 
 One mini-batch and one iteration, the default, are one update a step. With more, the log-probs at
 the time of sampling are computed before the first update, and every ratio starts from them.
@@ -27,6 +29,7 @@ import torch
 from torch import Tensor
 
 from rlvr_core.losses.entropy import TIE, entropy_threshold
+from rlvr_core.losses.entropy_control import EntropyController
 from rlvr_core.protocols import LossBatch, LossOutput, Normalizer
 from rlvr_core.ranks import Ranks
 from rlvr_core.train import lora
@@ -94,6 +97,7 @@ class PolicyTrainer:
         seed: Of the run.
         ranks: The processes that train together.
         spread: The models as they compute them; None in a process that is alone.
+        entropy: What steers the entropy bonus of each loss that has it steered, by term.
     """
 
     model: PreTrainedModel
@@ -110,6 +114,11 @@ class PolicyTrainer:
     seed: int = 0
     ranks: Ranks = field(default_factory=Ranks)
     spread: Spread | None = None
+    entropy: dict[str, EntropyController] = field(init=False)
+
+    def __post_init__(self) -> None:
+        made = {term.name: term.entropy_controller() for term in self.objective.terms}
+        self.entropy = {name: one for name, one in made.items() if one is not None}
 
     def update(self, groups: Sequence[Group], step: int, version: int) -> StepReport:
         """The updates of one step; the reference follows each.
@@ -135,36 +144,32 @@ class PolicyTrainer:
             metrics["groups/lone"] = made.lone_groups
         with _timed(seconds, "pack"):
             batches = cut(parts, self.train.mini_batches, self._normalizer, self._pack)
-        if not any(batches):
-            nothing = [False] * len(groups)
-            return StepReport([], metrics, made.advantages, nothing, seconds)
-
         with _timed(seconds, "forward"):
             self._note_old(batches)
         updates: list[Update] = []
-        unread = {index for index, batch in enumerate(batches) if batch}
-        totals = [Totals(self.objective.terms) for _ in range(self.train.iterations)]
-        thresholds: list[float] = []
-        for total in totals:
-            for index, batch in enumerate(batches):
-                if not batch:
-                    continue
-                thresholds += self._accumulate(batch, step, len(updates), total, seconds)
+        totals: list[Totals] = []
+        lost = {place for batch in batches for place in batch.groups}
+        for _ in range(self.train.iterations):
+            for batch in batches:
+                totals.append(Totals(self.objective.terms))
+                self._accumulate(batch, step, len(updates), totals[-1], seconds)
                 with _timed(seconds, "optimizer"):
                     updates.append(self.optimizer.step(step))
+                totals[-1].gather(self.ranks)
                 if updates[-1].applied:
-                    unread.discard(index)
+                    lost.difference_update(batch.groups)
+                    self._steer(totals[-1])
                     version += 1
                     if self.reference is not None:
                         self.reference.follow(version)
-        for total in totals:
-            total.gather(self.ranks)
-        metrics |= summary(totals, updates)
-        if thresholds:
-            metrics["entropy/threshold"] = min(thresholds)
+        if updates:
+            metrics |= summary(totals, updates, self.train.iterations)
+        for place, (name, controller) in enumerate(self.entropy.items()):
+            prefix = f"loss/{name}/" if place else ""
+            metrics[f"{prefix}entropy/coefficient"] = controller.coefficient
         if self.train.updates_per_step > 1:
             metrics |= reads(batches, updates, self.train.iterations)
-        thrown_away = [index % len(batches) in unread for index in range(len(groups))]
+        thrown_away = [place in lost for place in range(len(groups))]
         return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
 
     @torch.no_grad()
@@ -210,20 +215,18 @@ class PolicyTrainer:
 
         The first has the sampling policy itself, and its own log-probs are the old ones too.
         """
-        first = next(index for index, batch in enumerate(batches) if batch)
-        later = batches[first + 1 :] if self.train.iterations == 1 else batches
-        for job in (job for batch in later for job in batch if job.part.needs_old):
+        later = batches[1:] if self.train.iterations == 1 else batches
+        for job in (job for batch in later for job in batch.jobs if job.part.needs_old):
             job.old = [self._logprobs(self.model, one.batch) for one in job.work]
 
     def _accumulate(
         self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
-    ) -> list[float]:
-        """Add up the gradient of one update; the thresholds that tokens were chosen by."""
-        thresholds: list[float] = []
-        for number, job in enumerate(batch):
+    ) -> None:
+        """Add up the gradient of one update."""
+        for number, job in enumerate(batch.jobs):
             with _timed(seconds, "forward"):
                 least, chosen = self._chosen(job.part, job.work)
-            thresholds += least.values()
+            total.thresholds += least.values()
             for place, (one, masks) in enumerate(zip(job.work, chosen, strict=True)):
                 with _timed(seconds, "forward"):
                     # before the policy's pass: under LoRA the reference is the same model
@@ -233,7 +236,7 @@ class PolicyTrainer:
                 draw = update * len(self.objective.terms) + number
                 key = (self.seed, step, self.ranks.index, draw, place)
                 old_BT = job.old[place] if job.old and update > 0 else None
-                last = one is batch[-1].work[-1]
+                last = one is batch.jobs[-1].work[-1]
                 with lora.dropout(self.model, *key), self._accumulating(last=last):
                     with _timed(seconds, "forward"):
                         outputs = self._losses(job, one.batch, masks, told, old_BT)
@@ -242,7 +245,13 @@ class PolicyTrainer:
                         self.optimizer.backward(loss if one.counts else 0.0 * loss)
                 if one.counts:
                     total.add(outputs)
-        return thresholds
+
+    def _steer(self, total: Totals) -> None:
+        """Move each entropy bonus by what the update saw in all processes."""
+        for name, controller in self.entropy.items():
+            entropy = total.mean(name, "entropy/mean")
+            if entropy is not None:
+                controller.observe(entropy)
 
     @property
     def _others_stay(self) -> bool:
@@ -334,6 +343,8 @@ class PolicyTrainer:
             shown = seen
             if term.top_entropy < 1:
                 shown = replace(shown, chosen_BT=chosen[term.top_entropy])
+            if term.name in self.entropy:
+                shown = replace(shown, entropy_bonus=self.entropy[term.name].bonus)
             if term.name in told.taught:
                 shown = replace(
                     shown,

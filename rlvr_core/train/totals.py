@@ -1,4 +1,4 @@
-"""The losses and metrics of a step, summed over its updates and their micro-batches."""
+"""Losses and metrics: summed over the micro-batches of an update, averaged over updates."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from rlvr_core.train.objective import Term
 
 
 class Totals:
-    """Sums losses and metrics over micro-batches, without waiting for the device.
-
-    A metric that several losses report keeps its plain name for the first of them.
-    """
+    """Sums losses and metrics over one update's micro-batches, without waiting for the device."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self._terms = terms
+        self.thresholds: list[float] = []
+        """Least entropies of tokens that were chosen by it, the same in all processes."""
         self._losses: dict[str, list[torch.Tensor]] = {}
         self._sums: dict[tuple[str, str], list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._maxima: dict[tuple[str, str], list[torch.Tensor]] = {}
@@ -51,46 +50,57 @@ class Totals:
             for key, value in most.items():
                 self._maxima.setdefault(key, []).append(_exact(value))
 
-    @classmethod
-    def together(cls, parts: Sequence[Totals]) -> Totals:
-        """All that several have counted."""
-        whole = cls(parts[0]._terms)
-        for part in parts:
-            for name, losses in part._losses.items():
-                whole._losses.setdefault(name, []).extend(losses)
-            for key, pairs in part._sums.items():
-                whole._sums.setdefault(key, []).extend(pairs)
-            for key, most in part._maxima.items():
-                whole._maxima.setdefault(key, []).extend(most)
-        return whole
+    def mean(self, term: str, name: str) -> float | None:
+        """A term's metric over all tokens of the update; None where there were none."""
+        total, count = _pair(self._sums.get((term, name), []))
+        return total / count if count else None
 
-    def values(self, updates: int = 1) -> dict[str, float]:
-        """Losses, means and maxima; what was never counted is absent.
+    def losses(self) -> dict[str, float]:
+        """The value of each term that the update had a row of."""
+        return {name: _sum(parts) for name, parts in self._losses.items()}
 
-        Args:
-            updates: How many were counted; losses are the mean over them.
+    @staticmethod
+    def over(updates: Sequence[Totals]) -> dict[str, float]:
+        """Losses, means and maxima over several updates; what was never counted is absent.
+
+        A term's loss is its mean over the updates that had a row of it (T13), and ``loss`` that of
+        what each update was given: the weighted sum of the terms it had. A metric that several
+        losses report keeps its plain name for the first of them.
         """
-        values = {name: _sum(parts) / updates for name, parts in self._losses.items()}
-        metrics = {"loss": sum(t.weight * values[t.name] for t in self._terms if t.name in values)}
-        if len(self._terms) > 1:
-            metrics |= {f"loss/{name}": value for name, value in values.items()}
-        for term in self._terms:
-            for name, value in self._finished(term).items():
+        terms = updates[0]._terms
+        losses = [update.losses() for update in updates]
+        given = [sum(t.weight * one[t.name] for t in terms if t.name in one) for one in losses]
+        metrics = {"loss": sum(given) / len(given)}
+        for term in terms:
+            values = [one[term.name] for one in losses if term.name in one]
+            if values and len(terms) > 1:
+                metrics[f"loss/{term.name}"] = sum(values) / len(values)
+        thresholds = [least for update in updates for least in update.thresholds]
+        if thresholds:
+            metrics["entropy/threshold"] = min(thresholds)
+        for term in terms:
+            for name, value in _finished(term, updates).items():
                 # what only a plugin's loss knows goes where the glossary leaves room for it
                 plain = name if lookup(name) else f"loss/{name}"
                 metrics[f"loss/{term.name}/{name}" if plain in metrics else plain] = value
         return metrics
 
-    def _finished(self, term: Term) -> dict[str, float]:
-        sums = {
-            name: _pair(pairs) for (owner, name), pairs in self._sums.items() if owner == term.name
-        }
-        maxima = {
-            name: max(map(float, values))
-            for (owner, name), values in self._maxima.items()
-            if owner == term.name
-        }
-        return finish(sums, maxima)
+
+def _finished(term: Term, updates: Sequence[Totals]) -> dict[str, float]:
+    """The metrics of a term over all tokens of the updates."""
+    sums: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    maxima: dict[str, list[float]] = {}
+    for update in updates:
+        for (owner, name), pairs in update._sums.items():
+            if owner == term.name:
+                sums.setdefault(name, []).extend(pairs)
+        for (owner, name), values in update._maxima.items():
+            if owner == term.name:
+                maxima.setdefault(name, []).extend(map(float, values))
+    return finish(
+        {name: _pair(pairs) for name, pairs in sums.items()},
+        {name: max(values) for name, values in maxima.items()},
+    )
 
 
 def _exact(value: float) -> torch.Tensor:
@@ -102,4 +112,4 @@ def _pair(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, fl
 
 
 def _sum(values: Sequence[torch.Tensor]) -> float:
-    return float(torch.stack([value.double() for value in values]).sum())
+    return float(torch.stack([value.double() for value in values]).sum()) if values else 0.0

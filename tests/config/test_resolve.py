@@ -176,6 +176,17 @@ def test_t12_a_group_loss_needs_two_completions(host, run_file):
 
 
 @pytest.mark.parametrize("option", ["sampling.top_p=0.95", "sampling.top_k=20"])
+def test_t8_a_drift_from_a_truncated_distribution_is_refused(host, run_file, option):
+    loss = "loss={use: core/grpo, with: {off_policy_mask: 0.5}}"
+    assert resolve_file(run_file, [loss], host)
+    (complaint,) = faults(host, run_file, loss, option)
+    name, _, value = option.partition("=")
+    assert f"with {name} {value} these are of a truncated distribution" in complaint.what
+    assert "off_policy_mask" in complaint.where
+    assert complaint.remedy == (f"take off_policy_mask out, or {name}",)
+
+
+@pytest.mark.parametrize("option", ["sampling.top_p=0.95", "sampling.top_k=20"])
 def test_t8_truncated_sampling_is_warned_about(host, run_file, option):
     (warning,) = resolve_file(run_file, [option], host).warnings
     assert warning.startswith(f"{option.replace('=', ' is ')}: completions come from a truncated")

@@ -71,11 +71,13 @@ def test_template_options_reach_the_template():
     assert rendered(thinking(), template_options={"enable_thinking": True}) == AS_CHAT
 
 
-@pytest.mark.parametrize("name", ["enable_thinkin", "thinking", "messages"])
+@pytest.mark.parametrize("name", ["enable_thinkin", "think", "false", "role", "messages"])
 def test_a_template_option_that_would_be_ignored_is_refused(name):
     with pytest.raises(ConfigError, match=f"template option '{name}'") as error:
         Renderer(thinking(), PromptSection(template_options={name: False}))
     assert "data.prompt.template_options" in str(error.value.complaints)
+    meant = "did you mean 'enable_thinking'?" if name.startswith("enable") else "take it out"
+    assert error.value.complaints[0].remedy == (meant,)
 
 
 def test_template_options_without_a_template_are_refused():

@@ -4,6 +4,7 @@ TRL computes a loss in a method of its trainer. It is called here on a stand-in 
 method reads: options, one process, and log-probs that are given instead of computed.
 """
 
+import math
 import warnings
 from collections import defaultdict
 from functools import partial
@@ -14,12 +15,14 @@ import torch
 
 from rlvr_core import builtin
 from rlvr_core.losses.entropy import entropy_threshold
+from rlvr_core.losses.entropy_control import EntropyControl, EntropyController
 from rlvr_core.protocols import LossBatch, Normalizer
 from rlvr_core.registry import Registrar, Registry
 
 pytest.importorskip("trl", minversion="1.16", reason="the oracle is TRL 1.16 (extra 'oracle')")
 
 ROWS, TOKENS, CAP = 6, 8, 11
+TARGET, STEP = 1.5, 0.02
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 KL = {
     "no KL": {},
@@ -62,8 +65,11 @@ def rows():
     )
 
 
-def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
-    """TRL's loss of the rows as one micro-batch that is the whole step."""
+def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", control=None, **options):
+    """TRL's loss of the rows as one micro-batch that is the whole step.
+
+    ``control`` holds the state of TRL's adaptive entropy, which is moved on.
+    """
     alone = SimpleNamespace(
         num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x,
         gather_for_metrics=lambda x: x, pad_across_processes=lambda x, dim, pad_index: x,
@@ -79,6 +85,10 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         vespo_k_neg=3.0,
         vespo_lambda_neg=2.0,
         steps_per_generation=1,
+        entropy_target=TARGET,
+        entropy_coef_delta=STEP,
+        entropy_coef_min=0.0,
+        entropy_coef_max=0.1,
     )
     self = SimpleNamespace(
         loss_type=loss_type,
@@ -88,8 +98,9 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         epsilon_high=options.get("cap", options.get("clip_high", 0.2)),
         top_entropy_quantile=options.get("top_entropy", 1.0),
         entropy_coef=options.get("entropy_bonus", 0.0),
-        _entropy_bonus_enabled="entropy_bonus" in options,
-        use_adaptive_entropy=False,
+        _entropy_bonus_enabled="entropy_bonus" in options or control is not None,
+        use_adaptive_entropy=control is not None,
+        _entropy_window_stats=None,
         off_policy_mask_threshold=options.get("off_policy_mask"),
         aux_loss_enabled=False,
         use_vllm=weight is not None,
@@ -102,6 +113,7 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
         _metrics={"train": defaultdict(list)},
         _get_per_token_logps_and_entropies=lambda *_, **__: (data.lp, data.entropy, None),
     )
+    vars(self).update(control or {})
     self.get_off_policy_mask = trl.GRPO.get_off_policy_mask
     self.get_gamma_weights = trl.GRPO.get_gamma_weights
     self.get_high_entropy_mask = partial(trl.GRPO.get_high_entropy_mask, self)
@@ -119,10 +131,13 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", **options):
     }
     if "off_policy_mask" in options:
         inputs["sampling_per_token_logps"] = data.engine
-    return getattr(trl, trainer)._compute_loss(self, None, inputs)
+    loss = getattr(trl, trainer)._compute_loss(self, None, inputs)
+    if control is not None:
+        control |= {name: getattr(self, name) for name in control}
+    return loss
 
 
-def ours(data, name, **options):
+def ours(data, name, bonus=None, **options):
     registry = Registry()
     builtin.register_losses(Registrar(registry, "loss", "core"))
     cls = registry.find("loss", name).load()
@@ -131,8 +146,9 @@ def ours(data, name, **options):
         known_N = data.entropy.detach()[data.mask]
         chosen = data.mask & (data.entropy >= entropy_threshold(known_N, options["top_entropy"]))
     batch = LossBatch(
-        data.lp, data.old, data.engine, data.ref, data.mask, data.advantage, data.entropy, chosen
-    )
+        data.lp, data.old, data.engine, data.ref, data.mask, data.advantage, data.entropy, chosen,
+        entropy_bonus=bonus,
+    )  # fmt: skip
     step = Normalizer(rows=ROWS, tokens=int(data.mask.sum()), max_completion_tokens=CAP)
     return cls(cls.Config(**({"mismatch": {"mode": "off"}} | options)))(batch, step).loss
 
@@ -219,6 +235,36 @@ def test_entropy_bonus_is_trls(trl, name):
     data = rows()
     options = {"entropy_bonus": 0.2, "clip_low": 0.2, "clip_high": 0.2}
     same(data, ours(data, name, **options), trls(trl, data, name, **options))
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo"])
+def test_the_steered_entropy_bonus_is_trls(trl, name):
+    """Forty updates whose entropies cross the target back and forth, to both ends of the range."""
+    options = {"clip_low": 0.2, "clip_high": 0.2}
+    control = EntropyControl(target=TARGET, step=STEP, max=0.1)
+    mine = EntropyController(control, 0.05)
+    theirs = {"entropy_coef": 0.05, "_last_world_entropy": float("inf")}
+    weights = set()
+    for update in range(40):
+        data = rows()
+        with torch.no_grad():
+            now = data.entropy[data.mask].mean()
+            data.entropy *= (TARGET + 0.3 * math.sin(update / 3) + 0.05) / now
+        bonus = mine.bonus
+        steered = options | {"entropy_bonus": 0.05, "entropy_control": control}
+        a = ours(data, name, bonus, **steered)
+        b = trls(trl, data, name, control=theirs, **options)
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+        for x, y in zip(*(torch.autograd.grad(z, [data.lp, data.entropy], allow_unused=True)
+                          for z in (a, b)), strict=True):  # fmt: skip
+            x, y = (torch.zeros(1) if z is None else z for z in (x, y))
+            torch.testing.assert_close(*torch.broadcast_tensors(x.double(), y.double()))
+        mine.observe(float(data.entropy.detach()[data.mask].mean()))
+        assert (mine.coefficient, mine.entropy) == pytest.approx(tuple(theirs.values()), abs=1e-12)
+        weights.add((round(bonus, 6), round(mine.coefficient, 6)))
+    assert {0.0, 0.1} <= {coefficient for _, coefficient in weights}
+    assert {0.0, 0.1} <= {bonus for bonus, _ in weights}
+    assert len({bonus for bonus, _ in weights}) > 3
 
 
 @pytest.mark.parametrize("name", [*CLIPPED, "cispo", "sapo", "vespo"])

@@ -142,3 +142,23 @@ def test_no_line_of_a_private_key_is_left(method, newline, body):
     assert "MIIE" not in found
     assert found.startswith(f"before{newline}<redacted>")
     assert found.endswith("after")
+
+
+def test_a_torn_key_in_one_line_with_its_headers_is_a_key():
+    head = "-----BEGIN RSA PRIVATE KEY-----"
+    for headers in ("", " Proc-Type: 4,ENCRYPTED DEK-Info: AES-128-CBC,01234567"):
+        text = f"{head}{headers} {KEY_LINES[0]} {KEY_LINES[1]} and more"
+        assert Redactor({}).text(text) == "<redacted> and more"
+
+
+def test_the_head_of_a_key_without_one_does_not_hide_the_next():
+    head, foot = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+    text = f"it begins with {head}, as in\n{head}\nabc\n{foot}\n"
+    assert Redactor({}).text(text) == f"it begins with {head}, as in\n<redacted>\n"
+
+
+@pytest.mark.parametrize("unit", ["\n", " A: " * 150, " A: b\n", "-----END " * 9, " " * 99])
+def test_what_only_begins_like_private_keys_takes_no_time(unit):
+    text = ("-----BEGIN PRIVATE KEY-----" + unit) * (300_000 // (27 + len(unit)))
+    with cpu_limit(1):
+        assert Redactor({}).known(text) == text

@@ -9,7 +9,14 @@ import time
 import pytest
 
 FOUR = {"steps": 6, "lr": 2e-3, "warmup_steps": 1, "mini_batches": 2, "iterations": 2}
-HELD = {"use": "dapo", "with": {"beta": 0.01}}
+HELD = {
+    "use": "dapo",
+    "with": {
+        "beta": 0.01,
+        "entropy_bonus": 0.01,
+        "entropy_control": {"target": 9.0, "step": 0.001},
+    },
+}
 
 
 def lines(path):
@@ -91,6 +98,9 @@ def test_t94_killed_between_steps_of_four_updates_a_run_resumes_bit_for_bit(lab)
     assert {line["reference/version"] % 3 for line in metrics} == {0}
     assert metrics[-1]["reference/version"] > metrics[1]["reference/version"]
     assert shown(lab)["ledger"]["balanced"] is True
+    # each update that was applied moves the entropy bonus
+    applied = sum(line["updates/applied"] for line in metrics)
+    assert metrics[-1]["entropy/coefficient"] == pytest.approx(0.01 + 0.001 * applied)
 
 
 @pytest.mark.slow

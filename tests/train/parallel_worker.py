@@ -75,7 +75,8 @@ class Answers:
 
 def sum_of_losses():
     """Everything that needs more than a forward pass of the policy, in one sum."""
-    full = {"entropy_bonus": 0.01, "top_entropy": 0.5}
+    control = {"target": 2.0, "step": 0.005}
+    full = {"entropy_bonus": 0.01, "top_entropy": 0.5, "entropy_control": control}
     return [
         Term("dapo", DAPO(DAPO.Config(**full)), 0.7),
         Term("gspo", GSPO(GSPO.Config()), 0.3),

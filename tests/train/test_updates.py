@@ -19,6 +19,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.losses.dapo import DAPO
 from rlvr_core.losses.distill import GKD
+from rlvr_core.losses.entropy_control import EntropyController
 from rlvr_core.losses.grpo import GRPO
 from rlvr_core.train.model import Precision
 from rlvr_core.train.objective import Objective, Term
@@ -401,20 +402,93 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
 
 def test_a_step_with_fewer_groups_makes_fewer_updates():
     made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, iterations=2)
-    assert made.update(groups(count=2), 0, VERSION).applied == 4
-    assert made.update([], 1, VERSION + 4).applied == 0
+    report = made.update(groups(count=2), 0, VERSION)
+    assert report.applied == report.metrics["updates/applied"] == 4
+    report = made.update([], 1, VERSION + 4)
+    assert report.applied == report.metrics["updates/applied"] == 0
+    assert report.metrics["updates/skipped"] == 0
 
 
-def test_a_group_without_a_reward_keeps_its_place():
-    """The second group has none, so the second mini-batch is the fourth group alone."""
+def test_a_group_without_a_reward_takes_no_place():
+    """Of the other three the first and last are in the first mini-batch."""
     unscored = groups()
     members = tuple(Judged(member.completion, {}, None, None) for member in unscored[1].members)
     unscored[1] = Group(unscored[1].problem, members, VERSION)
-    loss = Noting(bad=(1,))
+    loss = Noting(bad=(0,))
     made = trainer_of(tiny(), [Term("grpo", loss)], mini_batches=2, tokens_per_micro_batch=500)
     report = made.update(unscored[:4], 0, VERSION)
-    assert [len(batch.advantage_B) for batch in loss.seen] == [4, 4]
-    assert report.thrown_away == [False, True, False, True]
+    # sizes 2, 4, 2, 4, of which the second is out
+    assert [len(batch.advantage_B) for batch in loss.seen] == [6, 2]
+    assert report.thrown_away == [True, False, False, True]
+
+
+class Told(DAPO):
+    """DAPO whose entropy bonus is the next of those it was given, in every update anew."""
+
+    def __init__(self, bonuses):
+        super().__init__(DAPO.Config(mismatch=OFF))
+        self.bonuses, self.update = bonuses, -1
+
+    def __call__(self, batch, normalizer):
+        if normalizer is not getattr(self, "last", None):
+            self.update, self.last = self.update + 1, normalizer
+        bonus = self.bonuses[self.update]
+        self._policy = self._policy.model_copy(update={"entropy_bonus": bonus})
+        return super().__call__(batch, normalizer)
+
+
+def test_the_entropy_bonus_of_an_update_follows_the_entropy_of_the_one_before(monkeypatch):
+    """Of four updates in several micro-batches each, the second is skipped and moves nothing."""
+    measured = []
+
+    def noting(self, entropy):
+        measured.append(entropy)
+        plain(self, entropy)
+
+    plain = EntropyController.observe
+    monkeypatch.setattr(EntropyController, "observe", noting)
+
+    def trained(loss):
+        made = trainer_of(tiny(), [Term("dapo", loss)], mini_batches=2, iterations=2)
+        done, step = [], made.optimizer.step
+
+        def spoilt(number):
+            if len(done) == 1:
+                made.optimizer.parameters[0].grad.fill_(torch.inf)
+            done.append(step(number))
+            return done[-1]
+
+        made.optimizer.step = spoilt
+        return made.model, made.update(groups(count=4), 0, VERSION)
+
+    control = {"target": 3.0, "step": 0.25, "max": 0.625}
+    steered, report = trained(
+        DAPO(DAPO.Config(mismatch=OFF, entropy_bonus=0.125, entropy_control=control))
+    )
+    assert [update.applied for update in report.updates] == [True, False, True, True]
+    # all are below the target: nothing is known, then 0.125 + 0.25, the same again, 0.625 at most
+    assert len(measured) == 3
+    assert max(measured) < math.log(20) < 3.0
+    plainly, _ = trained(Told([0.0, 0.375, 0.375, 0.625]))
+    for a, b in zip(steered.parameters(), plainly.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert report.metrics["entropy/coefficient"] == 0.625
+    # over the applied ones, by tokens: both mini-batches are read by the same rows
+    assert 0 < report.metrics["entropy/bonus"] < 0.625
+
+
+def test_the_entropy_that_steers_is_of_all_tokens_of_an_update():
+    """Micro-batches of few rows measure what a single one does."""
+    control = {"target": 1.0}
+    loss = DAPO(DAPO.Config(mismatch=OFF, entropy_control=control))
+    found = []
+    for budget in (20, 10_000):
+        made = trainer_of(tiny(), [Term("dapo", loss)], tokens_per_micro_batch=budget)
+        report = made.update(groups(), 0, VERSION)
+        assert made.entropy["dapo"].entropy == report.metrics["entropy/mean"]
+        found.append(made.entropy["dapo"].entropy)
+        assert report.metrics["entropy/bonus"] == report.metrics["entropy/coefficient"] == 0.0
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
 def test_staleness_is_at_least_the_updates_of_a_step():
