@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from rlvr_core.errors import Complaint, DataError, PluginError, RlvrError
 from rlvr_core.protocols import DatasetLoader, Source

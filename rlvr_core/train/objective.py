@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import torch
+
+from rlvr_core.errors import PluginError
+from rlvr_core.protocols import LossOutput
 from rlvr_core.train.batch import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rlvr_core.losses.entropy_control import EntropyController
-    from rlvr_core.protocols import AdvantageMode, CombineMode, Loss
+    from rlvr_core.protocols import AdvantageMode, CombineMode, Loss, LossBatch, Normalizer
     from rlvr_core.train.demonstrations import Demonstrations
     from rlvr_core.train.teacher import Teacher
     from rlvr_core.types import Problem
@@ -40,6 +44,23 @@ class Term:
     def top_entropy(self) -> float:
         """Share of the step's tokens that the loss wants chosen, those of highest entropy."""
         return float(getattr(self.loss, "top_entropy", 1.0))
+
+    def of(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
+        """The loss of a micro-batch.
+
+        Raises:
+            PluginError: The loss gives something that cannot be trained on or summed.
+        """
+        output = self.loss(batch, normalizer)
+        fault = _fault(output)
+        if fault:
+            made = type(self.loss)
+            raise PluginError(
+                f"loss '{self.name}' {fault}",
+                where=f"{made.__module__}.{made.__qualname__}",
+                remedy="give what docs/losses.md says of LossOutput",
+            )
+        return output
 
     def entropy_controller(self) -> EntropyController | None:
         """What steers the loss's entropy bonus, if it is steered, at its beginning."""
@@ -145,3 +166,24 @@ class Objective:
                 answers = [[row] for row in term.demonstrations.rows(step)]
                 parts.append(Part((term,), answers, 1.0))
         return [part for part in parts if part.terms]
+
+
+def _fault(output: object) -> str:
+    """What is wrong with what a loss gave; a vector, say, would be summed without a word."""
+    if not isinstance(output, LossOutput):
+        return f"gave {type(output).__name__}, not a LossOutput"
+    numbers: dict[str, object] = {"loss": output.loss}
+    sums: Mapping[str, object] = output.sums  # a plugin is held to no types
+    for name, pair in sums.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return f"must give sums[{name!r}] as a pair of tensors, sum and count"
+        numbers |= {f"sums[{name!r}][{place}]": value for place, value in enumerate(pair)}
+    numbers |= {f"maxima[{name!r}]": value for name, value in output.maxima.items()}
+    for what, value in numbers.items():
+        if not isinstance(value, torch.Tensor):
+            return f"must give {what} as a tensor, not {type(value).__name__}"
+        if value.dim():
+            return f"must give {what} as a scalar, not of shape {tuple(value.shape)}"
+    if torch.is_grad_enabled() and not output.loss.requires_grad:
+        return "gave a loss without a gradient: nothing in it comes from logp_BT"
+    return ""

@@ -351,7 +351,7 @@ class PolicyTrainer:
                     teacher_logp_BTK=told.taught[term.name][1],
                     student_logp_BTK=next(student),
                 )
-            outputs.append((term, term.loss(shown, job.normalizer)))
+            outputs.append((term, term.of(shown, job.normalizer)))
         return outputs
 
     @torch.no_grad()

@@ -1,0 +1,43 @@
+"""What a plugin's loss gives is looked at before it is trained on."""
+
+import pytest
+import torch
+
+from rlvr_core.errors import PluginError
+from rlvr_core.protocols import LossOutput
+from rlvr_core.train.objective import Term
+
+LOGP = torch.zeros(2, 3, requires_grad=True)
+ONE = torch.tensor(1.0)
+
+
+class Gives:
+    def __init__(self, output):
+        self.output = output
+
+    def __call__(self, batch, normalizer):
+        return self.output
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (LOGP.sum(), "gave Tensor, not a LossOutput"),
+        (LossOutput(LOGP.sum(1), {}, {}), "must give loss as a scalar, not of shape (2,)"),
+        (LossOutput(0.5, {}, {}), "must give loss as a tensor, not float"),
+        (LossOutput(ONE, {}, {}), "gave a loss without a gradient"),
+        (LossOutput(LOGP.sum(), {"a": ONE}, {}), "sums['a'] as a pair"),
+        (LossOutput(LOGP.sum(), {"a": (ONE, 2)}, {}), "must give sums['a'][1] as a tensor"),
+        (LossOutput(LOGP.sum(), {}, {"b": LOGP}), "maxima['b'] as a scalar, not of shape (2, 3)"),
+    ],
+)
+def test_a_loss_that_gives_something_else_is_named(output, said):
+    with pytest.raises(PluginError, match="loss 'mine' ") as caught:
+        Term("mine", Gives(output)).of(None, None)
+    assert said in str(caught.value)
+    assert "Gives" in str(caught.value)
+
+
+def test_a_loss_that_gives_what_it_should_is_taken():
+    output = LossOutput(LOGP.sum(), {"a": (ONE, ONE)}, {"b": ONE})
+    assert Term("mine", Gives(output)).of(None, None) is output
