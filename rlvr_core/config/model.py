@@ -269,9 +269,10 @@ class TrainSection(ComponentConfig):
     """Recompute activations in the backward pass: less memory, more time."""
     compile: bool = False
     """torch.compile the model."""
-    parallel: Literal["ddp", "fsdp"] = "ddp"
+    parallel: Literal["ddp", "fsdp", "zero2"] = "ddp"
     """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a part of
-    its weights, gradients and optimizer state. One process has all of it in any case."""
+    its weights, gradients and optimizer state, ``zero2`` (DeepSpeed's ZeRO-2) whole weights and a
+    part of gradients and optimizer state. One process has all of it in any case."""
     reference: ReferenceSection = ReferenceSection()
     """What the reference of a loss with ``beta`` above 0 is."""
     max_staleness: Natural = 0

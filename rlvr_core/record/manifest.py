@@ -29,6 +29,7 @@ Outcome = Literal["running", "finished", "stopped", "failed", "interrupted"]
 _LIBRARIES = (
     "accelerate",
     "datasets",
+    "deepspeed",
     "numpy",
     "pydantic",
     "safetensors",

@@ -71,6 +71,7 @@ def trainer_of(
     if spread is not None and sharded:
         shares = not any(getattr(engine, one, False) for one in ("separate", "own_weights"))
         source = GatheredSource(model, replica_of(model, device) if shares else None, spread)
+    optimizer = None
     if spread is not None:
         options = {
             "temperature": config.sampling.temperature,
@@ -81,11 +82,12 @@ def trainer_of(
         own = [reference.model] if isinstance(reference, SeparateModel) else []
         for frozen in [*own, *objective.teachers]:
             spread.add(frozen, trained=False, **options)
+        optimizer = spread.optimizer(model, config.train, precision.compute)
     trainer = PolicyTrainer(
         model=model,
         reference=reference,
         objective=objective,
-        optimizer=Optimizer(model, config.train, precision.compute),
+        optimizer=optimizer or Optimizer(model, config.train, precision.compute),
         precision=precision,
         train=config.train,
         temperature=config.sampling.temperature,

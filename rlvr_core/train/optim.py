@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,17 +49,29 @@ class Update:
 
 
 class Optimizer:
-    """AdamW over one model, with loss scaling for float16 and non-finite gradients skipped."""
+    """AdamW over one model, with loss scaling for float16 and non-finite gradients skipped.
+
+    Args:
+        model: The model.
+        train: The config's train section.
+        compute_dtype: Of the model's forward pass.
+        updated: What AdamW updates, where it is not the model's parameters themselves.
+    """
 
     def __init__(
-        self, model: torch.nn.Module, train: TrainSection, compute_dtype: torch.dtype
+        self,
+        model: torch.nn.Module,
+        train: TrainSection,
+        compute_dtype: torch.dtype,
+        *,
+        updated: Sequence[torch.Tensor] | None = None,
     ) -> None:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self._train = train
         self._adamw = torch.optim.AdamW(
-            self.parameters,
+            self.parameters if updated is None else updated,
             lr=train.lr,
             betas=train.betas,
             eps=train.adam_eps,
@@ -79,9 +92,8 @@ class Optimizer:
         """
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate(self._train, step)
-        self.scaler.unscale_(self._adamw)
         clip = math.inf if self._train.grad_clip is None else self._train.grad_clip
-        grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
+        grad_norm = self._unscale_and_clip(clip)
         applied = math.isfinite(grad_norm)
         scale = self.scaler.get_scale()
         if applied:
@@ -91,6 +103,11 @@ class Optimizer:
         calibrating = not applied and self.scaler.get_scale() < scale and scale > 1.0
         self._adamw.zero_grad(set_to_none=True)
         return Update(grad_norm, applied, calibrating)
+
+    def _unscale_and_clip(self, clip: float) -> float:
+        """The norm of the whole gradient before clipping."""
+        self.scaler.unscale_(self._adamw)
+        return float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
 
     def state_tensors(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """Moments and step counts by parameter name, whole, for safetensors.
@@ -108,6 +125,16 @@ class Optimizer:
 
     def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take moments and step counts back; the inverse of ``state_tensors``."""
+        by_name = self._by_name(tensors)
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            if name in by_name:
+                self._adamw.state[parameter] = {
+                    key: like(value.clone(), parameter)  # fused AdamW counts on the device
+                    for key, value in by_name[name].items()
+                }
+
+    def _by_name(self, tensors: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+        """What ``state_tensors`` gave, by parameter."""
         by_name: dict[str, dict[str, torch.Tensor]] = {}
         for full, value in tensors.items():
             name, _, key = full.rpartition("|")
@@ -115,9 +142,4 @@ class Optimizer:
         unknown = sorted(set(by_name) - set(self.names))
         if unknown:
             raise ValueError(f"optimizer state for parameters the model lacks: {unknown[:3]}")
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            if name in by_name:
-                self._adamw.state[parameter] = {
-                    key: like(value.clone(), parameter)  # fused AdamW counts on the device
-                    for key, value in by_name[name].items()
-                }
+        return by_name

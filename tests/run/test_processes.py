@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import time
+from importlib import metadata
+from importlib.util import find_spec
 
 import psutil
 import pytest
@@ -13,11 +15,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.config.model import RunConfig
-from rlvr_core.errors import ConfigError
+from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.run.checks import check_processes
 
 pytestmark = pytest.mark.slow
 
+DEEPSPEED = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs rlvr-core[deepspeed]")
 SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
 TRAIN = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "tokens_per_micro_batch": 60}
 
@@ -85,7 +88,12 @@ def fsdp(shared, ddp):
     return launch(shared, "config.yaml", "--set", "train.parallel=fsdp")
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.fixture(scope="module")
+def zero2(shared, fsdp):
+    return launch(shared, "config.yaml", "--set", "train.parallel=zero2")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", pytest.param("zero2", marks=DEEPSPEED)])
 def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     """The same completions in the same order, the same numbers, a ledger that balances."""
     two = request.getfixturevalue(strategy)
@@ -102,16 +110,24 @@ def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     assert samples == [line["event"] for line in lines(alone / "traces" / "samples.jsonl")]
 
 
-@pytest.mark.parametrize(("first", "processes"), [("fsdp", 1), ("alone", 2)])
-def test_a_run_goes_on_with_another_number_of_processes(shared, alone, first, processes, request):
-    """Resumed at step 2 by one process after two, and by two after one."""
-    stopped = shared.folder / "runs" / f"stopped-{first}"
+@pytest.mark.parametrize(
+    ("first", "strategy", "processes"),
+    [
+        ("fsdp", "fsdp", 1),
+        ("alone", "fsdp", 2),
+        pytest.param("zero2", "ddp", 2, marks=DEEPSPEED),
+        pytest.param("alone", "zero2", 2, marks=DEEPSPEED),
+    ],
+)
+def test_a_run_goes_on_with_other_processes(shared, alone, first, strategy, processes, request):
+    """Resumed at step 2: by one process after two, by two after one, by two of another kind."""
+    stopped = shared.folder / "runs" / f"stopped-{first}-{strategy}"
     shutil.copytree(request.getfixturevalue(first), stopped, symlinks=True)
     shutil.rmtree(stopped / "checkpoints" / "step000004")
     if processes == 1:
         shared.rlvr("run", "--resume", str(stopped), "--display", "none")
     else:
-        more = ["--set", "train.parallel=fsdp", "--processes", "2", "--display", "none"]
+        more = ["--set", f"train.parallel={strategy}", "--processes", "2", "--display", "none"]
         shared.rlvr("launch", "--resume", str(stopped), *more)
     assert completions(stopped) == completions(alone)
     same_metrics(alone, stopped)
@@ -123,8 +139,8 @@ def test_a_run_goes_on_with_another_number_of_processes(shared, alone, first, pr
 class Launched:
     """A long run of two processes that has taken some steps."""
 
-    def __init__(self, lab, every=0):
-        lab.write(train=TRAIN | {"steps": 5000}, checkpoint={"every": every})
+    def __init__(self, lab, every=0, **train):
+        lab.write(train=TRAIN | {"steps": 5000} | train, checkpoint={"every": every})
         self.lab = lab
         self.process = lab.started("launch", "config.yaml", "--processes", "2", "--display", "none")
         until = time.monotonic() + 200
@@ -158,9 +174,12 @@ class Launched:
         return json.loads((self.run / "run.json").read_text())
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_when_a_process_is_killed_all_end_with_a_word(lab, rank):
-    launched = Launched(lab)
+@pytest.mark.parametrize(
+    ("strategy", "rank"),
+    [("ddp", 0), ("ddp", 1), pytest.param("zero2", 1, marks=DEEPSPEED)],
+)
+def test_when_a_process_is_killed_all_end_with_a_word(lab, strategy, rank):
+    launched = Launched(lab, parallel=strategy)
     launched.ranks[rank].send_signal(signal.SIGKILL)
     code, told = launched.end()
     assert code == 1
@@ -254,7 +273,38 @@ def test_what_several_processes_cannot_do_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     whole = {"model": {"path": "m"}, "data": {"sources": [{"use": "core/jsonl"}]}}
     compiled = {"steps": 3, "warmup_steps": 0, "parallel": "fsdp", "compile": True}
-    with pytest.raises(ConfigError, match="is not compiled"):
+    with pytest.raises(ConfigError, match=r"is not compiled under .*: fsdp"):
         check_processes(RunConfig.model_validate(whole | {"train": compiled}))
     sharded = RunConfig.model_validate(whole | {"train": compiled | {"compile": False}})
     check_processes(sharded)
+
+
+def test_what_zero2_cannot_do_is_refused(monkeypatch):
+    def check(**sections):
+        train = {"steps": 3, "warmup_steps": 0, "parallel": "zero2"} | sections.pop("train", {})
+        model = {"path": "m"} | sections.pop("model", {})
+        data = {"sources": [{"use": "core/jsonl"}]}
+        whole = {"model": model, "data": data, "train": train}
+        check_processes(RunConfig.model_validate(whole))
+
+    versions = ["0.20.0"]
+    monkeypatch.setattr(metadata, "version", lambda name: versions[-1])
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check()
+    with pytest.raises(ConfigError, match=r"is not compiled under .*: zero2"):
+        check(train={"compile": True})
+    with pytest.raises(ConfigError, match="those of an adapter are small"):
+        check(model={"lora": {}})
+    versions.append("0.19.7+cpu")
+    with pytest.raises(MachineError, match=r"needs DeepSpeed 0\.19\.8 or newer"):
+        check()
+
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(MachineError, match="not installed") as caught:
+        check()
+    assert "pip install 'rlvr-core[deepspeed]'" in str(caught.value.complaints[0].remedy)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    check()  # one process has all of it
