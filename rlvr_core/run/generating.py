@@ -131,6 +131,7 @@ def _own_producer(prepared: Prepared, generator: Generator) -> Producer:
             max_staleness=train.max_staleness,
             steps=train.steps,
             updates_per_step=train.updates_per_step,
+            reads=getattr(prepared.sampler, "max_reads", 1),
         ),
         at_sync=train.at_sync,
         check=prepared.judge.errors.check,
