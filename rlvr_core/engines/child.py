@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -30,6 +30,7 @@ from rlvr_core.engines.sync import (
     check_probe,
     common,
     probe_prompt,
+    source_logprobs,
     trainer_logprobs,
 )
 from rlvr_core.errors import MachineError, RunError
@@ -44,9 +45,6 @@ from rlvr_core.protocols import (
 )
 from rlvr_core.types import GenerationRequest, SamplingParams
 
-if TYPE_CHECKING:
-    import torch
-
 _PROBE_PROMPT = 65
 """Tokens of the probe's prompt, at most: two blocks of a prefix cache and one."""
 
@@ -59,8 +57,6 @@ class _Known(NamedTuple):
     version: int
     token_ids: Sequence[int]
     logprobs: Sequence[float]
-    dtype: torch.dtype
-    device: torch.device
 
 
 def in_child(engine: Engine, deadline: float, restarts: int = 0) -> ChildEngine:
@@ -83,7 +79,8 @@ class ChildEngine:
         self._deadline = deadline
         self.line = Line(restarts, self._restore)
         self._shared: SharedTensors | None = None
-        self._context: EngineContext | None = None
+        self._dtype: Any = None
+        self._device: Any = None
         self._probe_ids: tuple[int, ...] = ()
         self._writing = threading.Lock()  # held while the shared memory is written or taken in
         self._held: tuple[int, list[Place]] | None = None
@@ -96,6 +93,11 @@ class ChildEngine:
         if isinstance(self._engine, Interruptible):
             return frozenset({"drain", "abort", "keep"})
         return frozenset({"drain"})
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether it takes weights by name and nothing else of the trainer's model."""
+        return bool(getattr(self._engine, "own_weights", False))
 
     @property
     def continuous(self) -> bool:
@@ -112,7 +114,7 @@ class ChildEngine:
 
         model: Any = context.model
         assert model is not None, "the trainer's model is what it is copied from"
-        self._context = context
+        self._dtype, self._device = context.dtype, model.device
         self._shared = SharedTensors.create(self._tensors_of(model))
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         length = max(1, min(_PROBE_PROMPT, context.max_model_len - PROBE_TOKENS))
@@ -120,7 +122,7 @@ class ChildEngine:
         birth = Birth(
             engine=self._engine,
             context=replace(context, model=self._copy_of(model)),
-            device="" if self._has_own_weights else _place_of(model),
+            device="" if self.own_weights else _place_of(model),
             fd=self._shared.fd,
             size=self._shared.size,
             threads=torch.get_num_threads(),
@@ -184,13 +186,22 @@ class ChildEngine:
         """
         assert self._shared is not None
         # if the policy is sharded, every process has to ask: before anything that only some do
-        module = source.module
+        module = None if getattr(source, "sharded", False) else source.module
         with self._may_write():
             places = self._shared.write(self._weights_of(source))
             self._held = (version, places)
         self.line.call("load_weights", version, places, timeout=self._deadline)
-        if not self.line.unfinished():
-            self._probe(version, module)
+        answer = None if self.line.unfinished() else self._ask_probe(version)
+        ours: Sequence[float] = ()
+        if module is None:
+            # all have to ask here too, whether their engine has something unfinished or not
+            token_ids = self._probe_ids[:PROBE_TOKENS] if answer is None else answer.token_ids
+            ours = source_logprobs(source, self._probe_ids, token_ids, self._dtype)
+        elif answer is not None:
+            ours = trainer_logprobs(module, self._probe_ids, answer.token_ids, self._dtype)
+        if answer is not None:
+            check_probe(answer.logprobs, ours, self._dtype, self._device, version)
+            self._known = _Known(version, answer.token_ids, ours)
 
     def metrics(self) -> dict[str, float]:
         """How often the process was started again, and what was asked again; see ``Telling``."""
@@ -225,13 +236,9 @@ class ChildEngine:
 
     # -- weights ---------------------------------------------------------------------------------
 
-    @property
-    def _has_own_weights(self) -> bool:
-        return bool(getattr(self._engine, "own_weights", False))
-
     def _copy_of(self, model: Any) -> Any:
         """What the engine's process has for the trainer's model."""
-        if self._has_own_weights:
+        if self.own_weights:
             return SimpleNamespace(
                 config=model.config, generation_config=getattr(model, "generation_config", None)
             )
@@ -241,7 +248,7 @@ class ChildEngine:
         return list(model.parameters())
 
     def _weights_of(self, source: WeightSource) -> Iterable[tuple[str, Tensor]]:
-        if self._has_own_weights:
+        if self.own_weights:
             return source.tensors()
         # what is not trained is there since the start
         return [
@@ -268,18 +275,14 @@ class ChildEngine:
         params = SamplingParams(max_tokens=PROBE_TOKENS)
         return GenerationRequest(f"probe@{version}", self._probe_ids, params, (version,))
 
-    def _probe(self, version: int, module: Any) -> None:
-        """Sample a few tokens and hold their log-probs against the trainer's."""
-        assert self._context is not None
+    def _ask_probe(self, version: int) -> Generation:
+        """A few tokens that the engine samples from new weights."""
         future = self.submit(self._probe_request(version))
         self.drain(self._deadline)
         (answer,) = future.result(0)
         if answer.version != version:
             raise RunError(f"the engine says version {answer.version} after sync to {version}")
-        dtype: torch.dtype = self._context.dtype
-        ours = trainer_logprobs(module, self._probe_ids, answer.token_ids, dtype)
-        check_probe(answer.logprobs, ours, dtype, module.device, version)
-        self._known = _Known(version, answer.token_ids, ours, dtype, module.device)
+        return answer
 
     def _restore(self, process: ChildProcess) -> None:
         """Give a new process the weights of the last sync, and see that it samples from them."""
@@ -300,7 +303,7 @@ class ChildEngine:
                 "answers their probe by another token"
             )
         # the trainer may be in the middle of an update: what it said then is what counts
-        check_probe(answer.logprobs[:n], known.logprobs[:n], known.dtype, known.device, version)
+        check_probe(answer.logprobs[:n], known.logprobs[:n], self._dtype, self._device, version)
 
 
 class ScoringChildEngine(ChildEngine):

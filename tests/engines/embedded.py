@@ -2,11 +2,13 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.engines.scripted import ScriptedEngine
+from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.errors import RunError
 from rlvr_core.protocols import EngineContext
@@ -69,6 +71,24 @@ def exact_logits(model, prompt_ids, token_ids):
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt_ids, *token_ids]])).logits[0]
     return logits[len(prompt_ids) - 1 : -1].double()
+
+
+class Own(TransformersEngine):
+    """One with a model of its own, which takes weights by name."""
+
+    own_weights = True
+
+    def start(self, context):
+        self.mine = Qwen3ForCausalLM.from_pretrained(context.model_path).to(context.dtype).eval()
+        super().start(replace(context, model=self.mine))
+
+    @torch.no_grad()
+    def load_weights(self, version, source):
+        assert source.module is None
+        own = dict(self.mine.named_parameters())
+        for name, tensor in source.tensors():
+            own[name].copy_(tensor)
+        super().load_weights(version, ModuleSource(self.mine))
 
 
 class TwoWordsError(RunError):
