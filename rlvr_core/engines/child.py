@@ -9,6 +9,7 @@ has not answered.
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from rlvr_core.engines.adapter import matrices
 from rlvr_core.engines.child_host import Birth
 from rlvr_core.engines.child_line import Line
 from rlvr_core.engines.child_process import ChildProcess, gpus_for
@@ -43,7 +45,7 @@ from rlvr_core.protocols import (
     Scores,
     WeightSource,
 )
-from rlvr_core.types import GenerationRequest, SamplingParams
+from rlvr_core.types import GenerationRequest, Json, SamplingParams
 
 _PROBE_PROMPT = 65
 """Tokens of the probe's prompt, at most: two blocks of a prefix cache and one."""
@@ -83,7 +85,7 @@ class ChildEngine:
         self._device: Any = None
         self._probe_ids: tuple[int, ...] = ()
         self._writing = threading.Lock()  # held while the shared memory is written or taken in
-        self._held: tuple[int, list[Place]] | None = None
+        self._held: tuple[int, list[Place], dict[str, Json] | None] | None = None
         self._known: _Known | None = None
         self._told = (0, 0)
 
@@ -91,7 +93,9 @@ class ChildEngine:
     def at_sync(self) -> frozenset[str]:
         """See ``BackgroundEngine``."""
         if isinstance(self._engine, Interruptible):
-            return frozenset({"drain", "abort", "keep"})
+            # what is unfinished names the adapter it began with, and that one goes
+            keep = set() if self._takes_adapters else {"keep"}
+            return frozenset({"drain", "abort"} | keep)
         return frozenset({"drain"})
 
     @property
@@ -188,9 +192,9 @@ class ChildEngine:
         # if the policy is sharded, every process has to ask: before anything that only some do
         module = None if getattr(source, "sharded", False) else source.module
         with self._may_write():
-            places = self._shared.write(self._weights_of(source))
-            self._held = (version, places)
-        self.line.call("load_weights", version, places, timeout=self._deadline)
+            weights, adapter_config = self._weights_of(source)
+            self._held = (version, self._shared.write(weights), adapter_config)
+        self.line.call("load_weights", *self._held, timeout=self._deadline)
         answer = None if self.line.unfinished() else self._ask_probe(version)
         ours: Sequence[float] = ()
         if module is None:
@@ -244,18 +248,30 @@ class ChildEngine:
             )
         return copy.deepcopy(model).cpu().requires_grad_(False)
 
-    def _tensors_of(self, model: Any) -> Iterable[Tensor]:
-        return list(model.parameters())
+    @property
+    def _takes_adapters(self) -> bool:
+        return getattr(getattr(self._engine, "config", None), "lora", None) == "adapter"
 
-    def _weights_of(self, source: WeightSource) -> Iterable[tuple[str, Tensor]]:
+    def _tensors_of(self, model: Any) -> Iterable[Tensor]:
+        """What there has to be room for."""
+        return list(matrices(model).values() if self._takes_adapters else model.parameters())
+
+    def _weights_of(
+        self, source: WeightSource
+    ) -> tuple[Iterable[tuple[str, Tensor]], dict[str, Json] | None]:
+        """What to send, and the settings of the adapter if it is one."""
+        if self._takes_adapters:
+            adapter = source.adapter()
+            # without peft's own types, which the engine's process need not know
+            return adapter.tensors.items(), json.loads(json.dumps(adapter.config))
         if self.own_weights:
-            return source.tensors()
+            return source.tensors(), None
         # what is not trained is there since the start
         return [
             (name, parameter)
             for name, parameter in source.module.named_parameters()
             if parameter.requires_grad or self._held is None
-        ]
+        ], None
 
     @contextmanager
     def _may_write(self) -> Iterator[None]:
@@ -278,8 +294,16 @@ class ChildEngine:
     def _ask_probe(self, version: int) -> Generation:
         """A few tokens that the engine samples from new weights."""
         future = self.submit(self._probe_request(version))
-        self.drain(self._deadline)
-        (answer,) = future.result(0)
+        self.begin()
+        try:
+            # and not for what another thread may have begun meanwhile
+            (answer,) = future.result(self._deadline)
+        except TimeoutError as error:
+            raise RunError(
+                f"the engine did not answer the probe of version {version} within "
+                f"{self._deadline:g} s",
+                remedy="raise run.deadline",
+            ) from error
         if answer.version != version:
             raise RunError(f"the engine says version {answer.version} after sync to {version}")
         return answer
@@ -289,9 +313,9 @@ class ChildEngine:
         with self._may_write():
             if self._held is None:
                 return  # the weights of the start, which it was born with
-            version, places = self._held
+            version = self._held[0]
             limit, known = self._deadline, self._known
-            self.line.ask(process, "load_weights", version, places, timeout=limit)
+            self.line.ask(process, "load_weights", *self._held, timeout=limit)
             if known is None or known.version != version:
                 return  # there was no probe of them: requests were unfinished
             request = self._probe_request(version)

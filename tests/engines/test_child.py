@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import (
+    Adapting,
     Complaining,
     Deadly,
     Own,
@@ -31,8 +32,9 @@ from embedded import (
     start,
 )
 
-from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.config.model import EnvironmentSection, LoraSection
 from rlvr_core.engines import child_line
+from rlvr_core.engines.adapter import matrices
 from rlvr_core.engines.child import in_child
 from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.shared import SharedSource, SharedTensors
@@ -49,6 +51,7 @@ from rlvr_core.protocols import (
 from rlvr_core.rollout.background_turns import BackgroundTurns
 from rlvr_core.rollout.environment_plan import EnvironmentPlan
 from rlvr_core.run.learner import shares_model
+from rlvr_core.train import lora
 
 PATIENCE = 120.0
 LONG = 230
@@ -215,6 +218,49 @@ def test_an_engine_with_weights_of_its_own_needs_no_whole_copy_of_a_sharded_poli
             engine.load_weights(3, wrong)
     finally:
         engine.close()
+
+
+@pytest.mark.slow
+def test_an_engine_that_takes_adapters_gets_nothing_else_and_has_it_after_a_restart(
+    context, model, tmp_path
+):
+    model.save_pretrained(tmp_path)
+    adapted = copy.deepcopy(model)
+    section = LoraSection(rank=4, alpha=8)
+    lora.attach(adapted, section, seed=1, compute=torch.float32, path="x", revision=None)
+    engine = in_child(Adapting(Adapting.Config()), PATIENCE, 1)
+    assert engine.at_sync == {"drain", "abort"}
+    engine.start(replace(context, model=adapted, model_path=str(tmp_path), adapter_rank=4))
+    try:
+        # q, k, v, o, gate, up, down of 2 layers; A is (4, in), B (out, 4), in float32
+        widths = [(32, 64), (32, 32), (32, 32), (64, 32), (32, 48), (32, 48), (48, 32)]
+        assert engine._shared.size == 2 * sum(4 * (i + o) * 4 for i, o in widths)
+        for version in (1, 2):
+            torch.manual_seed(version)
+            with torch.no_grad():
+                for matrix in matrices(adapted).values():
+                    matrix.copy_(0.3 * torch.randn_like(matrix))
+            engine.load_weights(version, ModuleSource(adapted))
+            ((answer,),) = generate(engine, request((5, 6, 7), max_tokens=8))
+            assert answer.version == version
+            logp = exact_logits(adapted, (5, 6, 7), answer.token_ids).log_softmax(-1)
+            exact = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
+            assert list(answer.logprobs) == pytest.approx(exact, abs=1e-3)
+        os.kill(engine.pid, signal.SIGKILL)
+        ((again,),) = generate(engine, request((5, 6, 7), max_tokens=8))
+        assert again == answer
+        assert engine.metrics()["engine/restarts"] == 1
+    finally:
+        engine.close()
+
+
+def test_a_probe_waits_for_itself_alone(fresh, model, monkeypatch):
+    """What another thread begins meanwhile may take as long as it likes."""
+    unfinished = iter([[]])
+    monkeypatch.setattr(fresh.line, "unfinished", lambda: next(unfinished, [Future()]))
+    monkeypatch.setattr(fresh, "_deadline", 30.0)
+    fresh.load_weights(1, ModuleSource(other(model)))
+    assert fresh._known.version == 1
 
 
 @pytest.mark.parametrize(
