@@ -277,8 +277,9 @@ class TrainSection(ComponentConfig):
     """What the reference of a loss with ``beta`` above 0 is."""
     max_staleness: Natural = 0
     """0: generation and training take turns. Above 0 generation goes on while training runs, in a
-    process of its own, and a group was sampled at most so many updates before its step begins; at
-    least ``mini_batches * iterations``, the updates of one step."""
+    process of its own, and a group was sampled at most so many updates before a step that trains on
+    it begins; at least ``mini_batches * iterations``, the updates of one step, times the sampler's
+    ``max_reads``."""
     at_sync: Literal["drain", "abort", "keep"] = "drain"
     """With ``max_staleness``, what becomes of unfinished requests at a weight sync: ``drain``
     finishes them first, ``abort`` samples them again under the new weights, ``keep`` lets them go

@@ -9,6 +9,7 @@ has not answered.
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import threading
 import time
@@ -17,10 +18,11 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from rlvr_core.engines.adapter import matrices
 from rlvr_core.engines.child_host import Birth
 from rlvr_core.engines.child_line import Line
 from rlvr_core.engines.child_process import ChildProcess, gpus_for
@@ -30,6 +32,7 @@ from rlvr_core.engines.sync import (
     check_probe,
     common,
     probe_prompt,
+    source_logprobs,
     trainer_logprobs,
 )
 from rlvr_core.errors import MachineError, RunError
@@ -42,10 +45,7 @@ from rlvr_core.protocols import (
     Scores,
     WeightSource,
 )
-from rlvr_core.types import GenerationRequest, SamplingParams
-
-if TYPE_CHECKING:
-    import torch
+from rlvr_core.types import GenerationRequest, Json, SamplingParams
 
 _PROBE_PROMPT = 65
 """Tokens of the probe's prompt, at most: two blocks of a prefix cache and one."""
@@ -59,8 +59,6 @@ class _Known(NamedTuple):
     version: int
     token_ids: Sequence[int]
     logprobs: Sequence[float]
-    dtype: torch.dtype
-    device: torch.device
 
 
 def in_child(engine: Engine, deadline: float, restarts: int = 0) -> ChildEngine:
@@ -83,10 +81,11 @@ class ChildEngine:
         self._deadline = deadline
         self.line = Line(restarts, self._restore)
         self._shared: SharedTensors | None = None
-        self._context: EngineContext | None = None
+        self._dtype: Any = None
+        self._device: Any = None
         self._probe_ids: tuple[int, ...] = ()
         self._writing = threading.Lock()  # held while the shared memory is written or taken in
-        self._held: tuple[int, list[Place]] | None = None
+        self._held: tuple[int, list[Place], dict[str, Json] | None] | None = None
         self._known: _Known | None = None
         self._told = (0, 0)
 
@@ -94,8 +93,15 @@ class ChildEngine:
     def at_sync(self) -> frozenset[str]:
         """See ``BackgroundEngine``."""
         if isinstance(self._engine, Interruptible):
-            return frozenset({"drain", "abort", "keep"})
+            # what is unfinished names the adapter it began with, and that one goes
+            keep = set() if self._takes_adapters else {"keep"}
+            return frozenset({"drain", "abort"} | keep)
         return frozenset({"drain"})
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether it takes weights by name and nothing else of the trainer's model."""
+        return bool(getattr(self._engine, "own_weights", False))
 
     @property
     def continuous(self) -> bool:
@@ -112,7 +118,7 @@ class ChildEngine:
 
         model: Any = context.model
         assert model is not None, "the trainer's model is what it is copied from"
-        self._context = context
+        self._dtype, self._device = context.dtype, model.device
         self._shared = SharedTensors.create(self._tensors_of(model))
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         length = max(1, min(_PROBE_PROMPT, context.max_model_len - PROBE_TOKENS))
@@ -120,7 +126,7 @@ class ChildEngine:
         birth = Birth(
             engine=self._engine,
             context=replace(context, model=self._copy_of(model)),
-            device="" if self._has_own_weights else _place_of(model),
+            device="" if self.own_weights else _place_of(model),
             fd=self._shared.fd,
             size=self._shared.size,
             threads=torch.get_num_threads(),
@@ -184,13 +190,22 @@ class ChildEngine:
         """
         assert self._shared is not None
         # if the policy is sharded, every process has to ask: before anything that only some do
-        module = source.module
+        module = None if getattr(source, "sharded", False) else source.module
         with self._may_write():
-            places = self._shared.write(self._weights_of(source))
-            self._held = (version, places)
-        self.line.call("load_weights", version, places, timeout=self._deadline)
-        if not self.line.unfinished():
-            self._probe(version, module)
+            weights, adapter_config = self._weights_of(source)
+            self._held = (version, self._shared.write(weights), adapter_config)
+        self.line.call("load_weights", *self._held, timeout=self._deadline)
+        answer = None if self.line.unfinished() else self._ask_probe(version)
+        ours: Sequence[float] = ()
+        if module is None:
+            # all have to ask here too, whether their engine has something unfinished or not
+            token_ids = self._probe_ids[:PROBE_TOKENS] if answer is None else answer.token_ids
+            ours = source_logprobs(source, self._probe_ids, token_ids, self._dtype)
+        elif answer is not None:
+            ours = trainer_logprobs(module, self._probe_ids, answer.token_ids, self._dtype)
+        if answer is not None:
+            check_probe(answer.logprobs, ours, self._dtype, self._device, version)
+            self._known = _Known(version, answer.token_ids, ours)
 
     def metrics(self) -> dict[str, float]:
         """How often the process was started again, and what was asked again; see ``Telling``."""
@@ -225,30 +240,38 @@ class ChildEngine:
 
     # -- weights ---------------------------------------------------------------------------------
 
-    @property
-    def _has_own_weights(self) -> bool:
-        return bool(getattr(self._engine, "own_weights", False))
-
     def _copy_of(self, model: Any) -> Any:
         """What the engine's process has for the trainer's model."""
-        if self._has_own_weights:
+        if self.own_weights:
             return SimpleNamespace(
                 config=model.config, generation_config=getattr(model, "generation_config", None)
             )
         return copy.deepcopy(model).cpu().requires_grad_(False)
 
-    def _tensors_of(self, model: Any) -> Iterable[Tensor]:
-        return list(model.parameters())
+    @property
+    def _takes_adapters(self) -> bool:
+        return getattr(getattr(self._engine, "config", None), "lora", None) == "adapter"
 
-    def _weights_of(self, source: WeightSource) -> Iterable[tuple[str, Tensor]]:
-        if self._has_own_weights:
-            return source.tensors()
+    def _tensors_of(self, model: Any) -> Iterable[Tensor]:
+        """What there has to be room for."""
+        return list(matrices(model).values() if self._takes_adapters else model.parameters())
+
+    def _weights_of(
+        self, source: WeightSource
+    ) -> tuple[Iterable[tuple[str, Tensor]], dict[str, Json] | None]:
+        """What to send, and the settings of the adapter if it is one."""
+        if self._takes_adapters:
+            adapter = source.adapter()
+            # without peft's own types, which the engine's process need not know
+            return adapter.tensors.items(), json.loads(json.dumps(adapter.config))
+        if self.own_weights:
+            return source.tensors(), None
         # what is not trained is there since the start
         return [
             (name, parameter)
             for name, parameter in source.module.named_parameters()
             if parameter.requires_grad or self._held is None
-        ]
+        ], None
 
     @contextmanager
     def _may_write(self) -> Iterator[None]:
@@ -268,27 +291,31 @@ class ChildEngine:
         params = SamplingParams(max_tokens=PROBE_TOKENS)
         return GenerationRequest(f"probe@{version}", self._probe_ids, params, (version,))
 
-    def _probe(self, version: int, module: Any) -> None:
-        """Sample a few tokens and hold their log-probs against the trainer's."""
-        assert self._context is not None
+    def _ask_probe(self, version: int) -> Generation:
+        """A few tokens that the engine samples from new weights."""
         future = self.submit(self._probe_request(version))
-        self.drain(self._deadline)
-        (answer,) = future.result(0)
+        self.begin()
+        try:
+            # and not for what another thread may have begun meanwhile
+            (answer,) = future.result(self._deadline)
+        except TimeoutError as error:
+            raise RunError(
+                f"the engine did not answer the probe of version {version} within "
+                f"{self._deadline:g} s",
+                remedy="raise run.deadline",
+            ) from error
         if answer.version != version:
             raise RunError(f"the engine says version {answer.version} after sync to {version}")
-        dtype: torch.dtype = self._context.dtype
-        ours = trainer_logprobs(module, self._probe_ids, answer.token_ids, dtype)
-        check_probe(answer.logprobs, ours, dtype, module.device, version)
-        self._known = _Known(version, answer.token_ids, ours, dtype, module.device)
+        return answer
 
     def _restore(self, process: ChildProcess) -> None:
         """Give a new process the weights of the last sync, and see that it samples from them."""
         with self._may_write():
             if self._held is None:
                 return  # the weights of the start, which it was born with
-            version, places = self._held
+            version = self._held[0]
             limit, known = self._deadline, self._known
-            self.line.ask(process, "load_weights", version, places, timeout=limit)
+            self.line.ask(process, "load_weights", *self._held, timeout=limit)
             if known is None or known.version != version:
                 return  # there was no probe of them: requests were unfinished
             request = self._probe_request(version)
@@ -300,7 +327,7 @@ class ChildEngine:
                 "answers their probe by another token"
             )
         # the trainer may be in the middle of an update: what it said then is what counts
-        check_probe(answer.logprobs[:n], known.logprobs[:n], known.dtype, known.device, version)
+        check_probe(answer.logprobs[:n], known.logprobs[:n], self._dtype, self._device, version)
 
 
 class ScoringChildEngine(ChildEngine):

@@ -156,10 +156,10 @@ class Host:
     def _abort(self) -> None:
         self._engine.abort()
 
-    def _load_weights(self, version: int, places: Any) -> None:
+    def _load_weights(self, version: int, places: Any, adapter_config: Any) -> None:
         from rlvr_core.engines.shared import SharedSource
 
-        source = SharedSource(self._module, self._shared, places)
+        source = SharedSource(self._module, self._shared, places, adapter_config)
         if self._module is not None:
             source.refresh()
         self._engine.load_weights(version, source)

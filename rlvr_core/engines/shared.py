@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_core.protocols import Adapter
+from rlvr_core.types import Json
+
 _ALIGN = 64
 
 Place = tuple[str, str, tuple[int, ...], int]
@@ -88,15 +91,22 @@ class SharedSource:
         module: Its copy of the trainer's model; None for an engine with weights of its own.
         shared: The memory.
         places: What is there.
+        adapter_config: Of the LoRA adapter that is there; None for whole weights.
     """
 
     module: Any
     shared: SharedTensors
     places: list[Place]
+    adapter_config: dict[str, Json] | None = None
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors by name."""
         return self.shared.read(self.places)
+
+    def adapter(self) -> Adapter:
+        """The LoRA adapter, for an engine that takes nothing else."""
+        assert self.adapter_config is not None, "these are whole weights"
+        return Adapter(dict(self.tensors()), self.adapter_config)
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -10,10 +10,16 @@ import shutil
 import signal
 import sys
 import threading
+from multiprocessing import resource_tracker
 
 
 def main() -> None:
     """Serve until stopped, or until the other end of pipe ``FD`` is closed; then clean up."""
+    # Slurm, say, gives notice to every process of a job: the trainer then ends its step, and needs
+    # its servers for that. Blocked and not ignored: vLLM, whose processes inherit this, sets
+    # handlers of its own. Python unblocks both when it starts its resource tracker: so that first.
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     fd, folder = int(sys.argv.pop(1)), sys.argv.pop(1)
     os.set_inheritable(fd, False)
     threading.Thread(target=_end_with_trainer, args=(fd, folder), daemon=True).start()

@@ -48,6 +48,9 @@ class Sampler(Protocol):
     What it does must follow from its arguments alone: where several processes train together, each
     holds a copy that is asked and told the same, takes its share of the draws, and decides on its
     own groups with ``observe``, which changes nothing.
+
+    One whose ``Keep`` asks for several reads has an attribute ``max_reads``, the most it asks for:
+    with ``train.max_staleness`` generation runs the less far ahead.
     """
 
     prompts_per_step: int

@@ -104,6 +104,12 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "Completions of ledger/<fate> sampled <n> updates before this step.",
             "completions",
         ),
+        Metric(
+            "staleness/reread/<n>",
+            "Completions of groups/replayed sampled <n> updates before this step.",
+            "completions",
+        ),
+        Metric("staleness/expired", "Groups too old for the reads they had left.", "groups"),
     ),
     "Batch": (
         Metric("rows", "Completions with at least one loss token, over all ranks.", "completions"),

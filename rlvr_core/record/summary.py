@@ -305,7 +305,7 @@ _AGE = re.compile(r"staleness/(\w+)/(\d+)")
 
 
 def _staleness(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, Json] | None]]:
-    """Trained completions by age, and what became of those of each policy version."""
+    """Readings of completions by age, and what became of those of each policy version."""
     ages: Counter[int] = Counter()
     versions: dict[int, Counter[str]] = {}
     for line in lines:
@@ -314,6 +314,9 @@ def _staleness(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, 
             if found is None or not isinstance(line.get("version"), int):
                 continue
             fate, age = found[1], int(found[2])
+            if fate == "reread":  # the ledger has it since it was read first
+                ages[age] += int(count)
+                continue
             versions.setdefault(line["version"] - age, Counter())[fate] += int(count)
             if fate == "trained":
                 ages[age] += int(count)

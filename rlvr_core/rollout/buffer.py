@@ -3,8 +3,9 @@
 Each step has a lot, the groups it is to train on. Lots are open from the step in progress to the
 last one that is ``max_staleness`` updates after it or fewer, so what is being generated or waits is
 bounded, and the trainer's pace holds the generator back. A group that has become too old is
-evicted: its problem is drawn again, before any other. No threads here: ``rollout.producer`` has
-them.
+evicted: its problem is drawn again, before any other. Where groups are read in several steps, fewer
+lots are open, so that none is too old when it is read last; and a lot wants the fewer new groups,
+the more its step reads again. No threads here: ``rollout.producer`` has them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from rlvr_core.rollout.collect import Rollouts, Sampled
-from rlvr_core.rollout.replay import member_of
+from rlvr_core.rollout.replay import Reading, member_of
 from rlvr_core.types import Draw, Drop, Group, Json, Problem
 
 STALE = Drop("stale")
@@ -47,6 +48,7 @@ class GroupBuffer:
         max_staleness: The most optimizer updates between a group's sampling and its step.
         steps: Steps of the run: nothing is generated for steps behind the last one.
         updates_per_step: Optimizer updates of one step.
+        reads: In how many steps a group is read.
     """
 
     def __init__(
@@ -56,10 +58,14 @@ class GroupBuffer:
         max_staleness: int,
         steps: int,
         updates_per_step: int = 1,
+        reads: int = 1,
     ) -> None:
         self._refill = refill
         self._max_staleness = max_staleness
-        self._ahead = max_staleness // updates_per_step
+        self._updates = updates_per_step
+        self._ahead = max(0, max_staleness // updates_per_step - (reads - 1))
+        self.reads = reads
+        self._readings: tuple[int, list[Reading]] = (0, [])
         self._steps = steps
         self._lots: dict[int, Lot] = {}
         self._owed: dict[int, Draw] = {}
@@ -98,16 +104,19 @@ class GroupBuffer:
             evicted += len(stale)
         return evicted
 
+    def reread(self, step: int, readings: Iterable[Reading]) -> None:
+        """Say what a step reads again; until then it is what the steps before it leave."""
+        self._readings = (step, list(readings))
+
     def orders(self) -> list[tuple[int, int]]:
         """New draws that are wanted: steps, the next one first, and how many for each."""
         coming = self.flying + self.again
         orders = []
-        for lot in self._open():
-            wanted = self._wanted(lot)
+        for step, wanted in self._wanted().items():
             covered = min(wanted, coming)
             coming -= covered
             if wanted > covered:
-                orders.append((lot.step, wanted - covered))
+                orders.append((step, wanted - covered))
         return orders
 
     def exhausted(self, step: int) -> None:
@@ -139,8 +148,8 @@ class GroupBuffer:
 
     def lot(self) -> Lot:
         """Where the next group goes: the first lot that wants one."""
-        allowed = self._open()
-        return next((lot for lot in allowed if self._wanted(lot)), allowed[-1])
+        wanted = self._wanted()
+        return self._lots[next((step for step in wanted if wanted[step]), max(wanted))]
 
     def arrive(self, sampled: Sampled) -> None:
         """A group was decided on."""
@@ -158,8 +167,7 @@ class GroupBuffer:
 
     def ready(self, step: int) -> bool:
         """Whether a step has all it is going to get."""
-        lot = self._lots[step]
-        return self._wanted(lot) == 0
+        return self._wanted()[step] == 0
 
     def count(self, step: int) -> int:
         """Groups a step has so far."""
@@ -167,7 +175,9 @@ class GroupBuffer:
 
     def take(self, step: int) -> Rollouts:
         """What a step trains on and what was dropped on the way to it, in draw order."""
+        _, readings = self._outlook()[step]
         lot = self._lots.pop(step)
+        self.reread(step + 1, readings)
         for sampled in lot.kept:
             del self._owed[sampled.draw.index]
         kept = sorted(lot.kept, key=lambda sampled: sampled.draw.index)
@@ -209,11 +219,30 @@ class GroupBuffer:
         self._again = deque(Draw(problems[id_], n, index) for id_, n, index in state["again"])
         self._owed |= {draw.index: draw for draw in self._again}
 
-    def _open(self) -> list[Lot]:
-        return [self._lots[step] for step in sorted(self._lots)]
+    def _wanted(self) -> dict[int, int]:
+        """How many more groups each open step wants, the next one first."""
+        return {step: wanted for step, (wanted, _) in self._outlook().items()}
 
-    def _wanted(self, lot: Lot) -> int:
-        return 0 if lot.exhausted else self._refill(len(lot.kept), lot.decided)
+    def _outlook(self) -> dict[int, tuple[int, list[Reading]]]:
+        """What each open step wants, and what it leaves to be read again by the one after it.
+
+        What is still to come for a step counts as kept.
+        """
+        _, readings = self._readings
+        found = {}
+        for step, lot in sorted(self._lots.items()):
+            again = len(readings)
+            wanted = 0
+            if not lot.exhausted:
+                wanted = self._refill(len(lot.kept) + again, lot.decided + again)
+            left = [Reading(one.version, one.left - 1) for one in readings]
+            left += [Reading(one.group.version, one.reads - 1) for one in lot.kept]
+            left += [Reading(self._version, self.reads - 1)] * wanted
+            # by the next step the policy will be further on
+            oldest = self._version + (step + 1 - self._step) * self._updates - self._max_staleness
+            readings = [one for one in left if one.left > 0 and one.version >= oldest]
+            found[step] = (wanted, readings)
+        return found
 
     def _is_stale(self, sampled: Sampled) -> bool:
         kept = sampled.drop is None
@@ -232,6 +261,7 @@ def _saved(sampled: Sampled) -> dict[str, Json]:
         "index": sampled.draw.index,
         "prompt_text": sampled.prompt_text,
         "version": sampled.group.version,
+        "reads": sampled.reads,
         "drop": None if drop is None else [drop.fate, drop.detail],
         "members": [asdict(member) for member in sampled.group.members],
     }
@@ -245,4 +275,5 @@ def _sampled(saved: Mapping[str, Json], problems: Mapping[str, Problem]) -> Samp
         saved["prompt_text"],
         Group(problem, members, saved["version"]),
         None if saved["drop"] is None else Drop(*saved["drop"]),
+        saved.get("reads", 1),  # older checkpoints have none: there was no second read
     )

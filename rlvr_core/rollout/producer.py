@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -29,6 +29,7 @@ from rlvr_core.rollout.collect import (
     joined,
     outcome_of,
 )
+from rlvr_core.rollout.replay import Reading
 from rlvr_core.types import Draw, Drop, Extend, Json, Outcome, Problem, SamplingParams
 
 AtSync = Literal["drain", "abort", "keep"]
@@ -102,9 +103,10 @@ class Producer:
 
     # -- the trainer's side ----------------------------------------------------------------------
 
-    def start(self, step: int, version: int) -> None:
-        """Begin to generate, for a step and under a version."""
+    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
+        """Begin to generate, for a step and under a version; ``readings`` as for ``sync``."""
         self._version = version
+        self._buffer.reread(step, readings)
         self._buffer.advance(step, version)
         self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
         self._thread.start()
@@ -125,35 +127,52 @@ class Producer:
             drawn, self._drawn = self._drawn, 0
             return drawn
 
-    def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
+    def sync(
+        self,
+        step: int,
+        version: int,
+        load: Callable[[], None] | None,
+        readings: Iterable[Reading] = (),
+    ) -> None:
         """Go on to a step: load new weights, and hold generation until ``release``.
 
         Args:
             step: The next step.
             version: The policy's version, from now on.
             load: Loads the weights; None when they did not change.
+            readings: What that step can train on again.
 
         Raises:
             RunError: If unfinished requests do not come to an end, or generation failed.
         """
-        self.hold(step, updated=load is not None)
+        self.hold(step, readings, updated=load is not None)
         if load is not None:
             load()
         self.go_on(step, version)
 
-    def hold(self, step: int, *, updated: bool) -> None:
+    def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
         """The first half of ``sync``: hold generation, so that weights can change if they did."""
         with self._changed:
-            if self._at_sync == "drain":
-                self._last = step
-                self._await(
-                    lambda: not (self._pending or self._extended) and self._has_all(step),
-                    f"the weight sync before step {step} waits for unfinished groups",
-                    step,
-                )
+            # with ``drain`` what was expected to be read again counts until all of it is there:
+            # else the groups drawn would depend on when this is said
+            self._finish(step)
+            self._buffer.reread(step, readings)
+            self._changed.notify_all()
+            self._finish(step)
             self._paused = True
         if updated and self._at_sync == "abort":
             self._generator.abort()
+
+    def _finish(self, step: int) -> None:
+        """With ``drain``, wait for all that is unfinished and for all of a step's groups."""
+        if self._at_sync != "drain":
+            return
+        self._last = step
+        self._await(
+            lambda: not (self._pending or self._extended) and self._has_all(step),
+            f"the weight sync before step {step} waits for unfinished groups",
+            step,
+        )
 
     def go_on(self, step: int, version: int) -> None:
         """The other half: the step and the version from now on."""
@@ -313,13 +332,15 @@ class Producer:
             return
         if isinstance(decision, Drop):
             whole = replace(whole, drop=decision)
-        elif decision.reads > 1:
+        elif decision.reads > self._buffer.reads:
             raise ConfigError(
-                "the sampler wants a group trained on in more than one step, and groups of later "
-                "steps are ordered before it is known which those are",
-                where="train.max_staleness",
-                remedy="set max_staleness: 0, or the sampler's max_reads: 1",
+                f"the sampler wants a group trained on in {decision.reads} steps, and generation "
+                f"runs so far ahead that it is too old after {self._buffer.reads}",
+                where="sampler",
+                remedy="give the sampler an attribute max_reads, the most reads it asks for",
             )
+        else:
+            whole = replace(whole, reads=decision.reads)
         self._drawn += len(whole.group.members)
         self._outcomes.append(outcome_of(whole))
         self._buffer.arrive(whole)
@@ -374,7 +395,7 @@ class Producer:
 class Starting(Protocol):
     """What generates between a start and a stop, as ``Producer`` does."""
 
-    def start(self, step: int, version: int) -> None:
+    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
         """Begin."""
 
     def stop(self) -> None:
@@ -382,12 +403,14 @@ class Starting(Protocol):
 
 
 @contextlib.contextmanager
-def producing(producer: Starting | None, step: int, version: int) -> Iterator[None]:
+def producing(
+    producer: Starting | None, step: int, version: int, readings: Iterable[Reading] = ()
+) -> Iterator[None]:
     """Generate in the background while the block runs, if there is a producer."""
     if producer is None:
         yield
         return
-    producer.start(step, version)
+    producer.start(step, version, readings)
     try:
         yield
     finally:

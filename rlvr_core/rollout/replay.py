@@ -6,9 +6,22 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from rlvr_core.rollout.collect import Sampled
 from rlvr_core.types import Completion, Draw, Group, Json, Judged, Problem, Transcript, Verdict
+
+
+class Reading(NamedTuple):
+    """A group that is to be trained on again.
+
+    Attributes:
+        version: The policy version it was sampled under.
+        left: The reads it has left.
+    """
+
+    version: int
+    left: int
 
 
 @dataclass(slots=True)
@@ -30,6 +43,17 @@ class ReplayBuffer:
         """Keep a group for the reads it has left after its first step."""
         if sampled.reads > 1:
             self._entries.append(_Entry(sampled, sampled.reads - 1))
+
+    def readings(self) -> list[Reading]:
+        """What waits, as a buffer that is filled ahead has to know it."""
+        return [Reading(entry.sampled.group.version, entry.left) for entry in self._entries]
+
+    def expire(self, oldest: int) -> int:
+        """Give up what was sampled before a version; how many groups those were."""
+        before = len(self)
+        young = [entry for entry in self._entries if entry.sampled.group.version >= oldest]
+        self._entries = deque(young)
+        return before - len(self)
 
     def waiting(self, most: int) -> list[Sampled]:
         """What ``take`` would give; nothing counts as read."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from rlvr_core.ranks import LostError, Ranks, fault_of
 from rlvr_core.rollout.collect import Answered, Generator, Judgement, Rollouts
 from rlvr_core.rollout.link import Link, Message
 from rlvr_core.rollout.producer import Producer
+from rlvr_core.rollout.replay import Reading
 from rlvr_core.types import Draw, Json, Problem, SamplingParams
 
 
@@ -234,10 +235,10 @@ class TeamProducer:
         self._own = own
         self._links = links
 
-    def start(self, step: int, version: int) -> None:
+    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
         """See ``Producer.start``."""
         if self._own is not None:
-            self._own.start(step, version)
+            self._own.start(step, version, readings)
 
     def take(self, step: int) -> Rollouts:
         """See ``Producer.take``."""
@@ -247,9 +248,15 @@ class TeamProducer:
         """See ``Producer.drawn``."""
         return self._ranks.on_main(lambda: self._main.drawn())
 
-    def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
+    def sync(
+        self,
+        step: int,
+        version: int,
+        load: Callable[[], None] | None,
+        readings: Iterable[Reading] = (),
+    ) -> None:
         """See ``Producer.sync``: every process loads its own engine's weights."""
-        self._ranks.on_main(lambda: self._main.hold(step, updated=load is not None))
+        self._ranks.on_main(lambda: self._main.hold(step, readings, updated=load is not None))
         if load is not None:
             load()
         if self._own is not None:

@@ -101,18 +101,27 @@ def _version_of(distribution: str) -> tuple[int, ...] | None:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def check_background(resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations]) -> None:
-    """Refuse what does not go with generation in the background."""
+def check_background(
+    resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations], max_reads: int
+) -> None:
+    """Refuse what does not go with generation in the background.
+
+    Args:
+        resolved: The configuration.
+        demonstrations: The given answers of each loss that learns from some.
+        max_reads: In how many steps the sampler has a group trained on.
+    """
     config = resolved.config
     if config.train.max_staleness == 0:
         return
     faults = []
-    if config.sampler.with_.get("max_reads", 1) > 1:
+    least = max_reads * config.train.updates_per_step
+    if config.train.max_staleness < least:
         faults.append(
             (
-                "generation runs ahead as far as max_staleness lets it, so what a step trains on "
-                "is too old for a later step to train on again",
-                ("set the sampler's max_reads: 1, or max_staleness: 0",),
+                f"a group that is sampled one step ahead and trained on in {max_reads} steps (the "
+                f"sampler's max_reads) is {least} updates old in the last of them",
+                (f"set max_staleness to {least} or more, or lower max_reads",),
             )
         )
     if all(loc in demonstrations for loc in config.losses):

@@ -85,12 +85,6 @@ def _background(prepared: Prepared, engine: Engine) -> BackgroundEngine:
             where=prepared.resolved.where(("train", "max_staleness")),
             remedy="set max_staleness: 0, or engine: vllm",
         )
-    elif getattr(getattr(engine, "config", None), "lora", None) == "adapter":
-        raise ConfigError(
-            "an engine in a process of its own takes whole weights, and this one wants adapters",
-            where=prepared.resolved.where(("engine", "with", "lora")),
-            remedy="set lora: merged, or train.max_staleness: 0",
-        )
     else:
         background = in_child(engine, config.run.deadline, config.train.engine_restarts)
     if config.train.at_sync not in background.at_sync:
@@ -131,6 +125,7 @@ def _own_producer(prepared: Prepared, generator: Generator) -> Producer:
             max_staleness=train.max_staleness,
             steps=train.steps,
             updates_per_step=train.updates_per_step,
+            reads=getattr(prepared.sampler, "max_reads", 1),
         ),
         at_sync=train.at_sync,
         check=prepared.judge.errors.check,

@@ -69,8 +69,8 @@ def trainer_of(
     compiled = compile_body(model) if config.train.compile else None
     source: WeightSource = ModuleSource(model)
     if spread is not None and sharded:
-        shares = not any(getattr(engine, one, False) for one in ("separate", "own_weights"))
-        source = GatheredSource(model, replica_of(model, device) if shares else None, spread)
+        replica = replica_of(model, device) if shares_model(engine) else None
+        source = GatheredSource(model, replica, spread)
     optimizer = None
     if spread is not None:
         options = {
@@ -100,6 +100,11 @@ def trainer_of(
         spread=spread,
     )
     return trainer, source
+
+
+def shares_model(engine: Engine) -> bool:
+    """Whether an engine needs the trainer's model itself, and not just its weights by name."""
+    return not any(getattr(engine, one, False) for one in ("separate", "own_weights"))
 
 
 def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> PreTrainedModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
+from typing import Literal
 
 from rlvr_core.guards.seeds import unique_rate
 from rlvr_core.rollout.collect import Rollouts, Sampled
@@ -159,8 +160,9 @@ def details(sampled: Sampled) -> list[str]:
     return ["" if member.reward is None else why for member in sampled.group.members]
 
 
-Ages = Counter[tuple[Fate, int]]
-"""Completions by fate and by the updates between their sampling and the step."""
+Ages = Counter[tuple[Fate | Literal["reread"], int]]
+"""Completions by fate and by the updates between their sampling and the step; ``reread`` are those
+of earlier steps that the step trained on again."""
 
 
 def staleness_metrics(ages: Ages) -> dict[str, float]:
@@ -168,7 +170,10 @@ def staleness_metrics(ages: Ages) -> dict[str, float]:
     metrics: dict[str, float] = {
         f"staleness/{fate}/{age}": count for (fate, age), count in sorted(ages.items())
     }
-    trained = {age: count for (fate, age), count in ages.items() if fate == "trained"}
+    trained: Counter[int] = Counter()
+    for (fate, age), count in ages.items():
+        if fate in ("trained", "reread"):
+            trained[age] += count
     if trained:
         weighed = sum(age * count for age, count in trained.items())
         metrics["staleness/mean"] = weighed / sum(trained.values())

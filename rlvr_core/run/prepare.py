@@ -167,9 +167,9 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
     demonstrations = _demonstrations(resolved, renderer, tokenizer)
-    check_background(resolved, demonstrations)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
     sampler: Sampler = resolved.build("sampler", config.sampler)
+    check_background(resolved, demonstrations, getattr(sampler, "max_reads", 1))
     sampler.start(sources, n=config.sampling.n, seed=config.run.seed)
     with VerifierPool(
         plan.specs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rlvr_core.record.recorder import Recorder
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.record.tensorboard import TensorBoard
-    from rlvr_core.rollout.collect import Generator
+    from rlvr_core.rollout.collect import Generator, Sampled
     from rlvr_core.run.early_stop import EarlyStop
     from rlvr_core.train.step import PolicyTrainer, StepReport
     from rlvr_core.types import Problem
@@ -119,7 +119,8 @@ class Session:
                 # a server may hold any weights; from here on they are known to be the run's
                 self.engine.load_weights(self.version, self.source)
             evaluate_run(self)
-        with producing(self.producer, self.step, self.version):
+        readings = self.replay.readings()
+        with producing(self.producer, self.step, self.version, readings):
             while self.step < self.config.train.steps and self.stop_reason is None:
                 self.one_step()
                 improved = self._due(self.config.eval.every) and self._evaluate_in_between()
@@ -144,6 +145,10 @@ class Session:
             replayed = self.replay.waiting(self.sampler.prompts_per_step)
             with self.phase("rollout"):
                 rollouts = self._collect(len(replayed))
+            if self.producer is not None:
+                # made ahead, when it was not known that a step would be skipped
+                room = self.sampler.prompts_per_step - len(rollouts.kept)
+                replayed = replayed[: max(0, room)]
             metrics = rollout_metrics(rollouts)
             metrics["groups/replayed"] = len(replayed)
         if self.producer is None:
@@ -157,6 +162,8 @@ class Session:
             groups = [one.group for one in [*rollouts.kept, *replayed]]
             report = self.trainer.update(groups, self.step, self.version)
         ages = self._account(rollouts, report)
+        again = report.thrown_away[len(rollouts.kept) :]
+        ages.update(self._reread(replayed, again))
         metrics |= report.metrics
         if self.trainer.reference is not None:
             metrics |= self.trainer.reference.metrics(sampled_under)
@@ -164,13 +171,15 @@ class Session:
         updated = report.applied > 0
         if metrics["step_skipped"] == 0:
             # a skipped update has learnt nothing from what it read
-            again = report.thrown_away[len(rollouts.kept) :]
             self.replay.take(len(replayed), [place for place, lost in enumerate(again) if lost])
         if updated:
             self.version += report.applied
             for one, lost in zip(rollouts.kept, report.thrown_away, strict=False):
                 if not lost:
                     self.replay.put(one)
+        if self.config.train.max_staleness:
+            oldest = self.version - self.config.train.max_staleness
+            metrics["staleness/expired"] = self.replay.expire(oldest)
         self._sync(updated=updated)
         metrics |= self._of_engine()
         if self.producer is not None:
@@ -265,7 +274,12 @@ class Session:
 
         if self.producer is not None:
             with self.phase("sync"):
-                self.producer.sync(self.step + 1, self.version, load if updated else None)
+                self.producer.sync(
+                    self.step + 1,
+                    self.version,
+                    load if updated else None,
+                    self.replay.readings(),
+                )
             return
         self.engine.wake()
         if updated:
@@ -350,6 +364,15 @@ class Session:
                 advantages.get(one.draw.index, none) if one.drop is None else none,
                 one.draw.index,
             )
+        return ages
+
+    def _reread(self, replayed: Sequence[Sampled], thrown_away: Sequence[bool]) -> Ages:
+        """Completions that the step trained on again, by the updates since they were sampled."""
+        ages: Ages = Counter()
+        for one, lost in zip(replayed, thrown_away, strict=False):
+            ends = fates(one, mask_truncated=self.config.train.mask_truncated)
+            if not lost:
+                ages["reread", self.version - one.group.version] += ends.count("trained")
         return ages
 
     def _applied(self, report: StepReport) -> dict[str, float]:

@@ -53,6 +53,7 @@ class SamplerBase(ABC):
     def __init__(self, config: SamplerConfig) -> None:
         self._options = config
         self.prompts_per_step = config.prompts_per_step
+        self.max_reads = config.max_reads
         self._size = GroupSize(0, 0)
         self._seed = 0
         self._drawn = 0
@@ -147,7 +148,7 @@ class SamplerBase(ABC):
                 if verdict.status != "ok"
             )
             return Drop("unscorable", statuses.most_common(1)[0][0] if statuses else "")
-        keep = Keep(self._options.max_reads)
+        keep = Keep(self.max_reads)
         if not self._options.drop_zero_variance:
             return keep
         rewards = [member.reward for member in scored if member.reward is not None]

@@ -2,11 +2,16 @@
 
 import os
 import signal
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.engines.adapter import write_adapter
 from rlvr_core.engines.scripted import ScriptedEngine
+from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.errors import RunError
 from rlvr_core.protocols import EngineContext
@@ -69,6 +74,48 @@ def exact_logits(model, prompt_ids, token_ids):
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt_ids, *token_ids]])).logits[0]
     return logits[len(prompt_ids) - 1 : -1].double()
+
+
+class Own(TransformersEngine):
+    """One with a model of its own, which takes weights by name."""
+
+    own_weights = True
+
+    def start(self, context):
+        self.mine = Qwen3ForCausalLM.from_pretrained(context.model_path).to(context.dtype).eval()
+        super().start(replace(context, model=self.mine))
+
+    @torch.no_grad()
+    def load_weights(self, version, source):
+        assert source.module is None
+        own = dict(self.mine.named_parameters())
+        for name, tensor in source.tensors():
+            own[name].copy_(tensor)
+        super().load_weights(version, ModuleSource(self.mine))
+
+
+class Adapting(Own):
+    """One that takes adapters, to put them on a base model of its own."""
+
+    class Config(TransformersEngine.Config):
+        lora: str = "adapter"
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.config = config
+
+    def start(self, context):
+        self.path = context.model_path
+        super().start(context)
+
+    def load_weights(self, version, source):
+        from peft import PeftModel
+
+        base = Qwen3ForCausalLM.from_pretrained(self.path)
+        with tempfile.TemporaryDirectory() as folder:
+            write_adapter(Path(folder), source.adapter())
+            self.mine = PeftModel.from_pretrained(base, folder).merge_and_unload().eval()
+        TransformersEngine.load_weights(self, version, ModuleSource(self.mine))
 
 
 class TwoWordsError(RunError):

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +20,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import (
+    Adapting,
     Complaining,
     Deadly,
+    Own,
     exact_logits,
     generate,
     make_model,
@@ -30,11 +32,13 @@ from embedded import (
     start,
 )
 
+from rlvr_core.config.model import EnvironmentSection, LoraSection
 from rlvr_core.engines import child_line
+from rlvr_core.engines.adapter import matrices
 from rlvr_core.engines.child import in_child
 from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.shared import SharedSource, SharedTensors
-from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.engines.sync import ModuleSource, trainer_logprobs
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.engines.vllm import VllmEngine
 from rlvr_core.errors import MachineError, RunError
@@ -44,6 +48,10 @@ from rlvr_core.protocols import (
     Interruptible,
     ScoreRequest,
 )
+from rlvr_core.rollout.background_turns import BackgroundTurns
+from rlvr_core.rollout.environment_plan import EnvironmentPlan
+from rlvr_core.run.learner import shares_model
+from rlvr_core.train import lora
 
 PATIENCE = 120.0
 LONG = 230
@@ -158,6 +166,114 @@ def test_keep_goes_on_with_new_weights_and_says_which_token_has_which(fresh, mod
         assert old.tolist() == pytest.approx(list(answer.logprobs[:first]), abs=1e-3)
     ((after,),) = generate(fresh, request((5, 6, 7), max_tokens=4))
     assert (after.version, after.token_versions) == (1, ())
+
+
+class Gathered:
+    """Weights of a policy of which no process has a whole copy, as FSDP's: what is asked of it."""
+
+    sharded = True
+
+    def __init__(self, model):
+        self._model = model
+        self.asked = []
+
+    @property
+    def module(self):
+        raise AssertionError("there is no whole copy")
+
+    def tensors(self):
+        self.asked.append("tensors")
+        return ModuleSource(self._model).tensors()
+
+    def logprobs(self, prompt_ids, token_ids):
+        self.asked.append("logprobs")
+        return trainer_logprobs(self._model, prompt_ids, token_ids, torch.float32)
+
+
+@pytest.mark.slow
+def test_an_engine_with_weights_of_its_own_needs_no_whole_copy_of_a_sharded_policy(
+    context, model, tmp_path, monkeypatch
+):
+    model.save_pretrained(tmp_path)
+    engine = in_child(Own(Own.Config()), PATIENCE)
+    engine.start(replace(context, model_path=str(tmp_path)))
+    try:
+        source = Gathered(changed := other(model))
+        engine.load_weights(1, source)
+        assert source.asked == ["tensors", "logprobs"]
+        ((answer,),) = generate(engine, request((5, 6, 7), max_tokens=8))
+        logp = exact_logits(changed, (5, 6, 7), answer.token_ids).log_softmax(-1)
+        exact = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
+        assert list(answer.logprobs) == pytest.approx(exact, abs=1e-3)
+        # unfinished here, perhaps not in another process: all compute the probe together
+        source = Gathered(model)
+        with monkeypatch.context() as patched:
+            patched.setattr(engine.line, "unfinished", lambda: ["something"])
+            engine.load_weights(2, source)
+        assert source.asked == ["tensors", "logprobs"]
+        assert engine._known.version == 1
+        wrong = Gathered(changed)
+        wrong.tensors = lambda: iter(())  # nothing is copied
+        with pytest.raises(RunError, match="disagree by"):
+            engine.load_weights(3, wrong)
+    finally:
+        engine.close()
+
+
+@pytest.mark.slow
+def test_an_engine_that_takes_adapters_gets_nothing_else_and_has_it_after_a_restart(
+    context, model, tmp_path
+):
+    model.save_pretrained(tmp_path)
+    adapted = copy.deepcopy(model)
+    section = LoraSection(rank=4, alpha=8)
+    lora.attach(adapted, section, seed=1, compute=torch.float32, path="x", revision=None)
+    engine = in_child(Adapting(Adapting.Config()), PATIENCE, 1)
+    assert engine.at_sync == {"drain", "abort"}
+    engine.start(replace(context, model=adapted, model_path=str(tmp_path), adapter_rank=4))
+    try:
+        # q, k, v, o, gate, up, down of 2 layers; A is (4, in), B (out, 4), in float32
+        widths = [(32, 64), (32, 32), (32, 32), (64, 32), (32, 48), (32, 48), (48, 32)]
+        assert engine._shared.size == 2 * sum(4 * (i + o) * 4 for i, o in widths)
+        for version in (1, 2):
+            torch.manual_seed(version)
+            with torch.no_grad():
+                for matrix in matrices(adapted).values():
+                    matrix.copy_(0.3 * torch.randn_like(matrix))
+            engine.load_weights(version, ModuleSource(adapted))
+            ((answer,),) = generate(engine, request((5, 6, 7), max_tokens=8))
+            assert answer.version == version
+            logp = exact_logits(adapted, (5, 6, 7), answer.token_ids).log_softmax(-1)
+            exact = logp.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0].tolist()
+            assert list(answer.logprobs) == pytest.approx(exact, abs=1e-3)
+        os.kill(engine.pid, signal.SIGKILL)
+        ((again,),) = generate(engine, request((5, 6, 7), max_tokens=8))
+        assert again == answer
+        assert engine.metrics()["engine/restarts"] == 1
+    finally:
+        engine.close()
+
+
+def test_a_probe_waits_for_itself_alone(fresh, model, monkeypatch):
+    """What another thread begins meanwhile may take as long as it likes."""
+    unfinished = iter([[]])
+    monkeypatch.setattr(fresh.line, "unfinished", lambda: next(unfinished, [Future()]))
+    monkeypatch.setattr(fresh, "_deadline", 30.0)
+    fresh.load_weights(1, ModuleSource(other(model)))
+    assert fresh._known.version == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "shares"),
+    [(TransformersEngine(TransformersEngine.Config()), True), (Own(Own.Config()), False)],
+    ids=["transformers", "own"],
+)
+def test_a_whole_copy_of_a_sharded_policy_is_made_where_it_is_needed(engine, shares):
+    """Wherever the engine is, and whatever is around it."""
+    beside = in_child(engine, PATIENCE)
+    plan = EnvironmentPlan(EnvironmentSection(), {}, {}, {})
+    around = BackgroundTurns(beside, plan, lambda ids: ids)
+    assert [shares_model(one) for one in (engine, beside, around)] == [shares] * 3
 
 
 @pytest.mark.slow

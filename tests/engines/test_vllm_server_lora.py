@@ -14,33 +14,28 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_vllm_lora import (  # type: ignore[import-not-found]
     PROMPT,
-    Odd,
+    context_in,
     distance,
+    each_takes_the_place_of_the_one_before,
+    layers_without_a_place_are_an_error,
     needs_vllm,
     oracle,
-    plain_model,
     policy,
-    sample,
-    tokenizer,
 )
 
 from rlvr_core.engines.adapter import adapter_of
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.vllm_server import VllmServerEngine
 from rlvr_core.engines.vllm_server_lora import AdapterFolder, fingerprint_of
-from rlvr_core.errors import ConfigError, RunError
+from rlvr_core.errors import ConfigError
 from rlvr_core.protocols import EngineContext
 from rlvr_core.types import GenerationRequest, SamplingParams
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("base")
-    plain_model().save_pretrained(folder)
-    words = tokenizer()
-    words.save_pretrained(folder)
     made = VllmServerEngine(VllmServerEngine.Config(servers=1, kv_cache_mb=64, lora="adapter"))
-    made.start(EngineContext(str(folder), None, words, torch.float32, 192, 7, adapter_rank=4))
+    made.start(context_in(tmp_path_factory.mktemp("base"), None))
     yield made
     made.close()
 
@@ -49,20 +44,10 @@ def engine(tmp_path_factory):
 @pytest.mark.slow
 @needs_vllm
 def test_t19_an_adapter_takes_the_place_of_the_one_before_on_a_server(engine):
-    """The prompt is two blocks and more: no keys and values of the old one are left."""
-    first, second = policy(1), policy(2)
-    engine.load_weights(0, ModuleSource(first))
-    assert distance(engine, first) < 1e-4
-    assert distance(engine, second) > 0.5
-    engine.load_weights(1, ModuleSource(second))
-    assert distance(engine, second) < 1e-4
-    assert {answer.version for answer in sample(engine)} == {1}
-    small = policy(3, rank=3, target_modules=["q_proj", "v_proj", "down_proj"])
-    engine.load_weights(2, ModuleSource(small))
-    assert distance(engine, small) < 1e-4
+    each_takes_the_place_of_the_one_before(engine)
     adapters = engine._running.fleet.weights.adapter
     assert sorted(path.name for path in adapters._parent.glob("adapter-*")) == [
-        "adapter-3",
+        "adapter-4",
         "adapter-zero",
     ]
 
@@ -73,13 +58,13 @@ def test_t19_an_adapter_takes_the_place_of_the_one_before_on_a_server(engine):
 def test_what_is_unfinished_goes_on_with_the_new_adapter(engine):
     """Each log-prob is of the adapter that sampled its token, and there is one change."""
     first, second = policy(1), policy(2)
-    engine.load_weights(3, ModuleSource(first))
+    engine.load_weights(4, ModuleSource(first))
     for attempt in range(6):  # it may be finished before, or not have begun
         future = engine.submit(
             GenerationRequest("r", PROMPT, SamplingParams(max_tokens=110), tuple(range(24)))
         )
         time.sleep(0.3 * 2**attempt)
-        engine.load_weights(4, ModuleSource(second))
+        engine.load_weights(5, ModuleSource(second))
         changes = []
         for answer in future.result(120):
             found = torch.tensor(answer.logprobs)
@@ -88,11 +73,11 @@ def test_what_is_unfinished_goes_on_with_the_new_adapter(engine):
             )
             before = len(found) if old.all() else old.tolist().index(False)
             assert bool(new[before:].all())
-            assert answer.version == (3 if before else 4)
+            assert answer.version == (4 if before else 5)
             changes.append(0 < before < len(found))
         if any(changes):
             return
-        engine.load_weights(3, ModuleSource(first))
+        engine.load_weights(4, ModuleSource(first))
     raise AssertionError("no completion was in the middle when the adapter came")
 
 
@@ -102,7 +87,7 @@ def test_what_is_unfinished_goes_on_with_the_new_adapter(engine):
 @pytest.mark.skipif(not os.environ.get("RLVR_TEST_ALL"), reason="takes long: RLVR_TEST_ALL=1")
 def test_t32_a_killed_server_is_back_with_the_adapter(engine):
     second = policy(2)
-    engine.load_weights(5, ModuleSource(second))
+    engine.load_weights(6, ModuleSource(second))
     os.kill(engine._running.fleet.servers[0].process.pid, signal.SIGKILL)
     assert distance(engine, second) < 1e-4
     assert engine.metrics()["engine/restarts"] == 1
@@ -112,10 +97,7 @@ def test_t32_a_killed_server_is_back_with_the_adapter(engine):
 @pytest.mark.slow
 @needs_vllm
 def test_t30_layers_that_the_server_would_leave_out_are_an_error(engine):
-    with pytest.raises(RunError, match="no place for the adapters of 7 layers"):
-        engine.load_weights(6, Odd(policy(2)))
-    with pytest.raises(RunError, match="out of order"):
-        sample(engine)
+    layers_without_a_place_are_an_error(engine, 7)
 
 
 def test_what_cannot_take_adapters_is_refused():

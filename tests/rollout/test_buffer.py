@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rlvr_core.rollout.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Sampled
+from rlvr_core.rollout.replay import Reading, ReplayBuffer
 from rlvr_core.types import Completion, Draw, Drop, Group, Judged, Problem, Verdict
 
 PER_STEP, STEPS = 3, 30
@@ -22,28 +24,33 @@ def refill(kept, drawn):
     return max(0, min(PER_STEP - kept, 2 * PER_STEP - drawn))
 
 
-def sampled(draw, version, drop=None):
+def sampled(draw, version, drop=None, reads=1):
     completion = Completion((1,), (2, 3), (-0.5, -0.25), (True, True), "t", "stop", version)
     member = Judged(completion, {"v": Verdict(1.0, passed=True)}, 1.0, True)
     group = Group(draw.problem, (member,) * draw.n, version)
-    return Sampled(draw, "prompt", group, drop)
+    return Sampled(draw, "prompt", group, drop, reads)
 
 
 def draw(index, n=2):
     return Draw(PROBLEMS[f"p{index}"], n, index)
 
 
-def buffer(max_staleness):
-    return GroupBuffer(refill, max_staleness=max_staleness, steps=STEPS)
+def buffer(max_staleness, reads=1):
+    return GroupBuffer(refill, max_staleness=max_staleness, steps=STEPS, reads=reads)
 
 
 class Life(RuleBasedStateMachine):
-    """Any order of events that a run may bring; ``aired`` has the version each flies under."""
+    """Any order of events that a run may bring; ``aired`` has the version each flies under.
 
-    @initialize(k=st.integers(0, 3))
-    def begin(self, k):
+    Groups are read in up to ``reads`` steps, by a replay buffer as a session has it.
+    """
+
+    @initialize(k=st.integers(0, 4), data=st.data())
+    def begin(self, k, data):
         self.k = k
-        self.buffer = buffer(k)
+        self.reads = data.draw(st.integers(1, max(1, k)))
+        self.replay, self.read = ReplayBuffer(), Counter()
+        self.buffer = buffer(k, self.reads)
         self.buffer.advance(0, 0)
         self.step = self.version = self.launched = 0
         self.aired = {}
@@ -71,7 +78,7 @@ class Life(RuleBasedStateMachine):
     def land(self, data, zero):
         index = data.draw(st.sampled_from(sorted(self.aired)))
         version = self.aired.pop(index)
-        self.buffer.arrive(sampled(draw(index), version, ZERO if zero else None))
+        self.buffer.arrive(sampled(draw(index), version, ZERO if zero else None, self.reads))
         if zero:
             self.dropped.add(index)
         elif version < self.version - self.k:
@@ -100,6 +107,14 @@ class Life(RuleBasedStateMachine):
         self.kept -= set(taken)
         assert self.trained.isdisjoint(taken)
         self.trained |= set(taken)
+        again = self.replay.waiting(PER_STEP)[: PER_STEP - len(taken)]
+        assert all(self.version - one.group.version <= self.k for one in again)
+        if updated:
+            self.replay.take(len(again))
+            self.read.update([*taken, *(one.draw.index for one in again)])
+            assert max(self.read.values(), default=0) <= self.reads
+            for one in rollouts.kept:
+                self.replay.put(one)
         self.stale -= sum(one.drop.fate == "stale" for one in rollouts.dropped)
         gone = {one.draw.index for one in rollouts.dropped if one.drop == ZERO}
         assert self.dropped.issuperset(gone)
@@ -107,6 +122,8 @@ class Life(RuleBasedStateMachine):
         self.trained |= gone
         self.step += 1
         self.version += updated
+        self.replay.expire(self.version - self.k)
+        self.buffer.reread(self.step, self.replay.readings())
         before = self.buffer.again
         self.buffer.advance(self.step, self.version)
         evicted = self.buffer.again - before
@@ -122,8 +139,9 @@ class Life(RuleBasedStateMachine):
     def killed_and_resumed(self):
         """What was flying is drawn again; all else is as it was, whatever JSON makes of it."""
         state = json.loads(json.dumps(self.buffer.state_dict()))
-        self.buffer = buffer(self.k)
+        self.buffer = buffer(self.k, self.reads)
         self.buffer.load_state_dict(state, PROBLEMS)
+        self.buffer.reread(self.step, self.replay.readings())
         self.buffer.advance(self.step, self.version)
         self.waiting_again += self.aired
         self.aired = {}
@@ -150,7 +168,7 @@ class Life(RuleBasedStateMachine):
         """What is made or waits is never more than the steps that are allowed can take."""
         if hasattr(self, "buffer"):
             waiting = self.buffer.flying + self.buffer.again + self.buffer.waiting
-            assert waiting <= PER_STEP * (self.k + 1)
+            assert waiting <= PER_STEP * (self.k - self.reads + 2)
 
     @invariant()
     def t21_t22_no_deadlock(self):
@@ -212,6 +230,54 @@ def test_lots_ahead_are_steps_and_staleness_is_updates():
         one = GroupBuffer(refill, max_staleness=most, steps=9, updates_per_step=4)
         one.advance(0, 0)
         assert [step for step, _ in one.orders()] == list(range(steps))
+
+
+def test_what_a_step_reads_again_it_does_not_draw():
+    """Two reads within two updates: one step is ahead, and every second one generates nothing."""
+    one = buffer(2, reads=2)
+    one.advance(0, 0)
+    assert one.orders() == [(0, 3)]  # all that step 0 is to keep, step 1 reads again
+    one.launch([draw(0), draw(1), draw(2)])
+    one.arrive(sampled(draw(0), 0, reads=2))
+    one.arrive(sampled(draw(1), 0, ZERO))
+    one.arrive(sampled(draw(2), 0, reads=1))  # of a sampler that has this one read once
+    assert one.orders() == [(0, 1), (1, 1)]  # the third is to be read by step 0 alone
+    one.launch([draw(3)])
+    one.arrive(sampled(draw(3), 0, reads=2))
+    assert one.ready(0)
+    assert one.orders() == [(1, 1)]
+    assert len(one.take(0).kept) == 3
+    assert one.orders() == [(1, 1)]  # as before it was taken
+    one.reread(1, [Reading(0, 1)])  # the update of the other was skipped
+    assert one.orders() == [(1, 2)]
+    one.advance(1, 1)
+    # step 1 reads one for the last time and leaves two new ones, so step 2 wants one
+    assert one.orders() == [(1, 2), (2, 1)]
+
+
+def test_a_group_too_old_to_be_read_again_is_not_counted_on():
+    """Sampled under version 0 and late: at version 2 it may be read, at version 3 not again."""
+    one = buffer(2, reads=2)
+    one.advance(2, 2)
+    one.launch([draw(i) for i in range(3)])
+    for index, version in enumerate([0, 1, 2]):
+        one.arrive(sampled(draw(index), version, reads=2))
+    assert one.ready(2)
+    assert one.orders() == [(3, 1)]
+    assert len(one.take(2).kept) == 3
+    assert one.orders() == [(3, 1)]
+
+
+def test_reads_that_are_left_survive_a_checkpoint():
+    one = buffer(2, reads=2)
+    one.advance(0, 0)
+    one.launch([draw(i) for i in range(3)])
+    for index in range(3):
+        one.arrive(sampled(draw(index), 0, reads=2))
+    state = json.loads(json.dumps(one.state_dict()))
+    other = buffer(2, reads=2)
+    other.load_state_dict(state, PROBLEMS)
+    assert [group.reads for group in other.take(0).kept] == [2, 2, 2]
 
 
 def test_the_same_draw_twice_is_refused():

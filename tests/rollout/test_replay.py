@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.rollout.collect import Sampled
-from rlvr_core.rollout.replay import ReplayBuffer
+from rlvr_core.rollout.replay import Reading, ReplayBuffer
 from rlvr_core.types import Completion, Draw, Group, Judged, Problem, Verdict
 
 PROBLEMS = {f"p{i}": Problem(f"p{i}", "?", "v", {"answer": i}, "toy") for i in range(99)}
@@ -43,6 +43,17 @@ def test_by_hand():
     assert indices(buffer.take(1)) == [1]
     assert indices(buffer.take(9)) == [2, 1]
     assert buffer.take(9) == []
+
+
+def test_what_is_too_old_for_its_last_reads_is_given_up():
+    buffer = ReplayBuffer()
+    for index in range(3):
+        buffer.put(sampled(index, 2 + index))
+    assert buffer.readings() == [Reading(5, 1), Reading(5, 2), Reading(5, 3)]
+    assert buffer.expire(5) == 0
+    assert indices(buffer.waiting(9)) == [0, 1, 2]
+    assert buffer.expire(6) == 3
+    assert buffer.waiting(9) == buffer.readings() == []
 
 
 def test_what_no_update_was_made_of_is_not_read():

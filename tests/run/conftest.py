@@ -1,11 +1,14 @@
 """A model, a data set and a plugin small enough to run `rlvr run` in seconds."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import yaml
@@ -178,6 +181,22 @@ class Lab:
             text=True,
         )
 
+    def wait_until_idle(self, process: subprocess.Popen[str], but: list[psutil.Process]) -> None:
+        """Until all a command can do is wait for processes that the test has stopped.
+
+        For a second no thread of it computes, or would if it had a processor: other work on the
+        machine makes this longer, not wrong.
+        """
+        until = time.monotonic() + 400
+        stopped = {one.pid for one in but}
+        calm = 0
+        while calm < 20:
+            family = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(True))]
+            calm = 0 if any(computes(pid) for pid in family if pid not in stopped) else calm + 1
+            assert process.poll() is None, "it has ended"
+            assert time.monotonic() < until, "it does not come to rest"
+            time.sleep(0.05)
+
     def run_beside_with_nothing_ahead(self) -> Path:
         """A run by the machinery of asynchronous rollouts at staleness 0; the run's folder."""
         force = (
@@ -204,6 +223,15 @@ class Lab:
         return sorted(
             (self.folder / "runs").glob("[!.]*"), key=lambda folder: folder.stat().st_ctime_ns
         )
+
+
+def computes(pid: int) -> bool:
+    """Whether a thread of a process has work to do, or is at the disk."""
+    states = set()
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            states.add(stat.read_text().rpartition(")")[2].split()[0])
+    return bool(states & {"R", "D"})
 
 
 @pytest.fixture(scope="session")

@@ -142,7 +142,7 @@ def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, at_sync, strat
 
 @ALL
 def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(shared, alone):
-    """Killed with requests unfinished: the run is that of one left alone, with a restart."""
+    """Killed when all wait for it: the run is that of one left alone, with a restart."""
     before = len(shared.runs())
     process = shared.started(
         "launch", "config.yaml", "--processes", "2", "--display", "plain", together=True
@@ -165,7 +165,7 @@ def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(
     ]
     (engine,) = [one for one in second.children() if "child_host" in " ".join(one.cmdline())]
     engine.suspend()
-    time.sleep(3)  # until it is what the run waits for
+    shared.wait_until_idle(process, [engine])
     engine.kill()
     told, _ = process.communicate(timeout=200)
     assert process.returncode == 0, told
@@ -173,7 +173,6 @@ def test_t32_an_engine_beside_another_process_is_started_again_and_that_is_told(
     balanced(shared, run)
     metrics = lines(run / "metrics.jsonl")
     assert sum(line["engine/restarts"] for line in metrics) == 1
-    assert sum(line["engine/resent"] for line in metrics) > 0
     assert "process 1: the engine's process is gone: SIGKILL; it is started again" in told
 
 
@@ -199,7 +198,7 @@ class Launched:
     def end(self):
         """Exit code, what was told and how it ended, once no process is left."""
         _, told = self.process.communicate(timeout=200)
-        _, alive = psutil.wait_procs(self.everyone, timeout=30)
+        _, alive = psutil.wait_procs(self.everyone, timeout=60)
         assert not alive
         assert "Traceback" not in told
         return self.process.returncode, told, json.loads((self.run / "run.json").read_text())
