@@ -166,8 +166,13 @@ class GroupBuffer:
             lot.dropped.append(sampled)
 
     def ready(self, step: int) -> bool:
-        """Whether a step has all it is going to get."""
-        return self._wanted()[step] == 0
+        """Whether a step has all it is going to get.
+
+        The last one gets what is still on its way, too: more may have been ordered than it wants
+        now, if an update was skipped and it reads again what others were to come for.
+        """
+        on_its_way = self.flying + self.again if step == self._steps - 1 else 0
+        return self._wanted()[step] == on_its_way == 0
 
     def count(self, step: int) -> int:
         """Groups a step has so far."""

@@ -268,6 +268,35 @@ def test_a_group_too_old_to_be_read_again_is_not_counted_on():
     assert one.orders() == [(3, 1)]
 
 
+@pytest.mark.parametrize("aborted", [False, True])
+def test_the_last_step_waits_for_what_it_no_longer_wants(aborted):
+    """Step 1 was skipped, so step 2, the last, reads again what two groups were to come for."""
+    one = GroupBuffer(refill, max_staleness=2, steps=3, reads=2)
+    one.advance(0, 0)
+    one.launch([draw(i) for i in range(3)])
+    for index in range(3):
+        one.arrive(sampled(draw(index), 0, reads=2))
+    one.take(0)
+    left = [Reading(0, 1)] * 3
+    one.reread(1, left)
+    one.advance(1, 1)
+    assert one.orders() == [(2, 3)]
+    one.launch([draw(i) for i in range(3, 6)])
+    assert one.take(1).kept == []
+    if aborted:
+        one.give_back(draw(5))
+    one.reread(2, left)
+    one.advance(2, 1)
+    assert one.orders() == []
+    for index in (3, 4, 5):
+        assert not one.ready(2)  # there is no later step for it to go to
+        if index == 5:
+            one.launch_again()
+        one.arrive(sampled(draw(index), 1, reads=2))
+    assert one.ready(2)
+    assert [each.draw.index for each in one.take(2).kept] == [3, 4, 5]
+
+
 def test_reads_that_are_left_survive_a_checkpoint():
     one = buffer(2, reads=2)
     one.advance(0, 0)
