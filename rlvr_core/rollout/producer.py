@@ -155,15 +155,18 @@ class Producer:
         with self._changed:
             # with ``drain`` what was expected to be read again counts until all of it is there:
             # else the groups drawn would depend on when this is said
-            self._finish(step)
+            until = (
+                time.monotonic() + self._deadline
+            )  # for both: other processes wait for them once
+            self._finish(step, until)
             self._buffer.reread(step, readings)
             self._changed.notify_all()
-            self._finish(step)
+            self._finish(step, until)
             self._paused = True
         if updated and self._at_sync == "abort":
             self._generator.abort()
 
-    def _finish(self, step: int) -> None:
+    def _finish(self, step: int, until: float) -> None:
         """With ``drain``, wait for all that is unfinished and for all of a step's groups."""
         if self._at_sync != "drain":
             return
@@ -172,6 +175,7 @@ class Producer:
             lambda: not (self._pending or self._extended) and self._has_all(step),
             f"the weight sync before step {step} waits for unfinished groups",
             step,
+            until,
         )
 
     def go_on(self, step: int, version: int) -> None:
@@ -226,13 +230,19 @@ class Producer:
     def _has_all(self, step: int) -> bool:
         return not self._buffer.expects(step) or self._buffer.ready(step)
 
-    def _await(self, reached: Callable[[], bool], what: str, step: int | None) -> None:
-        """Wait for the thread, with a deadline.
+    def _await(
+        self,
+        reached: Callable[[], bool],
+        what: str,
+        step: int | None,
+        until: float | None = None,
+    ) -> None:
+        """Wait for the thread, with a deadline: ``until``, or ``run.deadline`` from now on.
 
         Raises:
             RunError: If it has passed; says what the thread is at.
         """
-        until = time.monotonic() + self._deadline
+        until = time.monotonic() + self._deadline if until is None else until
         self._raise()
         while not reached():
             left = until - time.monotonic()

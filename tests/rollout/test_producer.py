@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
 from rlvr_core.errors import ConfigError, RunError
 from rlvr_core.protocols import BackgroundEngine, Generation, Source
+from rlvr_core.rollout import producer
 from rlvr_core.rollout.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.producer import Producer
@@ -388,6 +390,32 @@ def test_a_step_that_reads_less_again_than_was_expected_draws_the_rest_before_th
     one.producer.release()
     assert names(one.producer.take(1)) == [("p2", 0)]
     assert one.engine.wait_for(1) == ["p3"]  # step 2 reads p2 again
+
+
+def test_a_sync_that_waits_twice_has_one_deadline(world, monkeypatch):
+    """Other processes wait for both as one, and give up a minute after the deadline."""
+    now = 0.0
+    monkeypatch.setattr(producer, "time", SimpleNamespace(monotonic=lambda: now))
+    one = world(2, "drain", reads=2, max_reads=2, per_step=3)
+
+    def answer(*expected):
+        assert one.engine.wait_for(len(expected)) == list(expected)
+        one.engine.answer()
+
+    def answer_late():
+        nonlocal now
+        now += 0.7 * PATIENCE
+        answer("p5")
+        assert one.engine.wait_for(1) == ["p6"]
+        now += 0.7 * PATIENCE
+
+    answer("p0", "p1", "p2")
+    one.producer.take(0)
+    during(lambda: one.sync(1, 1, [Reading(0, 1)]), lambda: answer("p3", "p4"))
+    one.producer.release()
+    one.producer.take(1)
+    error = during(lambda: caught(lambda: one.sync(2, 2, [Reading(0, 1)])), answer_late)
+    assert "weight sync before step 2 waits" in str(error)
 
 
 def test_t33_a_step_at_the_cap_of_refills_takes_what_there_is(world):
