@@ -167,6 +167,7 @@ of earlier steps that the step trained on again."""
 
 def staleness_metrics(ages: Ages) -> dict[str, float]:
     """How old what was trained on is, and how old what was not."""
+    ages = +ages  # of a group that was read again, all completions may be masked
     metrics: dict[str, float] = {
         f"staleness/{fate}/{age}": count for (fate, age), count in sorted(ages.items())
     }

@@ -11,7 +11,7 @@ from rlvr_core.engines.seeds import completion_seed
 from rlvr_core.protocols import Generation, Source
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.rollout.collect import Generator, collect
-from rlvr_core.run.metrics import details, fates, rollout_metrics
+from rlvr_core.run.metrics import details, fates, rollout_metrics, staleness_metrics
 from rlvr_core.samplers.adaptive import AdaptiveConfig
 from rlvr_core.samplers.sequential import Sequential
 from rlvr_core.types import Drop, Problem, Prompt, SamplingParams, Verdict
@@ -216,3 +216,13 @@ def test_what_is_replayed_is_not_generated(replayed, drawn):
 def test_replayed_groups_leave_the_cap_of_refills_as_it_is():
     rollouts, _, _ = step(["FFFF"] * 12, prompts_per_step=4, refill=0.5, replayed=3)
     assert rollouts.drawn == 1 + 2
+
+
+def test_what_was_read_again_without_a_completion_to_train_on_has_no_age():
+    """Under mask_truncated a group of truncated completions may be kept, and be read again."""
+    assert staleness_metrics(Counter({("reread", 1): 0})) == {}
+    assert staleness_metrics(Counter({("reread", 2): 0, ("reread", 1): 4})) == {
+        "staleness/reread/1": 4,
+        "staleness/mean": 1.0,
+        "staleness/max": 1,
+    }
