@@ -240,7 +240,10 @@ class GroupBuffer:
             wanted = 0
             if not lot.exhausted:
                 wanted = self._refill(len(lot.kept) + again, lot.decided + again)
-            left = [Reading(one.version, one.left - 1) for one in readings]
+            # what a step has no room for waits, before all others
+            room = self._refill(len(lot.kept), len(lot.kept))
+            left = readings[room:]
+            left += [Reading(one.version, one.left - 1) for one in readings[:room]]
             left += [Reading(one.group.version, one.reads - 1) for one in lot.kept]
             left += [Reading(self._version, self.reads - 1)] * wanted
             # by the next step the policy will be further on

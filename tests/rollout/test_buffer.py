@@ -268,6 +268,20 @@ def test_a_group_too_old_to_be_read_again_is_not_counted_on():
     assert one.orders() == [(3, 1)]
 
 
+def test_what_a_full_step_has_no_room_to_read_again_is_left_for_the_next():
+    """After a skipped update: three wait to be read again, and three new ones are there."""
+    one = buffer(4, reads=2)
+    one.advance(1, 1)
+    one.launch([draw(i) for i in range(3)])
+    for index in range(3):
+        one.arrive(sampled(draw(index), 1, reads=2))
+    one.reread(1, [Reading(0, 1)] * 3)
+    # step 1 trains on the new ones, step 2 reads the old ones again, step 3 the new ones
+    assert one.orders() == [(4, 3)]
+    assert len(one.take(1).kept) == 3
+    assert one.orders() == [(4, 3)]
+
+
 @pytest.mark.parametrize("aborted", [False, True])
 def test_the_last_step_waits_for_what_it_no_longer_wants(aborted):
     """Step 1 was skipped, so step 2, the last, reads again what two groups were to come for."""
