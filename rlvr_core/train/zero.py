@@ -146,13 +146,13 @@ def _engine(module: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     os.environ.setdefault("DS_ACCELERATOR", device)
     import deepspeed
-    from deepspeed.ops import __compatible_ops__
     from deepspeed.utils import groups
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     # On a CPU it would compile a sum over shared memory, which waits forever for a process that has
-    # gone; and a group of its own would wait longer than run.deadline.
-    __compatible_ops__["deepspeed_shm_comm"] = False
+    # gone; and a group of its own would wait longer than run.deadline. That nothing can be compiled
+    # is said before it asks the compilers, and prints what they lack.
+    deepspeed.ops.__compatible_ops__ = {}
     groups._WORLD_GROUP = dist.group.WORLD
     config = {
         "train_micro_batch_size_per_gpu": 1,
