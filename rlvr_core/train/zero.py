@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rlvr_core.errors import ConfigError
 from rlvr_core.train.optim import Optimizer, Update
 
 if TYPE_CHECKING:
@@ -99,15 +100,16 @@ class ZeroOptimizer(Optimizer):
         """See ``Optimizer``; weights that were loaded before are taken over too.
 
         Raises:
-            ValueError: If the parameters were not all updated equally often.
+            ConfigError: If the parameters were not all updated equally often.
         """
         by_name = self._by_name(tensors)
         state: dict[str, Tensor] = {}
         counts = {float(by_name.get(name, {}).get("step", -1)) for name in self.names}
         if len(counts) > 1:
-            raise ValueError(
-                "the parameters were not all updated equally often, which train.parallel: zero2 "
-                "cannot go on from; use ddp"
+            raise ConfigError(
+                "the parameters were not all updated equally often, which zero2 cannot go on from",
+                where="train.parallel",
+                remedy="set train.parallel: ddp",
             )
         for name, _, own, ours in self._pieces():
             for key, value in by_name.get(name, {}).items():
