@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr_core.errors import Complaint, DataError, PluginError, RlvrError
 from rlvr_core.protocols import DatasetLoader, Source
-from rlvr_core.types import Problem
+from rlvr_core.types import Message, Problem
 
 SHOWN = 5
 """Faulty problems that are reported one by one; of the others there is the number."""
@@ -151,8 +151,11 @@ def _fault(problem: Problem) -> str:
     given: Any = problem  # what plugins' loaders give is of the right types as far as they say
     if not isinstance(given.id, str):
         return f"its id must be text, not {type(given.id).__name__}"
-    if isinstance(given.stop, str) or not all(one and isinstance(one, str) for one in given.stop):
-        return f"its stop must be a tuple of texts that are not empty, not {given.stop!r}"
+    stop, turns = given.stop, () if isinstance(given.prompt, str) else given.prompt
+    if not isinstance(stop, tuple | list) or not all(one and isinstance(one, str) for one in stop):
+        return f"its stop must be a tuple of texts that are not empty, not {stop!r}"
+    if not isinstance(turns, tuple | list) or not all(isinstance(one, Message) for one in turns):
+        return "its prompt must be text or a tuple of rlvr_core.Message, not " + repr(turns)[:60]
     if not problem.id.strip() or set(problem.id) & {"\r", "\n"}:
         return "its id is blank or holds a line break, which no file of ids can tell"
     prompt = problem.prompt

@@ -33,15 +33,15 @@ _ANSWER = "\u2713answer\u2713"
 def _variables(template: str) -> set[str]:
     """What a chat template reads without having set it.
 
-    Every word of it, where it has tags of its own that only transformers can parse.
+    Every word of it, where it has tags of its own that only transformers can parse, or is broken.
     """
     from jinja2 import Environment, TemplateSyntaxError, meta
 
     try:
         parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
+        return set(meta.find_undeclared_variables(parsed))
     except TemplateSyntaxError:
         return set(re.findall(r"\w+", template))
-    return set(meta.find_undeclared_variables(parsed))
 
 
 def _as_it_is(problem: Problem) -> Problem:

@@ -60,6 +60,10 @@ class Term:
                 where=f"{made.__module__}.{made.__qualname__}",
                 remedy="give what docs/losses.md says of LossOutput",
             )
+        if torch.is_grad_enabled() and not output.loss.requires_grad:
+            # a constant 0, for rows that it learns nothing from; a backward pass comes all the same
+            nothing = 0.0 * torch.where(batch.mask_BT, batch.logp_BT, 0.0).sum()
+            output = replace(output, loss=output.loss + nothing)
         return output
 
     def entropy_controller(self) -> EntropyController | None:
@@ -184,6 +188,6 @@ def _fault(output: object) -> str:
             return f"must give {what} as a tensor, not {type(value).__name__}"
         if value.dim():
             return f"must give {what} as a scalar, not of shape {tuple(value.shape)}"
-    if torch.is_grad_enabled() and not output.loss.requires_grad:
+    if torch.is_grad_enabled() and not output.loss.requires_grad and output.loss != 0:
         return "gave a loss without a gradient: nothing in it comes from logp_BT"
     return ""

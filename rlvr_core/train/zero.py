@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rlvr_core.errors import ConfigError
 from rlvr_core.train.optim import Optimizer, Update
 
 if TYPE_CHECKING:
@@ -99,15 +100,16 @@ class ZeroOptimizer(Optimizer):
         """See ``Optimizer``; weights that were loaded before are taken over too.
 
         Raises:
-            ValueError: If the parameters were not all updated equally often.
+            ConfigError: If the parameters were not all updated equally often.
         """
         by_name = self._by_name(tensors)
         state: dict[str, Tensor] = {}
         counts = {float(by_name.get(name, {}).get("step", -1)) for name in self.names}
         if len(counts) > 1:
-            raise ValueError(
-                "the parameters were not all updated equally often, which train.parallel: zero2 "
-                "cannot go on from; use ddp"
+            raise ConfigError(
+                "the parameters were not all updated equally often, which zero2 cannot go on from",
+                where="train.parallel",
+                remedy="set train.parallel: ddp",
             )
         for name, _, own, ours in self._pieces():
             for key, value in by_name.get(name, {}).items():
@@ -146,13 +148,13 @@ def _engine(module: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     os.environ.setdefault("DS_ACCELERATOR", device)
     import deepspeed
-    from deepspeed.ops import __compatible_ops__
     from deepspeed.utils import groups
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     # On a CPU it would compile a sum over shared memory, which waits forever for a process that has
-    # gone; and a group of its own would wait longer than run.deadline.
-    __compatible_ops__["deepspeed_shm_comm"] = False
+    # gone; and a group of its own would wait longer than run.deadline. That nothing can be compiled
+    # is said before it asks the compilers, and prints what they lack.
+    deepspeed.ops.__compatible_ops__ = {}
     groups._WORLD_GROUP = dist.group.WORLD
     config = {
         "train_micro_batch_size_per_gpu": 1,

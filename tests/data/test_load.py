@@ -71,7 +71,7 @@ def test_a_loader_that_gives_something_else_is_named():
     assert "run.yaml:1" in str(caught.value)
 
 
-@pytest.mark.parametrize("stop", ["END", ("\n", ""), (7,)])
+@pytest.mark.parametrize("stop", ["END", ("\n", ""), (7,), None])
 def test_stop_strings_that_would_be_taken_letter_by_letter_or_stop_at_once_are_refused(stop):
     message = complaint(Loader(problem("a"), replace(problem("b"), stop=stop)))
     assert "toy/0: problem 'b': its stop must be a tuple of texts" in message
@@ -96,6 +96,11 @@ def test_faults_of_a_loader_say_where_it_was_asked_for_unless_they_know_better()
     [
         (problem("p", prompt=" \n"), "prompt is empty"),
         (problem("p", prompt=()), "prompt is empty"),
+        (problem("p", prompt=None), "its prompt must be text or a tuple of rlvr_core.Message"),
+        (
+            problem("p", prompt=[{"role": "user", "content": "?"}]),
+            "not [{'role': 'user', 'content': '?'}]",
+        ),
         (problem("p", prompt="\ud800"), "surrogate"),
         (problem("p", answer={1, 2}), "must be JSON"),
         (problem("p", answer=float("nan")), "must be JSON"),

@@ -80,6 +80,13 @@ def test_a_template_option_that_would_be_ignored_is_refused(name):
     assert error.value.complaints[0].remedy == (meant,)
 
 
+def test_a_broken_template_that_nobody_renders_is_no_fault():
+    broken = tokenizer("{{ messages | nosuch }}")
+    assert rendered(broken, chat_template="never") == "2+2?"
+    with pytest.raises(ConfigError, match="template option 'enable_thinking'"):
+        Renderer(broken, PromptSection(template_options={"enable_thinking": False}))
+
+
 def test_template_options_without_a_template_are_refused():
     with pytest.raises(ConfigError, match="nowhere in its chat template"):
         Renderer(tokenizer(), PromptSection(template_options={"enable_thinking": False}))

@@ -62,3 +62,8 @@ def test_a_trainer_that_is_given_weights_and_moments_goes_on_bit_for_bit(togethe
             assert all(torch.equal(straight[name], resumed[name]) for name in straight)
         weights, _ = found["before"]
         assert any(not torch.equal(weights[name], found["straight"][0][name]) for name in weights)
+
+
+def test_no_compiler_is_asked_for(together):
+    for rank in together:
+        assert rank["compilable"] == {}

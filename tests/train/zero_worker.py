@@ -81,6 +81,7 @@ def everything(folder, ranks):
     found["skipped"] = skipped_and_resumed(folder, ranks)
     if ranks.world > 1:
         found["overflow"] = overflow(folder, ranks)
+        found["compilable"] = sys.modules["deepspeed"].ops.__compatible_ops__
     return found
 
 
