@@ -99,6 +99,9 @@ def test_words_that_change_a_number_are_no_unit(word):
     for answer in (f"5 {word}", rf"5\text{{ {word}}}", rf"5\sqrt2\text{{ {word}}}"):
         assert not passes("5\\sqrt2" if "sqrt" in answer else "5", answer)
     assert passes("5", "5 cm squared")
+    assert passes("5", "5 squared units")
+    assert passes("5", r"5\text{ cubed inches}")
+    assert passes(r"5\sqrt2", r"5\sqrt2\text{ squared units}")
     assert passes("5", r"5\text{ quarters}")  # coins
 
 
