@@ -144,11 +144,19 @@ def is_zero(value: Value) -> bool:
 
 
 def rounds_to(value: Value, decimal: Value) -> bool:
-    """Whether a decimal number with places behind the point is the other to so many places."""
+    """Whether a decimal number with places behind the point is the other to so many places.
+
+    That is the nearest one; from two places on, what is left when the rest is cut off, too.
+    Another number of as many places is none.
+    """
     if not isinstance(decimal, Fraction) or decimal.denominator == 1:
         return False
     places = next((n for n in range(_MOST_PLACES) if 10**n % decimal.denominator == 0), None)
-    return places is not None and abs(subtract(value, decimal)) * 10**places <= 1
+    if places is None or (isinstance(value, Fraction) and 10**places % value.denominator == 0):
+        return False
+    exact, near = _real(value), _real(decimal)
+    gap = abs(exact - near) * 10**places
+    return bool(2 * gap <= 1 or (places > 1 and gap < 1 and abs(near) < abs(exact)))
 
 
 def divide(left: Value, right: Value) -> Value:
