@@ -200,7 +200,8 @@ class Comparison:
                 if not values.same(one, other, tolerance):
                     return False
                 if not names and values.tiny(one, other):
-                    return values.same_tiny(left.tree, right.tree, left.sign, right.sign)
+                    signs = left.sign, right.sign
+                    return values.same_tiny(left.tree, right.tree, *signs, tolerance)
             except (NoValueError, OverflowError, ValueError):
                 continue
             agreed += 1

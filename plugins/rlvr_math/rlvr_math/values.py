@@ -119,8 +119,10 @@ def tiny(left: Value, right: Value) -> bool:
     return bool(max(abs(_real(left)), abs(_real(right))) < _TINY)
 
 
-def same_tiny(left: Tree, right: Tree, left_sign: int, right_sign: int) -> bool:
-    """Whether two constants are equal, or both zero to ``MANY_DIGITS`` digits.
+def same_tiny(
+    left: Tree, right: Tree, left_sign: int, right_sign: int, tolerance: float = 0.0
+) -> bool:
+    """Whether two constants are equal as ``same`` has it, or both zero to ``MANY_DIGITS`` digits.
 
     Raises:
         NoValueError: If one has no value.
@@ -130,7 +132,7 @@ def same_tiny(left: Tree, right: Tree, left_sign: int, right_sign: int) -> bool:
         a, b = _real(one), _real(other)
         largest = max(abs(a), abs(b))
         rounding = _context.mpf(10) ** (2 * DIGITS - MANY_DIGITS)
-        return bool(abs(a - b) <= _AGREE * largest or largest <= rounding)
+        return bool(abs(a - b) <= max(_AGREE, tolerance) * largest or largest <= rounding)
 
 
 def infinite(value: Value) -> bool:

@@ -105,6 +105,17 @@ def test_what_rounding_leaves_of_zero_is_zero(gold, answer):
     assert passes(gold, answer)
 
 
+def test_very_small_decimals_have_their_tolerance():
+    verifier = QwenMath(QwenMath.Config())
+    for gold, right, wrong in (
+        (r"\sqrt2\cdot10^{-34}", r"1.41421\cdot10^{-34}", r"1.42\cdot10^{-34}"),
+        ("e^{-100}", r"3.72\cdot10^{-44}", r"3.73\cdot10^{-44}"),
+    ):
+        assert passes(gold, right, verifier)
+        assert not passes(gold, wrong, verifier)
+        assert not passes(gold, right)
+
+
 NO_UNITS = ["millions", "thousands", "hundreds", "tens", "dozens", "thirds", "fifths", "tenths"]
 
 
