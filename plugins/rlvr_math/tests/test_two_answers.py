@@ -246,6 +246,17 @@ BOMBS = [
     r"\gcd((x+y+z+w)^{30},(x+y)^{30})",
     r"(x+y+z+w)^{30}\bmod(x+y)^{30}",
     r"\max(9^{9\,^{9^9}},1)",
+    r"\max(x^{99n}y^{99n}(99999^{99n})^{99n},1)",
+    r"\max(99^{99a^{99a}},1)",
+    r"\max(9^{n-n+999999999},1)",
+    r"\max(9^{-999999999},1)",
+    r"\max(9^-999999999,1)",
+    r"\max(9^{1/2+999999999},1)",
+    r"\max((x^{9}+99999)^{18n},1)",
+    r"\max((999999999999^{9n})^{9n},1)",
+    r"\max((x+y+z+w)^{9n}^{9n},1)",
+    r"\max(999999999999^{99n}\cdot y,\overline{x})",
+    r"\max(((((9^{\frac91})^{\frac91})^{9/1})^{9/1})^{\frac91},1)",
 ]
 
 
@@ -259,6 +270,8 @@ def test_t51_spaces_and_brackets_hide_no_power_from_the_guard_before_sympy(text)
     ("gold", "answer"),
     [
         (r"\max(2^{10},4)", "1024"),
+        (r"\max(x^{2n}+y^{2n},1)", r"\max(1,y^{2n}+x^{2n})"),
+        (r"\max(2^{n+1},1)", r"\max(1,2\cdot2^{n})"),
         (r"\max(x^2+y^2,1)", r"\max(1,y^2+x^2)"),
         (r"\mathbb{R}\setminus\{1\}", r"(-\infty,1)\cup(1,\infty)"),
     ],
