@@ -120,7 +120,7 @@ NO_UNITS = ["millions", "thousands", "hundreds", "tens", "dozens", "thirds", "fi
 
 
 @pytest.mark.parametrize(
-    "word", [*NO_UNITS, "squared", "cubed", "lakh", "factorial", "plus six", "minus two"]
+    "word", [*NO_UNITS, "squared", "cubed", "lakh", "crores", "factorial", "plus six", "minus two"]
 )
 def test_words_that_change_a_number_are_no_unit(word):
     for answer in (f"5 {word}", rf"5\text{{ {word}}}", rf"5\sqrt2\text{{ {word}}}"):
