@@ -126,8 +126,16 @@ class Bound:
         return not min_content or enough is None or enough(response, self.args)
 
     def _has_hidden(self) -> bool:
-        said = self.args.model_dump_json()
-        return visible(said) != said
+        return any(visible(text) != text for text in _texts(self.args.model_dump()))
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for one in value.values() for text in _texts(one))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from (text for one in value for text in _texts(one))
 
 
 class ConstraintSet:

@@ -31,18 +31,23 @@ _WORD = regex.compile(r"\w+")
 # Punkt's flags for a word seen in lower case, and capitalised, inside a sentence.
 _LOWER_INSIDE, _UPPER_INSIDE = 1 << 5, 1 << 2
 
-_LETTER_BEFORE = r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{Nd}\p{P}\s]"
+_JOINERS = r"[\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f]"
 _HIDDEN = regex.compile(
-    rf"(?V1)[\p{{Default_Ignorable_Code_Point}}--[\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f]]"
-    rf"|(?:(?<={_LETTER_BEFORE})|\A)[\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f]+(?!\u20e3)"
+    rf"(?V1)[\p{{Default_Ignorable_Code_Point}}--{_JOINERS}]|[\p{{Cc}}--\s--[\x1c-\x1f]]"
 )
-"""Characters without a shape of their own. Joiners and selectors stay where scripts or emoji need
-them: behind an Arabic or Indian letter, an emoji, in a keycap."""
+"""Characters without a shape of their own, wherever they are; spaces and ends of lines are none."""
+_NEEDLESS = regex.compile(
+    r"(?:(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Nd}\p{P}\s$+<=>^`|~\u0300-\u036f])|\A)"
+    rf"{_JOINERS}+(?!\u20e3)"
+)
+"""Joiners and selectors; they stay where scripts or emoji need them: behind an Arabic or Indian
+letter, an emoji, in a keycap."""
 
 
 def visible(text: str) -> str:
     """The text without characters that nobody sees, such as a zero-width space within a word."""
-    return text if text.isascii() else _HIDDEN.sub("", text)
+    text = _HIDDEN.sub("", text)
+    return text if text.isascii() else _NEEDLESS.sub("", text)
 
 
 def words(text: str) -> list[str]:

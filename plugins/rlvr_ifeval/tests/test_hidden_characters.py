@@ -8,7 +8,16 @@ from rlvr_ifeval.text import visible
 
 GAP, JOINER, NON_JOINER, SELECTOR = "\u200b", "\u200d", "\u200c", "\ufe0f"
 HIDDEN = [GAP, JOINER, NON_JOINER, SELECTOR, "\u00ad", "\u2060", "\ufeff", "\u034f", "\U000e0061"]
-HIDDEN_NAMES = [f"{ord(one):x}" for one in HIDDEN]
+HIDDEN += [
+    "\0",
+    "\x1b",
+    "\x7f",
+    "\x9f",
+    GAP + JOINER,
+    JOINER + GAP + SELECTOR,
+    GAP + SELECTOR + GAP,
+]
+HIDDEN_NAMES = ["-".join(f"{ord(character):x}" for character in one) for one in HIDDEN]
 MADE = {
     "ifeval": verifiers.Ifeval,
     "multi": verifiers.Multi,
@@ -69,8 +78,19 @@ def test_hidden_characters_break_nothing(hidden):
     assert follows("rlvr", "validate_end", {"end_phrase": "The end."}, f"So. The end.{hidden}")
 
 
-def test_a_request_with_hidden_characters_is_copied_with_them():
-    asked = f"Say wo{GAP}rd"
+@pytest.mark.parametrize("before", ["e\u0301", "C+", "<", "1", "\u0436"])
+def test_a_joiner_joins_nothing_behind_an_accent_or_a_sign(before):
+    assert visible(f"{before}{GAP}{JOINER}{SELECTOR}x") == f"{before}x"
+
+
+def test_spaces_and_ends_of_lines_are_seen():
+    text = "a\tb\r\nc\x0bd\x0ce\x1cf\x1dg\x1eh\x1fi\x85j\u2028k\u2029l\u00a0m\u3000n"
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN_NAMES)
+def test_a_request_with_hidden_characters_is_copied_with_them(hidden):
+    asked = f"Say wo{hidden}rd"
     assert follows("multi", "copy:copy", {"prompt_to_repeat": asked}, asked)
     assert not follows("multi", "copy:copy", {"prompt_to_repeat": asked}, "Say word")
     assert follows("multi", "copy:copy", {"prompt_to_repeat": "Say word"}, asked)
@@ -82,6 +102,7 @@ def test_a_request_with_hidden_characters_is_copied_with_them():
         "\U0001f468\u200d\U0001f469\u200d\U0001f467",  # a family
         "1\ufe0f\u20e3",  # a keycap
         "\u2764\ufe0f",  # a red heart
+        "\u2764\ufe0f\u200d\U0001f525",  # a heart on fire
         "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",  # a flag
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian, with a non-joiner
         "\u0915\u094d\u200d\u0937",  # Hindi, with a joiner

@@ -21,8 +21,10 @@ _HARMFUL = re.compile(
 )
 _GAPS = re.compile(r"\s+|\\[ ,;:!]|\\(?:left|right|quad|qquad)(?![A-Za-z])")
 _EXPONENT = re.compile(
-    r"\^(?:\{[-+]?(\d{1,2})\}|(\d)(?!\d)|\{?(?:[-+]?[a-z]|\\circ|[-+]?\d{0,2}[a-z]"
-    r"|\\[dt]?frac\{?\d\}?\{?\d\}?|\\prime|[-+]?\d/\d)\}?|[-+]|\*)"
+    r"\^(?P<open>\{)?(?:[-+]?(?P<times>\d{0,2})(?P<name>[a-z])(?:[-+](?P<plus>\d{1,2}|[a-z])(?!\d))?"
+    r"|[-+]?(?P<number>\d{1,2})(?!\d|\.\d)|\\circ|\\prime"
+    r"|\\[dt]?frac\{?(?P<over>\d)\}?\{?\d\}?|[-+]?(?P<top>\d)/\d"
+    r"|[-+*](?![-+({\\.\dA-Za-z]))(?(open)\})"
 )
 """Exponents that cannot grow; ``e^{9^9}`` has another."""
 _DIVIDED = re.compile(r"gcd|lcm|mod")
@@ -60,8 +62,16 @@ def _harmless(text: str) -> bool:
 def _small_powers(text: str) -> bool:
     """Whether every exponent is small, and all of them together."""
     found = list(_EXPONENT.finditer(text))
-    power = math.prod(max(1, int(one[1] or one[2] or 1)) for one in found)
+    power = math.prod(map(_size, found))
     return len(found) == text.count("^") and power <= _MAX_POWER
+
+
+def _size(exponent: re.Match[str]) -> int:
+    """At least its size; ``values.points`` has no variable beyond 3."""
+    number = next((int(one) for one in exponent.group("times", "number", "over", "top") if one), 1)
+    plus = exponent["plus"] or "0"
+    more = int(plus) if plus.isdigit() else 3
+    return max(1, number) * (3 if exponent["name"] else 1) + more
 
 
 def _parse(text: str) -> Any:
@@ -88,7 +98,7 @@ def _same(left: Any, right: Any) -> bool:
     difference = left - right
     names = {str(symbol): symbol for symbol in difference.free_symbols}
     for point in values.points(sorted(names)) if names else [{}]:
-        given = {names[name]: _rational(value) for name, value in point.items()}
+        given = {names[name]: _number(value) for name, value in point.items()}
         try:
             gap = difference.subs(given).evalf(20, maxn=60)
             if not abs(complex(gap)) < 1e-12:
@@ -98,10 +108,11 @@ def _same(left: Any, right: Any) -> bool:
     return True
 
 
-def _rational(value: Fraction) -> Any:
+def _number(value: Fraction) -> Any:
+    """It for sympy: an exact one has it take huge numbers apart to draw roots."""
     import sympy
 
-    return sympy.Rational(value.numerator, value.denominator)
+    return sympy.Float(sympy.Rational(value.numerator, value.denominator), 60)
 
 
 def unread(gold: str, answer: str) -> bool:

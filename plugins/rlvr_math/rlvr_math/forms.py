@@ -83,12 +83,12 @@ class Chain:
     Attributes:
         values: The expressions, in order.
         exact: Whether none is said to be so by ``\approx`` only.
-        percent: Whether some of them are percentages.
+        percents: Whether each is a percentage; empty if none is.
     """
 
     values: tuple[Expression, ...]
     exact: bool
-    percent: bool = False
+    percents: tuple[bool, ...] = ()
 
 
 Answer = Expression | Words | Listed | Sequence | Matrix | Named | Relation | Chain

@@ -25,12 +25,14 @@ from rlvr_math.forms import (
 )
 from rlvr_math.latex import Tree, parse
 from rlvr_math.number_words import spelt
+from rlvr_math.spelling import unify
 from rlvr_math.tokens import CLOSERS, OPENERS, Token, UnreadableError, tokenise
 from rlvr_math.units import canonical, change_number
 from rlvr_math.values import contains, symbols
 
 MAX_ITEMS = 100
 PERCENT = re.compile(r"%|\N{FULLWIDTH PERCENT SIGN}|percent", re.IGNORECASE)
+_EQUAL = re.compile(r"=|\\approx(?![A-Za-z])")
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 _APPLIED = re.compile(r"[a-zA-Z](?:\^\{-1\})?\((?:[a-z]|-?\d{1,6})\)")
@@ -70,11 +72,12 @@ def read(text: str) -> Answer:
     answer = _read(tokenise(text))
     if not PERCENT.search(text):
         return answer
+    percents = tuple(bool(PERCENT.search(side)) for side in _EQUAL.split(unify(text)))
     match answer:  # the tokens have no per cent signs
-        case Chain():
-            return replace(answer, percent=True)
-        case Named(value=Chain() as chain):
-            return replace(answer, value=replace(chain, percent=True))
+        case Chain(steps) if len(steps) == len(percents):
+            return replace(answer, percents=percents)
+        case Named(value=Chain(steps) as chain) if len(steps) + 1 == len(percents):
+            return replace(answer, value=replace(chain, percents=percents[1:]))
     return answer
 
 

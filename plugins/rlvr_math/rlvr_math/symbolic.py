@@ -107,21 +107,28 @@ class Comparison:
 
     def _holds(self, chain: Chain, tolerance: float = 0.0) -> bool:
         """Whether all constants of a chain are the same: 56% as 0.56, 2/3 about as 0.67."""
-        constants = [one for one in chain.values if not _variables(one.tree)]
+        percents = chain.percents or (False,) * len(chain.values)
         try:
-            found = [evaluate(one.tree, {}, one.sign) for one in constants]
-            return all(self._same_step(chain, one, found[-1], tolerance) for one in found)
+            steps = [
+                (evaluate(one.tree, {}, one.sign), percent or _decimal(one.tree), percent)
+                for one, percent in zip(chain.values, percents, strict=True)
+                if not _variables(one.tree)
+            ]
         except (NoValueError, OverflowError, ValueError):
             return False
+        return all(self._same_step(one, steps[-1], chain.exact, tolerance) for one in steps)
 
-    def _same_step(
-        self, chain: Chain, one: values.Value, last: values.Value, tolerance: float
-    ) -> bool:
-        if values.same(one, last, max(self.tolerance, tolerance)):
+    def _same_step(self, one: _Step, last: _Step, exact: bool, tolerance: float) -> bool:
+        if values.same(one[0], last[0], max(self.tolerance, tolerance)):
             return True
-        if chain.percent and values.same(values.divide(one, Fraction(1, 100)), last, tolerance):
-            return True
-        return not chain.exact and (values.rounds_to(one, last) or values.rounds_to(last, one))
+        if one[2] != last[2]:
+            one, last = _plain(one), _plain(last)
+            if values.same(one[0], last[0], tolerance):
+                return True
+        rounded = (one[1] and values.rounds_to(last[0], one[0])) or (
+            last[1] and values.rounds_to(one[0], last[0])
+        )
+        return rounded and not exact
 
     def _same_named(self, left: Answer, right: Answer) -> bool:
         if not isinstance(left, Named):
@@ -193,11 +200,22 @@ class Comparison:
                 if not values.same(one, other, tolerance):
                     return False
                 if not names and values.tiny(one, other):
-                    return values.same_tiny(left.tree, right.tree, left.sign, right.sign)
+                    signs = left.sign, right.sign
+                    return values.same_tiny(left.tree, right.tree, *signs, tolerance)
             except (NoValueError, OverflowError, ValueError):
                 continue
             agreed += 1
         return agreed >= (2 if names else 1)
+
+
+_Step = tuple[values.Value, bool, bool]
+"""The value of a step of a chain, whether it is a decimal, and whether a percentage."""
+
+
+def _plain(step: _Step) -> _Step:
+    """A percentage as what it is of one."""
+    value, decimal, percent = step
+    return (values.divide(value, Fraction(100)) if percent else value), decimal, False
 
 
 def _points(left: Tree, right: Tree, names: set[str]) -> list[dict[str, Fraction]]:

@@ -30,7 +30,9 @@ NOT_UNITS = {
     "billions",
     "trillions",
     "lakh",
+    "lakhs",
     "crore",
+    "crores",
     "halves",
     "thirds",
     "fourths",
@@ -89,8 +91,11 @@ _CENTS = re.compile(
 
 
 def change_number(words: list[str]) -> bool:
-    """Whether words behind a number are no unit but change it: ``5 million``, ``5 squared``."""
-    return words[:1] in (["squared"], ["cubed"]) or any(word in NOT_UNITS for word in words)
+    """Whether words behind a number are no unit but change it: ``5 million``, ``5 squared``.
+
+    In ``5 squared units`` they are a unit.
+    """
+    return words in (["squared"], ["cubed"]) or any(word in NOT_UNITS for word in words)
 
 
 def other_money(one: str, other: str) -> bool:

@@ -119,8 +119,10 @@ def tiny(left: Value, right: Value) -> bool:
     return bool(max(abs(_real(left)), abs(_real(right))) < _TINY)
 
 
-def same_tiny(left: Tree, right: Tree, left_sign: int, right_sign: int) -> bool:
-    """Whether two constants are equal, or both zero to ``MANY_DIGITS`` digits.
+def same_tiny(
+    left: Tree, right: Tree, left_sign: int, right_sign: int, tolerance: float = 0.0
+) -> bool:
+    """Whether two constants are equal as ``same`` has it, or both zero to ``MANY_DIGITS`` digits.
 
     Raises:
         NoValueError: If one has no value.
@@ -130,7 +132,7 @@ def same_tiny(left: Tree, right: Tree, left_sign: int, right_sign: int) -> bool:
         a, b = _real(one), _real(other)
         largest = max(abs(a), abs(b))
         rounding = _context.mpf(10) ** (2 * DIGITS - MANY_DIGITS)
-        return bool(abs(a - b) <= _AGREE * largest or largest <= rounding)
+        return bool(abs(a - b) <= max(_AGREE, tolerance) * largest or largest <= rounding)
 
 
 def infinite(value: Value) -> bool:
@@ -144,11 +146,19 @@ def is_zero(value: Value) -> bool:
 
 
 def rounds_to(value: Value, decimal: Value) -> bool:
-    """Whether a decimal number with places behind the point is the other to so many places."""
+    """Whether a decimal number with places behind the point is the other to so many places.
+
+    That is the nearest one; from two places on, what is left when the rest is cut off, too.
+    Another number of as many places is none.
+    """
     if not isinstance(decimal, Fraction) or decimal.denominator == 1:
         return False
     places = next((n for n in range(_MOST_PLACES) if 10**n % decimal.denominator == 0), None)
-    return places is not None and abs(subtract(value, decimal)) * 10**places <= 1
+    if places is None or (isinstance(value, Fraction) and 10**places % value.denominator == 0):
+        return False
+    exact, near = _real(value), _real(decimal)
+    gap = abs(exact - near) * 10**places
+    return bool(2 * gap <= 1 or (places > 1 and gap < 1 and abs(near) < abs(exact)))
 
 
 def divide(left: Value, right: Value) -> Value:

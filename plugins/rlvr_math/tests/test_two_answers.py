@@ -28,6 +28,14 @@ BETS = [
     (r"100\approx104", ("100", "104")),
     ("7=700", ("7", "700")),
     ("0.07=7", ("0.07", "7")),
+    (r"7.2\approx7.3", ("7.2", "7.3")),
+    (r"0\approx0.1", ("0", "0.1")),
+    (r"\frac12\approx\frac25", (r"\frac12", r"\frac25")),
+    (r"\frac13\approx\frac25", (r"\frac13", r"\frac25")),
+    (r"\frac13\approx0.4", (r"\frac13", "0.4")),
+    (r"x=\frac37\approx\frac12", (r"\frac37", r"\frac12")),
+    (r"7\%=700", ("7", "700")),
+    (r"700=7\%", ("7", "700")),
 ]
 
 
@@ -53,7 +61,15 @@ def test_a_chain_of_equations_is_no_bet_on_two_answers(answer, golds, verifier):
         ("8.25", r"\sqrt{68}\approx8.25"),
         (r"\sqrt{68}", r"\sqrt{68}\approx8.2"),
         ("1500", r"1499\approx1500"),
+        (r"\frac23", r"\frac23\approx0.66"),
+        ("0.67", r"0.67\approx\frac23"),
         ("0.56", r"0.56=56\%"),
+        ("0.56", r"56\%=0.56"),
+        (r"\frac13", r"\frac13\approx33.3\%"),
+        (r"33.3\%", r"\frac13\approx33.3\%"),
+        (r"\frac13", r"\frac13\approx33\%"),
+        ("56", r"56\%=0.56"),
+        (r"\frac12", r"x=50\%=\frac12"),
         ("0.56", r"\frac{14}{25}=0.56=56\%"),
         ("8.24", r"\approx8.24\text{ mph}"),
         (r"\approx 8.24 \text{ mph}", "8.24"),
@@ -89,16 +105,30 @@ def test_what_rounding_leaves_of_zero_is_zero(gold, answer):
     assert passes(gold, answer)
 
 
+def test_very_small_decimals_have_their_tolerance():
+    verifier = QwenMath(QwenMath.Config())
+    for gold, right, wrong in (
+        (r"\sqrt2\cdot10^{-34}", r"1.41421\cdot10^{-34}", r"1.42\cdot10^{-34}"),
+        ("e^{-100}", r"3.72\cdot10^{-44}", r"3.73\cdot10^{-44}"),
+    ):
+        assert passes(gold, right, verifier)
+        assert not passes(gold, wrong, verifier)
+        assert not passes(gold, right)
+
+
 NO_UNITS = ["millions", "thousands", "hundreds", "tens", "dozens", "thirds", "fifths", "tenths"]
 
 
 @pytest.mark.parametrize(
-    "word", [*NO_UNITS, "squared", "cubed", "lakh", "factorial", "plus six", "minus two"]
+    "word", [*NO_UNITS, "squared", "cubed", "lakh", "crores", "factorial", "plus six", "minus two"]
 )
 def test_words_that_change_a_number_are_no_unit(word):
     for answer in (f"5 {word}", rf"5\text{{ {word}}}", rf"5\sqrt2\text{{ {word}}}"):
         assert not passes("5\\sqrt2" if "sqrt" in answer else "5", answer)
     assert passes("5", "5 cm squared")
+    assert passes("5", "5 squared units")
+    assert passes("5", r"5\text{ cubed inches}")
+    assert passes(r"5\sqrt2", r"5\sqrt2\text{ squared units}")
     assert passes("5", r"5\text{ quarters}")  # coins
 
 
@@ -216,6 +246,17 @@ BOMBS = [
     r"\gcd((x+y+z+w)^{30},(x+y)^{30})",
     r"(x+y+z+w)^{30}\bmod(x+y)^{30}",
     r"\max(9^{9\,^{9^9}},1)",
+    r"\max(x^{99n}y^{99n}(99999^{99n})^{99n},1)",
+    r"\max(99^{99a^{99a}},1)",
+    r"\max(9^{n-n+999999999},1)",
+    r"\max(9^{-999999999},1)",
+    r"\max(9^-999999999,1)",
+    r"\max(9^{1/2+999999999},1)",
+    r"\max((x^{9}+99999)^{18n},1)",
+    r"\max((999999999999^{9n})^{9n},1)",
+    r"\max((x+y+z+w)^{9n}^{9n},1)",
+    r"\max(999999999999^{99n}\cdot y,\overline{x})",
+    r"\max(((((9^{\frac91})^{\frac91})^{9/1})^{9/1})^{\frac91},1)",
 ]
 
 
@@ -229,6 +270,8 @@ def test_t51_spaces_and_brackets_hide_no_power_from_the_guard_before_sympy(text)
     ("gold", "answer"),
     [
         (r"\max(2^{10},4)", "1024"),
+        (r"\max(x^{2n}+y^{2n},1)", r"\max(1,y^{2n}+x^{2n})"),
+        (r"\max(2^{n+1},1)", r"\max(1,2\cdot2^{n})"),
         (r"\max(x^2+y^2,1)", r"\max(1,y^2+x^2)"),
         (r"\mathbb{R}\setminus\{1\}", r"(-\infty,1)\cup(1,\infty)"),
     ],
