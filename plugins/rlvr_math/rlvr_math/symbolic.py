@@ -125,10 +125,7 @@ class Comparison:
             one, last = _plain(one), _plain(last)
             if values.same(one[0], last[0], tolerance):
                 return True
-        rounded = (one[1] and values.rounds_to(last[0], one[0])) or (
-            last[1] and values.rounds_to(one[0], last[0])
-        )
-        return rounded and not exact
+        return not exact and (_rounded(last, one) or _rounded(one, last))
 
     def _same_named(self, left: Answer, right: Answer) -> bool:
         if not isinstance(left, Named):
@@ -210,6 +207,11 @@ class Comparison:
 
 _Step = tuple[values.Value, bool, bool]
 """The value of a step of a chain, whether it is a decimal, and whether a percentage."""
+
+
+def _rounded(step: _Step, near: _Step) -> bool:
+    whole = isinstance(near[0], Fraction) and near[0].denominator == 1
+    return (near[1] or whole) and values.rounds_to(step[0], near[0])
 
 
 def _plain(step: _Step) -> _Step:

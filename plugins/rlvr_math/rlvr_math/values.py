@@ -146,13 +146,17 @@ def is_zero(value: Value) -> bool:
 
 
 def rounds_to(value: Value, decimal: Value) -> bool:
-    """Whether a decimal number with places behind the point is the other to so many places.
+    """Whether a decimal number is the other to so many places behind the point.
 
     That is the nearest one; from two places on, what is left when the rest is cut off, too.
-    Another number of as many places is none.
+    Another number of as many places is none. A whole number of three digits and more is the nearest
+    one of an irrational: 100 pi is about 314, and e is not about 3.
     """
-    if not isinstance(decimal, Fraction) or decimal.denominator == 1:
+    if not isinstance(decimal, Fraction):
         return False
+    if decimal.denominator == 1:
+        irrational = not isinstance(value, Fraction)
+        return irrational and abs(decimal) >= 100 and bool(2 * abs(value - _real(decimal)) <= 1)
     places = next((n for n in range(_MOST_PLACES) if 10**n % decimal.denominator == 0), None)
     if places is None or (isinstance(value, Fraction) and 10**places % value.denominator == 0):
         return False
