@@ -282,7 +282,7 @@ def test_t19_t30_weights_that_do_not_arrive_are_an_error(context, model, monkeyp
     monkeypatch.setattr(SharedSource, "refresh", lambda self: None)
     engine.start(context)
     try:
-        engine._weights_of = lambda source: []  # nothing is copied
+        engine._weights_of = lambda source: ([], None)  # nothing is copied
         with pytest.raises(RunError, match="disagree by"):
             engine.load_weights(1, ModuleSource(other(model)))
     finally:

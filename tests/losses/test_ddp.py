@@ -36,7 +36,11 @@ def test_two_gloo_processes_give_the_step_of_one(make_batch, count, tmp_path):
     options = {name: BY_TOKEN if name == "vespo" else OPTIONS for name in entries}
     torch.save(
         {
-            "batch": {f.name: getattr(batch, f.name).detach() for f in fields(batch)},
+            "batch": {
+                field.name: tensor.detach()
+                for field in fields(batch)
+                if (tensor := getattr(batch, field.name)) is not None
+            },
             "targets": {name: entry.target for name, entry in entries.items()},
             "options": options,
         },

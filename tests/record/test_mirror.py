@@ -48,7 +48,11 @@ class Folder:
         data = path.read_bytes()[:size]
         target = self.root / key
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        part = self.root.with_name(
+            f"{self.root.name}.part"
+        )  # a store shows an object when it is whole
+        part.write_bytes(data)
+        part.replace(target)
         self.done.append(("put", key))
 
     def get(self, key, path, told=None):
