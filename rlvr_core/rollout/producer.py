@@ -153,11 +153,10 @@ class Producer:
     def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
         """The first half of ``sync``: hold generation, so that weights can change if they did."""
         with self._changed:
+            # one deadline for both waits: other processes wait for them together
+            until = time.monotonic() + self._deadline
             # with ``drain`` what was expected to be read again counts until all of it is there:
             # else the groups drawn would depend on when this is said
-            until = (
-                time.monotonic() + self._deadline
-            )  # for both: other processes wait for them once
             self._finish(step, until)
             self._buffer.reread(step, readings)
             self._changed.notify_all()

@@ -1,6 +1,5 @@
 """One process of test_zero: optimizer steps of a tiny model under DeepSpeed's ZeRO-2."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import parallel_worker
 from parallel_worker import SEVERAL, Poisoned, Term, groups, trainer_of
 
 from rlvr_core.losses.grpo import GRPO
-from rlvr_core.ranks import joined
 from rlvr_core.train import checkpoint, zero
 
 CASES = {
@@ -85,14 +83,5 @@ def everything(folder, ranks):
     return found
 
 
-def main(folder, out):
-    with joined(60.0) as ranks:
-        results = everything(folder, ranks)
-        torch.save(results, Path(out) / f"rank{ranks.index}.pt")
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # see rlvr_core.cli.rank
+    parallel_worker.main(everything, *sys.argv[1:])
