@@ -65,7 +65,7 @@ class GroupBuffer:
         self._updates = updates_per_step
         self._ahead = max(0, max_staleness // updates_per_step - (reads - 1))
         self.reads = reads
-        self._readings: tuple[int, list[Reading]] = (0, [])
+        self._readings: list[Reading] = []
         self._steps = steps
         self._lots: dict[int, Lot] = {}
         self._owed: dict[int, Draw] = {}
@@ -104,9 +104,9 @@ class GroupBuffer:
             evicted += len(stale)
         return evicted
 
-    def reread(self, step: int, readings: Iterable[Reading]) -> None:
-        """Say what a step reads again; until then it is what the steps before it leave."""
-        self._readings = (step, list(readings))
+    def reread(self, readings: Iterable[Reading]) -> None:
+        """Say what the next step reads again; until then it is what the steps before it leave."""
+        self._readings = list(readings)
 
     def orders(self) -> list[tuple[int, int]]:
         """New draws that are wanted: steps, the next one first, and how many for each."""
@@ -182,7 +182,7 @@ class GroupBuffer:
         """What a step trains on and what was dropped on the way to it, in draw order."""
         _, readings = self._outlook()[step]
         lot = self._lots.pop(step)
-        self.reread(step + 1, readings)
+        self.reread(readings)
         for sampled in lot.kept:
             del self._owed[sampled.draw.index]
         kept = sorted(lot.kept, key=lambda sampled: sampled.draw.index)
@@ -233,7 +233,7 @@ class GroupBuffer:
 
         What is still to come for a step counts as kept.
         """
-        _, readings = self._readings
+        readings = self._readings
         found = {}
         for step, lot in sorted(self._lots.items()):
             again = len(readings)

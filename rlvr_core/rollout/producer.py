@@ -106,7 +106,7 @@ class Producer:
     def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
         """Begin to generate, for a step and under a version; ``readings`` as for ``sync``."""
         self._version = version
-        self._buffer.reread(step, readings)
+        self._buffer.reread(readings)
         self._buffer.advance(step, version)
         self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
         self._thread.start()
@@ -158,7 +158,7 @@ class Producer:
             # with ``drain`` what was expected to be read again counts until all of it is there:
             # else the groups drawn would depend on when this is said
             self._finish(step, until)
-            self._buffer.reread(step, readings)
+            self._buffer.reread(readings)
             self._changed.notify_all()
             self._finish(step, until)
             self._paused = True

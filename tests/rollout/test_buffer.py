@@ -123,7 +123,7 @@ class Life(RuleBasedStateMachine):
         self.step += 1
         self.version += updated
         self.replay.expire(self.version - self.k)
-        self.buffer.reread(self.step, self.replay.readings())
+        self.buffer.reread(self.replay.readings())
         before = self.buffer.again
         self.buffer.advance(self.step, self.version)
         evicted = self.buffer.again - before
@@ -141,7 +141,7 @@ class Life(RuleBasedStateMachine):
         state = json.loads(json.dumps(self.buffer.state_dict()))
         self.buffer = buffer(self.k, self.reads)
         self.buffer.load_state_dict(state, PROBLEMS)
-        self.buffer.reread(self.step, self.replay.readings())
+        self.buffer.reread(self.replay.readings())
         self.buffer.advance(self.step, self.version)
         self.waiting_again += self.aired
         self.aired = {}
@@ -248,7 +248,7 @@ def test_what_a_step_reads_again_it_does_not_draw():
     assert one.orders() == [(1, 1)]
     assert len(one.take(0).kept) == 3
     assert one.orders() == [(1, 1)]  # as before it was taken
-    one.reread(1, [Reading(0, 1)])  # the update of the other was skipped
+    one.reread([Reading(0, 1)])  # the update of the other was skipped
     assert one.orders() == [(1, 2)]
     one.advance(1, 1)
     # step 1 reads one for the last time and leaves two new ones, so step 2 wants one
@@ -275,7 +275,7 @@ def test_what_a_full_step_has_no_room_to_read_again_is_left_for_the_next():
     one.launch([draw(i) for i in range(3)])
     for index in range(3):
         one.arrive(sampled(draw(index), 1, reads=2))
-    one.reread(1, [Reading(0, 1)] * 3)
+    one.reread([Reading(0, 1)] * 3)
     # step 1 trains on the new ones, step 2 reads the old ones again, step 3 the new ones
     assert one.orders() == [(4, 3)]
     assert len(one.take(1).kept) == 3
@@ -292,14 +292,14 @@ def test_the_last_step_waits_for_what_it_no_longer_wants(aborted):
         one.arrive(sampled(draw(index), 0, reads=2))
     one.take(0)
     left = [Reading(0, 1)] * 3
-    one.reread(1, left)
+    one.reread(left)
     one.advance(1, 1)
     assert one.orders() == [(2, 3)]
     one.launch([draw(i) for i in range(3, 6)])
     assert one.take(1).kept == []
     if aborted:
         one.give_back(draw(5))
-    one.reread(2, left)
+    one.reread(left)
     one.advance(2, 1)
     assert one.orders() == []
     for index in (3, 4, 5):
