@@ -4,8 +4,9 @@
 
 Sides take turns within one process, except for memory, where each has a fresh one. ``whole rows``
 runs every completion behind a prompt of its own through the model's forward, padded, as TRL does;
-``trees`` is the same forward with each prompt once under a tree mask where a run would do so, which
-is what it uses for any model; ``lean`` is what it uses for Llama-like ones in float32 on a CPU.
+``packed`` is the same forward over one sequence with each prompt once and no padding, which is what
+it uses for most models; ``lean`` is what it uses for Llama-like ones in float32 on a CPU. Training
+is timed in seconds of the processor, which other jobs of a machine disturb least.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from rlvr_core.train.batch import MicroBatch, Row, micro_batches
 from rlvr_core.train.forward import _whole_rows
 from rlvr_core.train.lean import lean_hidden
 from rlvr_core.train.logprobs import fused_logprobs
-from rlvr_core.train.tree import saving_plan, tree_rows
+from rlvr_core.train.packed import heads_of, packed_rows
+from rlvr_core.train.packed_attention import sight_of
 from rlvr_core.types import SamplingParams
 
 VOCABULARY = 419
 GROUP = 8
 LENGTHS = {"8:1": (256, 32), "1:1": (128, 128), "1:8": (32, 256)}
 MEMORY = {"vocabulary": 151_936, "hidden": 64, "tokens": 2048}
-SIDES = ("whole rows", "trees", "lean")
+SIDES = ("whole rows", "packed", "lean")
 
 
 def main() -> None:
@@ -60,7 +62,7 @@ def main() -> None:
     print(
         "| shared prompt: training | prompt:completion | "
         + " | ".join(SIDES)
-        + " | trees x | lean x |"
+        + " | packed x | lean x |"
     )
     print("|---|---|" + "---|" * 5)
     for size in sizes:
@@ -76,7 +78,7 @@ def main() -> None:
     print(
         "\n| skewed lengths: training | completions | "
         + " | ".join(SIDES)
-        + " | trees x | lean x |"
+        + " | packed x | lean x |"
     )
     print("|---|---|" + "---|" * 5)
     draw = random.Random(0)
@@ -85,12 +87,13 @@ def main() -> None:
         rows = _rows([(24, [min(n, 256) for n in lengths]) for lengths in skewed])
         _line(f"{size} | log-normal", _train(size, rows, repeats))
     print(
-        "\n| skewed lengths, a prompt each | rows | as they come | by length | packed "
-        "| packed x |\n|---|---|---|---|---|---|"
+        "\n| a prompt each: training | lengths | as they come | by length | packed | packed x |\n"
+        "|---|---|---|---|---|---|"
     )
     for size in sizes:
-        rows = _rows([(24, [min(n, 256)]) for lengths in skewed for n in lengths])
-        _packing(size, rows, repeats)
+        each = [(24, [min(n, 256)]) for lengths in skewed for n in lengths]
+        _packing(f"{size} | log-normal", size, _rows(each), repeats)
+        _packing(f"{size} | all 64", size, _rows([(24, [64])] * 64), repeats)
     _print_memory()
 
 
@@ -132,18 +135,18 @@ def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
     as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
     packed = micro_batches(rows, tokens_per_micro_batch=4096)
 
-    def trees(batch: MicroBatch) -> Any:
-        plan = saving_plan(model, batch)
-        if plan is not None:
-            return tree_rows(model.model, batch, plan, torch.float32)
-        return _whole_rows(model.model, batch)
-
     runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]] = [
         (as_given, lambda batch: _whole_rows(model.model, batch)),
-        (packed, trees),
+        (packed, lambda batch: _packed(model, batch)),
         (packed, lambda batch: lean_hidden(lean, batch)),
     ]
     return _timed(model, runs, repeats)
+
+
+def _packed(model: Any, batch: MicroBatch) -> Any:
+    heads = heads_of(model, _whole_rows)
+    sight = sight_of(batch, torch.float32, heads, compiled=False)
+    return packed_rows(model.model, batch, sight)
 
 
 def _timed(
@@ -151,44 +154,38 @@ def _timed(
     runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]],
     repeats: int,
 ) -> list[float]:
-    """Median seconds of a forward and backward pass, by side; the sides take turns."""
+    """Median seconds of the processor for both passes, by side; the sides take turns."""
     took: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
         for seconds, (batches, states) in zip(took, runs, strict=True):
             model.zero_grad()
-            begun = time.perf_counter()
+            begun = time.process_time()
             for batch in batches:
                 target_N = batch.completion_ids_BT[batch.mask_BT]
                 head_VH = model.lm_head.weight
                 logp_N = fused_logprobs(states(batch), head_VH, target_N, temperature=1.0)
                 logp_N.sum().backward()
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(time.process_time() - begun)
     return [statistics.median(seconds[1:]) for seconds in took]
 
 
-def _packing(size: str, rows: list[Row], repeats: int) -> None:
+def _packing(name: str, size: str, rows: list[Row], repeats: int) -> None:
     """Rows that share no prompt: padded as they come, padded by length, and without padding."""
     model = _model(size)
     as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
     by_length = micro_batches(rows, tokens_per_micro_batch=4096)
-    plans = [saving_plan(model, batch) for batch in by_length]
-
-    def packed(batch: MicroBatch) -> Any:
-        plan = plans[next(i for i, one in enumerate(by_length) if one is batch)]
-        if plan is None:
-            return _whole_rows(model.model, batch)
-        return tree_rows(model.model, batch, plan, torch.float32)
 
     def whole(batch: MicroBatch) -> Any:
         return _whole_rows(model.model, batch)
 
+    def packed(batch: MicroBatch) -> Any:
+        return _packed(model, batch)
+
     given, ordered, dense = _timed(
         model, [(as_given, whole), (by_length, whole), (by_length, packed)], repeats
     )
-    used = sum(plan is not None for plan in plans)
     print(
-        f"| {size} | {len(rows)} rows, {used} of {len(plans)} micro-batches packed | {given:.3f} "
-        f"| {ordered:.3f} | {dense:.3f} | {ordered / dense:.2f} |",
+        f"| {name} | {given:.3f} | {ordered:.3f} | {dense:.3f} | {ordered / dense:.2f} |",
         flush=True,
     )
 
@@ -199,9 +196,9 @@ def _only(rows: list[Row]) -> MicroBatch:
 
 
 def _line(name: str, seconds: list[float]) -> None:
-    whole, trees, lean = seconds
+    whole, packed, lean = seconds
     print(
-        f"| {name} | {whole:.3f} | {trees:.3f} | {lean:.3f} | {whole / trees:.2f} "
+        f"| {name} | {whole:.3f} | {packed:.3f} | {lean:.3f} | {whole / packed:.2f} "
         f"| {whole / lean:.2f} |",
         flush=True,
     )

@@ -86,6 +86,21 @@ class MicroBatch:
         """Prompt and completion positions, padding included: what the budget counts."""
         return self.prompt_ids_SP.numel() + self.completion_ids_BT.numel()
 
+    def prompt_places(self) -> Tensor:
+        """(S, P), True where a prompt has a token."""
+        position_P = torch.arange(self.prompt_ids_SP.shape[1], device=self.prompt_len_S.device)
+        return position_P < self.prompt_len_S[:, None]
+
+    def fed_lengths(self) -> Tensor:
+        """(B,) tokens of each completion that a model is given: the last predicts nothing."""
+        return (self.completion_len_B - 1).clamp(min=0)
+
+    def fed_places(self) -> Tensor:
+        """(B, T - 1), True where there is such a token."""
+        width = self.completion_ids_BT.shape[1] - 1
+        position_T = torch.arange(width, device=self.completion_len_B.device)
+        return position_T < self.fed_lengths()[:, None]
+
     def to(self, device: torch.device | str) -> MicroBatch:
         """The same micro-batch on another device."""
         parts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}

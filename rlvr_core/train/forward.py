@@ -18,7 +18,8 @@ from rlvr_core.train.batch import MicroBatch
 from rlvr_core.train.chosen import chosen_logits, top_logprobs
 from rlvr_core.train.lean import lean_hidden
 from rlvr_core.train.logprobs import entropy, fused_logprobs
-from rlvr_core.train.tree import saving_plan, takes_trees, tree_rows
+from rlvr_core.train.packed import heads_of, packed_rows
+from rlvr_core.train.packed_attention import sight_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -124,9 +125,11 @@ def _predict(
         else:
             body = _body(model) if compiled is None else compiled
             body = model if head is None else body
-            plan = saving_plan(model, batch)
-            if plan is not None and takes_trees(model, _whole_rows):
-                states = tree_rows(body, batch, plan, model.dtype)
+            heads = heads_of(model, _whole_rows)
+            if heads:
+                dtype = autocast_dtype or model.dtype
+                sight = sight_of(batch, dtype, heads, compiled=compiled is not None)
+                states = packed_rows(body, batch, sight)
             else:
                 states = _whole_rows(body, batch)
     return _Predicted(states, head, batch, temperature, autocast)
@@ -260,7 +263,7 @@ def prove(model: PreTrainedModel) -> None:
     """Find out now how the model is to be run: that takes a forward pass."""
     recognise(model)
     _head(model)
-    takes_trees(model, _whole_rows)
+    heads_of(model, _whole_rows)
 
 
 def _head(model: PreTrainedModel) -> torch.nn.Linear | None:

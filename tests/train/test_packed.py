@@ -1,0 +1,266 @@
+"""All rows of a micro-batch as one sequence, against each of them with its own prompt."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from rlvr_core.train.batch import Row, micro_batches
+from rlvr_core.train.forward import _whole_rows, completion_logprobs
+from rlvr_core.train.joined_attention import Layout
+from rlvr_core.train.packed import heads_of, packed_rows, packed_tokens, predictors
+from rlvr_core.train.packed_attention import Grids, Heads, Lengths, flash_works, sight_of
+
+V = 50
+LLAMA_LIKE = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+def qwen3(implementation="sdpa"):
+    config = Qwen3Config(**LLAMA_LIKE, head_dim=8, attn_implementation=implementation)
+    return seeded(Qwen3ForCausalLM, config)
+
+
+def mistral(window):
+    return seeded(MistralForCausalLM, MistralConfig(**LLAMA_LIKE, sliding_window=window))
+
+
+def gpt2(implementation="sdpa"):
+    config = GPT2Config(
+        vocab_size=V,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=64,
+        attn_implementation=implementation,
+    )
+    return seeded(GPT2LMHeadModel, config)
+
+
+def bloom():
+    return seeded(BloomForCausalLM, BloomConfig(vocab_size=V, hidden_size=32, n_layer=2, n_head=4))
+
+
+def seeded(kind, config):
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+def rows_of(lengths, seed=0):
+    """One list of completion lengths a prompt, whose own length comes first."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def ids(n):
+        return tuple(torch.randint(0, V, (n,), generator=draw).tolist())
+
+    rows = []
+    for prompt_length, *completions in lengths:
+        prompt = (*ids(prompt_length - 1), len(rows) % V)
+        rows += [Row(prompt, ids(n), (True,) * n, (0.0,) * n, 1.0) for n in completions]
+    return rows
+
+
+def batch_of(lengths, seed=0):
+    (batch,) = micro_batches(rows_of(lengths, seed), tokens_per_micro_batch=10_000)
+    return batch
+
+
+RAGGED = [(9, 4, 7, 1), (3, 6), (5, 2, 2, 8), (2, 3)]
+
+
+HAND = [
+    Row((7, 8), (1, 2, 3), (True,) * 3, (0.0,) * 3, 0.0),
+    Row((7, 8), (4, 5), (False, True), (0.0,) * 2, 0.0),
+    Row((9,), (6,), (True,), (0.0,), 0.0),
+]
+
+
+def test_layout_worked_out_by_hand():
+    (batch,) = micro_batches(HAND, tokens_per_micro_batch=1000)
+    assert batch.row_index_B.tolist() == [0, 1, 2]
+    ids_N, position_N = packed_tokens(batch)
+    assert ids_N.tolist() == [7, 8, 9, 1, 2, 4]
+    assert position_N.tolist() == [0, 1, 0, 2, 3, 2]
+    assert predictors(batch).tolist() == [1, 3, 4, 5, 2]  # the token before 1, 2, 3, 5 and 6
+
+
+def test_lengths_worked_out_by_hand():
+    (batch,) = micro_batches(HAND, tokens_per_micro_batch=1000)
+    lengths = Lengths.of(batch)
+    # prompts 7 8 and 9, then rows 1 2, 4 and nothing, each of the last three behind its prompt
+    assert lengths.first_query_R1.tolist() == [0, 2, 3, 5, 6, 6]
+    assert lengths.keys_M.tolist() == [0, 1, 2, 0, 1, 3, 4, 0, 1, 5, 2]
+    assert lengths.first_key_R1.tolist() == [0, 2, 3, 7, 10, 11]
+    assert (lengths.most_queries, lengths.most_keys) == (2, 4)
+
+
+def one_by_one(q_NhD, k_NhD, v_NhD, lengths, scale):
+    """Attention of one query after the other; the last query of a sequence sees its last key."""
+    starts = lengths.first_query_R1.tolist(), lengths.first_key_R1.tolist()
+    share = q_NhD.shape[1] // k_NhD.shape[1]
+    out = []
+    for r in range(len(starts[0]) - 1):
+        (q0, q1), (k0, k1) = (s[r : r + 2] for s in starts)
+        keys = lengths.keys_M[k0:k1]
+        for i in range(q1 - q0):
+            seen = keys[: len(keys) - (q1 - q0) + i + 1]
+            k, v = (x[seen].repeat_interleave(share, dim=1) for x in (k_NhD, v_NhD))
+            weights = torch.einsum("hd,khd->hk", q_NhD[q0 + i], k).mul(scale).softmax(-1)
+            out.append(torch.einsum("hk,khd->hd", weights, v))
+    return torch.stack(out)
+
+
+LENGTHS = st.lists(
+    st.lists(st.integers(1, 6), min_size=2, max_size=4).map(tuple), min_size=1, max_size=4
+)
+
+
+@given(LENGTHS, st.integers(0, 100))
+@settings(max_examples=60, deadline=None)
+def test_every_way_is_attention_one_by_one(lengths, seed):
+    batch = batch_of(lengths, seed)
+    n = int(batch.prompt_len_S.sum() + batch.fed_lengths().sum())
+    draw = torch.Generator().manual_seed(seed)
+    q, k, v, along = (
+        torch.randn(n, h, 4, generator=draw, dtype=torch.float64, requires_grad=True)
+        for h in (4, 2, 2, 4)
+    )
+    expected = one_by_one(q, k, v, Lengths.of(batch), 0.3)
+    for way in (Layout.of(batch), Grids.of(batch)):
+        out = way.attend(q, k, v, 0.3)
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+        ours, theirs = (
+            torch.autograd.grad(x, (q, k, v), along, retain_graph=True) for x in (out, expected)
+        )
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("heads", [Heads(16, 8, 128, 128), Heads(4, 4, 64, 64)])
+def test_the_flash_kernel_works(heads, dtype):
+    device = torch.device("cuda", torch.cuda.current_device())
+    assert flash_works(device, dtype, heads)
+    batch = batch_of(RAGGED).to(device)
+    assert isinstance(sight_of(batch, dtype, [heads], compiled=False), Lengths)
+
+
+def run_packed(model, batch):
+    sight = sight_of(batch, model.dtype, heads_of(model, _whole_rows), compiled=False)
+    return packed_rows(model, batch, sight)
+
+
+@pytest.mark.parametrize("lengths", [RAGGED, [(4, 3, 3), (4, 3, 3)], [(3, 1), (2, 1)]])
+@pytest.mark.parametrize("make", [qwen3, gpt2])
+def test_states_and_gradients_are_those_of_whole_rows(make, lengths):
+    model = make().double()
+    assert heads_of(model, _whole_rows) == {Heads(4, 2 if make is qwen3 else 4, 8, 8)}
+    found = []
+    for run in (run_packed, _whole_rows):
+        model.zero_grad()
+        logits = run(model, batch_of(lengths))
+        (logits.log_softmax(-1)[:, 3] * torch.arange(len(logits))).sum().backward()
+        found.append((logits.detach(), [p.grad.clone() for p in model.parameters()]))
+    (packed, packed_grads), (whole, whole_grads) = found
+    torch.testing.assert_close(packed, whole, rtol=1e-6, atol=1e-6)
+    for ours, theirs in zip(packed_grads, whole_grads, strict=True):
+        assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max().clamp(min=1e-3)
+
+
+@given(LENGTHS, st.integers(0, 100))
+@settings(max_examples=60, deadline=None)
+def test_any_shape_of_batch(lengths, seed):
+    batch = batch_of(lengths, seed)
+    with torch.no_grad():
+        packed, whole = run_packed(MODEL, batch), _whole_rows(MODEL, batch)
+    torch.testing.assert_close(packed, whole, rtol=1e-4, atol=1e-4)
+
+
+MODEL = gpt2()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: mistral(16), bloom, lambda: qwen3("eager")],
+    ids=["window", "alibi", "eager"],
+)
+def test_a_model_with_attention_of_its_own_keeps_it(make):
+    model = make().double()
+    batch = batch_of([(40, *[5] * 6)])
+    assert not heads_of(model, _whole_rows)
+    whole = _whole_rows(model, batch).log_softmax(-1)
+    expected_N = whole.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
+    logp_BT = completion_logprobs(model, batch, temperature=1.0)
+    torch.testing.assert_close(logp_BT[batch.mask_BT], expected_N, rtol=1e-9, atol=1e-9)
+
+
+def test_the_model_is_what_it_was_for_others():
+    ids = torch.arange(12)[None]
+    model = mistral(None)
+    before = model(input_ids=ids).logits
+    assert heads_of(model, _whole_rows)
+    assert torch.equal(model(input_ids=ids).logits, before)
+    with pytest.raises(ValueError, match="not packed"):
+        model(input_ids=ids, sight=Grids.of(batch_of(RAGGED)), softcap=30.0)
+
+
+def test_a_compiled_model_has_one_graph_for_all_lengths():
+    model = qwen3()
+    heads = heads_of(model, _whole_rows)
+    graphs = []
+
+    def count(graph, example):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(model.model, backend=count, dynamic=True)
+    for seed, lengths in enumerate([RAGGED, [(5, 2, 4), (4, 3, 3)], [(4, 3, 3)] * 2, RAGGED[::-1]]):
+        batch = batch_of(lengths, seed)
+        sight = sight_of(batch, model.dtype, heads, compiled=True)
+        states = packed_rows(compiled, batch, sight)
+        torch.testing.assert_close(states, _whole_rows(model.model, batch), rtol=1e-4, atol=1e-4)
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("way", ["checkpointing", "bfloat16", "half the model"])
+def test_log_probs_in_every_precision_and_with_checkpointing(way):
+    model = qwen3()
+    batch = batch_of([(40, *[5] * 6)])
+    expected = completion_logprobs(copy.deepcopy(model).double(), batch, temperature=0.7)
+    autocast, tolerance = None, 1e-5
+    if way == "checkpointing":
+        model.train()
+        model.gradient_checkpointing_enable()
+    elif way == "bfloat16":
+        autocast, tolerance = torch.bfloat16, 0.05
+    else:
+        model, tolerance = model.bfloat16(), 0.05
+    positions = []
+    model.model.layers[0].register_forward_hook(lambda _, i, __: positions.append(i[0].shape[:2]))
+    logp_BT = completion_logprobs(model, batch, temperature=0.7, autocast_dtype=autocast)
+    logp_BT.sum().backward()
+    assert (1, 40 + 6 * 4) in positions  # not six rows of 45
+    torch.testing.assert_close(logp_BT.double(), expected, rtol=tolerance, atol=tolerance)
