@@ -103,24 +103,26 @@ class Grids:
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
         """See ``Sight``; on any device, in any precision."""
-        few = q_NhD.shape[1] != k_NhD.shape[1]
+        shared = q_NhD.shape[1] // k_NhD.shape[1]
 
         def grid(x_NhD: Tensor, place: Tensor) -> Tensor:
             return x_NhD[place].transpose(1, 2)
 
         prompts_ShPD = F.scaled_dot_product_attention(
-            *(grid(x, self.prompt_SP) for x in (q_NhD, k_NhD, v_NhD)),
+            grid(q_NhD, self.prompt_SP),
+            grid(k_NhD, self.prompt_SP),
+            grid(v_NhD, self.prompt_SP),
             is_causal=True,
             scale=scale,
-            enable_gqa=few,
+            enable_gqa=shared > 1,
         )
         rows_BhTD = F.scaled_dot_product_attention(
             grid(q_NhD, self.row_BT),
-            grid(k_NhD, self.keys_BK),
-            grid(v_NhD, self.keys_BK),
+            # with a mask and fewer key heads a GPU would hold all scores
+            grid(k_NhD, self.keys_BK).repeat_interleave(shared, 1),
+            grid(v_NhD, self.keys_BK).repeat_interleave(shared, 1),
             attn_mask=self.visible_B1TK,
             scale=scale,
-            enable_gqa=few,
         )
         flat = [x.transpose(1, 2).flatten(0, 1) for x in (prompts_ShPD, rows_BhTD)]
         return torch.cat(flat)[self.slot_N]
