@@ -389,6 +389,7 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
     assert [update.applied for update in report.updates] == [False, True, True] * 2
     assert report.applied == report.metrics["updates/applied"] == 4
     assert report.metrics["updates/skipped"] == 2
+    assert report.metrics["updates/missing"] == 0
     assert report.thrown_away == [True, False, False, True, False]
     # one good reading is enough
     again = trainer_of(
@@ -404,9 +405,11 @@ def test_a_step_with_fewer_groups_makes_fewer_updates():
     made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, iterations=2)
     report = made.update(groups(count=2), 0, VERSION)
     assert report.applied == report.metrics["updates/applied"] == 4
+    assert report.metrics["updates/missing"] == 4
     report = made.update([], 1, VERSION + 4)
     assert report.applied == report.metrics["updates/applied"] == 0
     assert report.metrics["updates/skipped"] == 0
+    assert report.metrics["updates/missing"] == 8
 
 
 def test_a_group_without_a_reward_takes_no_place():
