@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, cast
 
 from rlvr_core.record.jsonl import encode
-from rlvr_core.record.text import printable
+from rlvr_core.record.text import brief, printable
 
 if TYPE_CHECKING:
     from rlvr_core.types import EvalReport
@@ -284,8 +284,8 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
     """The numbers of a step that people watch; what was not computed is left out."""
     facts = []
     if "reward/mean" in metrics:
-        spread = f" ±{metrics['reward/std']:.2f}" if "reward/std" in metrics else ""
-        facts.append(f"reward {metrics['reward/mean']:.3f}{spread}")
+        spread = f" ±{brief(metrics['reward/std'], 2)}" if "reward/std" in metrics else ""
+        facts.append(f"reward {brief(metrics['reward/mean'])}{spread}")
     for name, label, form in (
         ("pass_rate", "pass", "{:.1%}"),
         ("kl/mean", "KL", "{:.2g}"),
@@ -300,6 +300,9 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
         facts.append(f"{_thousands(timing['tokens_per_second'])} tok/s")
     if metrics.get("verify/error_rate"):
         facts.append(f"verifier errors {metrics['verify/error_rate']:.1%}")
+    if fewer := metrics.get("updates/missing"):
+        made = metrics["updates/applied"] + metrics["updates/skipped"]
+        facts.append(f"{made:.0f} of {made + fewer:.0f} updates: too few groups")
     if metrics.get("step_skipped"):
         facts.append("skipped: gradient not finite")
     elif metrics.get("updates/skipped"):

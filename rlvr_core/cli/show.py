@@ -52,9 +52,10 @@ def show(
     RUN is 'last' (the default), a run's name, the beginning of one, or its folder. It needs the
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
+    from rlvr_core.record.evaluations import before_after
     from rlvr_core.record.jsonl import tail_jsonl
     from rlvr_core.record.rundir import find_run
-    from rlvr_core.record.summary import before_after, read_metrics, summarise
+    from rlvr_core.record.summary import read_metrics, summarise
 
     folder = find_run(run, runs_dir)
     if conversation is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rlvr_core.errors import ConfigError
-from rlvr_core.evals.stats import Estimate
+from rlvr_core.stats import Estimate
 from rlvr_core.types import Group, Json, Judged, Problem
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from statistics import fmean
 
 from rlvr_core.errors import Complaint, ConfigError
 from rlvr_core.evals.spec import differences
-from rlvr_core.evals.stats import NOTHING, Estimate, bootstrap, estimate, mcnemar
 from rlvr_core.evals.store import Row, read_results
 from rlvr_core.evals.summary import group_by_problem
+from rlvr_core.stats import NOTHING, Estimate, bootstrap, estimate, mcnemar
 from rlvr_core.types import Json
 
 

@@ -22,10 +22,10 @@ from rlvr_core.config.model import Positive
 from rlvr_core.errors import Complaint, ConfigError, RunError
 from rlvr_core.evals.asking import Answer, Model
 from rlvr_core.evals.command import run_command, tail
-from rlvr_core.evals.stats import Estimate, wilson
 from rlvr_core.protocols import ComponentConfig
 from rlvr_core.record.text import is_secret
 from rlvr_core.registry import NAME
+from rlvr_core.stats import Estimate, wilson
 from rlvr_core.types import (
     Completion,
     EvalReport,

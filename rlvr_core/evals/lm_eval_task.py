@@ -12,8 +12,8 @@ import numpy as np
 from rlvr_core.config.model import Natural, Positive
 from rlvr_core.errors import ConfigError, MachineError, RunError
 from rlvr_core.evals.asking import Answer, Model
-from rlvr_core.evals.stats import Estimate
 from rlvr_core.protocols import ComponentConfig
+from rlvr_core.stats import Estimate
 from rlvr_core.types import (
     Completion,
     EvalReport,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from rlvr_core.errors import Complaint, ConfigError, DataError
 from rlvr_core.evals.evaluate import head_of_summary, mark_truncation, sample, write_summary
 from rlvr_core.evals.spec import Spec, ids_hash, other_evaluation
-from rlvr_core.evals.stats import estimate, pass_at_k
 from rlvr_core.evals.store import Row, Store, read_results, read_spec, slug
 from rlvr_core.evals.summary import group_by_problem, usage_of
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.jsonl import encode, read_jsonl
+from rlvr_core.stats import estimate, pass_at_k
 from rlvr_core.types import Json
 
 if TYPE_CHECKING:

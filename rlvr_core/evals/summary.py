@@ -9,9 +9,9 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-from rlvr_core.evals.stats import BLOCKS, NOTHING, Estimate, estimate, jackknife
 from rlvr_core.evals.store import Row
 from rlvr_core.protocols import EvalTask
+from rlvr_core.stats import BLOCKS, NOTHING, Estimate, estimate, jackknife
 from rlvr_core.types import EvalReport, Group, Json
 from rlvr_core.verify.stats import percentile
 

@@ -144,6 +144,11 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("updates/applied", "Updates of the step, where several are asked for.", "updates"),
         Metric("updates/skipped", "Updates not made, as their gradient was not finite.", "updates"),
+        Metric(
+            "updates/missing",
+            "Updates not made, as there were fewer groups to train on than mini-batches.",
+            "updates",
+        ),
         Metric("lr", "Learning rate of the step.", "rate"),
         Metric("step_skipped", "1 if no update was made, as no gradient was finite.", "0/1"),
     ),

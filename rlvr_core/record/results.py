@@ -9,7 +9,7 @@ from typing import Any
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.summary import summarise
-from rlvr_core.record.text import printable
+from rlvr_core.record.text import brief, printable
 
 
 def write_results(folder: RunFolder) -> Path:
@@ -27,7 +27,7 @@ def write_results(folder: RunFolder) -> Path:
         lines.append("|---|---|---|---|")
         for curve in evals:
             for step, value in zip(curve["step"], curve["value"], strict=True):
-                shown = "" if value is None else f"{value:.4f}"
+                shown = "" if value is None else brief(value, 4)
                 task = f"{_cell(curve['task'])} (temperature {curve['temperature']:g})"
                 lines.append(f"| {task} | {_cell(curve['metric'])} | {step} | {shown} |")
     if "ledger" in summary:
@@ -57,7 +57,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, label in (("reward", "reward"), ("pass_rate", "pass rate")):
         values = [value for value in curve[name] if value is not None]
         if values:
-            found.append((label, f"{values[0]:.3f} -> {values[-1]:.3f} in training"))
+            found.append((label, f"{brief(values[0])} -> {brief(values[-1])} in training"))
     if "parity" in summary:
         parity = summary["parity"]
         shown = ", ".join(f"{name} {value:.2g}" for name, value in parity.items())
@@ -94,17 +94,25 @@ def _heldout_facts(heldout: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if heldout is None:
         return []
     told = f"{_arrow(heldout)} {heldout['metric']} on {heldout['n']} problems of {heldout['task']}"
-    facts = [("held out", f"{told}, temperature {heldout['temperature']:g}")]
+    told += f", temperature {heldout['temperature']:g}"
+    if heldout["before_interval"] or heldout["after_interval"]:
+        told += ", 95% intervals"
+    facts = [("held out", told)]
     if "greedy" in heldout and heldout["temperature"] > 0:
         facts.append(("greedy", _arrow(heldout["greedy"])))
     return facts
 
 
 def _arrow(ends: Mapping[str, Any]) -> str:
-    before, after = (
-        "?" if ends[name] is None else f"{ends[name]:.3f}" for name in ("before", "after")
-    )
-    return f"{before} -> {after}"
+    return f"{_end(ends, 'before')} -> {_end(ends, 'after')}"
+
+
+def _end(ends: Mapping[str, Any], name: str) -> str:
+    if ends[name] is None:
+        return "?"
+    interval = ends[f"{name}_interval"]
+    told = "" if interval is None else f" ({interval[0]:.3f} to {interval[1]:.3f})"
+    return f"{brief(ends[name])}{told}"
 
 
 def _cell(text: Any) -> str:

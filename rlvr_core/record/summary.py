@@ -10,21 +10,18 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rlvr_core.errors import ConfigError
 from rlvr_core.record.checkpoints import CheckpointStore
+from rlvr_core.record.evaluations import eval_curves, finite, heldout, read_evaluations
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.ledger import FATES
 from rlvr_core.record.manifest import Manifest, is_alive, seconds_between
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.types import Json
-
-HEADLINE = "accuracy"
-"""The metric of an eval task that stands for it, where it has it."""
 
 
 def summarise(folder: RunFolder) -> dict[str, Json]:
@@ -60,9 +57,9 @@ def summarise(folder: RunFolder) -> dict[str, Json]:
         "tokens_per_second": tokens_per_second,
         "curve": {
             "step": [line["step"] for line in lines],
-            "reward": [_finite(line.get("reward/mean")) for line in lines],
-            "pass_rate": [_finite(line.get("pass_rate")) for line in lines],
-            "evals": _eval_curves(evals),
+            "reward": [finite(line.get("reward/mean")) for line in lines],
+            "pass_rate": [finite(line.get("pass_rate")) for line in lines],
+            "evals": eval_curves(evals),
         },
         "checkpoints": [path.name for path in CheckpointStore(folder.checkpoints, 1).complete()],
     }
@@ -70,7 +67,7 @@ def summarise(folder: RunFolder) -> dict[str, Json]:
     if counted and not any(line.get("grad_norm") for line in lines):
         notes.append("no update changed the weights: no group had rewards that differ")
     for name, part in (
-        ("heldout", _heldout(evals)),
+        ("heldout", heldout(folder, evals)),
         ("parity", _parity(lines)),
         ("ledger", _ledger(lines)),
         *_staleness(lines),
@@ -91,43 +88,6 @@ def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
         if isinstance(line.get("step"), int):
             steps[line["step"]] = line
     return [steps[step] for step in sorted(steps)]
-
-
-def read_evaluations(folder: RunFolder) -> list[dict[str, Any]]:
-    """Lines of the index of evaluations, in the order they were made; unusable ones left out."""
-    return [
-        line
-        for line in read_jsonl(folder.evals / "index.jsonl")
-        if isinstance(line.get("step"), int)
-        and isinstance(line.get("task"), str)
-        and isinstance(line.get("metrics"), dict)
-        and isinstance(line.get("temperature"), int | float)
-    ]
-
-
-def before_after(folder: RunFolder, n: int = 3) -> list[dict[str, Json]]:
-    """Held-out problems with their answers at the start and at the end.
-
-    Problems are taken evenly from the task, not by how well they show.
-
-    Returns:
-        Up to ``n`` of ``{problem_id, prompt, before, after}``; both are rows of the eval files.
-    """
-    lines = _headline_lines(read_evaluations(folder))
-    if len(lines) < 2 or lines[0]["step"] == lines[-1]["step"]:
-        return []
-    first, last = (_first_samples(folder, line) for line in (lines[0], lines[-1]))
-    shared = [problem for problem in first if problem in last]
-    chosen = shared[:: max(1, len(shared) // n)][:n]
-    return [
-        {
-            "problem_id": problem,
-            "prompt": first[problem].get("prompt", ""),
-            "before": first[problem],
-            "after": last[problem],
-        }
-        for problem in chosen
-    ]
 
 
 _NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
@@ -207,68 +167,6 @@ def _speed(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> tuple[float
     return total, tokens / total if total > 0 and tokens else None
 
 
-def _eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
-    curves: dict[tuple[str, float], dict[str, Json]] = {}
-    for line in evals:
-        task, temperature = line["task"], float(line["temperature"])
-        metric = _headline(line["metrics"])
-        if metric is None:
-            continue
-        curve = curves.setdefault(
-            (task, temperature),
-            {"task": task, "temperature": temperature, "metric": metric, "step": [], "value": []},
-        )
-        curve["step"].append(line["step"])
-        curve["value"].append(_finite(line["metrics"].get(curve["metric"])))
-    return list(curves.values())
-
-
-def _headline(metrics: Mapping[str, Any]) -> str | None:
-    return HEADLINE if HEADLINE in metrics else next(iter(metrics), None)
-
-
-def _headline_lines(evals: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lines of the first sampled task; of the first greedy one where none is sampled."""
-    sampled = [line for line in evals if line["temperature"] > 0]
-    return _same_task((sampled or list(evals))[:1], evals)
-
-
-def _same_task(
-    first: Sequence[Mapping[str, Any]], evals: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    keys = [(line["task"], line["temperature"]) for line in first]
-    return [line for line in evals if (line["task"], line["temperature"]) in keys]
-
-
-def _heldout(evals: Sequence[dict[str, Any]]) -> dict[str, Json] | None:
-    lines = _headline_lines(evals)
-    if not lines:
-        return None
-    heldout = {
-        "task": lines[0]["task"],
-        "temperature": lines[0]["temperature"],
-        "metric": _headline(lines[0]["metrics"]),
-        "n": lines[-1].get("n"),
-        **_ends(lines),
-    }
-    greedy = [line for line in evals if line["temperature"] == 0]
-    if greedy:
-        heldout["greedy"] = _ends(_same_task(greedy[:1], evals))
-    return heldout
-
-
-def _ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Value before the first step and after the last one evaluated."""
-    metric = _headline(lines[0]["metrics"])
-    before = [line for line in lines if line["step"] == 0][:1]
-    after = [line for line in lines if line["step"] > 0][-1:]
-    value = [_finite(line["metrics"].get(metric)) for line in (*before, *after)]
-    return {
-        "before": value[0] if before else None,
-        "after": value[-1] if after else None,
-    }
-
-
 def _parity(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
     """The worst over all checks of a run."""
     checked = [line for line in lines if "parity/mean" in line and "parity/max" in line]
@@ -326,22 +224,6 @@ def _staleness(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, 
         ("staleness", {str(age): ages[age] for age in sorted(ages)}),
         ("ledger_by_version", {str(v): dict(versions[v]) for v in sorted(versions)}),
     ]
-
-
-def _first_samples(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The first completion of each problem in an evaluation's file, by problem id."""
-    name = line.get("file")
-    found: dict[str, dict[str, Any]] = {}
-    if isinstance(name, str) and name == Path(name).name:
-        for row in read_jsonl(folder.evals / name):
-            found.setdefault(str(row.get("problem_id")), row)
-    return found
-
-
-def _finite(value: Any) -> float | None:
-    if isinstance(value, int | float) and math.isfinite(value):
-        return value
-    return None
 
 
 def _float(value: Any) -> float:

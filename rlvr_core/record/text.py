@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -100,6 +101,14 @@ _REFERENCE = re.compile(
 )
 """What is no secret under any key: a variable or its name, a constant, a number, a token such as
 ``<image>`` or ``[IMG]``, an empty list."""
+
+
+def brief(value: float, digits: int = 3) -> str:
+    """A number as people read it; decimals only where they say something: 0.421, 1,250,000."""
+    size = abs(value)
+    if size < 1000 or not math.isfinite(size):
+        return f"{value:.{digits}f}"
+    return f"{value:,.0f}" if size < 1e9 else f"{value:.{digits}e}"
 
 
 def printable(text: str, limit: int | None = None) -> str:

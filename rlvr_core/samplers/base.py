@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar
 
@@ -141,13 +140,7 @@ class SamplerBase(ABC):
             return Extend(more)
         scored = [member for member in group.members if member.reward is not None]
         if not scored:
-            statuses = Counter(
-                verdict.status
-                for member in group.members
-                for verdict in member.verdicts.values()
-                if verdict.status != "ok"
-            )
-            return Drop("unscorable", statuses.most_common(1)[0][0] if statuses else "")
+            return Drop("unscorable")
         keep = Keep(self.max_reads)
         if not self._options.drop_zero_variance:
             return keep

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
-from logging import ERROR, LogRecord, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import parse_qsl
@@ -272,24 +271,20 @@ def _threads_for(size: Size) -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """Keep transformers from drawing a bar for a file of a megabyte.
 
-    Where DeepSpeed is installed saving imports it, and without a GPU that warns on standard output.
+    Where DeepSpeed is installed saving imports it, which has something to say, too.
     """
     from transformers.utils import logging
 
-    deepspeed = getLogger("DeepSpeed")
-    deepspeed.addFilter(_is_error)
+    from rlvr_core.train.zero import quiet_deepspeed
+
+    quiet_deepspeed()
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        deepspeed.removeFilter(_is_error)
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _is_error(record: LogRecord) -> bool:
-    return record.levelno >= ERROR
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from rlvr_core.config.model import TrainSection
 from rlvr_core.protocols import Normalizer
 from rlvr_core.train.batch import Row
 from rlvr_core.train.objective import Part
@@ -133,17 +134,24 @@ def summary(
 
 
 def reads(
-    batches: Sequence[MiniBatch], updates: Sequence[Update], iterations: int
+    batches: Sequence[MiniBatch], updates: Sequence[Update], train: TrainSection
 ) -> dict[str, float]:
-    """What a step of several updates did: how many of them, and how many rows they read."""
+    """What a step of several updates did: how many of them, and how many rows they read.
+
+    Args:
+        batches: Those that there were groups for.
+        updates: The optimizer's word on each.
+        train: Says how many were asked for.
+    """
     norms = [update.grad_norm for update in updates]
     metrics: dict[str, float] = {
         "updates/applied": sum(update.applied for update in updates),
         "updates/skipped": sum(not update.applied for update in updates),
+        "updates/missing": train.updates_per_step - len(updates),
     }
     if norms:
         metrics["grad_norm/max"] = max(norms, key=lambda norm: (math.isnan(norm), norm))
     for job in (job for batch in batches for job in batch.jobs):
         name = f"{job.part.prefix}rows/read"
-        metrics[name] = metrics.get(name, 0) + job.normalizer.rows * iterations
+        metrics[name] = metrics.get(name, 0) + job.normalizer.rows * train.iterations
     return metrics

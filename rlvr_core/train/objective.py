@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -177,12 +177,16 @@ def _fault(output: object) -> str:
     if not isinstance(output, LossOutput):
         return f"gave {type(output).__name__}, not a LossOutput"
     numbers: dict[str, object] = {"loss": output.loss}
-    sums: Mapping[str, object] = output.sums  # a plugin is held to no types
+    sums: Any = output.sums  # a plugin is held to no types
+    maxima: Any = output.maxima
+    for what, given in (("sums", sums), ("maxima", maxima)):
+        if not isinstance(given, Mapping):
+            return f"must give {what} as a mapping by metric, not {type(given).__name__}"
     for name, pair in sums.items():
         if not isinstance(pair, tuple) or len(pair) != 2:
             return f"must give sums[{name!r}] as a pair of tensors, sum and count"
         numbers |= {f"sums[{name!r}][{place}]": value for place, value in enumerate(pair)}
-    numbers |= {f"maxima[{name!r}]": value for name, value in output.maxima.items()}
+    numbers |= {f"maxima[{name!r}]": value for name, value in maxima.items()}
     for what, value in numbers.items():
         if not isinstance(value, torch.Tensor):
             return f"must give {what} as a tensor, not {type(value).__name__}"

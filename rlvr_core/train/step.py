@@ -168,7 +168,7 @@ class PolicyTrainer:
             prefix = f"loss/{name}/" if place else ""
             metrics[f"{prefix}entropy/coefficient"] = controller.coefficient
         if self.train.updates_per_step > 1:
-            metrics |= reads(batches, updates, self.train.iterations)
+            metrics |= reads(batches, updates, self.train)
         thrown_away = [place in lost for place in range(len(groups))]
         return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
 

@@ -144,13 +144,22 @@ class _Bell(torch.optim.Optimizer):
         self.answer()
 
 
+def quiet_deepspeed() -> None:
+    """Let DeepSpeed log errors alone; also before its import, which warns on standard output."""
+    logging.getLogger("DeepSpeed").addFilter(_is_error)  # its import sets the level anew
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
+
+
 def _engine(module: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     os.environ.setdefault("DS_ACCELERATOR", device)
+    quiet_deepspeed()
     import deepspeed
     from deepspeed.utils import groups
 
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     # On a CPU it would compile a sum over shared memory, which waits forever for a process that has
     # gone; and a group of its own would wait longer than run.deadline. That nothing can be compiled
     # is said before it asks the compilers, and prints what they lack.

@@ -5,7 +5,7 @@ import math
 import pytest
 from rich.console import Console
 
-from rlvr_core.cli.display import JsonLines, Live, Plain, Silent, make_display
+from rlvr_core.cli.display import JsonLines, Live, Plain, Silent, make_display, step_facts
 from rlvr_core.types import EvalReport
 
 METRICS = {
@@ -91,6 +91,33 @@ def test_t97_plain_prints_one_line_a_step():
         "step   2/120  pass 100.0%  verifier errors 10.0%  skipped: gradient not finite",
         "done",
     ]
+
+
+def test_a_step_that_made_fewer_updates_than_asked_says_so():
+    made = {"updates/applied": 5.0, "updates/skipped": 1.0}
+    assert step_facts(made | {"updates/missing": 2.0}, {}) == [
+        "6 of 8 updates: too few groups",
+        "1 updates skipped: gradient not finite",
+    ]
+    assert (
+        step_facts({"updates/applied": 8.0, "updates/skipped": 0.0, "updates/missing": 0.0}, {})
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "shown"),
+    [
+        (0.4213, 0.49, "reward 0.421 ±0.49"),
+        (-999.5, 12.0, "reward -999.500 ±12.00"),
+        (1e6, 5e5, "reward 1,000,000 ±500,000"),
+        (-1234.56, 0.0, "reward -1,235 ±0.00"),
+        (3.2e30, 1.5e12, "reward 3.200e+30 ±1.50e+12"),
+        (math.inf, math.nan, "reward inf ±nan"),
+    ],
+)
+def test_rewards_of_any_size_can_be_read(mean, std, shown):
+    assert step_facts({"reward/mean": mean, "reward/std": std}, {}) == [shown]
 
 
 def test_jsonl_is_one_object_an_event():

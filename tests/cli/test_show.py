@@ -15,6 +15,7 @@ from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.results import write_results
 from rlvr_core.record.rundir import RunFolder
+from rlvr_core.stats import bootstrap
 from rlvr_core.types import Completion, EvalReport, Group, Judged, Problem, Verdict
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J[red]x[/red] \u202e `rm` | <b>&\r\n  outcome  finished\x9b31m"
@@ -113,9 +114,16 @@ def test_json_has_what_machines_read(tmp_path, run_show):
         "temperature": 1.0,
         "metric": "accuracy",
         "n": 10,
-        "before": 0.25,
+        "before": 0.25,  # these are not of the answers: an interval would be of something else
+        "before_interval": None,
         "after": 0.875,
-        "greedy": {"before": 0.5, "after": 1.0},
+        "after_interval": None,
+        "greedy": {
+            "before": 0.5,
+            "before_interval": None,
+            "after": 1.0,
+            "after_interval": [pytest.approx(10 / 13.8414588), 1.0],  # 10 of 10, z^2 = 3.8414588
+        },
     }
     assert summary["parity"] == {"mean": 2e-6, "max": 1e-5}
     assert summary["ledger"] == {
@@ -134,6 +142,41 @@ def test_json_has_what_machines_read(tmp_path, run_show):
     assert more["metrics"]["parity/mean"]["value"] == [1e-6, 2e-6, None, None]
 
 
+def test_held_out_accuracy_has_the_interval_that_eval_gives(tmp_path, run_show):
+    """Wilson's for 0 and 8 of 10; with two answers a problem it is a bootstrap over problems."""
+    folder = RunFolder.create(tmp_path, "demo", config_text="", resolved={})
+
+    def answers(*outcomes):
+        return [
+            Sampled("?", Group(Problem(f"p{i}", "?", "v", {}, "sums"), members(each), 0))
+            for i, each in enumerate(outcomes)
+        ]
+
+    def members(outcomes):
+        done = Completion.from_text("4")
+        return tuple(Judged(done, {}, None, passed) for passed in outcomes)
+
+    with Recorder(folder) as recorder:
+        for step, accuracy, found in (
+            (0, 0.0, answers(*[[False]] * 10, [None])),  # without an outcome: no problem of these
+            (4, 0.8, answers(*[[True]] * 8, *[[False]] * 2)),
+        ):
+            report = EvalReport({"accuracy": accuracy}, 10)
+            recorder.evaluation(step, step, "math/sums", 1.0, report, found)
+    heldout = json.loads(run_show("last", "--json"))["heldout"]
+    assert heldout["before_interval"] == [0.0, pytest.approx(3.8414588 / 13.8414588)]
+    assert heldout["after_interval"] == pytest.approx([0.490162, 0.943318], abs=1e-6)
+    told = "0.000 (0.000 to 0.278) -> 0.800 (0.490 to 0.943) accuracy on 10 problems of math/sums"
+    assert f"{told}, temperature 1, 95% intervals" in run_show("last")
+    with Recorder(folder) as recorder:
+        twice = answers([True, False], [True, True], [False, False], [True, False])
+        recorder.evaluation(5, 5, "math/sums", 1.0, EvalReport({"accuracy": 0.5}, 4), twice)
+    (folder.evals / "math_sums-t1-step000000.jsonl").unlink()
+    heldout = json.loads(run_show("last", "--json"))["heldout"]
+    assert (heldout["before"], heldout["before_interval"]) == (0.0, None)
+    assert heldout["after_interval"] == list(bootstrap([0.5, 1.0, 0.0, 0.5]))
+
+
 def test_report_for_people(tmp_path, run_show):
     make_run(tmp_path)
     shown = run_show("last")
@@ -142,7 +185,7 @@ def test_report_for_people(tmp_path, run_show):
         "outcome     finished",
         "steps       4 of 4",
         "held out    0.250 -> 0.875 accuracy on 10 problems of math/sums, temperature 1",
-        "greedy      0.500 -> 1.000",
+        "greedy      0.500 -> 1.000 (0.722 to 1.000)",
         "parity      |trainer - engine| log-prob: mean 2e-06, max 1e-05",
         "ledger      balances: 16 drawn, 8 trained",
         "time        8.0 s in steps, 50 completion tokens/s",

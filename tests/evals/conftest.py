@@ -9,12 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 import yaml
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.cli.main import main
+from rlvr_core.testing.random_model import save_random_model
+
+WIDE = {"head_dim": 32, "initializer_range": 0.3}
+"""Heads that vLLM has kernels for, and answers that differ."""
 
 TOY = """
 import time
@@ -123,46 +124,14 @@ def toy_site(tmp_path_factory):
     return site
 
 
-def make_model(folder: Path, seed: int) -> Path:
-    """A random tied Qwen3 with one token per byte."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: index for index, token in enumerate([*letters, "<eos>", "<pad>"])}
-    inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>"
-    )
-    torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(vocab),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=32,
-            tie_word_embeddings=True,
-            initializer_range=0.3,
-            eos_token_id=vocab["<eos>"],
-            pad_token_id=vocab["<pad>"],
-            bos_token_id=None,
-        )
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model"), 0)
+    return save_random_model(tmp_path_factory.mktemp("model"), seed=0, **WIDE)
 
 
 @pytest.fixture(scope="session")
 def other_model(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("other"), 1)
+    return save_random_model(tmp_path_factory.mktemp("other"), seed=1, **WIDE)
 
 
 class Lab:

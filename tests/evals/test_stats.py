@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from rlvr_core.evals.stats import (
+from rlvr_core.stats import (
     BLOCKS,
     bootstrap,
     estimate,

@@ -5,8 +5,8 @@ import pytest
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.errors import ConfigError, DataError
 from rlvr_core.evals.dataset_task import DatasetTask
-from rlvr_core.evals.stats import estimate
 from rlvr_core.evals.store import _check_outcomes
+from rlvr_core.stats import estimate
 
 
 def dataset_task(**options):

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 import yaml
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from rlvr_core.testing.random_model import save_random_model
 
 TOY = """
 import time
@@ -67,50 +66,13 @@ def toy_site(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory):
-    """A random tied Qwen3 with one token per byte."""
-    folder = tmp_path_factory.mktemp("model")
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: index for index, token in enumerate([*letters, "<eos>", "<pad>"])}
-    inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>"
-    )
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(vocab),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            tie_word_embeddings=True,
-            initializer_range=0.1,
-            eos_token_id=vocab["<eos>"],
-            pad_token_id=vocab["<pad>"],
-            bos_token_id=None,
-        )
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_random_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
-def wide_model(tmp_path_factory, model_dir):
+def wide_model(tmp_path_factory):
     """The laboratory's model with heads that vLLM has kernels for."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("wide")
-    config = AutoConfig.from_pretrained(model_dir)
-    config.head_dim = 32
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
-    return folder
+    return save_random_model(tmp_path_factory.mktemp("wide"), head_dim=32)
 
 
 class Lab:

@@ -79,7 +79,7 @@ def test_tokens_alone_are_a_rule():
 def test_a_complete_group_is_then_kept_or_dropped():
     assert played([P, F] * 4, k_success=1, k_failure=1)[1] == Keep()
     assert played([F] * 8, k_success=1, k_failure=1)[1] == Drop("zero_variance", "all_failed")
-    assert played([U] * 8, k_success=1, k_failure=1)[1] == Drop("unscorable", "timeout")
+    assert played([U] * 8, k_success=1, k_failure=1)[1] == Drop("unscorable")
 
 
 def reference(answers, tokens, k_success, k_failure, most, chunk, max_tokens):

@@ -140,8 +140,8 @@ def test_groups_with_variance_are_kept():
         ([(0.5, True), (0.5 + 1e-13, True)], Drop("zero_variance", "all_passed")),
         ([(1.0, True), "error", (1.0, True)], Drop("zero_variance", "all_passed")),
         ([(1.0, True), "timeout"], Drop("zero_variance", "one_scored")),
-        (["error", "timeout", "error"], Drop("unscorable", "error")),
-        (["unscorable"] * 2, Drop("unscorable", "unscorable")),
+        (["error", "timeout", "error"], Drop("unscorable")),
+        (["unscorable"] * 2, Drop("unscorable")),
     ],
 )
 def test_groups_that_cannot_teach_are_dropped_with_a_reason(members, expected):
@@ -158,7 +158,7 @@ def test_zero_variance_may_be_kept_but_never_what_has_no_reward():
     sampler = started(drop_zero_variance=False, n=1)
     assert sampler.observe(group((1.0, True))) == Keep()
     assert sampler.observe(group((1.0, True), (1.0, True))) == Keep()
-    assert sampler.observe(group("error")) == Drop("unscorable", "error")
+    assert sampler.observe(group("error")) == Drop("unscorable")
 
 
 def test_groups_of_one_with_dropping_would_never_train_and_are_refused():

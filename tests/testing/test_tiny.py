@@ -1,10 +1,12 @@
 """Tiny models: the folder, determinism, the cache, the command."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -164,6 +166,32 @@ def test_two_processes_at_once_make_it_once(tmp_path):
     assert [one.returncode for one in both] == [0, 0], done
     assert done[0][0] == done[1][0]
     assert sum("made tiny:" in err for _, err in done) == 1
+
+
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs rlvr-core[deepspeed]")
+def test_deepspeed_which_saving_imports_tells_errors_alone(tmp_path):
+    code = (
+        "import logging, sys\n"
+        "from pathlib import Path\n"
+        "from rlvr_core.testing.tiny import make_tiny_model\n"
+        "from rlvr_math.arithmetic import Arithmetic\n"
+        "source = Arithmetic(Arithmetic.Config())\n"
+        "make_tiny_model(Path(sys.argv[1]), source, seed=0, steps=1)\n"
+        "print('deepspeed' in sys.modules, flush=True)\n"
+        "log = logging.getLogger('DeepSpeed')\n"
+        "log.warning('hushed'), log.error('told')\n"
+    )
+    unset = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "model")],
+        env=unset,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded, told = done.stdout.splitlines()
+    assert loaded == "True"
+    assert told.endswith("told")
 
 
 @pytest.mark.parametrize(

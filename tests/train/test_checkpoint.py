@@ -1,13 +1,14 @@
 import json
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import small_model  # type: ignore
 
 from rlvr_core.config.model import TrainSection
 from rlvr_core.train import checkpoint
@@ -23,18 +24,8 @@ def tokenizer():
 
 
 def _model(seed, *, tied=True):
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=32,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        tie_word_embeddings=tied,
-    )
-    return Qwen3ForCausalLM(config).eval()
+    shape = {"vocab_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    return small_model(seed, **shape, tie_word_embeddings=tied)
 
 
 def _optimizer(model, dtype=torch.float32):

@@ -5,10 +5,15 @@ s dW A^T and that of A is s B^T dW.
 """
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core import builtin
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
@@ -16,11 +21,9 @@ from rlvr_core.engines.adapter import matrices, merged_tensors
 from rlvr_core.registry import Registrar, Registry
 from rlvr_core.train import lora
 from rlvr_core.train.batch import Row
-from rlvr_core.train.model import Precision
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.optim import Optimizer, Update
+from rlvr_core.train.objective import Term
+from rlvr_core.train.optim import Update
 from rlvr_core.train.reference import SeparateModel, UnderAdapter
-from rlvr_core.train.step import PolicyTrainer
 from rlvr_core.train.teacher import Teacher
 from rlvr_core.types import Completion, Group, Judged, Problem, Verdict
 
@@ -40,19 +43,13 @@ POLICY = [name for name, cls in LOSSES.items() if getattr(cls, "group", False)]
 
 
 def base():
-    torch.manual_seed(0)
-    config = Qwen3Config(
+    return small_model(
         vocab_size=V,
-        hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
         tie_word_embeddings=True,
         initializer_range=0.3,
     )
-    return Qwen3ForCausalLM(config).eval()
 
 
 @pytest.fixture(scope="module")
@@ -100,17 +97,7 @@ class Answers:
 
 def gradients(model, terms, reference):
     """The step's metrics, and the gradient of every trained parameter by name."""
-    trainer = PolicyTrainer(
-        model=model,
-        reference=reference,
-        objective=Objective(tuple(terms)),
-        optimizer=Optimizer(model, TRAIN, torch.float32),
-        precision=Precision(torch.float32),
-        train=TRAIN,
-        temperature=TEMPERATURE,
-        max_completion_tokens=8,
-        reward_weights=lambda step: (1.0,),
-    )
+    trainer = small_trainer(model, terms, TRAIN, reference=reference, temperature=TEMPERATURE)
     found = {}
 
     def take(step):

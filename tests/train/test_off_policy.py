@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.config.model import TrainSection
 from rlvr_core.losses.dapo import DAPO
-from rlvr_core.train.model import Precision
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.step import PolicyTrainer
+from rlvr_core.train.objective import Term
 from rlvr_core.types import Completion, Group, Judged, Problem
 
 
@@ -38,32 +40,9 @@ def group(prompt, version):
 
 
 def make_trainer():
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=20,
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=8,
-        )
-    )
-    train = TrainSection(steps=9, lr=1e-3, warmup_steps=0)
     loss = Noting()
-    trainer = PolicyTrainer(
-        model=model,
-        reference=None,
-        objective=Objective((Term("noting", loss),)),
-        optimizer=Optimizer(model, train, torch.float32),
-        precision=Precision(torch.float32),
-        train=train,
-        temperature=1.0,
-        max_completion_tokens=8,
-        reward_weights=lambda step: (1.0,),
-    )
-    return trainer, loss
+    train = TrainSection(steps=9, lr=1e-3, warmup_steps=0)
+    return small_trainer(small_model(), [Term("noting", loss)], train), loss
 
 
 def test_only_rows_of_an_older_version_start_from_the_engines_log_probs():

@@ -6,19 +6,20 @@ Each loss gives numbers that the test chose: a value, and a gradient of that nor
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.config.model import TrainSection
 from rlvr_core.protocols import LossOutput
 from rlvr_core.train.batch import Row
-from rlvr_core.train.model import Precision
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.step import PolicyTrainer
+from rlvr_core.train.objective import Term
 from rlvr_core.types import Completion, Group, Judged, Problem
 
 
@@ -40,20 +41,6 @@ class Says:
         return LossOutput(next(self.values) + slope + 0 * batch.logp_BT.sum(), sums, {})
 
 
-def tiny():
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=20,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-    )
-    return Qwen3ForCausalLM(config).eval()
-
-
 def group(place, *, reward=1.0):
     """Two completions of one token; without a reward neither is trained on."""
     done = Completion((1 + place,), (5,), (-1.0,), (True,), "", "stop")
@@ -68,21 +55,11 @@ def answers(count):
 
 
 def trainer_of(*terms, **train):
-    model = tiny()
+    model = small_model()
     for term in terms:
         term.loss.parameter = model.lm_head.weight[0, 0]
     section = TrainSection(steps=9, lr=1e-3, warmup_steps=0, tokens_per_micro_batch=10_000, **train)
-    return PolicyTrainer(
-        model=model,
-        reference=None,
-        objective=Objective(terms),
-        optimizer=Optimizer(model, section, torch.float32),
-        precision=Precision(torch.float32),
-        train=section,
-        temperature=1.0,
-        max_completion_tokens=8,
-        reward_weights=lambda step: (1.0,),
-    )
+    return small_trainer(model, terms, section)
 
 
 def test_t13_a_mini_batch_without_a_row_of_a_term_is_no_zero_of_it():

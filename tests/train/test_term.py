@@ -26,6 +26,8 @@ class Gives:
         (LossOutput(LOGP.sum(1), {}, {}), "must give loss as a scalar, not of shape (2,)"),
         (LossOutput(0.5, {}, {}), "must give loss as a tensor, not float"),
         (LossOutput(ONE, {}, {}), "gave a loss without a gradient"),
+        (LossOutput(LOGP.sum(), None, {}), "must give sums as a mapping by metric, not NoneType"),
+        (LossOutput(LOGP.sum(), {}, [ONE]), "must give maxima as a mapping by metric, not list"),
         (LossOutput(LOGP.sum(), {"a": ONE}, {}), "sums['a'] as a pair"),
         (LossOutput(LOGP.sum(), {"a": (ONE, 2)}, {}), "must give sums['a'][1] as a tensor"),
         (LossOutput(LOGP.sum(), {}, {"b": LOGP}), "maxima['b'] as a scalar, not of shape (2, 3)"),

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.losses.dapo import DAPO
 from rlvr_core.losses.distill import GKD
 from rlvr_core.losses.entropy_control import EntropyController
 from rlvr_core.losses.grpo import GRPO
-from rlvr_core.train.model import Precision
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.optim import Optimizer
+from rlvr_core.train.objective import Term
 from rlvr_core.train.reference import SeparateModel
 from rlvr_core.train.step import PolicyTrainer
 from rlvr_core.train.teacher import Teacher
@@ -35,17 +38,7 @@ OFF = {"mode": "off"}
 
 
 def tiny(seed=0, dtype=torch.float64):
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=20,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-    )
-    return Qwen3ForCausalLM(config).to(dtype).eval()
+    return small_model(seed, num_hidden_layers=2).to(dtype)
 
 
 def groups(version=VERSION, count=5, seed=3):
@@ -73,17 +66,7 @@ def trainer_of(model, terms, *, reference=None, **train):
     section = TrainSection(
         **({"steps": 9, "lr": LR, "warmup_steps": 0, "tokens_per_micro_batch": 60} | train)
     )
-    return PolicyTrainer(
-        model=model,
-        reference=reference,
-        objective=Objective(tuple(terms)),
-        optimizer=Optimizer(model, section, torch.float32),
-        precision=Precision(torch.float32),
-        train=section,
-        temperature=0.8,
-        max_completion_tokens=8,
-        reward_weights=lambda step: (1.0,),
-    )
+    return small_trainer(model, terms, section, reference=reference, temperature=0.8)
 
 
 def row_logp(model, completion):
@@ -389,6 +372,7 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
     assert [update.applied for update in report.updates] == [False, True, True] * 2
     assert report.applied == report.metrics["updates/applied"] == 4
     assert report.metrics["updates/skipped"] == 2
+    assert report.metrics["updates/missing"] == 0
     assert report.thrown_away == [True, False, False, True, False]
     # one good reading is enough
     again = trainer_of(
@@ -404,9 +388,11 @@ def test_a_step_with_fewer_groups_makes_fewer_updates():
     made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, iterations=2)
     report = made.update(groups(count=2), 0, VERSION)
     assert report.applied == report.metrics["updates/applied"] == 4
+    assert report.metrics["updates/missing"] == 4
     report = made.update([], 1, VERSION + 4)
     assert report.applied == report.metrics["updates/applied"] == 0
     assert report.metrics["updates/skipped"] == 0
+    assert report.metrics["updates/missing"] == 8
 
 
 def test_a_group_without_a_reward_takes_no_place():

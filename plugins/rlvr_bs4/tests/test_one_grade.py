@@ -14,6 +14,7 @@ from rlvr_bs4.web.environment import Web
 from rlvr_core import ToolCall, tool_format
 from rlvr_core.cli.main import main
 from rlvr_core.testing import play
+from rlvr_core.testing.random_model import save_random_model
 
 LIMIT = 13
 """Entries of the benchmark that are played: one of every kind of conversation below is in them."""
@@ -82,24 +83,7 @@ def script(problems, said):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model of random weights with one token per byte."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
-    folder = tmp_path_factory.mktemp("model")
-    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<eos>", "<pad>"]
-    vocab = {token: index for index, token in enumerate(letters)}
-    inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    inner.decoder = decoders.ByteLevel()
-    tokens = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>")
-    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 16}
-    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
-    ends = {"eos_token_id": vocab["<eos>"], "pad_token_id": vocab["<pad>"], "bos_token_id": None}
-    config = Qwen3Config(vocab_size=len(vocab), **shape, **heads, **ends)
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokens.save_pretrained(folder)
-    return folder
+    return save_random_model(tmp_path_factory.mktemp("model"))
 
 
 def rlvr(*words):

@@ -93,9 +93,3 @@ def cloud(server, session_proxy, monkeypatch, tmp_path):
 @pytest.fixture
 def store(cloud):
     return S3Store(Place(cloud.bucket, "here"))
-
-
-@pytest.fixture(scope="session")
-def write_model():
-    """Writes a tiny model to a folder."""
-    return _load("model").write_model

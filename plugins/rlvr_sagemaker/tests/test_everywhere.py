@@ -22,6 +22,7 @@ from rlvr_core.data.uri import local_path
 from rlvr_core.errors import DataError, MachineError
 from rlvr_core.evals.model_ref import locate
 from rlvr_core.record.checkpoints import verify
+from rlvr_core.testing.random_model import save_random_model
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
@@ -151,9 +152,9 @@ def rlvr(*words, check=0, patience=60.0):
 
 
 @pytest.fixture
-def written(tmp_path, monkeypatch, write_model):
+def written(tmp_path, monkeypatch):
     """A config of local paths; the names of what it needs."""
-    write_model(tmp_path / "model")
+    save_random_model(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "given").mkdir()
     rows = [{"id": f"p{i}", "question": f"Say {i}.", "answer": "x"} for i in range(40)]

@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM
 from rlvr_core.cli.main import cli
 from rlvr_core.errors import MachineError
 from rlvr_core.record.checkpoints import verify
+from rlvr_core.testing.random_model import save_random_model
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.job import Machine
 from rlvr_sagemaker.place import Place
@@ -176,9 +177,9 @@ class Cluster:
 
 
 @pytest.fixture
-def submit(cloud, project, tmp_path, write_model):
+def submit(cloud, project, tmp_path):
     """Submits a job as a user does; the cluster that is to run it."""
-    write_model(tmp_path / "model")
+    save_random_model(tmp_path / "model")
     CliRunner().invoke(
         cli, ["sagemaker", "put", str(tmp_path / "model"), f"s3://{cloud.bucket}/models/tiny"]
     )

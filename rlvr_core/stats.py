@@ -9,8 +9,6 @@ from fractions import Fraction
 from statistics import fmean, stdev
 from typing import Literal
 
-import numpy as np
-
 Z95 = 1.959963984540054
 """97.5% quantile of the normal distribution."""
 T95_19 = 2.093024054408263
@@ -72,6 +70,8 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
 
 def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """95% percentile interval of the mean, by resampling the values; the same at every call."""
+    import numpy as np
+
     data = np.asarray(values, dtype=np.float64)
     rng = np.random.default_rng(seed)
     size = max(1, 1_000_000 // len(data))

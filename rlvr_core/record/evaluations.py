@@ -1,0 +1,160 @@
+"""What the evaluations of a run say: their curves, and held-out problems before and after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.stats import estimate
+from rlvr_core.types import Json
+
+HEADLINE = "accuracy"
+"""The metric of an eval task that stands for it, where it has it."""
+
+
+def read_evaluations(folder: RunFolder) -> list[dict[str, Any]]:
+    """Lines of the index of evaluations, in the order they were made; unusable ones left out."""
+    return [
+        line
+        for line in read_jsonl(folder.evals / "index.jsonl")
+        if isinstance(line.get("step"), int)
+        and isinstance(line.get("task"), str)
+        and isinstance(line.get("metrics"), dict)
+        and isinstance(line.get("temperature"), int | float)
+    ]
+
+
+def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
+    """The headline metric of each task by step."""
+    curves: dict[tuple[str, float], dict[str, Json]] = {}
+    for line in evals:
+        task, temperature = line["task"], float(line["temperature"])
+        metric = _headline(line["metrics"])
+        if metric is None:
+            continue
+        curve = curves.setdefault(
+            (task, temperature),
+            {"task": task, "temperature": temperature, "metric": metric, "step": [], "value": []},
+        )
+        curve["step"].append(line["step"])
+        curve["value"].append(finite(line["metrics"].get(curve["metric"])))
+    return list(curves.values())
+
+
+def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Json] | None:
+    """The first sampled task before and after the run, and the first greedy one.
+
+    Returns:
+        None where nothing was evaluated.
+    """
+    lines = _headline_lines(evals)
+    if not lines:
+        return None
+    found = {
+        "task": lines[0]["task"],
+        "temperature": lines[0]["temperature"],
+        "metric": _headline(lines[0]["metrics"]),
+        "n": lines[-1].get("n"),
+        **_ends(folder, lines),
+    }
+    greedy = [line for line in evals if line["temperature"] == 0]
+    if greedy:
+        found["greedy"] = _ends(folder, _same_task(greedy[:1], evals))
+    return found
+
+
+def before_after(folder: RunFolder, n: int = 3) -> list[dict[str, Json]]:
+    """Held-out problems with their answers at the start and at the end.
+
+    Problems are taken evenly from the task, not by how well they show.
+
+    Returns:
+        Up to ``n`` of ``{problem_id, prompt, before, after}``; both are rows of the eval files.
+    """
+    lines = _headline_lines(read_evaluations(folder))
+    if len(lines) < 2 or lines[0]["step"] == lines[-1]["step"]:
+        return []
+    first, last = (_first_answers(folder, line) for line in (lines[0], lines[-1]))
+    shared = [problem for problem in first if problem in last]
+    chosen = shared[:: max(1, len(shared) // n)][:n]
+    return [
+        {
+            "problem_id": problem,
+            "prompt": first[problem].get("prompt", ""),
+            "before": first[problem],
+            "after": last[problem],
+        }
+        for problem in chosen
+    ]
+
+
+def finite(value: Any) -> float | None:
+    """The number, if it is one and finite."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    return None
+
+
+def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Value and interval before the first step and after the last one evaluated."""
+    metric = _headline(lines[0]["metrics"])
+    ends: dict[str, Json] = {}
+    for name, line in (
+        ("before", next((one for one in lines if one["step"] == 0), None)),
+        ("after", next((one for one in reversed(lines) if one["step"] > 0), None)),
+    ):
+        ends[name] = ends[f"{name}_interval"] = None
+        if line is not None:
+            ends[name] = finite(line["metrics"].get(metric))
+            if metric == HEADLINE and ends[name] is not None:
+                ends[f"{name}_interval"] = _interval(folder, line, ends[name])
+    return ends
+
+
+def _interval(folder: RunFolder, line: Mapping[str, Any], value: float) -> list[float] | None:
+    """The 95% interval of an accuracy; None where it is no average over the problems' answers."""
+    outcomes: dict[str, list[bool]] = {}
+    for row in _answers(folder, line):
+        if isinstance(row.get("passed"), bool):
+            outcomes.setdefault(str(row.get("problem_id")), []).append(row["passed"])
+    found = estimate([fmean(passed) for passed in outcomes.values()])
+    if found.value is None or found.low is None or found.high is None:
+        return None
+    return [found.low, found.high] if math.isclose(found.value, value, abs_tol=1e-9) else None
+
+
+def _answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows of an evaluation's file."""
+    name = line.get("file")
+    if isinstance(name, str) and name == Path(name).name:
+        yield from read_jsonl(folder.evals / name)
+
+
+def _headline(metrics: Mapping[str, Any]) -> str | None:
+    return HEADLINE if HEADLINE in metrics else next(iter(metrics), None)
+
+
+def _headline_lines(evals: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines of the first sampled task; of the first greedy one where none is sampled."""
+    sampled = [line for line in evals if line["temperature"] > 0]
+    return _same_task((sampled or list(evals))[:1], evals)
+
+
+def _same_task(
+    first: Sequence[Mapping[str, Any]], evals: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    keys = [(line["task"], line["temperature"]) for line in first]
+    return [line for line in evals if (line["task"], line["temperature"]) in keys]
+
+
+def _first_answers(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The first completion of each problem in an evaluation's file, by problem id."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in _answers(folder, line):
+        found.setdefault(str(row.get("problem_id")), row)
+    return found

@@ -1,0 +1,40 @@
+"""A Qwen3 of a few thousand weights, and what trains it."""
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rlvr_core.train.model import Precision
+from rlvr_core.train.objective import Objective
+from rlvr_core.train.optim import Optimizer
+from rlvr_core.train.step import PolicyTrainer
+
+SHAPE = {
+    "vocab_size": 20,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+}
+
+
+def small_model(seed=0, **changes):
+    """A model of random weights that computes the same each time."""
+    torch.manual_seed(seed)
+    return Qwen3ForCausalLM(Qwen3Config(**SHAPE | changes)).eval()
+
+
+def small_trainer(model, terms, train, *, reference=None, temperature=1.0):
+    """A trainer of one process in float32, for completions of at most 8 tokens."""
+    return PolicyTrainer(
+        model=model,
+        reference=reference,
+        objective=Objective(tuple(terms)),
+        optimizer=Optimizer(model, train, torch.float32),
+        precision=Precision(torch.float32),
+        train=train,
+        temperature=temperature,
+        max_completion_tokens=8,
+        reward_weights=lambda step: (1.0,),
+    )
