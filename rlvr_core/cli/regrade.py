@@ -80,7 +80,7 @@ def _print(changes: Changes, of_run: bool) -> None:
         ("groups with another order", str(found["groups_reordered"])),
         ("groups that gain a signal", str(found["groups_gained_signal"])),
         ("groups that lose theirs", str(found["groups_lost_signal"])),
-        ("advantages", f"by '{found['advantage_mode']}'"),
+        ("advantages", f"by '{found['advantage_mode']}', {found['advantage_combine']}"),
         ("mean size of their change", _number(found["advantage_mean_abs_change"])),
         ("advantages that change sign", str(found["advantage_sign_flips"])),
     ]

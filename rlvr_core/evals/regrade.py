@@ -6,12 +6,12 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, groupby
 from statistics import fmean
 
 from rlvr_core.evals.store import Row
 from rlvr_core.evals.stored import Stored, StoredGroup
-from rlvr_core.protocols import AdvantageMode
+from rlvr_core.protocols import AdvantageMode, CombineMode
 from rlvr_core.record.text import printable
 from rlvr_core.rollout.judge import failure
 from rlvr_core.types import Json, Verdict
@@ -25,12 +25,28 @@ EXAMPLES = 5
 Rewards = Sequence[float | None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Graded:
+    """A completion as one of the two verifiers has it.
+
+    Attributes:
+        place: Of its group in the step.
+        reward: The weighted sum of the scores.
+        scores: One per reward, the deciding verifier's first.
+    """
+
+    place: int
+    reward: float | None
+    scores: tuple[float | None, ...]
+
+
 @dataclass(slots=True)
 class Changes:
     """What another verifier would have changed.
 
     Attributes:
         mode: How advantages are made of rewards.
+        combine: How several rewards become one advantage.
         outcomes: Completions by outcome before and after, as in ``failed -> passed``.
         scores: Change of the score of each completion that has one from both.
         statuses: Verdicts of the new verifier by status.
@@ -44,6 +60,7 @@ class Changes:
     """
 
     mode: AdvantageMode
+    combine: CombineMode
     outcomes: Counter[str] = field(default_factory=Counter)
     scores: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -70,6 +87,7 @@ class Changes:
             "groups_gained_signal": self.gained_signal,
             "groups_lost_signal": self.lost_signal,
             "advantage_mode": self.mode,
+            "advantage_combine": self.combine,
             "advantage_mean_abs_change": fmean(shifts) if shifts else None,
             "advantage_sign_flips": sum(flips),
             "examples": self.examples,
@@ -89,23 +107,25 @@ def regrade(stored: Stored, pool: VerifierPool, verifier: str) -> Changes:
     Raises:
         DataError: If completions and data do not fit.
     """
-    changes = Changes(stored.mode)
-    step: int | None = None
-    before: list[Rewards] = []
-    after: list[Rewards] = []
-    for group, verdicts in _judged(stored, pool, verifier):
-        if group.step != step:  # advantages may depend on everything in a step
-            _count_advantages(changes, before, after)
-            step, before, after = group.step, [], []
-        weight = stored.term.weight_at(group.step)
-        old = [row["reward"] for row in group.rows]
-        new = [_reward(row, v, weight) for row, v in zip(group.rows, verdicts, strict=True)]
-        for sample, (row, verdict) in enumerate(zip(group.rows, verdicts, strict=True)):
-            _count(changes, group, sample, row, verdict)
-        _count_group(changes, old, new)
-        before.append(old)
-        after.append(new)
-    _count_advantages(changes, before, after)
+    changes = Changes(stored.mode, stored.combine)
+    # advantages may depend on everything in a step
+    for step, groups in groupby(_judged(stored, pool, verifier), key=lambda one: one[0].step):
+        weights = [term.weight_at(step) for term in stored.terms]
+        before: list[_Graded] = []
+        after: list[_Graded] = []
+        factors: list[float] = []
+        for place, (group, verdicts) in enumerate(groups):
+            old = [row["reward"] for row in group.rows]
+            pairs = list(zip(group.rows, verdicts, strict=True))
+            new = [_reward(row, verdict, weights[0]) for row, verdict in pairs]
+            for sample, (row, verdict) in enumerate(pairs):
+                _count(changes, group, sample, row, verdict)
+                first, *others = (one["score"] for one in row["verdicts"].values())
+                before.append(_Graded(place, old[sample], (first, *others)))
+                after.append(_Graded(place, new[sample], (verdict.score, *others)))
+                factors.append(stored.scale.get(group.problem_id, 1.0))
+            _count_group(changes, old, new)
+        _count_advantages(changes, before, after, weights, factors)
     return changes
 
 
@@ -204,26 +224,28 @@ def _has_signal(rewards: Rewards) -> bool:
     return len(known) > 1 and max(known) - min(known) > 1e-9
 
 
-def _count_advantages(changes: Changes, old: Sequence[Rewards], new: Sequence[Rewards]) -> None:
-    if not old:
-        return
-    one, two = (_advantages(rewards, changes.mode) for rewards in (old, new))
-    known = [
-        (a is not None and b is not None)
-        for before, after in zip(old, new, strict=True)
-        for a, b in zip(before, after, strict=True)
-    ]
-    pairs = zip(one, two, known, strict=True)
-    changes.advantages += [(before, after) for before, after, both in pairs if both]
+def _count_advantages(
+    changes: Changes,
+    before: Sequence[_Graded],
+    after: Sequence[_Graded],
+    weights: Sequence[float],
+    factors: Sequence[float],
+) -> None:
+    """Note the advantages of the completions of one step."""
+    from rlvr_core.losses.advantages import combined_advantages
 
-
-def _advantages(groups: Sequence[Rewards], mode: AdvantageMode) -> list[float]:
-    import torch
-
-    from rlvr_core.losses.advantages import advantages
-
-    flat = [float("nan") if r is None else r for group in groups for r in group]
-    owner = [index for index, group in enumerate(groups) for _ in group]
-    rewards_N = torch.tensor(flat, dtype=torch.float64)
-    found: list[float] = advantages(rewards_N, torch.tensor(owner), mode).advantage_N.tolist()
-    return found
+    old, new = (
+        combined_advantages(
+            [one.reward for one in graded],
+            [one.scores for one in graded],
+            [one.place for one in graded],
+            weights=weights,
+            mode=changes.mode,
+            combine=changes.combine,
+        )
+        for graded in (before, after)
+    )
+    for place, factor in enumerate(factors):
+        if old.scorable_N[place] and new.scorable_N[place]:
+            pair = (float(made.advantage_N[place]) * factor for made in (old, new))
+            changes.advantages.append((next(pair), next(pair)))

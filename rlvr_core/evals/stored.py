@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -14,7 +14,7 @@ from rlvr_core.config.resolve import build, resolve_file
 from rlvr_core.errors import ConfigError, DataError
 from rlvr_core.evals.spec import ids_hash
 from rlvr_core.evals.store import Row, read_results, read_spec
-from rlvr_core.protocols import AdvantageMode
+from rlvr_core.protocols import AdvantageMode, CombineMode
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.rundir import RunFolder, find_run
 from rlvr_core.types import Completion, Problem, Transcript
@@ -48,16 +48,20 @@ class Stored:
     Attributes:
         path: Folder of the run, or of one task's results.
         problems: By id.
-        mode: How the run made advantages of rewards.
-        term: Weight of the deciding verifier in the reward.
+        terms: The weight of each reward, the deciding verifier's first.
         is_run: Whether it is a run.
+        mode: How the run made advantages of rewards.
+        combine: How several rewards became one advantage.
+        scale: Factor on advantages by problem id; 1 where there is none.
     """
 
     path: Path
     problems: dict[str, Problem]
-    mode: AdvantageMode
-    term: Term
+    terms: tuple[Term, ...]
     is_run: bool
+    mode: AdvantageMode = "group"
+    combine: CombineMode = "sum_then_normalise"
+    scale: Mapping[str, float] = field(default_factory=dict)
 
     def groups(self) -> Iterator[StoredGroup]:
         """Every group, in the order stored; read as they are asked for.
@@ -138,21 +142,32 @@ def _results(path: Path, host: Host) -> Stored:
         raise DataError(
             f"{spec['task']} has other problems now than when it was evaluated", where=str(path)
         )
-    weight = spec["rewards"][0]["weight"] if "rewards" in spec else 1.0
-    return Stored(path, {p.id: p for p in every}, "group", Term(None, weight), is_run=False)
+    weights = [one["weight"] for one in spec["rewards"]] if "rewards" in spec else [1.0]
+    terms = tuple(Term(None, weight) for weight in weights)
+    return Stored(path, {p.id: p for p in every}, terms, is_run=False)
 
 
 def _run(run: RunFolder, host: Host) -> Stored:
     resolved = resolve_file(run.resolved, [], host)
     config = resolved.config
     problems: dict[str, Problem] = {}
+    scale: dict[str, float] = {}
     for ref in config.data.sources:
-        problems |= {p.id: p for p in resolved.build("dataset", ref).load()}
+        loaded = {p.id: p for p in resolved.build("dataset", ref).load()}
+        problems |= loaded
+        scale |= dict.fromkeys(loaded, ref.advantage_scale)
     losses: list[Any] = [resolved.build("loss", ref) for ref in config.losses.values()]
     modes: list[AdvantageMode] = [one.advantage for one in losses if one.advantage is not None]
-    first = config.rewards[0]
-    term = Term(None, first.weight, first.schedule)
-    return Stored(run.path, problems, modes[0] if modes else "group", term, is_run=True)
+    combines: list[CombineMode] = [one.combine for one in losses if hasattr(one, "combine")]
+    return Stored(
+        run.path,
+        problems,
+        tuple(Term(None, one.weight, one.schedule) for one in config.rewards),
+        is_run=True,
+        mode=modes[0] if modes else "group",
+        combine=combines[0] if combines else "sum_then_normalise",
+        scale=scale,
+    )
 
 
 def _completion(row: Row) -> Completion:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlvr_core.errors import RunError
-from rlvr_core.protocols import AdvantageMode
+from rlvr_core.protocols import AdvantageMode, CombineMode
 
 _MIN_STD = 1e-6
 _STD_SHIFT = 1e-4
@@ -150,3 +150,33 @@ def normalise_then_sum(
     std = known_N.std(correction=1 if mode == "trl" else 0)
     scaled_N = (total_N - known_N.mean()) / (std + _STD_SHIFT)
     return replace(result, advantage_N=torch.where(useful_N, scaled_N, 0.0))
+
+
+def combined_advantages(
+    rewards: Sequence[float | None],
+    scores: Sequence[Sequence[float | None]],
+    groups: Sequence[int],
+    *,
+    weights: Sequence[float],
+    mode: AdvantageMode,
+    combine: CombineMode,
+) -> AdvantageResult:
+    """Advantages in the way that the option ``combine`` of a loss asks for.
+
+    Args:
+        rewards: The weighted sum of each completion's scores; None where it has no reward.
+        scores: The scores themselves, one per reward of the config.
+        groups: Group of each completion.
+        weights: One per reward of the config.
+        mode: How rewards become advantages.
+        combine: Whether they are summed before or after.
+    """
+    group_N = torch.tensor(groups, dtype=torch.long)
+    if combine == "sum_then_normalise":
+        return advantages(torch.tensor(_nan(rewards), dtype=torch.float64), group_N, mode)
+    scores_NK = torch.tensor([_nan(some) for some in scores], dtype=torch.float64)
+    return normalise_then_sum(scores_NK.reshape(len(groups), len(weights)), weights, group_N, mode)
+
+
+def _nan(values: Sequence[float | None]) -> list[float]:
+    return [float("nan") if value is None else value for value in values]

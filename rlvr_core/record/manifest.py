@@ -87,6 +87,7 @@ class Manifest:
             "created": created,
             "outcome": "running",
             "error": None,
+            "traceback": None,
             "reason": None,
             "started": created,
             "ended": None,
@@ -149,6 +150,7 @@ class Manifest:
         self.update(
             outcome="running",
             error=None,
+            traceback=None,
             reason=None,
             ended=None,
             steps=step,
@@ -162,12 +164,29 @@ class Manifest:
         *,
         steps: int,
         error: str | None = None,
+        traceback: str | None = None,
         reason: str | None = None,
         now: datetime | None = None,
     ) -> None:
-        """Note how the run ended; ``reason`` says why one was stopped before its last step."""
-        told = Redactor().text(error) if error else None
-        self.update(outcome=outcome, error=told, reason=reason, ended=_stamp(now), steps=steps)
+        """Note how the run ended.
+
+        Args:
+            outcome: In a word.
+            steps: How many are done.
+            error: What it failed by; secrets are taken out, as of the next.
+            traceback: Where that was raised.
+            reason: Why it was stopped before its last step.
+            now: Time of the end; the current time when left out.
+        """
+        redact = Redactor()
+        self.update(
+            outcome=outcome,
+            error=redact.text(error) if error else None,
+            traceback=redact.text(traceback) if traceback else None,
+            reason=reason,
+            ended=_stamp(now),
+            steps=steps,
+        )
 
 
 def versions(plugins: Mapping[str, str]) -> dict[str, Json]:

@@ -74,8 +74,10 @@ _URL_PASSWORD = re.compile(
 )
 # its head alone is something that programs look for; with a body, or a foot, it is a key. No part
 # may be read twice for each way to split it: the text may be a model's
-_KEY_HEADER = r"(?:\\[nr]|\s)++[-+]?[A-Z][\w-]{0,20}: "
-_KEY_LINES = r"(?:(?:\\[nr]|\s|[-+](?![-+]))*[\w/+=]{16,})+"
+_MARK = r"(?:[-+](?![-+]))?(?:[ \t]*+(?:[>#|*;%]|//(?![\w/+=])))*+"  # of a diff, mail or comment
+_GAP = rf"(?:\\[nr]|\s)(?:(?<=[nr\n]){_MARK})?+"
+_KEY_HEADER = rf"(?:{_GAP})++(?://)?+[-+]?[A-Z][\w-]{{0,20}}: "
+_KEY_LINES = rf"(?:(?:{_GAP}|[-+](?![-+]))*+[\w/+=]{{16,}}+)++"
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:(?!-----BEGIN ).){0,20000}?-----END [A-Z0-9 ]*KEY(?: BLOCK)?-----"

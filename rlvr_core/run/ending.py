@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 from rlvr_core.errors import RlvrError
@@ -23,7 +24,7 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
         yield
         return
     outcome: Outcome = "failed"
-    fault = reason = None
+    fault = reason = trace = None
     try:
         yield
         reason = session.stop_reason
@@ -33,12 +34,15 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
         raise
     except BaseException as error:
         fault = f"{type(error).__name__}: {error}"
+        trace = "".join(traceback.format_exception(error))
         raise
     finally:
         path = session.folder.path
         closing: list[Callable[[], object]] = [
             session.recorder.sync,
-            lambda: manifest.finish(outcome, steps=session.step, error=fault, reason=reason),
+            lambda: manifest.finish(
+                outcome, steps=session.step, error=fault, traceback=trace, reason=reason
+            ),
             lambda: write_results(session.folder),
             lambda: session.finish(outcome),
             lambda: session.display.finish(

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from rlvr_core.losses.advantages import AdvantageResult, advantages, normalise_then_sum
+from rlvr_core.losses.advantages import combined_advantages
 from rlvr_core.train.batch import Row
 
 if TYPE_CHECKING:
     from rlvr_core.train.objective import Objective
-    from rlvr_core.types import Group, Judged
+    from rlvr_core.types import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,14 @@ def rows_of(
         mask_truncated: Whether completions that hit the cap are left out of the loss.
     """
     members = [(index, m) for index, group in enumerate(groups) for m in group.members]
-    result = _advantages(members, objective, weights)
+    result = combined_advantages(
+        [member.reward for _, member in members],
+        [[verdict.score for verdict in member.verdicts.values()] for _, member in members],
+        [index for index, _ in members],
+        weights=weights,
+        mode=objective.advantage or "center",
+        combine=objective.combine,
+    )
     told = [objective.teacher_prompt(group.problem) for group in groups]
     by_group: list[list[Row]] = [[] for _ in groups]
     per_group: list[list[float | None]] = [[] for _ in groups]
@@ -76,21 +81,3 @@ def rows_of(
             )
         )
     return Rows(by_group, per_group, result.lone_groups)
-
-
-def _advantages(
-    members: Sequence[tuple[int, Judged]], objective: Objective, weights: Sequence[float]
-) -> AdvantageResult:
-    """Of each completion, given the index of its group."""
-    group_N = torch.tensor([index for index, _ in members], dtype=torch.long)
-    mode = objective.advantage or "center"
-    if objective.combine == "sum_then_normalise":
-        rewards_N = torch.tensor([_nan(m.reward) for _, m in members], dtype=torch.float64)
-        return advantages(rewards_N, group_N, mode)
-    scores = [[_nan(v.score) for v in m.verdicts.values()] for _, m in members]
-    scores_NK = torch.tensor(scores, dtype=torch.float64).reshape(len(members), len(weights))
-    return normalise_then_sum(scores_NK, weights, group_N, mode)
-
-
-def _nan(score: float | None) -> float:
-    return float("nan") if score is None else score

@@ -3,6 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.evals.regrade import regrade
+from rlvr_core.evals.stored import open_stored
+from rlvr_core.plugins import load_host
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
+
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -48,6 +53,65 @@ def test_a_run_before_another_verifier(lab, model_dir):
     assert found["examples"][0]["outcome"] in ("failed -> passed", "passed -> failed")
     told = lab.rlvr("regrade", "last", "--verifier", "lab/odd").stdout
     assert "groups with another order" in told
+
+
+def summed_after(scores, groups, weights):
+    """Each reward's advantages by themselves, their weighted sum at deviation 1 over the step."""
+    columns = []
+    for k, weight in enumerate(weights):
+        parts = [normalised([scores[i][k] for i in group]) for group in groups]
+        columns.append([weight * one for part in parts for one in part])
+    sums = [sum(row) for row in zip(*columns, strict=True)]
+    mean = sum(sums) / len(sums)
+    std = (sum((one - mean) ** 2 for one in sums) / len(sums)) ** 0.5
+    return [(one - mean) / (std + 1e-4) for one in sums]
+
+
+@pytest.mark.parametrize("combine", ["sum_then_normalise", "normalise_then_sum"])
+def test_advantages_are_made_as_the_run_made_them(lab, model_dir, combine):
+    rows = [{"id": f"r{i}", "question": f"Tell {i}.", "hopeless": False} for i in range(8)]
+    more = "".join(json.dumps(row) + "\n" for row in rows)
+    (lab.folder / "more.jsonl").write_text(more)
+    source = {"prompt": "question", "id": "id", "verifier": "lab/early"}
+    both = [
+        {"use": "core/jsonl", "with": source | {"path": "data.jsonl"}},
+        {"use": "core/jsonl", "with": source | {"path": "more.jsonl"}, "advantage_scale": 4.0},
+    ]
+    sampler = {"prompts_per_step": 6, "drop_zero_variance": False}
+    run = lab.run(
+        model_dir,
+        data={"sources": both},
+        sampler={"with": sampler},
+        rewards=["auto", {"use": "lab/odd", "weight": 0.5}],
+        loss={"use": "grpo", "with": {"combine": combine}},
+        train={"steps": 3, "lr": 1e-3, "mask_truncated": False},
+    )
+    groups = lines(run / "traces" / "rollouts.jsonl")
+    host = load_host()
+    stored = open_stored("last", host)
+    spec = VerifierSpec(host.entry("verifier", "lab/odd").target, {})
+    with VerifierPool({"lab/odd": spec}, workers=1, timeout=20, memory_mb=2048) as pool:
+        changes = regrade(stored, pool, "lab/odd")
+    told = [one["advantage"] for group in groups for one in group["completions"]]
+    assert {group["problem_id"][0] for group in groups} == {"q", "r"}
+    assert [before for before, _ in changes.advantages] == pytest.approx(told)
+
+    # by hand: the new verifier scores 1 for an odd number of letters, as the second reward does
+    expected = []
+    for step in range(3):
+        of_step = [group for group in groups if group["step"] == step]
+        flat = [one for group in of_step for one in group["completions"]]
+        odd = [float(len(one["text"]) % 2) for one in flat]
+        places = [range(4 * i, 4 * i + 4) for i in range(len(of_step))]
+        if combine == "normalise_then_sum":
+            made = summed_after([(one, one) for one in odd], places, (1.0, 0.5))
+        else:
+            made = [x for place in places for x in normalised([1.5 * odd[i] for i in place])]
+        scale = [4.0 if group["problem_id"][0] == "r" else 1.0 for group in of_step]
+        expected += [one * scale[i // 4] for i, one in enumerate(made)]
+    assert [after for _, after in changes.advantages] == pytest.approx(expected)
+    found = lab.rlvr("regrade", "last", "--verifier", "lab/odd").stdout
+    assert f"by 'group', {combine}" in found
 
 
 def test_results_before_another_verifier(lab, model_dir):

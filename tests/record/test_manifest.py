@@ -44,14 +44,17 @@ def test_start_finish_and_resume(folder):
     assert fields["hardware"]["cores"] >= 1
     assert "PATH" not in json.dumps(fields)
 
-    manifest.finish("failed", steps=3, error="no room; password: hunter2")
+    trace = 'File "a.py", line 3, in f\nOSError: no room; password: hunter2'
+    manifest.finish("failed", steps=3, error="no room; password: hunter2", traceback=trace)
     assert stored(folder)["outcome"] == "failed"
     assert stored(folder)["error"] == "no room; password: <redacted>"
+    assert stored(folder)["traceback"] == trace.replace("hunter2", "<redacted>")
 
     again = Manifest.read(folder)
     again.resume(command=["rlvr", "run", "--resume", "last"], step=2)
     fields = stored(folder)
     assert (fields["outcome"], fields["error"], fields["steps"]) == ("running", None, 2)
+    assert fields["traceback"] is None
     assert [r["step"] for r in fields["resumed"]] == [2]
     assert fields["created"] == "2026-01-02T03:04:05+00:00"
     again.finish("finished", steps=4)

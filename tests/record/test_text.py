@@ -124,7 +124,14 @@ HEADERS = ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0123456789ABCDEF", "
 
 
 @pytest.mark.parametrize("method", ["text", "patch"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\n+", "\n-"])
+@pytest.mark.parametrize(
+    "newline",
+    [
+        *("\n", "\r\n", "\\n", "\n+", "\n-"),
+        *("\n> ", "\n>>", "\r\n> > ", "\\n> ", "\\r\\n# ", "\n# ", "\n+# ", "\n-//", "\n    // "),
+        *("\n * ", "\n| ", "\n; ", "\n+ > ", "\n%"),
+    ],
+)
 @pytest.mark.parametrize(
     "body",
     [
@@ -157,7 +164,21 @@ def test_the_head_of_a_key_without_one_does_not_hide_the_next():
     assert Redactor({}).text(text) == f"it begins with {head}, as in\n<redacted>\n"
 
 
-@pytest.mark.parametrize("unit", ["\n", " A: " * 150, " A: b\n", "-----END " * 9, " " * 99])
+def test_a_long_word_behind_the_head_of_a_key_is_no_key_where_no_line_begins():
+    for text in ("echo {} > /etc/ssl/private/server.key", "{} # a_word_of_many_letters", "{} | x"):
+        text = text.format("-----BEGIN PRIVATE KEY-----")
+        assert Redactor({}).text(text) == text
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("\n", " A: " * 150, " A: b\n", "-----END " * 9, " " * 99),
+        *("\n> " * 50, "\n#" + " #" * 99, "\n" + "// " * 99, "\n> A: b" * 9, "\\n| " * 40),
+        *("\n" * 40_000, "\n#" * 40_000, "\n" + " " * 40_000, "\n" + "> " * 40_000),
+    ],
+    ids=range(14),
+)
 def test_what_only_begins_like_private_keys_takes_no_time(unit):
     text = ("-----BEGIN PRIVATE KEY-----" + unit) * (300_000 // (27 + len(unit)))
     with cpu_limit(1):

@@ -1,6 +1,7 @@
 """What a review found: runs that would have gone wrong in silence."""
 
 import json
+import re
 
 import pytest
 
@@ -47,7 +48,12 @@ def test_t20_an_aborted_completion_is_no_answer(lab):
     lab.write(engine=_scripted(abort=[2]))
     done = lab.rlvr("run", "config.yaml", check=1)
     assert "ended by 'abort'" in done.stderr
-    assert json.loads((lab.runs()[-1] / "run.json").read_text())["outcome"] == "failed"
+    record = json.loads((lab.runs()[-1] / "run.json").read_text())
+    assert record["outcome"] == "failed"
+    trace = record["traceback"].splitlines()
+    assert trace[0] == "Traceback (most recent call last):"
+    assert any(re.search(r'rollout/collect.py", line \d+, in _completion$', one) for one in trace)
+    assert record["error"].splitlines()[0] in record["traceback"]
 
 
 def test_parity_stops_an_engine_that_makes_its_log_probs_up(lab):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
+from rlvr_code.judge.compare import nothing_expected
 from rlvr_code.rows import INSTRUCT, Common, Row, field, located
 from rlvr_core import ComponentConfig, ConfigError, DataError, Problem
 from rlvr_core.data.jsonl import MAX_INT_DIGITS
@@ -36,7 +37,10 @@ class TestedConfig(Common):
 
 
 class _Tested:
-    """What both kinds share. Problems without tests are left out and counted (T46)."""
+    """What both kinds share.
+
+    Problems without tests, or whose tests expect nothing, are left out and counted (T46).
+    """
 
     Config: ClassVar[type[ComponentConfig]] = TestedConfig
     CALLS: ClassVar[bool]
@@ -73,6 +77,8 @@ class _Tested:
             elif bool(tests.get("fn_name")) != self.CALLS:
                 kind = "standard input" if self.CALLS else "calls"
                 self.left_out[f"with tests by {kind}"] += 1
+            elif nothing_expected(tests, calls=self.CALLS):
+                self.left_out["whose tests expect nothing"] += 1
             elif config.difficulties and difficulty not in config.difficulties:
                 self.left_out["of another difficulty"] += 1
             else:

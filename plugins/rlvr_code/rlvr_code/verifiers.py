@@ -12,7 +12,7 @@ from pydantic import Field
 from rlvr_code import extract
 from rlvr_code.judge.asserts import Tests, judge
 from rlvr_code.judge.cases import Case, judge_calls, judge_output, size
-from rlvr_code.judge.compare import same_output, same_value
+from rlvr_code.judge.compare import as_text, nothing_expected, same_output, same_value
 from rlvr_code.judge.outcome import Outcome
 from rlvr_code.names import whose
 from rlvr_code.options import JudgeConfig, ProgramVerifier
@@ -133,7 +133,7 @@ class Stdin(ProgramVerifier[list[Case]]):
     def prepare(self, problem: Problem) -> list[Case]:
         """The cases; there must be some, and an output for each input (T46)."""
         tolerance = self.config.tolerance
-        given, wanted = pairs(problem)
+        given, wanted = pairs(problem, calls=False)
         return [
             Case(
                 as_text(one), functools.partial(same_output, other, tolerance=tolerance), len(other)
@@ -172,7 +172,7 @@ class Call(ProgramVerifier[list[Case]]):
     def prepare(self, problem: Problem) -> list[Case]:
         """The cases; there must be some, a function, and a value for each call (T46)."""
         text(problem, "fn_name")
-        given, wanted = pairs(problem)
+        given, wanted = pairs(problem, calls=True)
         right = self._wrapped if problem.spec.get("wrapped") else self._right
         bad = next((one for one in given if not isinstance(one, list)), None)
         if bad is not None:
@@ -246,25 +246,28 @@ def texts(problem: Problem, key: str) -> tuple[str, ...]:
     return tuple(one.replace("\r\n", "\n") for one in value if one.strip())
 
 
-def pairs(problem: Problem) -> tuple[list[Any], list[Any]]:
+def pairs(problem: Problem, *, calls: bool) -> tuple[list[Any], list[Any]]:
     """Inputs and outputs.
 
+    Args:
+        problem: Has them in its spec.
+        calls: Whether outputs are values that a function returns.
+
     Raises:
-        DataError: If there are none, or not as many of one as of the other.
+        DataError: If there are none, not as many of one as of the other, or nothing is expected.
     """
     given, wanted = problem.spec.get("inputs"), problem.spec.get("outputs")
     if not isinstance(given, list) or not isinstance(wanted, list) or len(given) != len(wanted):
         raise DataError(f"{problem.id}: 'inputs' and 'outputs' must be lists of the same length")
     if not given:
         raise DataError(f"{problem.id}: no tests, so any program would pass")
+    if nothing_expected(problem.spec, calls=calls):
+        kind, what = ("null", "function") if calls else ("blank", "program")
+        raise DataError(
+            f"{problem.id}: every expected output is {kind}, so a {what} without effect would pass",
+            remedy="give it a test with an output, or leave the problem out",
+        )
     return given, wanted
-
-
-def as_text(value: Any) -> str:
-    """An input or output as text; a list of lines is joined."""
-    if isinstance(value, list):
-        return "\n".join(map(str, value))
-    return str(value)
 
 
 def _first(solutions: object) -> object:

@@ -62,7 +62,7 @@ def bait(tmp_path_factory):
     file.write_text(f"SECRET={SECRET}")
     file.chmod(0o644)
     os.environ["RLVR_SECRET"] = f"SECRET={SECRET}"
-    abstract = f"rlvr-{os.getpid()}"
+    abstract = f"rlvr-{os.getpid()}-{folder.name}"  # the one before may still be waited at
     listeners = [socket.create_server(("127.0.0.1", 0))]
     for kind, suffix in ((socket.SOCK_STREAM, ""), (socket.SOCK_DGRAM, "d")):
         for name in (f"{folder}/socket{suffix}", f"\0{abstract}{suffix}"):

@@ -157,12 +157,38 @@ def test_t46_problems_without_tests_are_dropped_and_counted(tmp_path, caplog):
         json.dumps({"inputs": [], "outputs": []}),
     )
     rows = [{"id": n, "question": "q", "input_output": io} for n, io in enumerate(empty)]
-    rows.append({"id": 9, "question": "q", "input_output": {"inputs": [""], "outputs": [""]}})
+    rows.append({"id": 9, "question": "q", "input_output": {"inputs": [""], "outputs": ["1"]}})
     loader = Stdin(Stdin.Config(path=write(tmp_path / "a.jsonl", rows)))
     with caplog.at_level(logging.WARNING):
         assert [p.id for p in loader.load()] == ["stdin_train_9"]
     assert loader.left_out == {"without tests": 5}
     assert "5 without tests" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cls", "outputs", "kept"),
+    [
+        (Stdin, [""], False),
+        (Stdin, [" \n", None, [], ["", "\t"]], False),
+        (Stdin, ["", "0"], True),
+        (Stdin, [0], True),
+        (Call, [None, None], False),
+        (Call, [[None], [None]], False),
+        (Call, [None, 0], True),
+        (Call, [""], True),
+        (Call, [[]], True),
+        (Call, [False], True),
+    ],
+)
+def test_problems_that_a_program_without_effect_would_solve_are_dropped_and_counted(
+    tmp_path, cls, outputs, kept
+):
+    tests = {"inputs": [["1"] if cls is Call else "1"] * len(outputs), "outputs": outputs}
+    tests |= {"fn_name": "f"} if cls is Call else {}
+    rows = [{"id": 1, "question": "q", "input_output": tests}]
+    loader = cls(cls.Config(path=write(tmp_path / "a.jsonl", rows)))
+    assert len(list(loader.load())) == kept
+    assert loader.left_out == ({} if kept else {"whose tests expect nothing": 1})
 
 
 def test_t45_huge_integers_in_tests_survive(tmp_path):

@@ -18,6 +18,8 @@ WRITES = {
         "sys.__stdout__.write(sys.stdout.getvalue())"
     ),
     "another_stream_of_text": "out = open(1, 'w')\nout.write('6\\n')",
+    "opened_by_name": "with open('/dev/stdout', 'w') as out: print(6, file=out)",
+    "opened_by_name_and_never_closed": "out = open('/dev/fd/1', 'a')\nout.write('6\\n')",
     "another_stream_of_bytes": "import os\nout = os.fdopen(1, 'wb')\nout.write(b'6\\n')",
     "written_by_exit_functions": (
         "import atexit, io, sys\nold, sys.stdout = sys.stdout, io.StringIO()\n"
@@ -40,3 +42,61 @@ def test_output_after_a_failure_is_not_lost_either(box):
 def test_output_cannot_be_rewound(box):
     result = box.run("import sys\nprint(sys.stdout.seekable(), sys.stdin.readable())")
     assert result.stdout == "False True\n"
+
+
+READS = {
+    "text": "print(open('/dev/stdin').read().split())",
+    "lines": "print([line.strip() for line in open('/dev/stdin', 'r')])",
+    "bytes": "print(open('/dev/stdin', 'rb').read().decode().split())",
+    "by_number": "print(open('/dev/fd/0').read().split())",
+    "in_place_of_input": "import sys\nsys.stdin = open('/dev/stdin')\nprint([input(), input()])",
+    "path": "from pathlib import Path\nprint(Path('/dev/stdin').read_text().split())",
+    "module_io": "import io\nprint(io.open('/dev/stdin', encoding='utf-8').read().split())",
+    "codecs": "import codecs\nprint(codecs.open('/dev/stdin', 'r', 'utf-8').read().split())",
+    "fileinput": "import fileinput\nprint([s.strip() for s in fileinput.input('/dev/stdin')])",
+    "in_turns": "n = open('/dev/stdin', 'rb', 0).read(2)\nprint([n.decode().strip(), input()])",
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_standard_input_has_a_name(name, box):
+    result = box.run(READS[name], stdin="7\n8\n")
+    assert (result.stdout, result.stderr, result.exit) == ("['7', '8']\n", "", 0)
+
+
+def test_standard_error_has_a_name(box):
+    result = box.run("open('/dev/stderr', 'w').write('6')\nopen('/dev/fd/2', 'wb').write(b'7')")
+    assert (result.stdout, result.stderr) == ("", "67")
+
+
+def test_closing_a_stream_opened_by_name_leaves_the_first_one_open(box):
+    program = "for _ in range(3):\n with open('/dev/stdout', 'w') as out: out.write('6')\nprint(7)"
+    assert box.run(program).stdout == "6667\n"
+
+
+@pytest.mark.parametrize("mode", ["w", "r+"])
+def test_standard_input_cannot_be_written(mode, box):
+    program = (
+        f"try:\n with open('/dev/stdin', {mode!r}) as given: given.write('9')\n"
+        "except OSError: pass\nprint(input())"
+    )
+    assert box.run(program, stdin="7").stdout == "7\n"
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/3", "/dev/fd/", "/dev/tty", "/dev/stdin/", "/dev/fd/00"])
+def test_no_other_name_is_a_stream(name, box):
+    result = box.run(f"open({name!r}).read()", stdin="7")
+    assert result.exit == 1
+    assert "open(" in result.stderr
+
+
+def test_open_is_what_it_was(box):
+    program = (
+        "import io\nprint(open is io.open, open.__name__)\n"
+        "with open('f', 'w', encoding='utf-8', newline='') as f: f.write('\u00e9\\n')\n"
+        "with open('f', mode='rb', buffering=0) as f: print(f.read(), type(f).__name__)\n"
+        "print(open(0, closefd=False).read())\n"
+        "try: open('nothing')\nexcept FileNotFoundError as error: print(error.filename)"
+    )
+    expected = "True open\nb'\\xc3\\xa9\\n' FileIO\n7\nnothing\n"
+    assert box.run(program, stdin="7").stdout == expected

@@ -207,6 +207,7 @@ def test_decimals_may_differ_a_little():
         ("a", "'a'", True),
         (None, "None", True),
         (None, "object()", False),
+        ([None], "None", False),
         ([1], "1", False),
         (5, "float('nan')", False),
         (10**400, "10**400", True),
@@ -218,8 +219,8 @@ def test_decimals_may_differ_a_little():
     ],
 )
 def test_returned_values_are_compared_as_json(expected, code, passes):
-    spec = {"fn_name": "f", "inputs": [[]], "outputs": [expected]}
-    assert judge(Call, spec, f"def f(): return {code}").passed is passes
+    spec = {"fn_name": "f", "inputs": [[0], [1]], "outputs": [expected, 5]}
+    assert judge(Call, spec, f"def f(n): return 5 if n else {code}").passed is passes
 
 
 def test_calls_of_a_class_with_the_usual_imports_and_wrapped_values():
@@ -271,6 +272,14 @@ def test_order_may_be_free():
             "Python's own",
         ),
         (Stdin, {"inputs": [], "outputs": []}, "no tests"),
+        (
+            Stdin,
+            {"inputs": ["1", "2"], "outputs": ["", " \n"]},
+            "p: every expected output is blank",
+        ),
+        (Stdin, {"inputs": ["1"], "outputs": [None]}, "blank"),
+        (Call, {"fn_name": "f", "inputs": [[1]], "outputs": [None]}, "p: .* output is null"),
+        (Call, {"fn_name": "f", "inputs": [[1]], "outputs": [[None]], "wrapped": True}, "null"),
         (Stdin, {"inputs": ["1"], "outputs": []}, "same length"),
         (Call, {"inputs": [[1]], "outputs": [1]}, "fn_name"),
         (Call, {"fn_name": "f", "inputs": [1], "outputs": [1]}, "list of arguments"),

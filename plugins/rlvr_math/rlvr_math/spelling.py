@@ -111,6 +111,9 @@ _LETTER_TIMES = re.compile(r"(?<=\d) [xX] (?=10 ?\^)")
 _ROW = re.compile(r"\\\\(?: ?\[-?[\d.]+ ?(?:pt|em|ex|mm|cm|in|mu)\])?")
 _DOTS = re.compile(r"\\[lcd]?dots(?![A-Za-z])")
 _COMPARED = re.compile(r"<=|>=|!=")
+_FACTORIAL = re.compile(r"(?<=[\d)])!=(?!=)")
+_SIDES = re.compile(r"[=<>,;]")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 _SIGNS = {"<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
 _PERIODIC = re.compile(
     r"(?P<whole>\d{0,40})\.(?P<fixed>\d{0,40})"
@@ -139,8 +142,18 @@ def unify(text: str) -> str:
     if "C" in text:
         text = _CHOSEN.sub(lambda n: f"\\binom{{{n[1] or n[2]}}}{{{n[3] or n[4]}}}", text)
     text = _LETTER_TIMES.sub(r"\\times ", text)
+    if "!=" in text:
+        text = _FACTORIAL.sub(_factorial, text)
     text = _COMPARED.sub(lambda sign: _SIGNS[sign[0]], text)
     return text.replace("**", "^")
+
+
+def _factorial(found: re.Match[str]) -> str:
+    """``5!=120`` says what 5! is; with a variable next to it, as in ``3!=x``, the sign is "not"."""
+    left = _SIDES.split(found.string[: found.start()])[-1]
+    right = _SIDES.split(found.string[found.end() :])[0]
+    constant = not re.search("[A-Za-z]", _COMMAND.sub("", left + " " + right))
+    return "! =" if constant and right.strip() else found[0]
 
 
 def _fraction(found: re.Match[str]) -> str:

@@ -28,12 +28,13 @@ from rlvr_math.number_words import spelt
 from rlvr_math.spelling import unify
 from rlvr_math.tokens import CLOSERS, OPENERS, Token, UnreadableError, tokenise
 from rlvr_math.units import canonical, change_number
-from rlvr_math.values import contains, symbols
+from rlvr_math.values import NoValueError, contains, evaluate, rounds_to, symbols
 
 MAX_ITEMS = 100
 PERCENT = re.compile(r"%|\N{FULLWIDTH PERCENT SIGN}|percent", re.IGNORECASE)
 _EQUAL = re.compile(r"=|\\approx(?![A-Za-z])")
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
+_CONSTANTS = {("pi",), ("sym", "e")}
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 _APPLIED = re.compile(r"[a-zA-Z](?:\^\{-1\})?\((?:[a-z]|-?\d{1,6})\)")
 _MEASURED = re.compile(r"m?\\(?:angle|triangle)[A-Z]{1,3}|[A-Z]{2,4}|\|[A-Z]{2}\||\[[A-Z]{3,4}\]")
@@ -337,6 +338,8 @@ def _relation(tokens: list[Token]) -> Answer:
         return _read(sides[1])  # "about 8.24"
     if not all(sides):
         raise UnreadableError("half a relation")
+    if operations == ["\\approx"] and (constant := _rounded_constant(*sides)):
+        return constant
     if len(operations) == 1 and operations[0] in ("=", "\\in", "\\approx"):
         name = _name(sides[0])
         if name:
@@ -350,6 +353,19 @@ def _relation(tokens: list[Token]) -> Answer:
     if len(operations) == 1 and not (constants and operations[0] in ("=", "\\approx")):
         return _single(operations[0], trees[0], trees[1])
     return _chain(operations, trees)
+
+
+def _rounded_constant(left: list[Token], right: list[Token]) -> Chain | None:
+    r"""``\pi \approx 3.14``, where the left side is no name of something else."""
+    constant, decimal = _tree_or_none(left), _tree_or_none(right)
+    if constant not in _CONSTANTS or decimal is None or symbols(decimal):
+        return None
+    try:
+        if not rounds_to(evaluate(constant, {}), evaluate(decimal, {})):
+            return None
+    except NoValueError:
+        return None
+    return Chain((Expression(constant), Expression(decimal)), exact=False)
 
 
 def _name(tokens: list[Token]) -> str:

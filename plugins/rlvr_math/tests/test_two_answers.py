@@ -36,6 +36,17 @@ BETS = [
     (r"\frac13\approx\frac25", (r"\frac13", r"\frac25")),
     (r"\frac13\approx0.4", (r"\frac13", "0.4")),
     (r"x=\frac37\approx\frac12", (r"\frac37", r"\frac12")),
+    ("5!=120", ("5", "120")),
+    ("5!=121", ("5", "5!", "120", "121")),
+    ("0!=1", ("0", "1")),
+    ("5!=6!", ("120", "720")),
+    ("3!=6=7", ("6", "7")),
+    ("(2+3)!=5", ("5", "120")),
+    ("3!=x", ("3", "6", "x=6", "x=3")),
+    (r"\pi\approx3.15", (r"\pi", "3.15")),
+    (r"\pi\approx3", (r"\pi", "3")),
+    (r"\pi\approx\frac{22}7", (r"\pi", r"\frac{22}7")),
+    (r"e\approx2.71", ("e", "2.7")),
     (r"7\%=700", ("7", "700")),
     (r"700=7\%", ("7", "700")),
 ]
@@ -76,12 +87,49 @@ def test_a_chain_of_equations_is_no_bet_on_two_answers(answer, golds, verifier):
         ("56", r"56\%=0.56"),
         (r"\frac12", r"x=50\%=\frac12"),
         ("0.56", r"\frac{14}{25}=0.56=56\%"),
+        ("120", "5!=120"),
+        ("5!", "5!=120"),
+        ("120", "$5!=120$"),
+        ("120", r"5!=5\cdot4\cdot3\cdot2\cdot1=120"),
+        ("120", r"5\cdot4!=120"),
+        ("120", "(3+2)!=120"),
+        ("120", "x=5!=120"),
+        ("120", r"\frac{6!}{3!}=5!=120"),
+        ("5!=120", "120"),
+        (r"\pi", r"\pi\approx3.14"),
+        (r"\pi", r"3.1416\approx\pi"),
+        (r"\pi", r"\pi\approx3.14159"),
+        ("3.14", r"\pi\approx3.14"),
+        ("e", r"e\approx2.718"),
+        ("2.718", r"e\approx2.718"),
+        ("0.25", r"\pi\approx0.25"),
+        ("0.87", r"e\approx0.87"),
         ("8.24", r"\approx8.24\text{ mph}"),
         (r"\approx 8.24 \text{ mph}", "8.24"),
     ],
 )
 def test_chains_that_hold_give_their_answer(gold, answer):
     assert passes(gold, answer)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"x\ne3", "x!=3"),
+        (r"3\ne x", "3!=x"),
+        (r"x\ne3", "x != 3"),
+        (r"n^2\ne4", "n^2!=4"),
+        ("x!=3", r"x\neq 3"),
+        (r"f(2)\ne5", "f(2)!=5"),
+    ],
+)
+def test_next_to_a_variable_it_is_no_factorial(gold, answer):
+    assert passes(gold, answer)
+
+
+@pytest.mark.parametrize("answer", ["5 != 120", "5\\ne120", "n!=120", "120!=5!", "4!=120", "5!=="])
+def test_an_inequality_is_no_factorial(answer):
+    assert not passes("120", answer)
 
 
 @pytest.mark.parametrize(

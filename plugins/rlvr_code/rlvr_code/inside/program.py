@@ -14,8 +14,8 @@ import resource
 import sys
 from typing import Any, NoReturn, TextIO, cast
 
+from rlvr_code.inside import devices, kernel, script, serve, tester
 from rlvr_code.inside import filter as seccomp
-from rlvr_code.inside import kernel, script, serve, tester
 
 SCRIPT, SERVE, TEST = "script", "serve", "test"
 
@@ -107,6 +107,7 @@ def furnish(spec: dict[str, Any]) -> None:
     for name, stream in streams.items():
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    devices.install()
     if spec["confined"]:
         machine = seccomp.machine()
         if machine is None:

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 _MANY_DIGITS = 10**300
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """Decimal numbers as programs print them; ``float`` reads more: underscores, other scripts."""
+
+
+def as_text(value: Any) -> str:
+    """An input or output as text; a list of lines is joined, and null is no text."""
+    if isinstance(value, list):
+        return "\n".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def nothing_expected(tests: Mapping[str, Any], *, calls: bool) -> bool:
+    """Whether a program without effect has all outputs right.
+
+    Args:
+        tests: With ``outputs``, perhaps ``wrapped``.
+        calls: Whether outputs are values that a function returns, or texts that are written.
+    """
+    outputs = tests["outputs"]
+    if calls:
+        empty = [None] if tests.get("wrapped") else None
+        return all(one == empty for one in outputs)
+    return not any(as_text(one).split() for one in outputs)
 
 
 def same_output(expected: str, given: str, tolerance: float) -> bool:
