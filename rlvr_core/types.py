@@ -192,6 +192,12 @@ class Verdict:
         if (self.score is None) == (self.status == "ok"):
             raise ValueError(f"score {self.score!r} does not go with status {self.status!r}")
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Verdict:
+        """The verdict that ``dataclasses.asdict`` made this of."""
+        usage = data.get("usage")
+        return cls(**{**data, "usage": None if usage is None else Usage(**usage)})
+
 
 Ended = Literal["done", "max_turns", "turn_length", "budget", "timeout", "error"]
 """How a conversation ended: by its environment's word; at a limit (turns, tokens of one turn, room
@@ -257,10 +263,7 @@ class Transcript:
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Transcript:
         """The transcript that ``dataclasses.asdict`` made this of."""
-        verdict = data["verdict"]
-        if verdict is not None:
-            usage = verdict["usage"]
-            verdict = Verdict(**{**verdict, "usage": None if usage is None else Usage(**usage)})
+        verdict = None if data["verdict"] is None else Verdict.from_json(data["verdict"])
         turns = tuple(Turn(**turn) for turn in data["turns"])
         return cls(**{**data, "turns": turns, "verdict": verdict})
 

@@ -15,6 +15,7 @@ from rlvr_core.protocols import ComponentConfig
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 ENGINE_RESTARTS = 3
 """Default of ``train.engine_restarts``."""
@@ -249,7 +250,7 @@ class TrainSection(ComponentConfig):
     sampled them."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
     """Peak learning rate."""
-    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     """Of AdamW."""
     adam_eps: Annotated[float, Field(gt=0)] = 1e-5
     """Of AdamW; 1e-8 and less has diverged in half precision (T4)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -77,7 +78,8 @@ def jsd_over_top(teacher_K: Tensor, student_K: Tensor, alpha: float) -> Tensor:
     negative.
     """
     q_K, p_K = teacher_K.exp(), student_K.exp()
-    log_m_K = torch.log(alpha * q_K + (1 - alpha) * p_K)
+    # of the log-probs: where both probabilities are below the least number, M would be 0
+    log_m_K = torch.logaddexp(teacher_K + math.log(alpha), student_K + math.log1p(-alpha))
     of_teacher = (q_K * (teacher_K - log_m_K)).sum(-1)
     return alpha * of_teacher + (1 - alpha) * (p_K * (student_K - log_m_K)).sum(-1)
 

@@ -116,5 +116,5 @@ def member_of(saved: Mapping[str, Json]) -> Judged:
     if completion.get("transcript") is not None:
         completion["transcript"] = Transcript.from_json(completion["transcript"])
     completion["token_versions"] = tuple(completion.get("token_versions", ()))
-    verdicts = {name: Verdict(**verdict) for name, verdict in saved["verdicts"].items()}
+    verdicts = {name: Verdict.from_json(verdict) for name, verdict in saved["verdicts"].items()}
     return Judged(Completion(**completion), verdicts, saved["reward"], saved["passed"])

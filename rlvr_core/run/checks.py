@@ -15,11 +15,16 @@ from rlvr_core.evals.metric import check_metric
 from rlvr_core.evals.runner import NamedTask
 from rlvr_core.rollout.judge import Judge
 from rlvr_core.train.demonstrations import Demonstrations
+from rlvr_core.train.teacher import check_vocabulary, path_of, prompt_of
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
+    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.types import Problem
 
 
 def check_reference(resolved: Resolved) -> None:
@@ -134,6 +139,43 @@ def check_background(
     if faults:
         where = resolved.where(("train", "max_staleness"))
         raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
+
+
+def check_teachers(
+    resolved: Resolved,
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    problems: Sequence[Problem],
+) -> None:
+    """Refuse teachers that are not there, read other tokens, or cannot be told of a problem.
+
+    Raises:
+        ConfigError: If a vocabulary differs, or two teachers have a prompt of their own.
+        DataError: If a problem lacks a field of the teacher's prompt.
+        MachineError: If a teacher's folder or its tokenizer is missing.
+    """
+    from rlvr_core.train.model import check_model_path, load_tokenizer
+
+    section = resolved.config.model.model_copy(update={"revision": None})
+    told = []
+    for loc, ref in resolved.config.losses.items():
+        loss = resolved.build("loss", ref)
+        if hasattr(loss, "teacher"):
+            where = resolved.where((*loc, "with", "teacher"))
+            path = path_of(loss.teacher)
+            check_model_path(path, where)
+            check_vocabulary(load_tokenizer(path, section, where), tokenizer, where)
+        elif hasattr(loss, "top_k"):
+            told.append(f"{ref.use} ({resolved.where(loc)})")
+            prompt = prompt_of(loss.prompt, renderer)
+            for problem in problems:
+                prompt(problem)
+    if len(told) > 1:
+        raise ConfigError(
+            f"{' and '.join(told)} both give their teacher a prompt of its own",
+            where="loss",
+            remedy="keep one of them",
+        )
 
 
 def check_rewards(config: RunConfig) -> None:

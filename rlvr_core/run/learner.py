@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.data.uri import is_uri, local_path
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.errors import ConfigError
 from rlvr_core.ranks import Ranks
 from rlvr_core.run.generating import share_threads
 from rlvr_core.train import lora
@@ -20,7 +18,6 @@ from rlvr_core.train.model import (
     enable_checkpointing,
     load_policy,
     load_reference,
-    load_tokenizer,
 )
 from rlvr_core.train.objective import Objective, Term
 from rlvr_core.train.offload import offload
@@ -28,12 +25,11 @@ from rlvr_core.train.optim import Optimizer
 from rlvr_core.train.parallel import GatheredSource, Spread, replica_of
 from rlvr_core.train.reference import Reference, SeparateModel, UnderAdapter
 from rlvr_core.train.step import PolicyTrainer
-from rlvr_core.train.teacher import Teacher, check_vocabulary, prompt_of
+from rlvr_core.train.teacher import Teacher, path_of, prompt_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.config.tree import Loc
     from rlvr_core.protocols import Engine, WeightSource
     from rlvr_core.run.prepare import Prepared
 
@@ -139,35 +135,22 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
                 loss=loss,
                 weight=ref.weight,
                 demonstrations=prepared.demonstrations.get(loc),
-                teacher=_teacher(prepared, loss, loc, device, precision),
+                teacher=_teacher(prepared, loss, device, precision),
             )
-        )
-    told = [term.name for term in terms if term.teacher and term.teacher.prompt]
-    if len(told) > 1:
-        raise ConfigError(
-            f"{' and '.join(told)} both give their teacher a prompt of its own",
-            where="loss",
-            remedy="keep one of them",
         )
     return Objective(tuple(terms))
 
 
 def _teacher(
-    prepared: Prepared, loss: Any, loc: Loc, device: torch.device, precision: Precision
+    prepared: Prepared, loss: Any, device: torch.device, precision: Precision
 ) -> Teacher | None:
     """The teacher a distillation asks for: a frozen model, or the policy told more."""
     if hasattr(loss, "teacher"):
-        where = prepared.resolved.where((*loc, "with", "teacher"))
         section = prepared.config.model.model_copy(update={"revision": None})
-        path = str(local_path(loss.teacher)) if is_uri(loss.teacher) else loss.teacher
-        check_vocabulary(load_tokenizer(path, section), prepared.tokenizer, where)
-        return Teacher(loss.top_k, load_reference(path, section, device, precision.compute))
+        model = load_reference(path_of(loss.teacher), section, device, precision.compute)
+        return Teacher(loss.top_k, model)
     if hasattr(loss, "top_k"):
-        prompt = prompt_of(loss.prompt, prepared.renderer)
-        for source in prepared.sources:
-            for problem in source.problems:
-                prompt(problem)  # a field that a problem lacks is told before the first step
-        return Teacher(loss.top_k, prompt=prompt)
+        return Teacher(loss.top_k, prompt=prompt_of(loss.prompt, prepared.renderer))
     return None
 
 

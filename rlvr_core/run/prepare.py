@@ -33,8 +33,10 @@ from rlvr_core.run.checks import (
     check_processes,
     check_reference,
     check_rewards,
+    check_teachers,
     check_writable,
 )
+from rlvr_core.samplers.base import replacements
 from rlvr_core.train import lora
 from rlvr_core.train.demonstrations import Demonstrations, load_answers
 from rlvr_core.train.model import check_model_path, load_tokenizer
@@ -167,6 +169,8 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
     demonstrations = _demonstrations(resolved, renderer, tokenizer)
+    kept = [problem for source in sources for problem in source.problems]
+    check_teachers(resolved, tokenizer, renderer, kept)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
     sampler: Sampler = resolved.build("sampler", config.sampler)
     check_background(resolved, demonstrations, getattr(sampler, "max_reads", 1))
@@ -360,7 +364,7 @@ def _lines(
             f"{per_step * most * section.max_tokens} tokens"
         )
         refill = config.sampler.with_.get("refill")
-        if isinstance(refill, float) and (more := int(refill * per_step)):
+        if isinstance(refill, float) and (more := replacements(refill, per_step)):
             lines[-1] += f", and up to {more} prompts more in the place of dropped groups"
     train = config.train
     if train.updates_per_step > 1:

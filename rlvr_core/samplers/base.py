@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -156,7 +157,7 @@ class SamplerBase(ABC):
 
     def refill(self, kept: int, drawn: int) -> int:
         """Replace what was dropped, up to the cap."""
-        most = self.prompts_per_step + int(self._options.refill * self.prompts_per_step)
+        most = self.prompts_per_step + replacements(self._options.refill, self.prompts_per_step)
         return max(0, min(self.prompts_per_step - kept, most - drawn))
 
     def state_dict(self) -> dict[str, Json]:
@@ -196,6 +197,12 @@ class SamplerBase(ABC):
         ]
         if idle:
             raise ConfigError.collect(idle)
+
+
+def replacements(share: float, prompts_per_step: int) -> int:
+    """Problems that ``refill`` allows in a step."""
+    # as it is written: 0.29 * 100 is below 29 in floats
+    return int(Fraction(str(share)) * prompts_per_step)
 
 
 def digest(ids: Iterable[str]) -> str:

@@ -34,8 +34,10 @@ class Precision:
         return None if self.compute == torch.float32 else self.compute
 
 
-def load_tokenizer(path: str, section: ModelSection) -> PreTrainedTokenizerBase:
-    """The tokenizer that goes with the model.
+def load_tokenizer(
+    path: str, section: ModelSection, where: str = "model.path"
+) -> PreTrainedTokenizerBase:
+    """The tokenizer that goes with the model; ``where`` says where the user named it.
 
     Raises:
         MachineError: If it cannot be loaded.
@@ -47,7 +49,7 @@ def load_tokenizer(path: str, section: ModelSection) -> PreTrainedTokenizerBase:
             path, revision=section.revision, trust_remote_code=section.trust_remote_code
         )
     except Exception as error:
-        raise _unloadable("tokenizer", path, error) from error
+        raise _unloadable("tokenizer", path, error, where) from error
     return tokenizer
 
 
@@ -146,11 +148,11 @@ def _all_weights_found(path: str, info: dict[str, Any]) -> None:
         )
 
 
-def _unloadable(what: str, path: str, error: Exception) -> MachineError:
+def _unloadable(what: str, path: str, error: Exception, where: str = "model.path") -> MachineError:
     first = str(error).strip().splitlines()[0] if str(error).strip() else ""
     return MachineError(
         f"the {what} of '{path}' cannot be loaded: {type(error).__name__}: {first}",
-        where="model.path",
+        where=where,
         remedy="a hub id needs the network or a filled cache; a folder needs config.json, "
         "tokenizer files and weights",
     )

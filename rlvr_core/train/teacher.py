@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlvr_core.data.rows import fill
+from rlvr_core.data.uri import is_uri, local_path
 from rlvr_core.errors import ConfigError
 from rlvr_core.train.batch import MicroBatch
 from rlvr_core.types import Message, Problem
@@ -56,6 +57,11 @@ def prompt_of(template: str, renderer: Renderer) -> Callable[[Problem], tuple[in
         return renderer.render(replace(problem, prompt=chat))
 
     return prompt
+
+
+def path_of(teacher: str) -> str:
+    """Local folder or hub id of what is named as a teacher."""
+    return str(local_path(teacher)) if is_uri(teacher) else teacher
 
 
 def check_vocabulary(

@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -35,6 +36,18 @@ def test_jsd_is_never_negative_and_0_at_equality():
     q, p = (torch.randn(1000, 9, dtype=torch.float64).log_softmax(-1)[:, :5] for _ in range(2))
     assert (jsd_over_top(q, p, 0.9) > 0).all()
     assert jsd_over_top(q, q, 0.9).abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("divergence", [kl_over_top, partial(jsd_over_top, alpha=0.9)])
+def test_tokens_that_neither_can_give_in_float32_add_nothing(divergence):
+    """At a low temperature most of a teacher's best tokens are below exp(-104), which is 0."""
+    teacher = torch.tensor([-0.5, -1.0, -120.0, -1e4])
+    student = torch.tensor([-0.75, -0.7, -130.0, -1e4], requires_grad=True)
+    loss = divergence(teacher, student)
+    (grad,) = torch.autograd.grad(loss, student)
+    assert loss.item() == pytest.approx(divergence(teacher[:2], student[:2]).item(), abs=1e-7)
+    assert grad[:2].abs().min() > 1e-3
+    assert grad[2:].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("divergence", ["jsd", "kl"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -13,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rlvr_core.rollout.buffer import GroupBuffer
 from rlvr_core.rollout.collect import Sampled
 from rlvr_core.rollout.replay import Reading, ReplayBuffer
-from rlvr_core.types import Completion, Draw, Drop, Group, Judged, Problem, Verdict
+from rlvr_core.run.metrics import rollout_metrics
+from rlvr_core.types import Completion, Draw, Drop, Group, Judged, Problem, Usage, Verdict
 
 PER_STEP, STEPS = 3, 30
 PROBLEMS = {f"p{i}": Problem(f"p{i}", "?", "v", {}, "toy") for i in range(10_000)}
@@ -321,6 +323,21 @@ def test_reads_that_are_left_survive_a_checkpoint():
     other = buffer(2, reads=2)
     other.load_state_dict(state, PROBLEMS)
     assert [group.reads for group in other.take(0).kept] == [2, 2, 2]
+
+
+def test_what_judges_took_survives_a_checkpoint():
+    """It is counted in the step that takes the group, after the run was resumed."""
+    one, other = buffer(1), buffer(1)
+    one.advance(0, 0)
+    one.launch([draw(0, n=1)])
+    whole = sampled(draw(0, n=1), 0)
+    verdict = Verdict(0.5, usage=Usage(2, 30, 4, 1.5, 0.25))
+    member = replace(whole.group.members[0], verdicts={"judge": verdict})
+    one.arrive(replace(whole, group=replace(whole.group, members=(member,))))
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())), PROBLEMS)
+    taken = other.take(0)
+    assert [each.group.members for each in taken.kept] == [(member,)]
+    assert rollout_metrics(taken)["verify/cost"] == 0.25
 
 
 def test_the_same_draw_twice_is_refused():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlvr_core.rollout.collect import Sampled
 from rlvr_core.rollout.replay import Reading, ReplayBuffer
-from rlvr_core.types import Completion, Draw, Group, Judged, Problem, Verdict
+from rlvr_core.types import Completion, Draw, Group, Judged, Problem, Usage, Verdict
 
 PROBLEMS = {f"p{i}": Problem(f"p{i}", "?", "v", {"answer": i}, "toy") for i in range(99)}
 
@@ -23,6 +23,7 @@ def sampled(index, reads):
     verdicts = {
         "v": Verdict(0.1, "ok", None, {"b": 0.2, "a": 0.3}, "x", "rule"),
         "w": Verdict(None, "timeout", detail="5 s"),
+        "judge": Verdict(0.5, usage=Usage(2, 30, 4, 1.5, 0.25)),
     }
     members = (Judged(completion, verdicts, 0.1, False), Judged(completion, verdicts, None, None))
     return Sampled(Draw(problem, 2, index), "prompt", Group(problem, members, 5), reads=reads)

@@ -120,13 +120,19 @@ def test_gkd_and_opsd_beside_each_other(lab, teacher_dir):
 def test_teachers_that_cannot_teach_are_refused_before_the_first_step(lab, teacher_dir):
     def refused(loss, code=2):
         lab.write(loss=loss, sampler=EVERY_GROUP)
-        return lab.rlvr("run", "config.yaml", "--display", "none", check=code).stderr
+        return lab.rlvr("run", "config.yaml", "--dry-run", check=code).stderr
 
     tokenizer = AutoTokenizer.from_pretrained(teacher_dir)
     tokenizer.add_tokens(["odd"])
     tokenizer.save_pretrained(teacher_dir)
     assert "vocabulary" in refused({"use": "gkd", "with": {"teacher": str(teacher_dir)}})
     assert "the row has no field 'gold'" in refused({"use": "opsd", "with": {"prompt": "{gold}"}})
+    missing = refused({"use": "gkd", "with": {"teacher": "no/such/folder"}}, code=4)
+    assert "model folder 'no/such/folder' does not exist" in missing
+    assert "loss.with.teacher" in missing
+    assert "model.path" not in missing
+    opsd = {"use": "opsd", "with": {"prompt": "{prompt}"}}
+    assert "both give their teacher a prompt" in refused([opsd, opsd])
     assert not lab.runs()
 
 

@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -190,6 +191,12 @@ def test_refill_replaces_what_was_dropped_up_to_its_cap(refill, kept, drawn, exp
     assert sampler.refill(kept, drawn) == expected
 
 
+@pytest.mark.parametrize(("refill", "size", "more"), [(0.29, 100, 29), (0.58, 50, 29), (0.7, 9, 6)])
+def test_a_share_of_a_step_is_not_rounded_down_by_its_float(refill, size, more):
+    """0.29 * 100 is 28.999999999999996."""
+    assert started(prompts_per_step=size, refill=refill).refill(0, size) == more
+
+
 @settings(deadline=None)
 @given(
     size=st.integers(1, 20),
@@ -209,5 +216,5 @@ def test_t21_t25_t26_a_step_always_ends(size, refill, n_problems, keeps):
         wanted = sampler.refill(kept, drawn)
         rounds += 1
     assert kept <= size
-    assert drawn <= size + int(refill * size)
-    assert rounds <= 1 + int(refill * size)
+    assert drawn <= size + Fraction(str(refill)) * size
+    assert rounds <= 1 + Fraction(str(refill)) * size
