@@ -78,6 +78,7 @@ class Letters:
         stop: str = ""
         verifier: str = "lab/early"
         twice: bool = False
+        single: bool = False
 
     n = 1
 
@@ -98,6 +99,8 @@ class Letters:
             )
             for i in range(self.config.count)
         ]
+        if self.config.single:
+            return found[0]
         return found + found[:1] if self.config.twice else found
 
     def score(self, groups):
