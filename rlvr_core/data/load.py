@@ -48,22 +48,42 @@ def load_sources(loaders: Sequence[NamedLoader]) -> list[Source]:
     sources = []
     for named in loaders:
         try:
-            given = named.loader.load()
-            problems = () if given is None else tuple(given)
+            problems = problems_given(named.loader.load(), named.name, "load()", named.where)
         except DataError as error:
             raise _placed(error, named) from error
-        for one in problems:
-            if not isinstance(one, Problem):
-                raise PluginError(
-                    f"{named.name}: its load() gave a {type(one).__name__}, not a Problem",
-                    where=named.where,
-                    remedy="have it yield rlvr_core.Problem(id=..., prompt=..., ...)",
-                )
         if not problems:
             raise DataError(f"{named.name} gave no problems", where=named.where)
         sources.append(Source(named.name, problems, named.weight, named.order, named.count))
     _collect([*_repeated(sources), *_malformed(sources)])
     return sources
+
+
+def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Problem, ...]:
+    """The problems that a plugin's part gave; none for None.
+
+    Args:
+        given: What it gave.
+        name: Full name of the part.
+        call: What was called.
+        where: Where the user asked for it.
+
+    Raises:
+        PluginError: If it is something else.
+    """
+    remedy = "have it yield rlvr_core.Problem(id=..., prompt=..., ...)"
+    if given is None:
+        return ()
+    try:
+        each = iter(given)
+    except TypeError:
+        what = f"{name}: its {call} gave a {type(given).__name__}, nothing to iterate over"
+        raise PluginError(what, where=where, remedy=remedy) from None
+    problems = tuple(each)
+    for one in problems:
+        if not isinstance(one, Problem):
+            what = f"{name}: its {call} gave a {type(one).__name__}, not a Problem"
+            raise PluginError(what, where=where, remedy=remedy)
+    return problems
 
 
 def check_problems(problems: Sequence[Problem], check: Callable[[Problem], None]) -> None:
@@ -127,6 +147,9 @@ def _repeated(sources: Sequence[Source]) -> list[Complaint]:
     for index, source in enumerate(sources):
         label = f"{source.name} (data.sources[{index}])"
         for problem in source.problems:
+            id_: Any = problem.id
+            if not isinstance(id_, str):
+                continue  # malformed, and perhaps nothing that can be looked up
             first = owners.get(problem.id)
             if first is None:
                 owners[problem.id] = label

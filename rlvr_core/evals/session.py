@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.config.model import ComponentRef, RewardRef
-from rlvr_core.data.load import NamedLoader, check_problems, load_sources
+from rlvr_core.data.load import NamedLoader, check_problems, load_sources, problems_given
 from rlvr_core.evals import contamination
 from rlvr_core.evals.asking import SelfAsking, refuse
 from rlvr_core.evals.contamination import Contamination, Trained
@@ -277,15 +277,19 @@ def plugin_versions(host: Host) -> dict[str, str]:
 class _AsLoader:
     """A task's problems as a data source, so that they get the same checks."""
 
-    def __init__(self, task: EvalTask, limit: int | None) -> None:
-        self._task, self._limit = task, limit
+    def __init__(self, name: str, task: EvalTask, limit: int | None) -> None:
+        self._name, self._task, self._limit = name, task, limit
 
     def load(self) -> Iterable[Problem]:
-        return list(self._task.problems())[: self._limit]
+        given = self._task.problems()
+        where = f"task {self._name}"
+        return problems_given(given, self._name, "problems()", where)[: self._limit]
 
 
 def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ...]:
-    (source,) = load_sources([NamedLoader(name, _AsLoader(task, limit), None, f"task {name}")])
+    (source,) = load_sources(
+        [NamedLoader(name, _AsLoader(name, task, limit), None, f"task {name}")]
+    )
     return source.problems
 
 

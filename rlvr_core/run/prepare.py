@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from rlvr_core import ranks
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.data.hub import cached_at
-from rlvr_core.data.load import NamedLoader, check_problems, fingerprints, load_sources
+from rlvr_core.data.load import (
+    NamedLoader,
+    check_problems,
+    fingerprints,
+    load_sources,
+    problems_given,
+)
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.evals import contamination
@@ -151,8 +157,9 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     sources = load_sources(_loaders(resolved))
     tasks = _tasks(resolved)
     problems = [problem for source in sources for problem in source.problems]
-    found = _contamination(problems, tasks, resolved, host)
-    held_out = [problem for named in tasks for problem in named.task.problems()]
+    of_tasks = _held_out(tasks, resolved)
+    found = _contamination(problems, of_tasks, resolved, host)
+    held_out = [problem for some in of_tasks.values() for problem in some]
 
     plan = RewardPlan.build(config.rewards, {p.verifier for p in problems + held_out}, host)
     check_problems(problems + held_out, plan.check)
@@ -212,14 +219,26 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         )
 
 
+def _held_out(tasks: Sequence[NamedTask], resolved: Resolved) -> dict[str, tuple[Problem, ...]]:
+    """The problems of each task."""
+    where = resolved.where(("eval", "tasks"))
+    return {
+        named.name: problems_given(named.task.problems(), named.name, "problems()", where)
+        for named in tasks
+    }
+
+
 def _contamination(
-    problems: Sequence[Problem], tasks: Sequence[NamedTask], resolved: Resolved, host: Host
+    problems: Sequence[Problem],
+    held_out: Mapping[str, Sequence[Problem]],
+    resolved: Resolved,
+    host: Host,
 ) -> dict[str, Contamination]:
     """Look for held-out problems in the training data, the model's earlier runs' included."""
     trained = contamination.Trained()
     trained.add_problems("the training data", problems)
     inherit(trained, resolved.config.model.path, host)
-    found = {named.name: trained.search(list(named.task.problems())) for named in tasks}
+    found = {name: trained.search(some) for name, some in held_out.items()}
     limit = resolved.config.guards.max_contaminated
     where = resolved.where(("eval", "tasks"))
     contamination.check(found, limit, where, "guards.max_contaminated")

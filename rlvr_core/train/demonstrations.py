@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.data.load import problems_given
 from rlvr_core.errors import Complaint, DataError
 from rlvr_core.protocols import DatasetLoader, Demonstrator
 from rlvr_core.train.batch import Row
@@ -39,6 +40,7 @@ def load_answers(
 
     Raises:
         DataError: If there are no answers, or a problem lacks one.
+        PluginError: If the data set gives something that is no problem.
     """
     if target is None:
         if not isinstance(loader, Demonstrator):
@@ -49,7 +51,7 @@ def load_answers(
             )
         return list(loader.demonstrations(DEMONSTRATED, seed))
     answers, faults = [], []
-    for problem in loader.load():
+    for problem in problems_given(loader.load(), type(loader).__name__, "load()", where):
         answer = problem.spec.get(target)
         if isinstance(answer, str) and answer:
             answers.append((problem, answer))

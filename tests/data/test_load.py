@@ -71,6 +71,24 @@ def test_a_loader_that_gives_something_else_is_named():
     assert "run.yaml:1" in str(caught.value)
 
 
+@pytest.mark.parametrize("given", [7, problem("a"), Loader(problem("a"))], ids=range(3))
+def test_a_loader_whose_load_cannot_be_iterated_over_is_named(given):
+    class Single:
+        def load(self):
+            return given
+
+    with pytest.raises(PluginError) as caught:
+        load(Loader(problem("a")), Single())
+    kind = type(given).__name__
+    assert f"toy/1: its load() gave a {kind}, nothing to iterate over" in str(caught.value)
+    assert "run.yaml:1" in str(caught.value)
+
+
+def test_a_fault_within_a_loader_keeps_its_own_traceback():
+    with pytest.raises(TypeError, match="mine"):
+        load(Loader(problem("a"), error=TypeError("mine")))
+
+
 @pytest.mark.parametrize("stop", ["END", ("\n", ""), (7,), None])
 def test_stop_strings_that_would_be_taken_letter_by_letter_or_stop_at_once_are_refused(stop):
     message = complaint(Loader(problem("a"), replace(problem("b"), stop=stop)))
@@ -80,6 +98,9 @@ def test_stop_strings_that_would_be_taken_letter_by_letter_or_stop_at_once_are_r
 
 def test_an_id_that_is_no_text_is_refused():
     assert "toy/0: problem 7: its id must be text, not int" in complaint(Loader(problem(7)))
+    message = complaint(Loader(problem("a"), problem(["b"]), problem({"c": 1})))
+    assert "toy/0: problem ['b']: its id must be text, not list" in message
+    assert "toy/0: problem {'c': 1}: its id must be text, not dict" in message
 
 
 def test_faults_of_a_loader_say_where_it_was_asked_for_unless_they_know_better():

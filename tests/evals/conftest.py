@@ -79,6 +79,7 @@ class Letters:
         stop: str = ""
         verifier: str = "lab/early"
         twice: bool = False
+        single: bool = False
 
     n = 1
 
@@ -99,6 +100,8 @@ class Letters:
             )
             for i in range(self.config.count)
         ]
+        if self.config.single:
+            return found[0]
         return found + found[:1] if self.config.twice else found
 
     def score(self, groups):

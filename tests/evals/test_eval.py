@@ -103,6 +103,17 @@ def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
 def test_a_problem_twice_is_refused(lab, model_dir):
     done = lab.rlvr("eval", model_dir, "--task", "letters", "--with", "twice=true", check=2)
     assert "problem id 'p0' is twice" in done.stderr
+
+
+def test_a_task_that_gives_no_problems_is_named(lab, model_dir):
+    said = "lab/letters: its problems() gave a Problem, nothing to iterate over"
+    done = lab.rlvr("eval", model_dir, "--task", "letters", "--with", "single=true", check=3)
+    assert said in done.stderr
+    task = {"use": "lab/letters", "with": {"single": True}}
+    lab.write_run_config(model_dir, eval={"every": 1, "tasks": [task]})
+    done = lab.rlvr("run", "config.yaml", "--display", "none", check=3)
+    assert said in done.stderr
+    assert "config.yaml" in done.stderr
     assert not (lab.folder / "evals").exists()
 
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.errors import ConfigError, DataError
+from rlvr_core.errors import ConfigError, DataError, PluginError
 from rlvr_core.plugins import load_host
 from rlvr_core.run.checks import check_reference
 from rlvr_core.train.demonstrations import Demonstrations, load_answers
@@ -196,6 +196,16 @@ def test_missing_answers_are_told_together():
     assert complaints[0].where == "run.yaml:3"
     assert complaints[-1].what == "and 3 more like these"
     assert len(complaints) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(7, "gave a int, nothing to iterate over"), (["a"], "gave a str, not a Problem")],
+)
+def test_a_data_set_that_gives_no_problems_to_learn_from_is_named(given, said):
+    with pytest.raises(PluginError, match=f"Fixed: its load.. {said}") as caught:
+        load_answers(Fixed(given), "gold", 0, "run.yaml:3")
+    assert "run.yaml:3" in str(caught.value)
 
 
 def test_a_data_set_that_demonstrates_nothing_needs_a_target():

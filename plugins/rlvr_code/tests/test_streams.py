@@ -96,7 +96,9 @@ def test_open_is_what_it_was(box):
         "with open('f', 'w', encoding='utf-8', newline='') as f: f.write('\u00e9\\n')\n"
         "with open('f', mode='rb', buffering=0) as f: print(f.read(), type(f).__name__)\n"
         "print(open(0, closefd=False).read())\n"
+        "class Has: opened = open\n"
+        "with Has().opened('f') as f: print(len(f.read()))\n"
         "try: open('nothing')\nexcept FileNotFoundError as error: print(error.filename)"
     )
-    expected = "True open\nb'\\xc3\\xa9\\n' FileIO\n7\nnothing\n"
+    expected = "True open\nb'\\xc3\\xa9\\n' FileIO\n7\n2\nnothing\n"
     assert box.run(program, stdin="7").stdout == expected

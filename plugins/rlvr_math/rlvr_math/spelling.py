@@ -113,7 +113,9 @@ _DOTS = re.compile(r"\\[lcd]?dots(?![A-Za-z])")
 _COMPARED = re.compile(r"<=|>=|!=")
 _FACTORIAL = re.compile(r"(?<=[\d)])!=(?!=)")
 _SIDES = re.compile(r"[=<>,;]")
-_COMMAND = re.compile(r"\\[A-Za-z]+")
+_NO_VARIABLE = re.compile(
+    r"\\(?:[lcd]?dots|cdot|times|div|left|right|pi|[cdt]?frac|[dt]?binom|sqrt)(?![A-Za-z])"
+)
 _SIGNS = {"<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
 _PERIODIC = re.compile(
     r"(?P<whole>\d{0,40})\.(?P<fixed>\d{0,40})"
@@ -152,7 +154,7 @@ def _factorial(found: re.Match[str]) -> str:
     """``5!=120`` says what 5! is; with a variable next to it, as in ``3!=x``, the sign is "not"."""
     left = _SIDES.split(found.string[: found.start()])[-1]
     right = _SIDES.split(found.string[found.end() :])[0]
-    constant = not re.search("[A-Za-z]", _COMMAND.sub("", left + " " + right))
+    constant = not re.search("[A-Za-z]", _NO_VARIABLE.sub("", left + " " + right))
     return "! =" if constant and right.strip() else found[0]
 
 

@@ -119,6 +119,8 @@ def test_chains_that_hold_give_their_answer(gold, answer):
         (r"3\ne x", "3!=x"),
         (r"x\ne3", "x != 3"),
         (r"n^2\ne4", "n^2!=4"),
+        (r"\lambda^2\ne4", r"\lambda^2!=4"),
+        (r"3\ne\theta", r"3!=\theta"),
         ("x!=3", r"x\neq 3"),
         (r"f(2)\ne5", "f(2)!=5"),
     ],
