@@ -387,8 +387,8 @@ def audit(
         named = ", ".join(source.name for source in sources)
         raise DataError(
             f"{len(overlong)} of {len(lengths)} prompts of {named} are longer than "
-            f"{max_prompt_tokens} tokens, up to {max(lengths, default=0)}; a share of {max_overlong:g} may be left out"
-            + nothing,
+            f"{max_prompt_tokens} tokens, up to {max(lengths, default=0)}; a share of "
+            f"{max_overlong:g} may be left out" + nothing,
             where="data.max_prompt_tokens",
             remedy=(
                 "raise data.max_prompt_tokens",
