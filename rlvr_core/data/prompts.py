@@ -384,10 +384,11 @@ def audit(
     bare = [source.name for source in kept if not source.problems]
     if bare or len(overlong) > max_overlong * len(lengths):
         nothing = f"; nothing would be left of {', '.join(bare)}" if bare else ""
+        named = ", ".join(source.name for source in sources)
         raise DataError(
-            f"{len(overlong)} of {len(lengths)} prompts are longer than {max_prompt_tokens} "
-            f"tokens, up to {max(lengths, default=0)}; a share of {max_overlong:g} may be left out"
-            + nothing,
+            f"{len(overlong)} of {len(lengths)} prompts of {named} are longer than "
+            f"{max_prompt_tokens} tokens, up to {max(lengths, default=0)}; a share of "
+            f"{max_overlong:g} may be left out" + nothing,
             where="data.max_prompt_tokens",
             remedy=(
                 "raise data.max_prompt_tokens",

@@ -175,7 +175,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     sources, report = audit(
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
-    demonstrations = _demonstrations(resolved, renderer, tokenizer)
+    demonstrations, answer_lines = _demonstrations(resolved, renderer, tokenizer)
     kept = [problem for source in sources for problem in source.problems]
     check_teachers(resolved, tokenizer, renderer, kept)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
@@ -190,10 +190,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     ) as pool:
         judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
         lines = _lines(config, model_path, sources, renderer, engine, why)
-        lines += [
-            f"{config.losses[loc].use}: {len(one.answers)} answers, {one.rows_per_step} a step"
-            for loc, one in demonstrations.items()
-        ]
+        lines += answer_lines
         lines += environments.lines()
         lines += [*report.lines, *(f"warning: {text}" for text in resolved.warnings)]
         lines += [f"{name}: {line}" for name, one in found.items() for line in one.lines()]
@@ -266,10 +263,14 @@ def _loaders(resolved: Resolved) -> list[NamedLoader]:
 
 def _demonstrations(
     resolved: Resolved, renderer: Renderer, tokenizer: PreTrainedTokenizerBase
-) -> dict[Loc, Demonstrations]:
-    """The answers each loss imitates: of its own ``data``, else of the run's sources."""
+) -> tuple[dict[Loc, Demonstrations], list[str]]:
+    """The answers each loss imitates, of its own ``data`` or else of the run's sources.
+
+    Those to over-long prompts are left out. What is to be said of them comes with them.
+    """
     found: dict[Loc, Demonstrations] = {}
-    seed = resolved.config.run.seed
+    lines: list[str] = []
+    seed, section = resolved.config.run.seed, resolved.config.data
     for loc, ref in resolved.config.losses.items():
         loss = resolved.build("loss", ref)
         if not getattr(loss, "demonstrations", False):
@@ -282,8 +283,14 @@ def _demonstrations(
                 resolved.build("dataset", one), loss.target, seed, resolved.where(place)
             )
         ]
+        asked = Source(f"the answers of {ref.use}", tuple(problem for problem, _ in answers))
+        (kept,), report = audit([asked], renderer, section.max_prompt_tokens, section.max_overlong)
+        short = {id(problem) for problem in kept.problems}
+        answers = [pair for pair in answers if id(pair[0]) in short]
         found[loc] = Demonstrations(answers, loss.rows_per_step, seed, renderer, tokenizer)
-    return found
+        lines.append(f"{ref.use}: {len(answers)} answers, {loss.rows_per_step} a step")
+        lines += [f"{ref.use}: {line}" for line in report.lines]
+    return found, lines
 
 
 def _source_refs(config: RunConfig) -> list[tuple[Loc, ComponentRef]]:

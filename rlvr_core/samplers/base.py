@@ -31,7 +31,8 @@ class SamplerConfig(ComponentConfig):
     prompts_per_step: Positive = 64
     """Groups that are trained on in one step."""
     drop_zero_variance: bool = True
-    """Drop groups whose rewards are all equal: their advantages are zero."""
+    """Drop groups whose rewards, the weighted sums of their scores, are all equal: their advantages
+    are zero, but for ``combine: normalise_then_sum``."""
     refill: Annotated[float, Field(ge=0)] = 1.0
     """Problems drawn in one step to replace dropped groups, at most, as a share of
     ``prompts_per_step``."""

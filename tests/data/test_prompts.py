@@ -239,7 +239,7 @@ def test_t34_overlong_prompts_are_taken_out_counted_and_named():
 
 def test_t34_too_many_overlong_prompts_are_an_error():
     renderer = Renderer(tokenizer(), PromptSection())
-    with pytest.raises(DataError, match="2 of 5 prompts are longer than 4 tokens, up to 9"):
+    with pytest.raises(DataError, match="2 of 5 prompts of toy are longer than 4 tokens, up to 9"):
         audit([sources(3, 9, 5, 4, 1)], renderer, 4, 0.39)
     with pytest.raises(DataError, match="nothing would be left of b"):
         audit([sources(*[1] * 99), sources(9, name="b")], renderer, 4, 0.5)
