@@ -54,8 +54,8 @@ class LostError(RunError):
         super().__init__(
             "another process of this run did not answer in time"
             if late
-            else "another process of this run has gone without a word: it was killed, or the "
-            "machine lost",
+            else "another process of this run has gone without a word: it was killed, or its "
+            "machine or the way there lost",
             remedy="go on from the newest checkpoint with --resume",
         )
 

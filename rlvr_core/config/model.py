@@ -1,7 +1,8 @@
 """The run's configuration as pydantic models: what keys there are, their types and defaults.
 
 Cross-field rules live in the validators here; looking up component names and validating their
-``with`` belongs to ``resolve.py``, files and line numbers to ``load.py``.
+``with`` belongs to ``resolve.py``, what does not go together then to ``rules.py``, files and line
+numbers to ``load.py``.
 """
 
 from __future__ import annotations

@@ -5,12 +5,11 @@ What they are, how they take weights and what happens when one dies: ``docs/engi
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import shutil
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,23 +17,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import torch
 from pydantic import Field, model_validator
 
 from rlvr_core.engines.loop_thread import LoopThread
 from rlvr_core.engines.stop import StopStrings
-from rlvr_core.engines.sync import trainer_logprobs
 from rlvr_core.engines.vllm_client import ServerClient, label_of
 from rlvr_core.engines.vllm_fit import check_server, declared_eos, gpus_of, key_of, over_nccl
 from rlvr_core.engines.vllm_fleet import Fleet, Patience
+from rlvr_core.engines.vllm_giving import Giving
 from rlvr_core.engines.vllm_io import room_for
 from rlvr_core.engines.vllm_lora import check_rank
 from rlvr_core.engines.vllm_lora import room_for as rank_room_for
 from rlvr_core.engines.vllm_nccl import NcclSender
-from rlvr_core.engines.vllm_outgoing import Meta, Outgoing, Snapshot, n_bytes
+from rlvr_core.engines.vllm_outgoing import Snapshot
 from rlvr_core.engines.vllm_pool import Pool, Server
 from rlvr_core.engines.vllm_probe import Probe
-from rlvr_core.engines.vllm_process import VERBOSE, first_line
+from rlvr_core.engines.vllm_process import first_line
 from rlvr_core.engines.vllm_serve import ServerProcess, arguments, private_folder
 from rlvr_core.engines.vllm_server_lora import NAME, AdapterFolder
 from rlvr_core.engines.vllm_server_lora import options as lora_options
@@ -55,10 +53,8 @@ class _Running:
     thread: LoopThread
     pool: Pool
     fleet: Fleet
-    nccl: NcclSender | None
-    snapshot: Snapshot | None
+    giving: Giving
     folder: Path | None
-    meta: list[Meta] | None = None
     counted: dict[str, int] = field(default_factory=dict)
 
 
@@ -218,7 +214,8 @@ class VllmServerEngine:
             weights=Weights(Sent(label_of(run, 0)), snapshot, probe, config.deadline, adapter),
         )
         pool.run = run
-        return _Running(context, ranks, run, thread, pool, fleet, nccl, snapshot, folder)
+        giving = Giving(context, thread, pool, fleet, nccl, alone=config.lora == "adapter")
+        return _Running(context, ranks, run, thread, pool, fleet, giving, folder)
 
     async def _follow(self, leader: Mapping[str, Any]) -> None:
         """Use the servers that another process leads."""
@@ -281,11 +278,11 @@ class VllmServerEngine:
             self._on_loop(running.fleet.hold())
             running.ranks.gather(None)  # nobody takes a server with new weights for a lost one
             if running.fleet.leads:
-                self._lead(running, version, label, source)
+                running.giving.lead(version, label, source)
             else:
                 running.fleet.weights.sent = Sent(label, "known to the leader")
                 if getattr(source, "sharded", False):
-                    self._gather_along(running, source)
+                    running.giving.along(source)
             running.ranks.gather(None)  # all servers have the new ones
             self._on_loop(running.fleet.release())
             running.pool.release()
@@ -295,67 +292,6 @@ class VllmServerEngine:
         except BaseException as error:  # another process was lost, or the user has enough
             self._break(running, RunError(f"a weight sync was cut short: {first_line(error)}"))
             raise
-
-    def _lead(self, running: _Running, version: int, label: str, source: WeightSource) -> None:
-        try:
-            with torch.no_grad():
-                self._give(running, version, label, source)
-        except RlvrError:
-            raise
-        except Exception as error:
-            what = f"weight sync to version {version} failed: {first_line(error)}"
-            raise RunError(what, remedy=VERBOSE) from error
-
-    def _give(self, running: _Running, version: int, label: str, source: WeightSource) -> None:
-        """The leader's part of a sync."""
-        fleet, weights = running.fleet, running.fleet.weights
-        give = None
-        if weights.adapter is not None:
-            weights.sent = Sent(label, weights.adapter.write(source.adapter()))
-        else:
-            give = self._outgoing(running, label, source)
-        module = None if getattr(source, "sharded", False) else source.module
-        ours = None
-        if module is not None:
-            ours = partial(trainer_logprobs, module, dtype=running.context.dtype)
-        compare = partial(weights.probe.compare, version=version, trainer=ours)
-        living = self._on_loop(fleet.participants())
-        self._on_loop(weights.sync(running.pool, living, give, compare))
-
-    def _outgoing(
-        self, running: _Running, label: str, source: WeightSource
-    ) -> Callable[[Sequence[Server]], Awaitable[None]] | None:
-        """Write whole weights into the snapshot's files; or what sends them over NCCL."""
-        weights, nccl = running.fleet.weights, running.nccl
-        outgoing = Outgoing(source, running.context.dtype, running.snapshot)
-        meta = running.meta = running.meta or outgoing.metadata()
-        if running.snapshot is not None:
-            running.snapshot.place(n_bytes(meta))
-        if nccl is None:
-            for _ in outgoing:
-                pass
-            weights.sent = Sent(label, outgoing.fingerprint.digest())
-            return None
-
-        async def give(servers: Sequence[Server]) -> None:
-            if servers:
-                await asyncio.to_thread(nccl.send, servers, outgoing, meta, label)
-            else:  # all are being started again: the copy of the weights is for them
-                for _ in outgoing:
-                    pass
-            weights.sent = Sent(label, outgoing.fingerprint.digest())
-
-        return give
-
-    def _gather_along(self, running: _Running, source: WeightSource) -> None:
-        """Take part in gathering a sharded policy, as often as the leader does."""
-        if self.config.lora == "adapter":
-            source.adapter()
-            return
-        outgoing = Outgoing(source, running.context.dtype)
-        running.meta = running.meta or outgoing.metadata()
-        for _ in outgoing:
-            pass
 
     @property
     def _model(self) -> str | None:
@@ -427,15 +363,15 @@ class VllmServerEngine:
             return
         error = RunError("the engine was closed before the request was finished")
         running.pool.fail(error)
-        if running.nccl is not None:
-            running.nccl.close()
+        if running.giving.nccl is not None:
+            running.giving.nccl.close()
         clients = [server.client.close() for server in running.fleet.servers]
         running.thread.close(clients)
         for server in running.fleet.servers:
             if server.process is not None:
                 server.process.kill()
-        if running.snapshot is not None:
-            running.snapshot.close()
+        if running.fleet.weights.snapshot is not None:
+            running.fleet.weights.snapshot.close()
         if running.folder is not None:
             shutil.rmtree(running.folder, ignore_errors=True)
 

@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from rlvr_core.engines.seeds import turn_seed
 from rlvr_core.errors import RunError
@@ -38,8 +38,6 @@ from rlvr_core.types import (
     Json,
     Message,
     Reply,
-    Transcript,
-    Turn,
     Verdict,
 )
 from rlvr_core.verify.worker import from_plain
@@ -179,7 +177,7 @@ class TurnTaking:
         for one in ready:
             try:
                 if one in self._playing and self._speak(one):
-                    room = self._room(one)
+                    room = one.room(text_only=self._text_only)
                     one.limit = min(self._section.max_turn_tokens or room, room)
                     key = (one.ticket, tuple(one.ids), self._said(one), one.limit)
                     together.setdefault(key, []).append(one)
@@ -201,42 +199,18 @@ class TurnTaking:
             return True
         problem = one.ticket.request.problem
         assert problem is not None
-        ids: tuple[int, ...] = ()
-        if not self._text_only:
-            reply = one.ids[len(one.ids) - one.last_turn :]
-            ids = self._suffix(problem, reply, messages)
-        if len(ids) >= self._room(one):
+        ids = () if self._text_only else self._suffix(problem, one.reply_ids, messages)
+        if len(ids) >= one.room(text_only=self._text_only):
             self._end(one, "budget")
             return False
-        one.ids += ids
-        one.logprobs += [0.0] * len(ids)
-        one.mask += [False] * len(ids)
-        one.versions += [one.versions[-1] if one.versions else one.version] * len(ids)
-        for index, message in enumerate(messages):
-            role: Literal["tool", "user"] = "tool" if message.role == "tool" else "user"
-            one.turns.append(Turn(role, message.content, 0 if index else len(ids)))
+        one.hear(messages, ids)
         return True
 
-    def _room(self, one: Conversation) -> int:
-        """Tokens that are left of the whole."""
-        used = len(one.ids)
-        if self._text_only and one.usage is not None:
-            used = one.usage.completion_tokens or 0
-        return one.ticket.request.params.max_tokens - used
-
     def _said(self, one: Conversation) -> tuple[Message, ...]:
-        """The conversation for an engine that takes text."""
-        turns = one.ticket.request.turns
-        if not self._text_only or not one.turns:
-            return turns
-        if not getattr(self.bare, "takes_turns", True):
-            text = turns[0].content + "".join(turn.text for turn in one.turns)
-            return (Message("user", text),)
-        # a message as 'tool' would have to name a call that the server has read
-        return turns + tuple(
-            Message("assistant" if turn.role == "assistant" else "user", turn.text)
-            for turn in one.turns
-        )
+        """The conversation for an engine that takes text; for others what was asked with."""
+        if not self._text_only:
+            return one.ticket.request.turns
+        return one.as_text(in_turns=getattr(self.bare, "takes_turns", True))
 
     def _ask(self, group: Sequence[Conversation]) -> None:
         """Let the model go on in conversations that stand at the same point."""
@@ -272,21 +246,12 @@ class TurnTaking:
                 f"turn to answer",
                 remedy="an engine samples again what it aborted, or fails",
             )
-        n = len(generation.token_ids)
-        if not one.turns:
-            one.version = generation.version
         turn = one.n_turns
-        one.ids += generation.token_ids
-        one.logprobs += generation.logprobs
-        one.mask += [True] * n
-        one.versions += generation.token_versions or [generation.version] * n
-        one.turns.append(Turn("assistant", generation.text, n))
-        one.last_turn = n
-        if generation.usage is not None:
-            one.usage = generation.usage if one.usage is None else one.usage + generation.usage
+        one.say(generation)
         if generation.finish_reason == "length":
             # not shown to the environment: what was cut off is no reply, and no code to run
-            self._end(one, "budget" if self._room(one) <= 0 else "turn_length")
+            left = one.room(text_only=self._text_only)
+            self._end(one, "turn_length" if left > 0 else "budget")
             return
         reply = Reply(generation.text, turn, self._section.max_turns - turn - 1)
         assert one.state is not None
@@ -438,21 +403,7 @@ class TurnTaking:
         self, one: Conversation, ended: Ended, detail: str, verdict: Verdict | None
     ) -> None:
         ticket = one.ticket
-        transcript = Transcript(
-            ticket.environment, tuple(one.turns), ended, detail, verdict, dict(one.counts)
-        )
-        failed = transcript.failed
-        ticket.finished[one.index] = Generation(
-            token_ids=tuple(one.ids),
-            logprobs=tuple(one.logprobs),
-            text=one.text,
-            finish_reason="error" if failed else "stop" if ended == "done" else "length",
-            version=one.version,
-            usage=one.usage,
-            loss_mask=tuple(one.mask),
-            transcript=transcript,
-            token_versions=tuple(one.versions) if {*one.versions} - {one.version} else (),
-        )
+        ticket.finished[one.index] = one.whole(ended, detail, verdict)
         with self._changed:
             self._playing.discard(one)
             finished = [found for found in ticket.finished if found is not None]

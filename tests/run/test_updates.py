@@ -50,6 +50,9 @@ def test_versions_are_updates_and_completions_are_trained_once(lab):
     applied = [line.get("updates/applied", 0) for line in metrics]
     assert [line["version"] for line in metrics] == [sum(applied[:i]) for i in range(6)]
     assert max(applied) == 4
+    missing = [line["updates/missing"] for line in metrics]
+    assert [one + two for one, two in zip(applied, missing, strict=True)] == [4] * 6
+    assert told.count(" of 4 updates: too few groups") == sum(map(bool, missing))
     for line in metrics:
         assert line["ledger/trained"] == 4 * line["groups/kept"]
         if line["groups/kept"]:
