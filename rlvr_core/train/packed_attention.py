@@ -52,11 +52,13 @@ def sight_of(
         batch: On its device.
         dtype: What attention is computed in.
         heads: Sizes that the model's layers have.
-        compiled: Whether the model is: grids have one form for all batches, and so one graph.
+        compiled: Whether the model is: grids have one form for all batches, and hardly ever another
+            graph.
     """
     device = batch.prompt_len_S.device
     if device.type == "cpu":
-        return Grids.of(batch) if compiled else Layout.of(batch)
+        joined = not compiled and all(one.dim == one.value_dim for one in heads)
+        return Layout.of(batch) if joined else Grids.of(batch)
     if all(flash_works(device, dtype, one) for one in heads):
         return Lengths.of(batch)
     return Grids.of(batch)
@@ -108,24 +110,33 @@ class Grids:
         def grid(x_NhD: Tensor, place: Tensor) -> Tensor:
             return x_NhD[place].transpose(1, 2)
 
+        def keys(x_NhD: Tensor, place: Tensor) -> Tensor:
+            found = _gathered(x_NhD, place).transpose(1, 2)
+            # of fewer key heads a GPU would hold all scores
+            return found if shared == 1 else found.repeat_interleave(shared, 1)
+
         prompts_ShPD = F.scaled_dot_product_attention(
             grid(q_NhD, self.prompt_SP),
-            grid(k_NhD, self.prompt_SP),
-            grid(v_NhD, self.prompt_SP),
+            keys(k_NhD, self.prompt_SP),
+            keys(v_NhD, self.prompt_SP),
             is_causal=True,
             scale=scale,
-            enable_gqa=shared > 1,
         )
         rows_BhTD = F.scaled_dot_product_attention(
             grid(q_NhD, self.row_BT),
-            # with a mask and fewer key heads a GPU would hold all scores
-            grid(k_NhD, self.keys_BK).repeat_interleave(shared, 1),
-            grid(v_NhD, self.keys_BK).repeat_interleave(shared, 1),
+            keys(k_NhD, self.keys_BK),
+            keys(v_NhD, self.keys_BK),
             attn_mask=self.visible_B1TK,
             scale=scale,
         )
         flat = [x.transpose(1, 2).flatten(0, 1) for x in (prompts_ShPD, rows_BhTD)]
         return torch.cat(flat)[self.slot_N]
+
+
+def _gathered(x_NhD: Tensor, place: Tensor) -> Tensor:
+    """Keys or values at their places; a prompt's gradients of all its rows add up in float32."""
+    wide = torch.promote_types(x_NhD.dtype, torch.float32)
+    return x_NhD.to(wide)[place].to(x_NhD.dtype)
 
 
 def _numbered(present: Tensor) -> Tensor:
@@ -176,8 +187,8 @@ class Lengths:
 
         found: Any = varlen_attn(
             q_NhD.contiguous(),
-            k_NhD[self.keys_M],
-            v_NhD[self.keys_M],
+            _gathered(k_NhD, self.keys_M),
+            _gathered(v_NhD, self.keys_M),
             self.first_query_R1,
             self.first_key_R1,
             self.most_queries,
@@ -210,8 +221,8 @@ def flash_works(device: torch.device, dtype: torch.dtype, heads: Heads) -> bool:
                 q, k, v = (x.detach().requires_grad_() for x in given[:3])
                 out = way.attend(q, k, v, heads.dim**-0.5)
                 found.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
-    except (RuntimeError, ValueError, NotImplementedError, ImportError):
-        return False  # no such kernel for this GPU or for heads of this size
+    except (RuntimeError, ValueError, TypeError, ImportError):
+        return False  # no such kernel in this torch, for this GPU or for heads of this size
     pairs = zip(*found, strict=True)
     return all(bool(((a - b).abs().max() <= 0.05 * b.abs().max()).item()) for a, b in pairs)
 
@@ -244,7 +255,8 @@ def attention(plain: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if sight is None:
             return plain(module, query, key, value, attention_mask, **more)
-        if more.get("dropout") or any(more.get(name) is not None for name in _OTHER_FORMS):
+        own_mask = attention_mask is not None and attention_mask.numel() > 1
+        if own_mask or more.get("dropout") or any(more.get(n) is not None for n in _OTHER_FORMS):
             raise ValueError("attention of this kind is not packed")
         scaling = more.get("scaling")
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -204,3 +204,31 @@ def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
     (lab.folder / "second.yaml").write_text(yaml.safe_dump(config))
     done = lab.rlvr("run", "second.yaml", "--dry-run", check=2)
     assert "p2 (asks what q5 asks)" in done.stderr
+
+
+def test_answers_of_a_loss_are_trained_on_too(lab, model_dir):
+    """A warm start on answers to the held-out problems is what the guard is for."""
+    rows = [{"id": f"a{i}", "question": f"Recite {i}.", "answer": "abc"} for i in range(9)]
+    write_rows(lab.folder / "answers.jsonl", [*rows, {**rows[0], "id": "a9", "question": "say 74"}])
+    with_ = {"path": "answers.jsonl", "prompt": "question", "id": "id", "verifier": "exact"}
+    sft = {
+        "use": "sft",
+        "with": {"target": "answer", "rows_per_step": 4},
+        "data": {"use": "core/jsonl", "with": with_},
+    }
+    lab.write_run_config(model_dir, loss=sft, eval={"tasks": ["lab/letters"]})
+    done = lab.rlvr("run", "config.yaml", "--dry-run", check=2)
+    assert "lab/letters: 1 of 24 problems were trained on: p2 (asks what a9 asks)" in done.stderr
+    # a run without that task does not look, but its checkpoint is known by what it imitated
+    lab.rlvr("run", "config.yaml", "--set", "eval.tasks=[]", "--display", "none")
+    told = lab.rlvr("eval", "last", "--task", "lab/letters", LAX, "--out", "out", check=2)
+    assert "p2 (asks what a9 asks)" in told.stderr
+    (run,) = (lab.folder / "runs").iterdir()
+    assert json.loads((run / "run.json").read_text())["data"]["loss.answers"]["problems"] == 10
+    # other answers than those the run began with: it does not go on, and says what is not known
+    write_rows(lab.folder / "answers.jsonl", [*rows, {**rows[0], "id": "a9", "answer": "xyz"}])
+    more = ("run", "--resume", "last", "--set", "train.steps=9")
+    assert "the data are not those the run began with" in lab.rlvr(*more, check=2).stderr
+    asked = ("eval", "last", "--task", "lab/letters", LAX, "--limit", "2", "--out", "out2")
+    found = lab.json(*asked)["tasks"]["lab/letters"]["contamination"]
+    assert "other answers now" in found["not_checked"][0]

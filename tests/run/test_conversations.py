@@ -218,7 +218,8 @@ def test_vllm_plays_conversations_while_training_runs(turns_lab, wide_model, at_
     lab = turns_lab
     train = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "at_sync": at_sync}
     engine = {"use": "vllm", "with": {"kv_cache_mb": 64}}
-    run = lab.run(train=train, engine=engine, model={"path": str(wide_model)})
+    verify = {"max_error_rate": 1.0}  # conversations that fail are over before all others
+    run = lab.run(train=train, engine=engine, model={"path": str(wide_model)}, verify=verify)
     metrics = lines(run / "metrics.jsonl")
     assert len(metrics) == 4
     assert all(line["staleness/max"] <= 2 for line in metrics)

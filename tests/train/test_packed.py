@@ -6,9 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     MistralConfig,
@@ -225,6 +228,56 @@ def test_the_model_is_what_it_was_for_others():
     assert torch.equal(model(input_ids=ids).logits, before)
     with pytest.raises(ValueError, match="not packed"):
         model(input_ids=ids, sight=Grids.of(batch_of(RAGGED)), softcap=30.0)
+    with pytest.raises(ValueError, match="not packed"):  # a mask of the model's own
+        model(input_ids=ids, attention_mask=ids > 0, sight=Grids.of(batch_of(RAGGED)))
+
+
+def test_whether_a_model_packs_does_not_depend_on_precision_or_kernel():
+    model = qwen3()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    with torch.autocast("cpu", dtype=torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
+        assert heads_of(model, _whole_rows)
+
+
+def test_values_narrower_than_keys():
+    config = DeepseekV3Config(
+        **LLAMA_LIKE | {"num_key_value_heads": 4},
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=1,
+        kv_lora_rank=8,
+        q_lora_rank=8,
+        qk_rope_head_dim=4,
+        qk_nope_head_dim=8,
+        v_head_dim=8,
+    )
+    model = seeded(DeepseekV3ForCausalLM, config)
+    assert heads_of(model, _whole_rows) == {Heads(4, 4, 12, 8)}
+    batch = batch_of(RAGGED)
+    expected = _whole_rows(model, batch).log_softmax(-1)
+    expected_N = expected.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
+    logp_BT = completion_logprobs(model, batch, temperature=1.0)
+    torch.testing.assert_close(logp_BT[batch.mask_BT], expected_N, rtol=1e-4, atol=1e-5)
+
+
+def test_many_rows_add_up_their_prompt_s_gradient_in_float32():
+    batch = batch_of([(4, *[3] * 128)])
+    n = int(batch.prompt_len_S.sum() + batch.fed_lengths().sum())
+    draw = torch.Generator().manual_seed(0)
+    q, k, v, along = (torch.randn(n, 2, 8, generator=draw) for _ in range(4))
+    along = along + 1.0  # the rows' parts do not cancel
+    grads = []
+    for dtype in (torch.bfloat16, torch.float64):
+        heads = [x.bfloat16().to(dtype).requires_grad_() for x in (q, k, v)]
+        out = Grids.of(batch).attend(*heads, 0.3)
+        grads.append(torch.autograd.grad(out, heads, along.bfloat16().to(dtype))[2][:4].double())
+    ours, exact = grads
+    assert (ours - exact).norm() < 0.004 * exact.norm()
 
 
 def test_a_compiled_model_has_one_graph_for_all_lengths():
