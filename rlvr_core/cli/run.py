@@ -132,6 +132,10 @@ def what_to_run(
         given = resolve_file(config, overrides, host)
         folder = find_run(resume, given.config.run.dir, "--set run.dir=DIR")
     stored = resolve_file(folder.resolved, [], host)
+    if config is not None and "warmup_steps" not in given.loaded.draft.root.plain()["train"]:
+        # made of the number of steps, and that may be another now
+        warmup = f"train.warmup_steps={stored.config.train.warmup_steps}"
+        given = resolve_file(config, [warmup, *overrides], host)
     _same_run(_flat(stored.dump()), _flat(given.dump()), folder)
     return given, folder
 

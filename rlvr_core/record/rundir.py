@@ -58,7 +58,6 @@ class RunFolder:
             RunError: If it cannot be written; nothing is then left behind.
         """
         redact = Redactor()
-        dumped = write(redact.tree(resolved))
         reserved = _make_folder(Path(root), name, time.time() if now is None else now)
         # filled beside it and moved over it: a run's folder is whole from its first moment
         folder = cls(reserved.with_name(f".{reserved.name}.new"))
@@ -66,7 +65,7 @@ class RunFolder:
             for part in (folder.traces, folder.checkpoints, folder.evals):
                 part.mkdir(parents=True)
             write_atomic(folder.config, redact.text(config_text))
-            write_atomic(folder.resolved, dumped)
+            folder.configure(resolved)
             folder.path.rename(reserved)
         except BaseException as error:
             shutil.rmtree(folder.path, ignore_errors=True)
@@ -75,6 +74,10 @@ class RunFolder:
                 raise write_failed(error, reserved) from error
             raise
         return cls(reserved)
+
+    def configure(self, resolved: Mapping[str, Any]) -> None:
+        """Write the whole configuration, secrets taken out; anew when the run goes on longer, say."""
+        write_atomic(self.resolved, write(Redactor().tree(resolved)))
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:

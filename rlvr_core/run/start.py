@@ -106,6 +106,8 @@ def start(
             newest = ranks.on_main(partial(checkpoint_to_go_on_from, session, manifest))
         with recorded_outcome(session, manifest), ranks.explained():
             if not fresh:
+                if ranks.main:  # more steps, say; the next resumption is to know
+                    folder.configure(prepared.resolved.dump())
                 resume(session, manifest, command, newest)
             session.run()
     return folder

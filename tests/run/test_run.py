@@ -184,6 +184,20 @@ def test_a_finished_run_can_be_lengthened(lab):
     short = lab.run(train=EIGHT | {"steps": 4}, checkpoint={"every": 2, "keep": 9})
     lab.rlvr("run", "--resume", str(short), "--set", "train.steps=8", "--display", "none")
     assert _digest(short) == expected
+    told = json.loads(lab.rlvr("show", str(short), "--json").stdout)
+    assert (told["steps"], told["planned_steps"]) == (8, 8)
+
+
+@pytest.mark.slow
+def test_a_run_can_be_lengthened_in_its_file_and_stays_so(lab):
+    train = {"steps": 2, "lr": 1e-3}  # warmup_steps is made of steps: 0 of 2, 1 of 12
+    short = lab.run(train=train)
+    lab.write(train=train | {"steps": 12})
+    lab.rlvr("run", "config.yaml", "--resume", "last", "--display", "none")
+    again = lab.rlvr("run", "--resume", "last", "--display", "plain")
+    assert len((short / "metrics.jsonl").read_text().splitlines()) == 12
+    assert "12 of 12" in lab.rlvr("show", "last").stdout
+    assert again.returncode == 0
 
 
 def test_resuming_under_another_config_is_refused(lab):
