@@ -76,7 +76,7 @@ class RunFolder:
         return cls(reserved)
 
     def configure(self, resolved: Mapping[str, Any]) -> None:
-        """Write the whole configuration, secrets taken out; anew when the run goes on longer, say."""
+        """Write the whole configuration, secrets taken out; anew when a run is lengthened, say."""
         write_atomic(self.resolved, write(Redactor().tree(resolved)))
 
     @classmethod
