@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rlvr_core.train.batch import MicroBatch, Row, micro_batches
-from rlvr_core.train.packed_attention import Grids, Heads, Sight, attention
+from rlvr_core.train.packed_attention import Grids, HeadSizes, Sight, attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _LOCAL = ("sliding_window", "attention_chunk_size", "window_size", "attention_window")
 """Settings of attention that does not reach every position."""
 
-_HEADS: WeakKeyDictionary[Any, frozenset[Heads]] = WeakKeyDictionary()
+_SIZES: WeakKeyDictionary[Any, frozenset[HeadSizes]] = WeakKeyDictionary()
 
 
 def packed_tokens(batch: MicroBatch) -> tuple[Tensor, Tensor]:
@@ -76,7 +76,7 @@ def packed_rows(module: Any, batch: MicroBatch, sight: Sight) -> Tensor:
 
 def heads_of(
     model: PreTrainedModel, whole_rows: Callable[[Any, MicroBatch], Tensor]
-) -> frozenset[Heads]:
+) -> frozenset[HeadSizes]:
     """Sizes of the attention of a model whose packed rows give what whole rows give.
 
     Args:
@@ -86,11 +86,11 @@ def heads_of(
     Returns:
         Nothing if rows of the model cannot be packed.
     """
-    if model not in _HEADS:
-        _HEADS[model] = _tried(model, whole_rows) if _sees_everything(model) else frozenset()
-        if not _HEADS[model]:
+    if model not in _SIZES:
+        _SIZES[model] = _tried(model, whole_rows) if _sees_everything(model) else frozenset()
+        if not _SIZES[model]:
             logger.info("%s is trained on padded rows: docs/speed.md", type(model).__name__)
-    return _HEADS[model]
+    return _SIZES[model]
 
 
 def _sees_everything(model: PreTrainedModel) -> bool:
@@ -106,17 +106,17 @@ class _Noted:
     """A sight that notes who asks."""
 
     sight: Sight
-    heads: set[Heads] = field(default_factory=set)
+    heads: set[HeadSizes] = field(default_factory=set)
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
-        self.heads.add(Heads(q_NhD.shape[1], k_NhD.shape[1], q_NhD.shape[2], v_NhD.shape[2]))
+        self.heads.add(HeadSizes(q_NhD.shape[1], k_NhD.shape[1], q_NhD.shape[2], v_NhD.shape[2]))
         return self.sight.attend(q_NhD, k_NhD, v_NhD, scale)
 
 
 @torch.no_grad()
 def _tried(
     model: PreTrainedModel, whole_rows: Callable[[Any, MicroBatch], Tensor]
-) -> frozenset[Heads]:
+) -> frozenset[HeadSizes]:
     _teach_transformers()
     vocabulary = int(model.config.get_text_config().vocab_size)
     texts = [(range(3, 8), 4), (range(3, 8), 6), (range(11, 14), 5)]

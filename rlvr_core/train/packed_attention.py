@@ -34,7 +34,7 @@ class Sight(Protocol):
         """Attention, (N, h, D); keys and values may have fewer heads. Differentiable."""
 
 
-class Heads(NamedTuple):
+class HeadSizes(NamedTuple):
     """Sizes of a layer's attention."""
 
     queries: int
@@ -44,7 +44,7 @@ class Heads(NamedTuple):
 
 
 def sight_of(
-    batch: MicroBatch, dtype: torch.dtype, heads: Collection[Heads], *, compiled: bool
+    batch: MicroBatch, dtype: torch.dtype, heads: Collection[HeadSizes], *, compiled: bool
 ) -> Sight:
     """The fastest way there is.
 
@@ -202,7 +202,7 @@ class Lengths:
 
 
 @lru_cache
-def flash_works(device: torch.device, dtype: torch.dtype, heads: Heads) -> bool:
+def flash_works(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> bool:
     """Whether the flash kernel gives what grids give, gradients too: found out by trying, once."""
     half = dtype in (torch.float16, torch.bfloat16)
     if device.type != "cuda" or not half or heads.dim != heads.value_dim:

@@ -24,7 +24,7 @@ from rlvr_core.train.batch import Row, micro_batches
 from rlvr_core.train.forward import _whole_rows, completion_logprobs
 from rlvr_core.train.joined_attention import Layout
 from rlvr_core.train.packed import heads_of, packed_rows, packed_tokens, predictors
-from rlvr_core.train.packed_attention import Grids, Heads, Lengths, flash_works, sight_of
+from rlvr_core.train.packed_attention import Grids, HeadSizes, Lengths, flash_works, sight_of
 
 V = 50
 LLAMA_LIKE = {
@@ -163,7 +163,7 @@ def test_every_way_is_attention_one_by_one(lengths, seed):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("heads", [Heads(16, 8, 128, 128), Heads(4, 4, 64, 64)])
+@pytest.mark.parametrize("heads", [HeadSizes(16, 8, 128, 128), HeadSizes(4, 4, 64, 64)])
 def test_the_flash_kernel_works(heads, dtype):
     device = torch.device("cuda", torch.cuda.current_device())
     assert flash_works(device, dtype, heads)
@@ -180,7 +180,7 @@ def run_packed(model, batch):
 @pytest.mark.parametrize("make", [qwen3, gpt2])
 def test_states_and_gradients_are_those_of_whole_rows(make, lengths):
     model = make().double()
-    assert heads_of(model, _whole_rows) == {Heads(4, 2 if make is qwen3 else 4, 8, 8)}
+    assert heads_of(model, _whole_rows) == {HeadSizes(4, 2 if make is qwen3 else 4, 8, 8)}
     found = []
     for run in (run_packed, _whole_rows):
         model.zero_grad()
@@ -257,7 +257,7 @@ def test_values_narrower_than_keys():
         v_head_dim=8,
     )
     model = seeded(DeepseekV3ForCausalLM, config)
-    assert heads_of(model, _whole_rows) == {Heads(4, 4, 12, 8)}
+    assert heads_of(model, _whole_rows) == {HeadSizes(4, 4, 12, 8)}
     batch = batch_of(RAGGED)
     expected = _whole_rows(model, batch).log_softmax(-1)
     expected_N = expected.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
