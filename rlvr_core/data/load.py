@@ -126,13 +126,14 @@ def fingerprint(problems: Sequence[Problem]) -> str:
 
 def fingerprints(sources: Sequence[Source]) -> dict[str, Mapping[str, object]]:
     """Count and fingerprint of each source, for ``run.json``."""
-    found: dict[str, Mapping[str, object]] = {}
-    for index, source in enumerate(sources):
-        found[f"{index}:{source.name}"] = {
-            "problems": len(source.problems),
-            "sha256": fingerprint(source.problems),
-        }
-    return found
+    return {
+        f"{index}:{source.name}": counted(source.problems) for index, source in enumerate(sources)
+    }
+
+
+def counted(problems: Sequence[Problem]) -> Mapping[str, object]:
+    """How many problems there are, and their fingerprint."""
+    return {"problems": len(problems), "sha256": fingerprint(problems)}
 
 
 def _placed(error: DataError, named: NamedLoader) -> RlvrError:

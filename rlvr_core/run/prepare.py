@@ -18,6 +18,7 @@ from rlvr_core.data.hub import cached_at
 from rlvr_core.data.load import (
     NamedLoader,
     check_problems,
+    counted,
     fingerprints,
     load_sources,
     problems_given,
@@ -46,7 +47,7 @@ from rlvr_core.samplers.base import replacements
 from rlvr_core.train import lora
 from rlvr_core.train.demonstrations import (
     Demonstrations,
-    answers_fingerprint,
+    answered,
     answers_name,
     load_answers,
 )
@@ -128,7 +129,7 @@ class Prepared:
     def fingerprints(self) -> dict[str, object]:
         """Count and hash of each data source, and of the answers of each loss."""
         answers = {
-            answers_name(loc): answers_fingerprint(one.answers)
+            answers_name(loc): counted(answered(one.answers))
             for loc, one in self.demonstrations.items()
         }
         return {**fingerprints(self.sources), **answers}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.data.load import fingerprint, problems_given
+from rlvr_core.data.load import problems_given
 from rlvr_core.errors import Complaint, DataError
 from rlvr_core.protocols import DatasetLoader, Demonstrator
 from rlvr_core.train.batch import Row
@@ -69,10 +69,9 @@ def load_answers(
     return answers
 
 
-def answers_fingerprint(answers: Sequence[tuple[Problem, str]]) -> dict[str, object]:
-    """Count and fingerprint of problems with their answers, for ``run.json``."""
-    told = [replace(one, spec={**one.spec, "answer to imitate": answer}) for one, answer in answers]
-    return {"problems": len(told), "sha256": fingerprint(told)}
+def answered(answers: Sequence[tuple[Problem, str]]) -> list[Problem]:
+    """Problems that hold the answer to imitate: what a fingerprint is taken of."""
+    return [replace(one, spec={**one.spec, "answer to imitate": answer}) for one, answer in answers]
 
 
 def answers_name(loc: Sequence[str | int]) -> str:
