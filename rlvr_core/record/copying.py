@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rlvr_core.protocols import Store
 from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
+from rlvr_core.record.jsonl import whole_lines
 
 CHECKPOINTS = "checkpoints/"
 
@@ -131,7 +132,7 @@ class FolderCopy:
             with contextlib.suppress(FileNotFoundError):  # closed and compressed meanwhile
                 state = _state(path)
                 if self._sent.get(key) != state:
-                    self._put(path, key, _whole(path) if key.endswith(_GROWING) else None)
+                    self._put(path, key, whole_lines(path) if key.endswith(_GROWING) else None)
                     self._sent[key] = state
 
     def _put(self, path: Path, key: str, size: int | None = None) -> None:
@@ -265,20 +266,6 @@ def _linked(folder: Path, aside: Path) -> Path:
 def _state(path: Path) -> tuple[int, int, int]:
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
-
-
-def _whole(path: Path) -> int:
-    """Bytes up to the end of the last whole line."""
-    with path.open("rb") as file:
-        end = file.seek(0, 2)
-        while end > 0:
-            begin = max(0, end - 65536)
-            file.seek(begin)
-            found = file.read(end - begin).rfind(b"\n")
-            if found >= 0:
-                return begin + found + 1
-            end = begin
-    return 0
 
 
 def _target(pointer: Path) -> str | None:

@@ -108,7 +108,7 @@ class Stream:
         """Cut off a last line that a kill left unfinished."""
         with self._lock:
             try:
-                whole = _whole_lines(self.path)
+                whole = whole_lines(self.path)
                 if whole < self._bytes:
                     os.ftruncate(self._file, whole)
                     self._bytes = whole
@@ -184,7 +184,7 @@ class Stream:
             return offset <= before
         here = self.path.stat().st_size
         reached = offset <= before + here
-        os.truncate(self.path, offset - before if reached else _whole_lines(self.path))
+        os.truncate(self.path, offset - before if reached else whole_lines(self.path))
         return reached
 
 
@@ -343,7 +343,7 @@ def _copy(source: Any, target: Any, count: int) -> None:
         count -= len(block)
 
 
-def _whole_lines(path: Path) -> int:
+def whole_lines(path: Path) -> int:
     """Bytes of a file up to its last newline."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
