@@ -21,11 +21,8 @@ from typing import Any
 import psutil
 
 from rlvr_code.sandbox import Limits, Sandbox
-from rlvr_core.config.model import EnvironmentSection
-from rlvr_core.protocols import ComponentConfig, Generation
-from rlvr_core.rollout.environment_plan import EnvironmentPlan
-from rlvr_core.rollout.turns import TurnTaking
-from rlvr_core.types import (
+from rlvr_core.api.protocols import ComponentConfig, Generation
+from rlvr_core.api.types import (
     Done,
     GenerationRequest,
     Message,
@@ -36,7 +33,10 @@ from rlvr_core.types import (
     Transcript,
     Verdict,
 )
-from rlvr_core.verify.worker import VerifierSpec
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.builtin.environments.turns import TurnTaking
+from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.workers.worker import VerifierSpec
 
 NAME = "benchmark/slow-tool"
 

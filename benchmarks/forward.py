@@ -26,17 +26,17 @@ import torch
 from step_task import SIZES
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.api.types import SamplingParams
+from rlvr_core.builtin.tiny.lean import recognise
+from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
+from rlvr_core.builtin.tiny.lean_path import lean_hidden
 from rlvr_core.engines.decode import RowPlan, decode
-from rlvr_core.engines.lean import recognise
-from rlvr_core.engines.lean_decode import LeanDecoder
 from rlvr_core.engines.stop import StopStrings
-from rlvr_core.train.batch import MicroBatch, Row, micro_batches
-from rlvr_core.train.forward import _whole_rows
-from rlvr_core.train.lean import lean_hidden
-from rlvr_core.train.logprobs import fused_logprobs
-from rlvr_core.train.packed import heads_of, packed_rows
-from rlvr_core.train.packed_attention import sight_of
-from rlvr_core.types import SamplingParams
+from rlvr_core.step.batch import MicroBatch, Row, micro_batches
+from rlvr_core.step.forward import _whole_rows
+from rlvr_core.step.logprobs import fused_logprobs
+from rlvr_core.step.packed import heads_of, packed_rows
+from rlvr_core.step.packed_attention import sight_of
 
 VOCABULARY = 419
 GROUP = 8

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 KINDS = {"none": None, "sound": 0.0, "10% fail": 0.1, "away": 1.0}
 CHILD = """
 import sys, time
-from rlvr_core.record import mirror
+from rlvr_core.builtin.jobs import mirror
 from rlvr_core.run import start
 from rlvr_core.cli.main import main
 start.MIRROR_PATIENCE = 2.0

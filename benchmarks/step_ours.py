@@ -11,19 +11,19 @@ from step_clock import Clock
 from step_task import Case, prompts, reward
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlvr_core.api.protocols import EngineContext, NoConfig
+from rlvr_core.api.types import Completion, GenerationRequest, Problem, SamplingParams, Verdict
 from rlvr_core.cli.display import Silent
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.engines.seeds import completion_seed
 from rlvr_core.engines.transformers import TransformersEngine
-from rlvr_core.plugins import load_host
-from rlvr_core.protocols import EngineContext, NoConfig
-from rlvr_core.registry import Entry
+from rlvr_core.host.host import load_host
+from rlvr_core.host.registry import Entry
 from rlvr_core.run.prepare import prepare
 from rlvr_core.run.session import Session
 from rlvr_core.run.start import start
-from rlvr_core.train.batch import Row, micro_batches
-from rlvr_core.train.forward import completion_logprobs
-from rlvr_core.types import Completion, GenerationRequest, Problem, SamplingParams, Verdict
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import completion_logprobs
 
 
 class Digits:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_core import Completion, Problem
+from rlvr_core.api import Completion, Problem
 from rlvr_math.competition import Math
 
 DATA = Path(os.environ.get("RLVR_DATA", "data"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlvr_core import (
+from rlvr_core.api import (
     ComponentConfig,
     Done,
     Message,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr_core import (
+from rlvr_core.api import (
     Completion,
     ComponentConfig,
     DataError,

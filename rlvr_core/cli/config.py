@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.cli import output
-from rlvr_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlvr_core.config.keys import Key
@@ -44,7 +44,7 @@ def check(file: str, overrides: tuple[str, ...], as_json: bool) -> None:
     A model folder or data file that this machine lacks is a warning. What is in them is not looked
     at: `rlvr run FILE --dry-run` does that too.
     """
-    from rlvr_core.cli.presence import missing
+    from rlvr_core.config.presence import missing
 
     resolved = _resolve(file, overrides)
     numbers = _numbers(resolved)
@@ -86,7 +86,7 @@ def schema(out: str | None) -> None:
         # yaml-language-server: $schema=rlvr.schema.json
     """
     from rlvr_core.config.schema import config_schema
-    from rlvr_core.plugins import load_host
+    from rlvr_core.host.host import load_host
     from rlvr_core.record.files import write_atomic
 
     found, troubles = config_schema(load_host())
@@ -139,7 +139,7 @@ def explain(key: str | None, file: str | None, overrides: tuple[str, ...], as_js
 
 def _resolve(file: str, overrides: tuple[str, ...]) -> Resolved:
     from rlvr_core.config.resolve import resolve_file
-    from rlvr_core.plugins import load_host
+    from rlvr_core.host.host import load_host
 
     return resolve_file(file, overrides, load_host())
 
@@ -208,11 +208,11 @@ def _loc(key: str) -> Loc:
 
 def _component_keys(loc: Loc, loaded: LoadedConfig | None) -> tuple[Key, ...]:
     """The options of the component that a key is about, when it is about one."""
+    from rlvr_core.api.protocols import config_class
     from rlvr_core.config.keys import component_keys
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.refs import COMPONENTS, pattern
-    from rlvr_core.plugins import load_host
-    from rlvr_core.protocols import config_class
+    from rlvr_core.host.host import load_host
 
     place = next((loc[: len(p)] for p in COMPONENTS if pattern(loc)[: len(p)] == p), None)
     if place is None:

@@ -15,7 +15,7 @@ from rlvr_core.record.jsonl import encode
 from rlvr_core.record.text import brief, printable
 
 if TYPE_CHECKING:
-    from rlvr_core.types import EvalReport
+    from rlvr_core.api.types import EvalReport
 
 Kind = Literal["live", "plain", "jsonl", "none"]
 

@@ -15,7 +15,7 @@ import click
 
 from rlvr_core import __version__
 from rlvr_core.cli import output
-from rlvr_core.plugins import load_host
+from rlvr_core.host.host import load_host
 
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "vllm", "pydantic")
 

@@ -16,26 +16,54 @@ from collections.abc import Sequence
 
 import click
 
-from rlvr_core import __version__, discovery
+from rlvr_core import __version__
+from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
 from rlvr_core.cli import output
-from rlvr_core.errors import ConfigError, MachineError, RlvrError
+from rlvr_core.host import discovery
 
 COMMANDS = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
-    "launch": ("rlvr_core.cli.launch:launch", "Train on several processes or machines."),
-    "jobs": ("rlvr_core.cli.jobs:jobs", "Watch, stop and fetch what was launched elsewhere."),
+    "launch": (
+        "rlvr_core.builtin.jobs.commands.launch:launch",
+        "Train on several processes or machines.",
+    ),
+    "jobs": (
+        "rlvr_core.builtin.jobs.commands.jobs:jobs",
+        "Watch, stop and fetch what was launched elsewhere.",
+    ),
     "show": ("rlvr_core.cli.show:show", "Show what a run did."),
-    "eval": ("rlvr_core.cli.eval:eval_", "Evaluate a model or checkpoint on held-out tasks."),
-    "compare": ("rlvr_core.cli.compare:compare", "Compare two evaluations problem by problem."),
-    "passk": ("rlvr_core.cli.passk:passk", "Measure pass@k, and how hard each problem is."),
-    "regrade": ("rlvr_core.cli.regrade:regrade", "Judge stored completions by another verifier."),
-    "watch": ("rlvr_core.cli.watch:watch", "Evaluate checkpoints of a run as they appear."),
-    "export": ("rlvr_core.cli.export:export_", "Write a checkpoint's model or adapter, merged."),
+    "eval": (
+        "rlvr_core.builtin.evals.commands.eval:eval_",
+        "Evaluate a model or checkpoint on held-out tasks.",
+    ),
+    "compare": (
+        "rlvr_core.builtin.evals.commands.compare:compare",
+        "Compare two evaluations problem by problem.",
+    ),
+    "passk": (
+        "rlvr_core.builtin.evals.commands.passk:passk",
+        "Measure pass@k, and how hard each problem is.",
+    ),
+    "regrade": (
+        "rlvr_core.builtin.evals.commands.regrade:regrade",
+        "Judge stored completions by another verifier.",
+    ),
+    "watch": (
+        "rlvr_core.builtin.evals.commands.watch:watch",
+        "Evaluate checkpoints of a run as they appear.",
+    ),
+    "export": (
+        "rlvr_core.builtin.lora.command:export_",
+        "Write a checkpoint's model or adapter, merged.",
+    ),
     "config": ("rlvr_core.cli.config:config", "Check, resolve and explain configs."),
     "verify": ("rlvr_core.cli.verify:verify", "Try a verifier on a file of answers."),
     "list": ("rlvr_core.cli.list:list_", "List datasets, verifiers, losses and the like."),
     "plugins": ("rlvr_core.cli.plugins:plugins", "List installed plugins and what is wrong."),
-    "tiny-model": ("rlvr_core.cli.tiny_model:tiny_model", "Make a tiny model to try things on."),
+    "tiny-model": (
+        "rlvr_core.builtin.tiny.command:tiny_model",
+        "Make a tiny model to try things on.",
+    ),
     "doctor": ("rlvr_core.cli.doctor:doctor", "Say what this machine has, for a bug report."),
 }
 """Target and short help of each command, in the order they are listed."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rlvr_core.errors import PluginError
-from rlvr_core.plugins import load_host, lookup
-from rlvr_core.registry import Entry
+from rlvr_core.api.errors import PluginError
+from rlvr_core.host import lookup
+from rlvr_core.host.host import load_host
+from rlvr_core.host.registry import Entry
 
 
 class PluginCommands(click.Group):

@@ -6,10 +6,11 @@ import difflib
 
 import click
 
+from rlvr_core.api.errors import PluginError
 from rlvr_core.cli import output
-from rlvr_core.discovery import FIRST_PARTY
-from rlvr_core.errors import PluginError
-from rlvr_core.plugins import Host, PluginRecord, load_host
+from rlvr_core.host.discovery import FIRST_PARTY
+from rlvr_core.host.host import Host, load_host
+from rlvr_core.host.loader import PluginRecord
 
 
 @click.group()

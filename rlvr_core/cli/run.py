@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlvr_core.api.errors import Complaint, ConfigError
 from rlvr_core.cli.output import quiet_libraries
-from rlvr_core.errors import Complaint, ConfigError
 
 if TYPE_CHECKING:
     from rlvr_core.cli.display import Display
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.plugins import Host
-    from rlvr_core.ranks import Ranks
+    from rlvr_core.host.host import Host
+    from rlvr_core.parallel.ranks import Ranks
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.run.stop import Stop
 
@@ -62,9 +62,9 @@ def run(
     complete checkpoint with --resume, exactly as if nothing had happened. Without CONFIG it is
     looked for in 'runs', or where --set run.dir=DIR says.
     """
-    from rlvr_core import ranks
     from rlvr_core.cli.display import make_display
-    from rlvr_core.plugins import load_host
+    from rlvr_core.host.host import load_host
+    from rlvr_core.parallel import ranks
     from rlvr_core.run.stop import Stop
 
     host = load_host()
@@ -99,7 +99,7 @@ def _run(
             return str(local_path(path))
         if not path.startswith("tiny:"):
             return path
-        from rlvr_core.testing.tiny import resolve_tiny
+        from rlvr_core.builtin.tiny.tiny import resolve_tiny
 
         return str(resolve_tiny(path, host))
 

@@ -59,7 +59,7 @@ def show(
 
     folder = find_run(run, runs_dir)
     if conversation is not None:
-        from rlvr_core.cli.conversation import find_conversations, lines
+        from rlvr_core.builtin.environments.show import find_conversations, lines
 
         found = find_conversations(folder, conversation)
         if as_json:
@@ -131,7 +131,7 @@ def _chosen_metrics(
     """
     import difflib
 
-    from rlvr_core.errors import Complaint, ConfigError
+    from rlvr_core.api.errors import Complaint, ConfigError
 
     known = sorted({name for line in lines for name in line} - {"step", "version"})
     wrong = []

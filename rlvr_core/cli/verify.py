@@ -19,13 +19,13 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from rlvr_core.api.errors import ConfigError, DataError, RunError
+from rlvr_core.api.types import Completion, Message, Problem, Usage, Verdict
 from rlvr_core.cli import output
-from rlvr_core.errors import ConfigError, DataError, RunError
 from rlvr_core.record.rows import usage_row, verdict_row
-from rlvr_core.types import Completion, Message, Problem, Usage, Verdict
 
 if TYPE_CHECKING:
-    from rlvr_core.verify.pool import VerifierPool
+    from rlvr_core.workers.pool import VerifierPool
 
 AHEAD = 512
 """Rows that may be read and judged ahead of the one to be printed next."""
@@ -73,8 +73,8 @@ def verify(
     """
     from rlvr_core.config.model import ComponentRef
     from rlvr_core.config.resolve import build, parse_options
-    from rlvr_core.plugins import load_host
-    from rlvr_core.verify.pool import VerifierPool, VerifierSpec
+    from rlvr_core.host.host import load_host
+    from rlvr_core.workers.pool import VerifierPool, VerifierSpec
 
     host = load_host()
     entry = host.entry("verifier", verifier)
@@ -98,7 +98,7 @@ def verify(
 
 def _rows(file: str) -> tuple[Iterator[Numbered], int | None]:
     """Checked rows and their number; a file is checked whole before its first verdict."""
-    from rlvr_core.data.jsonl import parse_rows, read_rows
+    from rlvr_core.builtin.datasets.jsonl import parse_rows, read_rows
 
     if file == "-":
         stream = _unzipped(sys.stdin.buffer)

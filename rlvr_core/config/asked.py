@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlvr_core.api.errors import RlvrError
+from rlvr_core.api.protocols import ComponentConfig, Names
 from rlvr_core.config.tree import Loc, Node
-from rlvr_core.errors import RlvrError
-from rlvr_core.plugins import Host
-from rlvr_core.protocols import ComponentConfig, Names
+from rlvr_core.host.host import Host
 
 
 def unknown_verifiers(

@@ -15,8 +15,8 @@ from yaml.composer import ComposerError
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from rlvr_core.api.errors import Complaint, ConfigError
 from rlvr_core.config.tree import Mark, Node
-from rlvr_core.errors import Complaint, ConfigError
 
 MAX_CHARACTERS = 1_000_000
 MAX_DEPTH = 64

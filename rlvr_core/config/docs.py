@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr_core import builtin
+from rlvr_core.api.protocols import config_class
+from rlvr_core.builtin import plugin as builtin
 from rlvr_core.config.keys import Key, component_keys, run_keys
-from rlvr_core.protocols import config_class
-from rlvr_core.registry import Registrar, Registry
+from rlvr_core.host.registry import Registrar, Registry
 
 _HEAD = """# Every key of a configuration
 

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rlvr_core.api.errors import Complaint
 from rlvr_core.config.refs import kind_at
 from rlvr_core.config.tree import Loc, Node, dotted
 from rlvr_core.config.words import Schema, properties_at, schema_at, schema_of, shown, words
-from rlvr_core.errors import Complaint
 
 _TOLD_BY_SCHEMA = (
     "_type",

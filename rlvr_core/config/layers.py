@@ -10,10 +10,10 @@ import os
 import re
 from collections.abc import Sequence
 
+from rlvr_core.api.errors import Complaint, ConfigError
 from rlvr_core.config.dialect import MAX_DEPTH, read_option
 from rlvr_core.config.refs import kind_at, same_component
 from rlvr_core.config.tree import Loc, Mark, Node, dotted
-from rlvr_core.errors import Complaint, ConfigError
 
 _STEP = re.compile(r"[^\s.=]+")
 _ENV = re.compile(

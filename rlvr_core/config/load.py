@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rlvr_core.api.errors import Complaint, ConfigError
 from rlvr_core.config.dialect import MAX_CHARACTERS, read
 from rlvr_core.config.faults import Subject, complaints, redact
 from rlvr_core.config.layers import assign, expand, merge, substitute
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc, Node
 from rlvr_core.config.words import follow, schema_of, shown
-from rlvr_core.errors import Complaint, ConfigError
 
 
 @dataclass(frozen=True, slots=True)

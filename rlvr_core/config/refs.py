@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rlvr_core.api.protocols import Kind
 from rlvr_core.config.tree import Loc
-from rlvr_core.protocols import Kind
 
 COMPONENTS: dict[Loc, Kind] = {
     ("data", "sources", "*"): "dataset",

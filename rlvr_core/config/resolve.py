@@ -13,6 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from rlvr_core.api.errors import Complaint, ConfigError, PluginError, RlvrError
+from rlvr_core.api.protocols import ComponentConfig, config_class
 from rlvr_core.config.asked import unknown_verifiers
 from rlvr_core.config.dialect import write
 from rlvr_core.config.faults import Subject, complaints
@@ -22,10 +24,8 @@ from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.refs import AUTO, pattern, places
 from rlvr_core.config.rules import rule_faults, rule_warnings
 from rlvr_core.config.tree import Loc, Mark, Node, made
-from rlvr_core.errors import Complaint, ConfigError, PluginError, RlvrError
-from rlvr_core.plugins import Host
-from rlvr_core.protocols import ComponentConfig, config_class
-from rlvr_core.registry import Entry, spoken
+from rlvr_core.host.host import Host
+from rlvr_core.host.registry import Entry, spoken
 
 
 @dataclass(frozen=True, slots=True)

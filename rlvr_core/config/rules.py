@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.config.load import Draft
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc
-from rlvr_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Component

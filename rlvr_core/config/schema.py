@@ -9,14 +9,14 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from rlvr_core.api.errors import RlvrError
+from rlvr_core.api.protocols import config_class
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.refs import AUTO, COMPONENTS
 from rlvr_core.config.tree import Loc
 from rlvr_core.config.words import schema_of
-from rlvr_core.errors import RlvrError
-from rlvr_core.plugins import Host
-from rlvr_core.protocols import config_class
-from rlvr_core.registry import Entry
+from rlvr_core.host.host import Host
+from rlvr_core.host.registry import Entry
 
 _ENV = {"type": "string", "pattern": r"^\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$"}
 

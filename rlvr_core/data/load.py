@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rlvr_core.errors import Complaint, DataError, PluginError, RlvrError
-from rlvr_core.protocols import DatasetLoader, Source
-from rlvr_core.types import Message, Problem
+from rlvr_core.api.errors import Complaint, DataError, PluginError, RlvrError
+from rlvr_core.api.protocols import DatasetLoader, Source
+from rlvr_core.api.types import Message, Problem
 
 SHOWN = 5
 """Faulty problems that are reported one by one; of the others there is the number."""
@@ -70,7 +70,7 @@ def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Proble
     Raises:
         PluginError: If it is something else.
     """
-    remedy = "have it yield rlvr_core.Problem(id=..., prompt=..., ...)"
+    remedy = "have it yield rlvr_core.api.Problem(id=..., prompt=..., ...)"
     if given is None:
         return ()
     try:
@@ -179,7 +179,9 @@ def _fault(problem: Problem) -> str:
     if not isinstance(stop, tuple | list) or not all(one and isinstance(one, str) for one in stop):
         return f"its stop must be a tuple of texts that are not empty, not {stop!r}"
     if not isinstance(turns, tuple | list) or not all(isinstance(one, Message) for one in turns):
-        return "its prompt must be text or a tuple of rlvr_core.Message, not " + repr(turns)[:60]
+        return (
+            "its prompt must be text or a tuple of rlvr_core.api.Message, not " + repr(turns)[:60]
+        )
     if not problem.id.strip() or set(problem.id) & {"\r", "\n"}:
         return "its id is blank or holds a line break, which no file of ids can tell"
     prompt = problem.prompt

@@ -9,9 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Sequence
 
-from rlvr_core.data.jsonl import read_rows
+from rlvr_core.api.errors import Complaint, DataError
+from rlvr_core.builtin.datasets.jsonl import read_rows
 from rlvr_core.data.uri import local_path
-from rlvr_core.errors import Complaint, DataError
 
 SHOWN = 5
 """Faulty ids that are reported one by one; of the others there is the number."""

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api.protocols import Source
+from rlvr_core.api.types import Message, Problem, Prompt
 from rlvr_core.config.model import PromptSection
-from rlvr_core.errors import ConfigError, DataError
-from rlvr_core.protocols import Source
-from rlvr_core.types import Message, Problem, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

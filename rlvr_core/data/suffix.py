@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlvr_core.errors import DataError
-from rlvr_core.types import Message, Problem
+from rlvr_core.api.errors import DataError
+from rlvr_core.api.types import Message, Problem
 
 if TYPE_CHECKING:
     from rlvr_core.data.prompts import Renderer

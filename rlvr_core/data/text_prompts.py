@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api.types import Message, Problem, Prompt
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import framed, raw_text
-from rlvr_core.errors import ConfigError, DataError
-from rlvr_core.types import Message, Problem, Prompt
 
 
 class TextRenderer:

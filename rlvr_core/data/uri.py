@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from rlvr_core.errors import DataError
+from rlvr_core.api.errors import DataError
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -38,7 +38,7 @@ def local_path(uri: str) -> Path:
                 remedy="a local file is written file:///folder/file",
             )
         return Path(unquote(parts.path))
-    from rlvr_core.plugins import load_host
+    from rlvr_core.host.host import load_host
 
     return load_host().ask_uri(uri, cache_folder())
 

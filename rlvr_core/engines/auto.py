@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 
-from rlvr_core.errors import MachineError
+from rlvr_core.api.errors import MachineError
 
 TINY = 5_000_000
 """Parameters below which the transformers engine is chosen.
@@ -33,7 +33,7 @@ def choose_engine(model_path: str, *, n_parameters: int) -> tuple[str, str]:
         return "core/transformers", f"{model_path} is tiny ({size} parameters)"
     if importlib.util.find_spec("vllm") is None:
         return "core/transformers", "vLLM is not installed; docs/installation.md has the commands"
-    from rlvr_core.engines.vllm_process import import_vllm
+    from rlvr_core.builtin.vllm.process import import_vllm
 
     try:
         import_vllm()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.types import SamplingParams
 from rlvr_core.engines.sample import RandomStreams, RowSampling, sample
 from rlvr_core.engines.stop import StopStrings
-from rlvr_core.errors import MachineError, RunError
-from rlvr_core.types import SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

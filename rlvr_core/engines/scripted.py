@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.protocols import ComponentConfig, EngineContext, Generation, WeightSource
+from rlvr_core.api.types import GenerationRequest
 from rlvr_core.engines.transformers import eos_ids
-from rlvr_core.errors import MachineError, RunError
-from rlvr_core.protocols import ComponentConfig, EngineContext, Generation, WeightSource
-from rlvr_core.types import GenerationRequest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlvr_core.engines.adapter import adapter_of, merged_tensors
-from rlvr_core.errors import RunError
-from rlvr_core.protocols import Adapter, WeightSource
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import Adapter, WeightSource
+from rlvr_core.builtin.lora.adapter import adapter_of, merged_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from pydantic import Field
 
-from rlvr_core.engines.decode import Decoder, HuggingFaceDecoder, RowPlan, Sampled, decode
-from rlvr_core.engines.lean import LeanModel, recognise
-from rlvr_core.engines.lean_decode import LeanDecoder
-from rlvr_core.engines.score import score
-from rlvr_core.engines.stop import StopStrings
-from rlvr_core.errors import MachineError
-from rlvr_core.protocols import (
+from rlvr_core.api.errors import MachineError
+from rlvr_core.api.protocols import (
     ComponentConfig,
     EngineContext,
     Generation,
@@ -29,7 +24,12 @@ from rlvr_core.protocols import (
     Scores,
     WeightSource,
 )
-from rlvr_core.types import GenerationRequest
+from rlvr_core.api.types import GenerationRequest
+from rlvr_core.builtin.tiny.lean import LeanModel, recognise
+from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
+from rlvr_core.engines.decode import Decoder, HuggingFaceDecoder, RowPlan, Sampled, decode
+from rlvr_core.engines.score import score
+from rlvr_core.engines.stop import StopStrings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

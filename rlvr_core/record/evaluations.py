@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rlvr_core.api.types import Json
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.stats import estimate
-from rlvr_core.types import Json
+from rlvr_core.record.stats import estimate
 
 HEADLINE = "accuracy"
 """The metric of an eval task that stands for it, where it has it."""

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlvr_core.api.types import Json
 from rlvr_core.record.files import sync_folder, write_failed
-from rlvr_core.types import Json
 
 SEGMENT_BYTES = 256_000_000
 """Size at which a growing file is closed and compressed."""

@@ -14,12 +14,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr_core.errors import ConfigError
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Json
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.patches import save_patches
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.text import Redactor
-from rlvr_core.types import Json
 
 SCHEMA = 1
 """Version of ``run.json``; raised when a reader of older ones would go wrong."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rlvr_core.errors import RunError
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.types import EvalReport, Fate, Group, Json
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.glossary import lookup
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
@@ -24,7 +25,6 @@ from rlvr_core.record.rows import (
     rollout_row,
 )
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.types import EvalReport, Fate, Group, Json
 
 _EXACT = ("metrics", "rollouts", "conversations", "samples", "evals")
 """Streams that a resumed run continues exactly; the others only grow."""

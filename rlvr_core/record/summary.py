@@ -14,14 +14,14 @@ from typing import Any
 
 import yaml
 
-from rlvr_core.errors import ConfigError
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Json
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.evaluations import eval_curves, finite, heldout, read_evaluations
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.ledger import FATES
 from rlvr_core.record.manifest import Manifest, is_alive, seconds_between
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.types import Json
 
 
 def summarise(folder: RunFolder) -> dict[str, Json]:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from rlvr_core.engines.seeds import WORLD, completion_seed
-from rlvr_core.errors import RunError
-from rlvr_core.protocols import BackgroundEngine, Engine, Generation, Sampler
-from rlvr_core.rollout.judge import Judge
-from rlvr_core.types import (
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import BackgroundEngine, Engine, Generation, Sampler
+from rlvr_core.api.types import (
     Completion,
     Draw,
     Drop,
@@ -29,6 +27,8 @@ from rlvr_core.types import (
     SamplingParams,
     Verdict,
 )
+from rlvr_core.engines.seeds import WORLD, completion_seed
+from rlvr_core.verify.judge import Judge
 
 Verdicts = dict[str, Verdict]
 Judgement = Future[list[Verdicts]]

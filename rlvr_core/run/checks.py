@@ -9,22 +9,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core import ranks
-from rlvr_core.errors import Complaint, ConfigError, MachineError
-from rlvr_core.evals.metric import check_metric
-from rlvr_core.evals.runner import NamedTask
-from rlvr_core.rollout.judge import Judge
-from rlvr_core.train.demonstrations import Demonstrations
-from rlvr_core.train.teacher import check_vocabulary, path_of, prompt_of
+from rlvr_core.api.errors import Complaint, ConfigError, MachineError
+from rlvr_core.builtin.evals.metric import check_metric
+from rlvr_core.builtin.evals.runner import NamedTask
+from rlvr_core.parallel import ranks
+from rlvr_core.step.demonstrations import Demonstrations
+from rlvr_core.step.teacher import check_vocabulary, path_of, prompt_of
+from rlvr_core.verify.judge import Judge
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlvr_core.api.types import Problem
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
-    from rlvr_core.types import Problem
 
 
 def check_reference(resolved: Resolved) -> None:
@@ -154,7 +154,7 @@ def check_teachers(
         DataError: If a problem lacks a field of the teacher's prompt.
         MachineError: If a teacher's folder or its tokenizer is missing.
     """
-    from rlvr_core.train.model import check_model_path, load_tokenizer
+    from rlvr_core.step.model import check_model_path, load_tokenizer
 
     section = resolved.config.model.model_copy(update={"revision": None})
     told = []

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr_core.types import Json
+from rlvr_core.api.types import Json
 
 if TYPE_CHECKING:
     from rlvr_core.config.model import EarlyStopSection

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr_core.evals.metric import value_of
-from rlvr_core.evals.runner import Evaluation, evaluate
-from rlvr_core.hookspecs import EvalFinished
+from rlvr_core.api.hooks import EvalFinished
+from rlvr_core.builtin.evals.metric import value_of
+from rlvr_core.builtin.evals.runner import Evaluation, evaluate
 
 if TYPE_CHECKING:
     from rlvr_core.run.session import Session

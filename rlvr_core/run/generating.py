@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import BackgroundEngine
+from rlvr_core.builtin.asynchronous.background_turns import BackgroundTurns
+from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
+from rlvr_core.builtin.asynchronous.link import link_up
+from rlvr_core.builtin.asynchronous.producer import Producer
+from rlvr_core.builtin.asynchronous.spread import SpreadGenerator
+from rlvr_core.builtin.asynchronous.team import Helper, Other, TeamGenerator, TeamProducer
+from rlvr_core.builtin.child.child import in_child
+from rlvr_core.builtin.environments.turns import TurnTaking
 from rlvr_core.config.model import ENGINE_RESTARTS
 from rlvr_core.data.suffix import suffix_ids
-from rlvr_core.engines.child import in_child
-from rlvr_core.errors import ConfigError
-from rlvr_core.protocols import BackgroundEngine
-from rlvr_core.ranks import Ranks
-from rlvr_core.rollout.background_turns import BackgroundTurns
-from rlvr_core.rollout.buffer import GroupBuffer
+from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Generator
-from rlvr_core.rollout.link import link_up
-from rlvr_core.rollout.producer import Producer
-from rlvr_core.rollout.spread import SpreadGenerator
-from rlvr_core.rollout.team import Helper, Other, TeamGenerator, TeamProducer
-from rlvr_core.rollout.turns import TurnTaking
 from rlvr_core.run.session import sampling_of
 from rlvr_core.verify.error_rate import ErrorRate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from rlvr_core.api.protocols import Engine
     from rlvr_core.cli.display import Display
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.protocols import Engine
     from rlvr_core.run.prepare import Prepared
 
 

@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.builtin.lora import lora
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.ranks import Ranks
+from rlvr_core.parallel.model import GatheredSource, Spread, replica_of
+from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.run.generating import share_threads
-from rlvr_core.train import lora
-from rlvr_core.train.forward import compile_body
-from rlvr_core.train.model import (
+from rlvr_core.step.forward import compile_body
+from rlvr_core.step.model import (
     DTYPES,
     Precision,
     enable_checkpointing,
     load_policy,
     load_reference,
 )
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.offload import offload
-from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.parallel import GatheredSource, Spread, replica_of
-from rlvr_core.train.reference import Reference, SeparateModel, UnderAdapter
-from rlvr_core.train.step import PolicyTrainer
-from rlvr_core.train.teacher import Teacher, path_of, prompt_of
+from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.offload import offload
+from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.reference import Reference, SeparateModel, UnderAdapter
+from rlvr_core.step.step import PolicyTrainer
+from rlvr_core.step.teacher import Teacher, path_of, prompt_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.protocols import Engine, WeightSource
+    from rlvr_core.api.protocols import Engine, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Literal
 
-from rlvr_core.guards.seeds import unique_rate
+from rlvr_core.api.sampler_base import EQUAL
+from rlvr_core.api.types import Drop, Fate, Group, Judged
 from rlvr_core.rollout.collect import Rollouts, Sampled
-from rlvr_core.samplers.base import EQUAL
-from rlvr_core.types import Drop, Fate, Group, Judged
+from rlvr_core.run.seed_check import unique_rate
 
 _EQUAL = ("all_passed", "all_failed", "equal")
 """Why groups of equal rewards are dropped: always there, if only as 0."""

@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core import ranks
+from rlvr_core.api.protocols import Sampler, Source
+from rlvr_core.api.sampler_base import replacements
+from rlvr_core.builtin.datasets.hub import cached_at
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.builtin.evals import contamination
+from rlvr_core.builtin.evals.asking import refuse
+from rlvr_core.builtin.evals.runner import NamedTask
+from rlvr_core.builtin.evals.trained_on import inherit
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.trackers.tensorboard import check_installed
 from rlvr_core.config.model import ComponentRef
-from rlvr_core.data.hub import cached_at
 from rlvr_core.data.load import (
     NamedLoader,
     check_problems,
@@ -25,15 +33,7 @@ from rlvr_core.data.load import (
 )
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
-from rlvr_core.evals import contamination
-from rlvr_core.evals.asking import refuse
-from rlvr_core.evals.runner import NamedTask
-from rlvr_core.evals.trained_on import inherit
-from rlvr_core.guards import gold
-from rlvr_core.protocols import Sampler, Source
-from rlvr_core.record.tensorboard import check_installed
-from rlvr_core.rollout.environment_plan import EnvironmentPlan
-from rlvr_core.rollout.judge import Judge
+from rlvr_core.parallel import ranks
 from rlvr_core.run.checks import (
     check_background,
     check_metrics,
@@ -43,28 +43,28 @@ from rlvr_core.run.checks import (
     check_teachers,
     check_writable,
 )
-from rlvr_core.samplers.base import replacements
-from rlvr_core.train import lora
-from rlvr_core.train.demonstrations import (
+from rlvr_core.step.demonstrations import (
     Demonstrations,
     answered,
     answers_name,
     load_answers,
 )
-from rlvr_core.train.model import check_model_path, load_tokenizer
+from rlvr_core.step.model import check_model_path, load_tokenizer
+from rlvr_core.verify import gold
 from rlvr_core.verify.error_rate import ErrorRate
-from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.judge import Judge
 from rlvr_core.verify.reward import RewardPlan
+from rlvr_core.workers.pool import VerifierPool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlvr_core.api.types import Problem
+    from rlvr_core.builtin.evals.contamination import Contamination
     from rlvr_core.config.model import LoraSection, LossRef, RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
-    from rlvr_core.evals.contamination import Contamination
-    from rlvr_core.plugins import Host
-    from rlvr_core.types import Problem
+    from rlvr_core.host.host import Host
 
 
 Answers = list[tuple["Problem", str]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr_core.errors import ConfigError, MachineError, RunError
-from rlvr_core.ranks import Ranks
+from rlvr_core.api.errors import ConfigError, MachineError, RunError
+from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.run.saving import restore
 from rlvr_core.run.session import Session
-from rlvr_core.train import checkpoint
+from rlvr_core.step import checkpoint
 
 
 def checkpoint_to_go_on_from(session: Session, manifest: Manifest | None) -> Path | None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.hookspecs import CheckpointSaved
+from rlvr_core.api.hooks import CheckpointSaved
 from rlvr_core.run.evaluating import Best
-from rlvr_core.train import checkpoint
+from rlvr_core.step import checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlvr_core.protocols import Guard
+    from rlvr_core.api.protocols import Guard
     from rlvr_core.run.session import Session
 
 

@@ -9,47 +9,48 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlvr_core.errors import RunError
-from rlvr_core.guards import parity, seeds
-from rlvr_core.hookspecs import (
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.hooks import (
     GroupsScored,
     RunFinished,
     RunStarted,
     StepFinished,
 )
-from rlvr_core.protocols import Telling
-from rlvr_core.ranks import Ranks
+from rlvr_core.api.protocols import Telling
+from rlvr_core.api.types import SamplingParams
+from rlvr_core.builtin.asynchronous.producer import Producer, producing
+from rlvr_core.builtin.asynchronous.replay import ReplayBuffer
+from rlvr_core.builtin.asynchronous.team import TeamProducer
+from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Rollouts, collect
-from rlvr_core.rollout.producer import Producer, producing
-from rlvr_core.rollout.replay import ReplayBuffer
-from rlvr_core.rollout.team import TeamProducer
+from rlvr_core.run import parity
+from rlvr_core.run import seed_check as seeds
 from rlvr_core.run.evaluating import Best, evaluate_run
 from rlvr_core.run.metrics import Ages, details, fates, rollout_metrics, staleness_metrics
 from rlvr_core.run.saving import save
 from rlvr_core.run.stop import Stop
-from rlvr_core.train.optim import learning_rate
-from rlvr_core.types import SamplingParams
+from rlvr_core.step.optim import learning_rate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlvr_core.api.protocols import Engine, Guard, Sampler, WeightSource
+    from rlvr_core.api.types import Problem
+    from rlvr_core.builtin.evals.runner import NamedTask
+    from rlvr_core.builtin.jobs.mirror import Mirror
+    from rlvr_core.builtin.trackers.tensorboard import TensorBoard
     from rlvr_core.cli.display import Display
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.evals.runner import NamedTask
-    from rlvr_core.plugins import Host
-    from rlvr_core.protocols import Engine, Guard, Sampler, WeightSource
+    from rlvr_core.host.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
-    from rlvr_core.record.mirror import Mirror
     from rlvr_core.record.mute import MuteRecorder
     from rlvr_core.record.recorder import Recorder
     from rlvr_core.record.rundir import RunFolder
-    from rlvr_core.record.tensorboard import TensorBoard
     from rlvr_core.rollout.collect import Generator, Sampled
     from rlvr_core.run.early_stop import EarlyStop
-    from rlvr_core.train.step import PolicyTrainer, StepReport
-    from rlvr_core.types import Problem
+    from rlvr_core.step.step import PolicyTrainer, StepReport
     from rlvr_core.verify.error_rate import ErrorRate
     from rlvr_core.verify.reward import RewardPlan
 

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.errors import ConfigError
-from rlvr_core.protocols import EngineContext
-from rlvr_core.ranks import Ranks
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import EngineContext
+from rlvr_core.builtin.jobs.mirror import Mirror
+from rlvr_core.builtin.trackers.tensorboard import TensorBoard
+from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.record.mirror import Mirror
 from rlvr_core.record.mute import MuteRecorder
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.tensorboard import TensorBoard
 from rlvr_core.run.early_stop import EarlyStop
 from rlvr_core.run.ending import recorded_outcome
 from rlvr_core.run.generating import engine_of, generator_of, producer_of, spread_over
@@ -29,13 +29,13 @@ from rlvr_core.run.learner import trainer_of
 from rlvr_core.run.resuming import checkpoint_to_go_on_from, resume
 from rlvr_core.run.session import Session
 from rlvr_core.run.stop import Stop
-from rlvr_core.train.step import PolicyTrainer
+from rlvr_core.step.step import PolicyTrainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from rlvr_core.api.protocols import Engine, Guard, Store, WeightSource
     from rlvr_core.cli.display import Display
-    from rlvr_core.protocols import Engine, Guard, Store, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 

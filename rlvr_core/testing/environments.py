@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from rlvr_core.rollout.environment_worker import said
-from rlvr_core.types import Done, Ended, Problem, Reply, Transcript, Turn
+from rlvr_core.api.types import Done, Ended, Problem, Reply, Transcript, Turn
+from rlvr_core.builtin.environments.worker import said
 
 
 def play(

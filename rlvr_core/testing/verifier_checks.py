@@ -17,11 +17,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlvr_core.errors import DataError
-from rlvr_core.protocols import config_class
+from rlvr_core.api.errors import DataError
+from rlvr_core.api.protocols import config_class
+from rlvr_core.api.types import Completion, Problem, Verdict
 from rlvr_core.testing.cases import Case
 from rlvr_core.testing.junk import junk
-from rlvr_core.types import Completion, Problem, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlvr_core.errors import RunError
-from rlvr_core.types import Json, Verdict
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.types import Json, Verdict
 
 WINDOW = 500
 """Latest verdicts of a verifier that are looked at."""

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Problem, Verdict
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule
 from rlvr_core.config.resolve import build
-from rlvr_core.errors import ConfigError
-from rlvr_core.types import Problem, Verdict
-from rlvr_core.verify.worker import VerifierSpec
+from rlvr_core.workers.worker import VerifierSpec
 
 if TYPE_CHECKING:
-    from rlvr_core.plugins import Host
+    from rlvr_core.host.host import Host
 
 AUTO = "auto"
 """In ``rewards``: each problem's own verifier."""

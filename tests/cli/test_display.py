@@ -5,8 +5,8 @@ import math
 import pytest
 from rich.console import Console
 
+from rlvr_core.api.types import EvalReport
 from rlvr_core.cli.display import JsonLines, Live, Plain, Silent, make_display, step_facts
-from rlvr_core.types import EvalReport
 
 METRICS = {
     "reward/mean": 0.4213,

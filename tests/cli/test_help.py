@@ -15,7 +15,7 @@ import click
 import pytest
 
 from rlvr_core.cli.main import COMMANDS
-from rlvr_core.plugins.loader import RESERVED
+from rlvr_core.host.loader import RESERVED
 
 HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "numpy", "lm_eval")
 
@@ -123,7 +123,7 @@ def main_with(body):
     """Run ``rlvr doctor`` with its function replaced."""
     script = (
         "import sys, click\nfrom rlvr_core.cli import main, doctor\n"
-        "from rlvr_core.errors import *\n"
+        "from rlvr_core.api.errors import *\n"
         f"@click.command()\ndef broken():\n    {body}\n"
         "doctor.doctor = broken\nsys.exit(main.main(['doctor']))"
     )

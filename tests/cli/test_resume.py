@@ -2,9 +2,9 @@
 
 import pytest
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.cli.run import what_to_run
-from rlvr_core.errors import ConfigError
-from rlvr_core.plugins import load_host
+from rlvr_core.host.host import load_host
 
 RESOLVED = """\
 model: {path: x}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
+from rlvr_core.api.types import Completion, EvalReport, Group, Judged, Problem, Verdict
 from rlvr_core.cli.plot import plot
 from rlvr_core.cli.show import show
 from rlvr_core.record.ledger import Ledger
@@ -15,8 +16,7 @@ from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.results import write_results
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.stats import bootstrap
-from rlvr_core.types import Completion, EvalReport, Group, Judged, Problem, Verdict
+from rlvr_core.record.stats import bootstrap
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J[red]x[/red] \u202e `rm` | <b>&\r\n  outcome  finished\x9b31m"
 

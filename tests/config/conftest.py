@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.plugins import load_host
+from rlvr_core.host.host import load_host
 
 PLUGIN = """
-from rlvr_core import hookimpl
+from rlvr_core.api import hookimpl
 
 @hookimpl
 def register_datasets(registrar):
@@ -44,7 +44,7 @@ PARTS = """
 from pathlib import Path
 from typing import Annotated, Literal
 from pydantic import Field, model_validator
-from rlvr_core.protocols import ComponentConfig
+from rlvr_core.api.protocols import ComponentConfig
 
 class Part:
     def __init__(self, config):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rlvr_core.api.errors import RlvrError
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.errors import RlvrError
 
 CONFIG = """\
 model: {path: x}

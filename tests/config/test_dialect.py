@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.config.dialect import MAX_CHARACTERS, read, read_option, write
-from rlvr_core.errors import ConfigError
 
 
 def plain(text):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.config.dialect import read
 from rlvr_core.config.load import load
-from rlvr_core.errors import ConfigError
 
 DOCS = Path(__file__).parents[2] / "docs"
 BASE = "model: {path: m}\ndata: {sources: [a]}\ntrain: {steps: 100}\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from transformers import TrainingArguments
 
-from rlvr_core import builtin
+from rlvr_core.builtin import plugin as builtin
 from rlvr_core.config.docs import loss_options, reference
-from rlvr_core.registry import Registrar, Registry
+from rlvr_core.host.registry import Registrar, Registry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text(encoding="utf-8")
 REGISTER = {

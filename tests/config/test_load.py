@@ -5,9 +5,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlvr_core.api.errors import Complaint, ConfigError
 from rlvr_core.config.layers import escape, expand
 from rlvr_core.config.load import LoadedConfig, load
-from rlvr_core.errors import Complaint, ConfigError
 
 BASE = """\
 model: {path: models/tiny}

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
 from rlvr_core.config.dialect import write as to_yaml
 from rlvr_core.config.load import load
 from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.refs import COMPONENTS
 from rlvr_core.config.resolve import build, parse_options, resolve, resolve_file
 from rlvr_core.config.words import follow, schema_at, schema_of
-from rlvr_core.discovery import FIRST_PARTY
-from rlvr_core.errors import ConfigError, PluginError, RlvrError
+from rlvr_core.host.discovery import FIRST_PARTY
 
 
 def faults(host, path, *overrides, error=ConfigError):

@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr_core.data.jsonl import JsonLines
+from rlvr_core.api.errors import DataError, MachineError, PluginError
+from rlvr_core.api.types import Problem
+from rlvr_core.builtin.datasets.jsonl import JsonLines
 from rlvr_core.data.load import (
     NamedLoader,
     check_problems,
@@ -10,8 +12,6 @@ from rlvr_core.data.load import (
     fingerprints,
     load_sources,
 )
-from rlvr_core.errors import DataError, MachineError, PluginError
-from rlvr_core.types import Problem
 
 
 def problem(id_, prompt="?", **spec):
@@ -117,7 +117,7 @@ def test_faults_of_a_loader_say_where_it_was_asked_for_unless_they_know_better()
     [
         (problem("p", prompt=" \n"), "prompt is empty"),
         (problem("p", prompt=()), "prompt is empty"),
-        (problem("p", prompt=None), "its prompt must be text or a tuple of rlvr_core.Message"),
+        (problem("p", prompt=None), "its prompt must be text or a tuple of rlvr_core.api.Message"),
         (
             problem("p", prompt=[{"role": "user", "content": "?"}]),
             "not [{'role': 'user', 'content': '?'}]",

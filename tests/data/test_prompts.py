@@ -5,12 +5,12 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api.protocols import Source
+from rlvr_core.api.types import Message, Problem
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.data.text_prompts import TextRenderer
-from rlvr_core.errors import ConfigError, DataError
-from rlvr_core.protocols import Source
-from rlvr_core.types import Message, Problem
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 CHATML = (

@@ -4,11 +4,11 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from rlvr_core.api.errors import DataError
+from rlvr_core.api.types import Message, Problem
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.data.suffix import suffix_ids
-from rlvr_core.errors import DataError
-from rlvr_core.types import Message, Problem
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|h|>"]
 # drops the thoughts of all turns but the last, and tells tools in a system message

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import discovery
+from rlvr_core.api.errors import DataError, PluginError
 from rlvr_core.data.uri import cache_folder, local_path
-from rlvr_core.errors import DataError, PluginError
+from rlvr_core.host import discovery
 
 
 def test_paths_are_themselves(monkeypatch):

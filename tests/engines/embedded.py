@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.engines.adapter import write_adapter
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.lora.adapter import write_adapter
+from rlvr_core.builtin.tiny.tiny_tokenizer import train_tokenizer
 from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
-from rlvr_core.errors import RunError
-from rlvr_core.protocols import EngineContext
-from rlvr_core.testing.tiny_tokenizer import train_tokenizer
-from rlvr_core.types import GenerationRequest, SamplingParams
 
 TEXTS = [
     "What is 37+48? The answer is 85.\n\nQuestion: naïve café 日本 ½",

@@ -32,26 +32,26 @@ from embedded import (
     start,
 )
 
-from rlvr_core.config.model import EnvironmentSection, LoraSection
-from rlvr_core.engines import child_line
-from rlvr_core.engines.adapter import matrices
-from rlvr_core.engines.child import in_child
-from rlvr_core.engines.scripted import ScriptedEngine
-from rlvr_core.engines.shared import SharedSource, SharedTensors
-from rlvr_core.engines.sync import ModuleSource, trainer_logprobs
-from rlvr_core.engines.transformers import TransformersEngine
-from rlvr_core.engines.vllm import VllmEngine
-from rlvr_core.errors import MachineError, RunError
-from rlvr_core.protocols import (
+from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.protocols import (
     BackgroundEngine,
     EngineContext,
     Interruptible,
     ScoreRequest,
 )
-from rlvr_core.rollout.background_turns import BackgroundTurns
-from rlvr_core.rollout.environment_plan import EnvironmentPlan
+from rlvr_core.builtin.asynchronous.background_turns import BackgroundTurns
+from rlvr_core.builtin.child import child_line
+from rlvr_core.builtin.child.child import in_child
+from rlvr_core.builtin.child.shared import SharedSource, SharedTensors
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.builtin.vllm.engine import VllmEngine
+from rlvr_core.config.model import EnvironmentSection, LoraSection
+from rlvr_core.engines.scripted import ScriptedEngine
+from rlvr_core.engines.sync import ModuleSource, trainer_logprobs
+from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.run.learner import shares_model
-from rlvr_core.train import lora
 
 PATIENCE = 120.0
 LONG = 230
@@ -530,9 +530,9 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import time, torch\n"
         "from embedded import make_model, make_tokenizer\n"
-        "from rlvr_core.engines.child import in_child\n"
+        "from rlvr_core.builtin.child.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
-        "from rlvr_core.protocols import EngineContext\n"
+        "from rlvr_core.api.protocols import EngineContext\n"
         "t = make_tokenizer(); m = make_model(t)\n"
         "e = in_child(TransformersEngine(TransformersEngine.Config()), 60)\n"
         "e.start(EngineContext('', m, t, torch.float32, 256, 0))\n"

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.builtin.tiny.lean import recognise
+from rlvr_core.builtin.tiny.lean_decode import LeanDecoder, Sharing
 from rlvr_core.engines.decode import HuggingFaceDecoder
-from rlvr_core.engines.lean import recognise
-from rlvr_core.engines.lean_decode import LeanDecoder, Sharing
 
 
 def test_even_groups_need_no_slots():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.types import SamplingParams
 from rlvr_core.engines.sample import RandomStreams, RowSampling, sample, uniforms
 from rlvr_core.engines.seeds import completion_seed
-from rlvr_core.errors import RunError
-from rlvr_core.types import SamplingParams
 
 
 def draw(logits, params, n, seed=0):

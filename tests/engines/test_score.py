@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import exact_logits, generate, make_model, make_tokenizer, request, start  # type: ignore
 
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import Scorer, ScoreRequest
 from rlvr_core.engines import score as scoring
 from rlvr_core.engines.scripted import ScriptedEngine
-from rlvr_core.errors import RunError
-from rlvr_core.protocols import Scorer, ScoreRequest
 
 TOKENIZER = make_tokenizer()
 

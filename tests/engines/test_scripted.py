@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import exact_logits, make_model, make_tokenizer, request  # type: ignore
 
+from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.protocols import EngineContext
 from rlvr_core.engines.scripted import ScriptedEngine
-from rlvr_core.errors import MachineError, RunError
-from rlvr_core.protocols import EngineContext
 
 TOKENIZER = make_tokenizer()
 

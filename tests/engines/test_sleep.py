@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlvr_core.engines.vllm import VllmEngine, _Running
-from rlvr_core.types import GenerationRequest, SamplingParams
+from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.vllm.engine import VllmEngine, _Running
 
 
 class Llm:

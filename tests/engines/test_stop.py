@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import generate, make_model, make_tokenizer, request, start  # type: ignore
 
+from rlvr_core.api.types import SamplingParams
 from rlvr_core.engines.decode import RowPlan, decode
 from rlvr_core.engines.stop import StopStrings
-from rlvr_core.types import SamplingParams
 
 TOKENIZER = make_tokenizer()
 CPU = torch.device("cpu")

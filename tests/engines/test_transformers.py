@@ -18,10 +18,10 @@ from embedded import (  # type: ignore[import-not-found]
     start,
 )
 
-from rlvr_core.engines.lean import recognise
-from rlvr_core.engines.lean_decode import LeanDecoder
-from rlvr_core.errors import MachineError, RunError
-from rlvr_core.protocols import EngineContext
+from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.protocols import EngineContext
+from rlvr_core.builtin.tiny.lean import recognise
+from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 
 TOKENIZER = make_tokenizer()
 PROMPTS = [(5, 9, 12), (7,), (30, 31, 32, 33, 34, 35)]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.protocols import EngineContext, ScoreRequest
+from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.vllm import VllmEngine
-from rlvr_core.errors import MachineError, RunError
-from rlvr_core.protocols import EngineContext, ScoreRequest
-from rlvr_core.types import GenerationRequest, SamplingParams
 
 pytestmark = [
     pytest.mark.vllm,
@@ -279,7 +279,7 @@ def test_a_weight_that_does_not_arrive_is_an_error_and_the_engine_refuses_work(t
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="a GPU has no packed weights that can go stale")
 def test_probe_finds_a_head_left_at_the_old_weights(breakable, monkeypatch):
-    from rlvr_core.engines import vllm_transfer
+    from rlvr_core.builtin.vllm import transfer as vllm_transfer
 
     engine, _, tokenizer = breakable
     with monkeypatch.context() as patch:
@@ -573,7 +573,7 @@ def test_a_model_that_cannot_be_started_says_what_to_do(tmp_path):
 
 
 def test_ranks_must_have_their_process_group_first(tmp_path, monkeypatch):
-    from rlvr_core.engines.vllm_launch import check_process_group
+    from rlvr_core.builtin.vllm.launch import check_process_group
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlvr_core.api.errors import ConfigError, RunError
+from rlvr_core.api.protocols import Adapter, EngineContext, ScoreRequest
+from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.child.child import in_child
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.builtin.vllm.engine import VllmEngine
+from rlvr_core.builtin.vllm.lora import check_rank, room_for
 from rlvr_core.config.model import LoraSection
-from rlvr_core.engines.adapter import matrices
-from rlvr_core.engines.child import in_child
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.vllm import VllmEngine
-from rlvr_core.engines.vllm_lora import check_rank, room_for
-from rlvr_core.errors import ConfigError, RunError
-from rlvr_core.protocols import Adapter, EngineContext, ScoreRequest
-from rlvr_core.train import lora
-from rlvr_core.types import GenerationRequest, SamplingParams
 
 PROMPT = tuple(range(10, 10 + 80))  # two and a half blocks of 32
 needs_vllm = pytest.mark.skipif(
@@ -199,7 +199,7 @@ def test_an_engine_for_adapters_that_cannot_have_any_is_refused(rank, words):
 def test_what_is_written_for_vllm_is_what_peft_reads(tmp_path):
     from peft import PeftModel
 
-    from rlvr_core.engines.adapter import adapter_of, write_adapter
+    from rlvr_core.builtin.lora.adapter import adapter_of, write_adapter
 
     model = policy(1)
     write_adapter(tmp_path, adapter_of(model))

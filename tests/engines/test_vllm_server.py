@@ -24,21 +24,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake_vllm  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
 
-from rlvr_core.engines import vllm_fleet, vllm_serve
+from rlvr_core.api.errors import ConfigError, MachineError, RunError
+from rlvr_core.api.protocols import Engine, EngineContext, Telling
+from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.vllm import fleet as vllm_fleet
+from rlvr_core.builtin.vllm import serve as vllm_serve
+from rlvr_core.builtin.vllm.client import OtherWeightsError, _first_version
+from rlvr_core.builtin.vllm.fit import gpus_of
+from rlvr_core.builtin.vllm.nccl import LabelledFanOut, meeting_place
+from rlvr_core.builtin.vllm.outgoing import Outgoing, Snapshot, n_bytes
+from rlvr_core.builtin.vllm.pool import Pool, Server
+from rlvr_core.builtin.vllm.server import VllmServerEngine
 from rlvr_core.engines.fingerprint import Fingerprint
 from rlvr_core.engines.loop_thread import LoopThread
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.vllm_client import OtherWeightsError, _first_version
-from rlvr_core.engines.vllm_fit import gpus_of
-from rlvr_core.engines.vllm_nccl import LabelledFanOut, meeting_place
-from rlvr_core.engines.vllm_outgoing import Outgoing, Snapshot, n_bytes
-from rlvr_core.engines.vllm_pool import Pool, Server
-from rlvr_core.engines.vllm_server import VllmServerEngine
-from rlvr_core.errors import ConfigError, MachineError, RunError
-from rlvr_core.protocols import Engine, EngineContext, Telling
 from rlvr_core.run.generating import share_threads
-from rlvr_core.types import GenerationRequest, SamplingParams
 
 EOS = make_tokenizer().eos_token_id
 
@@ -424,7 +425,7 @@ TRAINER = """
 import sys, time
 sys.path[:0] = {path!r}
 import test_vllm_server as t
-from rlvr_core.engines import vllm_serve
+from rlvr_core.builtin.vllm import serve as vllm_serve
 vllm_serve.HOST = "fake_vllm"
 engine = t.VllmServerEngine(t.VllmServerEngine.Config(servers=2, folder={folder!r}))
 engine.start(t.context())

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import test_vllm as one_process  # type: ignore[import-not-found]
 
+from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.vllm.server import VllmServerEngine
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.vllm_server import VllmServerEngine
-from rlvr_core.protocols import EngineContext
-from rlvr_core.types import GenerationRequest, SamplingParams
 
 pytestmark = [
     pytest.mark.vllm,

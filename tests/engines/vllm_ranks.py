@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
+from rlvr_core.api.protocols import EngineContext
+from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.vllm import VllmEngine
-from rlvr_core.protocols import EngineContext
 
 spec = importlib.util.spec_from_file_location("test_vllm", Path(__file__).with_name("test_vllm.py"))
 helpers = importlib.util.module_from_spec(spec)

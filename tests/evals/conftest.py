@@ -19,8 +19,8 @@ WIDE = {"head_dim": 32, "initializer_range": 0.3}
 
 TOY = """
 import time
-from rlvr_core import ComponentConfig, EvalReport, NoConfig, Problem, SamplingParams, Verdict
-from rlvr_core import hookimpl
+from rlvr_core.api import ComponentConfig, EvalReport, NoConfig, Problem, SamplingParams, Verdict
+from rlvr_core.api import hookimpl
 
 
 @hookimpl

@@ -4,9 +4,9 @@ import json
 import pytest
 import yaml
 
-from rlvr_core.evals.contamination import Trained, asked, bodies, normalise
+from rlvr_core.api.types import Message, Problem
+from rlvr_core.builtin.evals.contamination import Trained, asked, bodies, normalise
 from rlvr_core.testing.clock import cpu_limit
-from rlvr_core.types import Message, Problem
 
 STORY = "A farmer has {} cows and buys {} more at the market on a rainy day. How many now?"
 

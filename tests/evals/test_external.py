@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from rlvr_core.evals.command import end_group
+from rlvr_core.builtin.evals.command import end_group
 
 HARNESS = """
 import json, os, sys, time
@@ -213,7 +213,7 @@ def test_t76_interrupted_nothing_outlives_it_and_it_runs_again(lab, model_dir, h
 
 
 def test_what_ignores_being_asked_is_killed(monkeypatch):
-    monkeypatch.setattr("rlvr_core.evals.command.GRACE", 0.3)
+    monkeypatch.setattr("rlvr_core.builtin.evals.command.GRACE", 0.3)
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
     process = subprocess.Popen(
         [sys.executable, "-c", f"{code}; time.sleep(600)"],

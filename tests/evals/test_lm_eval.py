@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from lm_eval_tasks import write_tasks  # type: ignore[import-not-found]
 
-from rlvr_core.errors import ConfigError, MachineError
-from rlvr_core.evals import lm_eval_ask
-from rlvr_core.evals.lm_eval_task import LmEval
+from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.builtin.lm_eval import ask as lm_eval_ask
+from rlvr_core.builtin.lm_eval.task import LmEval
 
 pytest.importorskip("lm_eval")
 
@@ -324,7 +324,7 @@ def test_refusals_say_what_to_do(lab, model_dir, tasks, monkeypatch):
     assert "has no metric 'f1'" in refused.stderr
     assert "it has: acc,none, acc_norm,none" in refused.stderr
     long = (*options, "--with", "task=toy_mc", "--with", "num_fewshot=6")
-    monkeypatch.setattr("rlvr_core.evals.session.max_positions", lambda *_: 60)
+    monkeypatch.setattr("rlvr_core.builtin.evals.session.max_positions", lambda *_: 60)
     refused = lab.rlvr("eval", model_dir, *long, "--out", "q", check=2)
     assert "the model attends to 60" in refused.stderr
     assert "lower num_fewshot" in refused.stderr

@@ -16,8 +16,8 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.types import Completion, Message, Problem
-from rlvr_core.verify.judge import Judge
+from rlvr_core.api.types import Completion, Message, Problem
+from rlvr_core.builtin.openai.judge import Judge
 
 pytestmark = [
     pytest.mark.vllm,

@@ -16,7 +16,7 @@ KEY = "sk-in-no-file"
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("rlvr_core.remote.client.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("rlvr_core.builtin.openai.client.FIRST_WAIT", 0.01)
     monkeypatch.setenv("LAB_KEY", KEY)
     found = Server()
     found.then = lambda body: answer(f"b {len(str(body['messages']))}")

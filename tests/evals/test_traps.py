@@ -2,11 +2,11 @@
 
 import pytest
 
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.builtin.evals.dataset_task import DatasetTask
+from rlvr_core.builtin.evals.store import _check_outcomes
 from rlvr_core.config.model import ComponentRef
-from rlvr_core.errors import ConfigError, DataError
-from rlvr_core.evals.dataset_task import DatasetTask
-from rlvr_core.evals.store import _check_outcomes
-from rlvr_core.stats import estimate
+from rlvr_core.record.stats import estimate
 
 
 def dataset_task(**options):

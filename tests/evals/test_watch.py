@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from rlvr_core.errors import RunError
-from rlvr_core.evals.watch import Watcher
-from rlvr_core.evals.watched import Watched
+from rlvr_core.api.errors import RunError
+from rlvr_core.builtin.evals.watch import Watcher
+from rlvr_core.builtin.evals.watched import Watched
 from rlvr_core.record.checkpoints import _seal
 from rlvr_core.record.manifest import _process
 from rlvr_core.record.rundir import RunFolder

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rlvr_core import RunError
-from rlvr_core.guards.collapse import Collapse
-from rlvr_core.hookspecs import StepFinished
+from rlvr_core.api import RunError
+from rlvr_core.api.hooks import StepFinished
+from rlvr_core.builtin.guards.collapse import Collapse
 
 FINE = {
     "reward/mean": 0.5,

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core import Problem, RunError, Verdict
-from rlvr_core.guards import gold
+from rlvr_core.api import Problem, RunError, Verdict
+from rlvr_core.verify import gold
 
 PROBLEMS = [Problem(f"p{n}", "?", "v", {"answer": str(n % 4)}, "sums") for n in range(40)]
 

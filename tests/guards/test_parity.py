@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
+from rlvr_core.api.errors import RunError
 from rlvr_core.config.model import ParitySection
-from rlvr_core.errors import RunError
-from rlvr_core.guards.parity import Parity, check, measure
+from rlvr_core.run.parity import Parity, check, measure
 
 
 def test_measure_worked_out_by_hand():

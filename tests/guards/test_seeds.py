@@ -1,8 +1,8 @@
 import pytest
 
-from rlvr_core.errors import RunError
-from rlvr_core.guards.seeds import check, unique_rate
-from rlvr_core.types import Completion, Group, Judged, Problem
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.run.seed_check import check, unique_rate
 
 
 def _group(*answers, logprob=-2.0):

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core import plugins
-from rlvr_core.cli import jobs as jobs_module
-from rlvr_core.cli.jobs import jobs
-from rlvr_core.errors import ConfigError, MachineError
-from rlvr_core.launch.again import fetch_newest
-from rlvr_core.launch.jobs import Job, JobBook
-from rlvr_core.protocols import JobStatus, StoredFile
+from rlvr_core import host as plugins
+from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api.protocols import JobStatus, StoredFile
+from rlvr_core.builtin.jobs.again import fetch_newest
+from rlvr_core.builtin.jobs.commands import jobs as jobs_module
+from rlvr_core.builtin.jobs.commands.jobs import jobs
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
 
 
 class Store:
@@ -73,7 +73,7 @@ def there(tmp_path, monkeypatch):
             return Store(root / uri.removeprefix("toy://runs").strip("/"))
 
     monkeypatch.setattr(plugins, "load_host", Host)
-    monkeypatch.setattr("rlvr_core.launch.again.load_host", Host)
+    monkeypatch.setattr("rlvr_core.builtin.jobs.again.load_host", Host)
     monkeypatch.setattr(jobs_module, "_launcher", lambda job: Launcher())
     monkeypatch.setattr(Launcher, "states", {})
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
@@ -244,8 +244,8 @@ def test_a_job_after_a_torn_line_is_in_the_book(tmp_path):
 FULL = """
 import resource, sys
 from pathlib import Path
-from rlvr_core.errors import MachineError
-from rlvr_core.launch.jobs import Job, JobBook
+from rlvr_core.api.errors import MachineError
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
 book = JobBook(Path(sys.argv[1]))
 room = book.path.stat().st_size + int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))

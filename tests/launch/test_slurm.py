@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.errors import ConfigError, MachineError
-from rlvr_core.launch.jobs import JobBook
-from rlvr_core.launch.slurm import SlurmLauncher
-from rlvr_core.protocols import JobLauncher, LaunchRequest
+from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api.protocols import JobLauncher, LaunchRequest
+from rlvr_core.builtin.jobs.jobs import JobBook
+from rlvr_core.builtin.jobs.slurm import SlurmLauncher
 
 REQUEST = LaunchRequest(("run", "my config.yaml", "--set", "a.b=it's"), "demo")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.errors import ConfigError
-from rlvr_core.launch.secrets import secrets_in, secrets_in_words
-from rlvr_core.launch.staging import Layout, overrides, references
-from rlvr_core.protocols import Reference
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import Reference
+from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
+from rlvr_core.builtin.jobs.staging import Layout, overrides, references
 
 
 @pytest.fixture

@@ -11,17 +11,17 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core import builtin
+from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.builtin import plugin as builtin
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.registry import Registrar, Registry
-from rlvr_core.train.batch import Row
-from rlvr_core.train.model import Precision
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.optim import Optimizer, Update
-from rlvr_core.train.reference import SeparateModel
-from rlvr_core.train.step import PolicyTrainer
-from rlvr_core.train.teacher import Teacher
-from rlvr_core.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.step.batch import Row
+from rlvr_core.step.model import Precision
+from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.optim import Optimizer, Update
+from rlvr_core.step.reference import SeparateModel
+from rlvr_core.step.step import PolicyTrainer
+from rlvr_core.step.teacher import Teacher
 
 V, LENGTH, PROMPTS, N, STEPS = 16, 6, 4, 8, 30
 

@@ -7,8 +7,8 @@ import sys
 import torch
 from accelerate import Accelerator
 
-from rlvr_core.protocols import LossBatch, Normalizer
-from rlvr_core.registry import Entry
+from rlvr_core.api.protocols import LossBatch, Normalizer
+from rlvr_core.host.registry import Entry
 
 
 class Policy(torch.nn.Module):

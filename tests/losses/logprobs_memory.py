@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from rlvr_core.train.logprobs import fused_logprobs
+from rlvr_core.step.logprobs import fused_logprobs
 
 TOKENS, VOCABULARY = 2 * 256, 151_936
 

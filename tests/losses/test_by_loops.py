@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlvr_core import builtin
-from rlvr_core.registry import Registrar, Registry
+from rlvr_core.builtin import plugin as builtin
+from rlvr_core.host.registry import Registrar, Registry
 
 CAP = 9
 REGISTRY = Registry()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from rlvr_core import builtin
-from rlvr_core.registry import Registrar, Registry
+from rlvr_core.builtin import plugin as builtin
+from rlvr_core.host.registry import Registrar, Registry
 
 OPTIONS = {
     "beta": 0.1,

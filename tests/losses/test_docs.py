@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import builtin
-from rlvr_core.losses import metrics
-from rlvr_core.registry import Registrar, Registry
+from rlvr_core.algorithm import metrics
+from rlvr_core.builtin import plugin as builtin
+from rlvr_core.host.registry import Registrar, Registry
 
 FOLDER = Path(__file__).parents[2] / "docs"
 DOCS = (FOLDER / "losses.md").read_text()

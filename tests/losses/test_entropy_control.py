@@ -6,8 +6,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rlvr_core.losses.dapo import DAPO
-from rlvr_core.losses.entropy_control import EntropyControl, EntropyController
+from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
+from rlvr_core.builtin.losses.dapo import DAPO
 
 
 def test_the_weight_goes_by_each_entropy_and_counts_while_the_last_one_is_low():
@@ -61,7 +61,7 @@ def test_impossible_values_are_refused(options, told):
 
 
 def test_a_batch_without_the_weight_is_an_error():
-    from rlvr_core.protocols import LossBatch, Normalizer
+    from rlvr_core.api.protocols import LossBatch, Normalizer
 
     one = torch.zeros(1, 1)
     batch = LossBatch(one, one, one, None, one == 0, torch.ones(1), one)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr_core.train.logprobs import fused_logprobs
+from rlvr_core.step.logprobs import fused_logprobs
 
 N, H, V = 37, 16, 1501
 MEMORY = Path(__file__).with_name("logprobs_memory.py")

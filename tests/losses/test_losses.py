@@ -5,23 +5,23 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rlvr_core import builtin
-from rlvr_core.losses.bnpo import BNPO
-from rlvr_core.losses.cispo import CISPO
-from rlvr_core.losses.dapo import DAPO
-from rlvr_core.losses.dr_grpo import DrGRPO
-from rlvr_core.losses.gmpo import GMPO
-from rlvr_core.losses.grpo import GRPO
-from rlvr_core.losses.gspo import GSPO
-from rlvr_core.losses.luspo import LUSPO
-from rlvr_core.losses.metrics import finish
-from rlvr_core.losses.policy import PolicyLoss
-from rlvr_core.losses.reinforce import REINFORCE
-from rlvr_core.losses.sapo import SAPO
-from rlvr_core.losses.vespo import VESPO
-from rlvr_core.protocols import Loss, LossBatch, Normalizer, config_class
+from rlvr_core.algorithm.metrics import finish
+from rlvr_core.algorithm.policy import PolicyLoss
+from rlvr_core.api.protocols import Loss, LossBatch, Normalizer, config_class
+from rlvr_core.builtin import plugin as builtin
+from rlvr_core.builtin.losses.bnpo import BNPO
+from rlvr_core.builtin.losses.cispo import CISPO
+from rlvr_core.builtin.losses.dapo import DAPO
+from rlvr_core.builtin.losses.dr_grpo import DrGRPO
+from rlvr_core.builtin.losses.gmpo import GMPO
+from rlvr_core.builtin.losses.grpo import GRPO
+from rlvr_core.builtin.losses.gspo import GSPO
+from rlvr_core.builtin.losses.luspo import LUSPO
+from rlvr_core.builtin.losses.reinforce import REINFORCE
+from rlvr_core.builtin.losses.sapo import SAPO
+from rlvr_core.builtin.losses.vespo import VESPO
+from rlvr_core.host.registry import Registrar, Registry
 from rlvr_core.record.glossary import lookup
-from rlvr_core.registry import Registrar, Registry
 
 LOSSES = [GRPO, DAPO, DrGRPO, BNPO, GSPO, GMPO, CISPO, SAPO, LUSPO, REINFORCE, VESPO]
 INVARIANT = [cls for cls in LOSSES if cls is not BNPO]

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlvr_core import builtin
-from rlvr_core.losses.entropy import entropy_threshold
-from rlvr_core.losses.entropy_control import EntropyControl, EntropyController
-from rlvr_core.protocols import LossBatch, Normalizer
-from rlvr_core.registry import Registrar, Registry
+from rlvr_core.algorithm.entropy import entropy_threshold
+from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
+from rlvr_core.api.protocols import LossBatch, Normalizer
+from rlvr_core.builtin import plugin as builtin
+from rlvr_core.host.registry import Registrar, Registry
 
 pytest.importorskip("trl", minversion="1.16", reason="the oracle is TRL 1.16 (extra 'oracle')")
 

@@ -83,7 +83,7 @@ def new_site():
 
 
 GOOD = """
-from rlvr_core import hookimpl
+from rlvr_core.api import hookimpl
 
 @hookimpl
 def register_verifiers(registrar):
@@ -91,7 +91,7 @@ def register_verifiers(registrar):
 """
 
 RIGHT = '''
-from rlvr_core import ComponentConfig, Verdict
+from rlvr_core.api import ComponentConfig, Verdict
 
 class Right:
     """Says yes."""

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-HOOKIMPL = "from rlvr_core import hookimpl\n"
+HOOKIMPL = "from rlvr_core.api import hookimpl\n"
 
 # name: source, line of the fault (counted by hand), part of the message, part of the remedy
 BROKEN = {
@@ -221,8 +221,8 @@ def test_name_of_broken_plugin_is_an_error_with_code_3(crowd):
     outcome = crowd.python(
         "-c",
         "import json, sys\n"
-        "from rlvr_core import PluginError\n"
-        "from rlvr_core.plugins import load_host\n"
+        "from rlvr_core.api import PluginError\n"
+        "from rlvr_core.host.host import load_host\n"
         "host, errors = load_host(), {}\n"
         "for name in sys.argv[1:]:\n"
         "    try:\n"
@@ -273,7 +273,7 @@ def test_an_exception_while_it_works_names_the_plugin_and_the_line(site):
     site.plugin(
         "late",
         """
-        from rlvr_core import hookimpl
+        from rlvr_core.api import hookimpl
 
         @hookimpl
         def register_verifiers(registrar):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 PLUGIN = """
-from rlvr_core import hookimpl
+from rlvr_core.api import hookimpl
 
 @hookimpl
 def register_commands(registrar):
@@ -17,7 +17,7 @@ def register_commands(registrar):
 COMMANDS = """
 import sys
 import click
-from rlvr_core import MachineError
+from rlvr_core.api import MachineError
 
 print("imported", file=sys.stderr)
 

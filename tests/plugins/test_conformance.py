@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rlvr_core import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
 from rlvr_core.testing import VERIFIER_CHECKS, Subject, load_cases
 from rlvr_core.testing.junk import junk
 

@@ -7,10 +7,11 @@ import inspect
 import re
 from pathlib import Path
 
-from rlvr_core import Completion, Group, Judged, hookspecs
-from rlvr_core.plugins.hookcheck import REGISTERING, SPECS
-from rlvr_core.protocols import EvalTask
-from rlvr_core.registry import KINDS
+from rlvr_core.api import Completion, Group, Judged
+from rlvr_core.api import hooks as hookspecs
+from rlvr_core.api.protocols import EvalTask
+from rlvr_core.host.hookcheck import REGISTERING, SPECS
+from rlvr_core.host.registry import KINDS
 from rlvr_core.testing import VERIFIER_CHECKS
 
 ROOT = Path(__file__).parents[2]

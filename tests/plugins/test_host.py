@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.errors import MachineError, PluginError
-from rlvr_core.hookspecs import StepFinished
-from rlvr_core.plugins import load_host
+from rlvr_core.api.errors import MachineError, PluginError
+from rlvr_core.api.hooks import StepFinished
+from rlvr_core.host.host import load_host
 
 EVENT = StepFinished(step=1, version=0, metrics={})
 
 OBSERVER = """
-from rlvr_core import hookimpl
+from rlvr_core.api import hookimpl
 
 seen = []
 
@@ -49,7 +49,9 @@ def test_core_is_always_there():
 
 
 def test_allow_list_blocks_before_import(site, monkeypatch, tmp_path):
-    site.plugin("allowed", "from rlvr_core import hookimpl\n@hookimpl\ndef run_started(): ...\n")
+    site.plugin(
+        "allowed", "from rlvr_core.api import hookimpl\n@hookimpl\ndef run_started(): ...\n"
+    )
     site.plugin("blocked", f"open({str(tmp_path / 'trace')!r}, 'w')\n")
     monkeypatch.syspath_prepend(site.folder)
     for env in ({"RLVR_PLUGINS": " allowed "}, {"RLVR_PLUGINS_OFF": "blocked"}):
@@ -62,7 +64,7 @@ def test_allow_list_blocks_before_import(site, monkeypatch, tmp_path):
 
 
 def test_switches_take_distribution_names_too(site, monkeypatch):
-    site.plugin("named", "from rlvr_core import hookimpl\n@hookimpl\ndef run_started(): ...\n")
+    site.plugin("named", "from rlvr_core.api import hookimpl\n@hookimpl\ndef run_started(): ...\n")
     monkeypatch.syspath_prepend(site.folder)
     assert load_host({"RLVR_PLUGINS": "Acme_Named"}).record("named").status == "ok"
     assert load_host({"RLVR_PLUGINS_OFF": "acme-named"}).record("named").status == "off"
@@ -92,7 +94,7 @@ def test_interrupt_in_an_observer_gets_through(installed):
 
 def test_hook_may_take_fewer_arguments(installed):
     host = installed(
-        fewer="from rlvr_core import hookimpl\nfrom pathlib import Path\n"
+        fewer="from rlvr_core.api import hookimpl\nfrom pathlib import Path\n"
         "@hookimpl\ndef open_uri(uri):\n    return Path(uri[4:]) if uri[:4] == 'x://' else None\n"
     )
     assert host.record("fewer").hooks == ("open_uri",)
@@ -100,7 +102,7 @@ def test_hook_may_take_fewer_arguments(installed):
 
 
 ANSWER = (
-    "from rlvr_core import hookimpl, MachineError\nfrom pathlib import Path\n"
+    "from rlvr_core.api import hookimpl, MachineError\nfrom pathlib import Path\n"
     "@hookimpl\ndef open_uri(uri, cache):\n    {then}\n"
     "@hookimpl\ndef locate_run(env):\n    {then}\n"
 )
@@ -143,7 +145,7 @@ def test_fault_while_answering_names_the_plugin(installed):
 def test_object_as_plugin(site, monkeypatch):
     site.module(
         "acme_object.py",
-        "from rlvr_core import hookimpl\nclass P:\n    @hookimpl\n"
+        "from rlvr_core.api import hookimpl\nclass P:\n    @hookimpl\n"
         "    def register_losses(self, registrar):\n"
         "        registrar.add('x', 'm:X', summary='One.')\nplugin = P()\n",
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_core.discovery import FIRST_PARTY
-from rlvr_core.errors import ConfigError, PluginError
-from rlvr_core.origin import NOWHERE, Place
-from rlvr_core.plugins import Host, PluginProblem, PluginRecord
-from rlvr_core.plugins.loader import new_manager
-from rlvr_core.registry import Entry, Registrar, Registry, parse_kind, plural
+from rlvr_core.api.errors import ConfigError, PluginError
+from rlvr_core.host.discovery import FIRST_PARTY
+from rlvr_core.host.hookcheck import PluginProblem
+from rlvr_core.host.host import Host
+from rlvr_core.host.loader import PluginRecord, new_manager
+from rlvr_core.host.origin import NOWHERE, Place
+from rlvr_core.host.registry import Entry, Registrar, Registry, parse_kind, plural
 
 
 def record(name, status="ok", problems=()):

@@ -1,4 +1,4 @@
-"""What ``rlvr_core`` offers plugins, and that importing it costs next to nothing."""
+"""What ``rlvr_core.api`` offers plugins, and that importing it costs next to nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import rlvr_core
+from rlvr_core import api
 
 
 def test_every_public_name_resolves():
-    for name in rlvr_core.__all__:
-        assert getattr(rlvr_core, name) is not None
-    assert set(rlvr_core._HOME) | {"__version__"} == set(rlvr_core.__all__)
-    assert set(rlvr_core.__all__) <= set(dir(rlvr_core))
+    for name in api.__all__:
+        assert getattr(api, name) is not None
+    assert set(api._HOME) == set(api.__all__)
+    assert set(api.__all__) <= set(dir(api))
 
 
 def test_version_is_that_of_the_distribution():
@@ -22,6 +23,6 @@ def test_version_is_that_of_the_distribution():
 
 
 def test_import_loads_no_library():
-    code = "import sys, rlvr_core; print({'pydantic', 'pluggy', 'torch'} & set(sys.modules))"
+    code = "import sys, rlvr_core.api; print({'pydantic', 'pluggy', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -1,7 +1,7 @@
 import pytest
 
+from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.types import Completion, Group, Judged, Problem, Verdict
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from rlvr_core.errors import RunError
+from rlvr_core.api.errors import RunError
 from rlvr_core.record.checkpoints import CheckpointStore, verify
 
 
@@ -316,7 +316,7 @@ def test_a_file_size_limit_is_told_as_a_full_disk(tmp_path):
         """
         import resource, signal, sys
         from pathlib import Path
-        from rlvr_core.errors import RunError
+        from rlvr_core.api.errors import RunError
         from rlvr_core.record.checkpoints import CheckpointStore
 
         store = CheckpointStore(Path(sys.argv[1]), keep=2)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.errors import ConfigError, DataError, MachineError
-from rlvr_core.protocols import Store, StoredFile
-from rlvr_core.record import mirror as mirror_module
+from rlvr_core.api.errors import ConfigError, DataError, MachineError
+from rlvr_core.api.protocols import Store, StoredFile
+from rlvr_core.builtin.jobs import mirror as mirror_module
+from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
+from rlvr_core.builtin.jobs.mirror import Mirror
 from rlvr_core.record.checkpoints import CheckpointStore, verify
-from rlvr_core.record.fetch import Fetch, runs_in
-from rlvr_core.record.mirror import Mirror
 
 
 class Folder:

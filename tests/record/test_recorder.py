@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from rlvr_core.errors import RunError
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.types import EvalReport, Group
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
-from rlvr_core.types import EvalReport, Group
 
 
 @dataclass

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rlvr_core.errors import ConfigError, DataError
-from rlvr_core.types import Completion, Message, Problem
-from rlvr_core.verify.judge import MARGIN, Judge
-from rlvr_core.verify.pool import VerifierPool, VerifierSpec
-from rlvr_core.verify.rubrics import RUBRICS, SCORE, Rubric
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api.types import Completion, Message, Problem
+from rlvr_core.builtin.openai.judge import MARGIN, Judge
+from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric
+from rlvr_core.workers.pool import VerifierPool, VerifierSpec
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 PROBLEM = Problem("p", "What is 2+2?", "core/judge", {"answer": "four"}, "toy")
@@ -176,7 +176,7 @@ def test_one_deadline_for_a_group(server, good):
 def test_in_the_pool_its_own_deadline_counts(server, good):
     server.then = lambda body: (time.sleep(1.5), good("Score: 1"))[1]
     config = {"base_url": server.url, "model": "j", "deadline": 20, "timeout": 20}
-    specs = {"core/judge": VerifierSpec("rlvr_core.verify.judge:Judge", config)}
+    specs = {"core/judge": VerifierSpec("rlvr_core.builtin.openai.judge:Judge", config)}
     assert Judge.time_limit(Judge.Config(**config)) == 20 + MARGIN
     with VerifierPool(specs, workers=1, timeout=1.0, memory_mb=512) as pool:
         completions = [Completion.from_text(text) for text in "abc"]

@@ -6,10 +6,10 @@ import time
 import pytest
 import torch
 
-from rlvr_core.engines.openai import OpenAIEngine
-from rlvr_core.errors import ConfigError, MachineError, RunError
-from rlvr_core.protocols import EngineContext, TextEngine
-from rlvr_core.types import GenerationRequest, Message, SamplingParams
+from rlvr_core.api.errors import ConfigError, MachineError, RunError
+from rlvr_core.api.protocols import EngineContext, TextEngine
+from rlvr_core.api.types import GenerationRequest, Message, SamplingParams
+from rlvr_core.builtin.openai.engine import OpenAIEngine
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import BackgroundEngine, Generation
+from rlvr_core.api.types import GenerationRequest, Problem, SamplingParams
+from rlvr_core.builtin.asynchronous.background_turns import BackgroundTurns
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.config.model import EnvironmentSection
-from rlvr_core.errors import RunError
-from rlvr_core.protocols import BackgroundEngine, Generation
-from rlvr_core.rollout.background_turns import BackgroundTurns
-from rlvr_core.rollout.environment_plan import EnvironmentPlan
-from rlvr_core.types import GenerationRequest, Problem, SamplingParams
-from rlvr_core.verify.worker import VerifierSpec
+from rlvr_core.workers.worker import VerifierSpec
 
 PATIENCE = 120.0
 

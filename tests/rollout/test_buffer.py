@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rlvr_core.rollout.buffer import GroupBuffer
+from rlvr_core.api.types import Completion, Draw, Drop, Group, Judged, Problem, Usage, Verdict
+from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
+from rlvr_core.builtin.asynchronous.replay import Reading, ReplayBuffer
 from rlvr_core.rollout.collect import Sampled
-from rlvr_core.rollout.replay import Reading, ReplayBuffer
 from rlvr_core.run.metrics import rollout_metrics
-from rlvr_core.types import Completion, Draw, Drop, Group, Judged, Problem, Usage, Verdict
 
 PER_STEP, STEPS = 3, 30
 PROBLEMS = {f"p{i}": Problem(f"p{i}", "?", "v", {}, "toy") for i in range(10_000)}

@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.errors import ConfigError, RunError
-from rlvr_core.protocols import BackgroundEngine, Generation, Source
-from rlvr_core.rollout import producer
-from rlvr_core.rollout.buffer import GroupBuffer
+from rlvr_core.api.errors import ConfigError, RunError
+from rlvr_core.api.protocols import BackgroundEngine, Generation, Source
+from rlvr_core.api.types import Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.builtin.asynchronous import producer
+from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
+from rlvr_core.builtin.asynchronous.producer import Producer
+from rlvr_core.builtin.asynchronous.replay import Reading
+from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig
+from rlvr_core.builtin.samplers.sequential import Sequential
 from rlvr_core.rollout.collect import Generator
-from rlvr_core.rollout.producer import Producer
-from rlvr_core.rollout.replay import Reading
-from rlvr_core.samplers.adaptive import AdaptiveConfig
-from rlvr_core.samplers.sequential import Sequential
-from rlvr_core.types import Problem, Prompt, SamplingParams, Verdict
 
 PATIENCE = 60.0
 """Seconds after which a test gives up."""

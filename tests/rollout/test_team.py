@@ -11,13 +11,13 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from rlvr_core.errors import MachineError, RunError
-from rlvr_core.protocols import Generation
-from rlvr_core.ranks import LostError
+from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.protocols import Generation
+from rlvr_core.api.types import Draw, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.builtin.asynchronous.link import Link, link_up
+from rlvr_core.builtin.asynchronous.team import Helper, Other, TeamGenerator
+from rlvr_core.parallel.ranks import LostError
 from rlvr_core.rollout.collect import Generator
-from rlvr_core.rollout.link import Link, link_up
-from rlvr_core.rollout.team import Helper, Other, TeamGenerator
-from rlvr_core.types import Draw, Problem, Prompt, SamplingParams, Verdict
 
 PATIENCE = 60.0
 PARAMS = SamplingParams(max_tokens=5)

@@ -9,15 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.config.model import EnvironmentSection
-from rlvr_core.engines.seeds import completion_seed, turn_seed
-from rlvr_core.errors import RunError
-from rlvr_core.protocols import Generation
-from rlvr_core.rollout.collect import Generator
-from rlvr_core.rollout.environment_plan import EnvironmentPlan
-from rlvr_core.rollout.judge import Judge
-from rlvr_core.rollout.turns import TurnTaking
-from rlvr_core.types import (
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import Generation
+from rlvr_core.api.types import (
     Draw,
     GenerationRequest,
     Message,
@@ -27,7 +21,13 @@ from rlvr_core.types import (
     Usage,
     Verdict,
 )
-from rlvr_core.verify.worker import VerifierSpec
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.builtin.environments.turns import TurnTaking
+from rlvr_core.config.model import EnvironmentSection
+from rlvr_core.engines.seeds import completion_seed, turn_seed
+from rlvr_core.rollout.collect import Generator
+from rlvr_core.verify.judge import Judge
+from rlvr_core.workers.worker import VerifierSpec
 
 PARAMS = SamplingParams(max_tokens=100)
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from rlvr_core import ComponentConfig, DataError, Done, Message, NoConfig, Observation, Verdict
+from rlvr_core.api import ComponentConfig, DataError, Done, Message, NoConfig, Observation, Verdict
 
 
 class Echo:

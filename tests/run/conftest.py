@@ -16,7 +16,7 @@ from rlvr_core.testing.random_model import save_random_model
 
 TOY = """
 import time
-from rlvr_core import NoConfig, Verdict, hookimpl
+from rlvr_core.api import NoConfig, Verdict, hookimpl
 
 
 @hookimpl

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.errors import ConfigError
-from rlvr_core.plugins import load_host
+from rlvr_core.host.host import load_host
 from rlvr_core.run.checks import check_background
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}

@@ -14,7 +14,7 @@ ALL = pytest.mark.skipif(
 TOYS = """
 import time
 from dataclasses import replace
-from rlvr_core import Done, Message, NoConfig, Observation, Problem, Verdict, hookimpl
+from rlvr_core.api import Done, Message, NoConfig, Observation, Problem, Verdict, hookimpl
 
 
 @hookimpl

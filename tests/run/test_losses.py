@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlvr_core.api.errors import ConfigError, DataError, PluginError
+from rlvr_core.api.types import Problem
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.errors import ConfigError, DataError, PluginError
-from rlvr_core.plugins import load_host
+from rlvr_core.host.host import load_host
 from rlvr_core.run.checks import check_reference
-from rlvr_core.train.demonstrations import Demonstrations, load_answers
-from rlvr_core.types import Problem
+from rlvr_core.step.demonstrations import Demonstrations, load_answers
 
 
 def lines(path):

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from rlvr_core.api.errors import ConfigError, MachineError
 from rlvr_core.config.model import RunConfig
-from rlvr_core.errors import ConfigError, MachineError
 from rlvr_core.run.checks import check_processes
 
 pytestmark = pytest.mark.slow
@@ -225,8 +225,8 @@ def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):
 
 GUARD = """
 import os
-from rlvr_core import NoConfig, hookimpl
-from rlvr_core.errors import MachineError
+from rlvr_core.api import NoConfig, hookimpl
+from rlvr_core.api.errors import MachineError
 
 
 @hookimpl

@@ -5,7 +5,7 @@ import json
 import pytest
 
 PLUGIN = """
-from rlvr_core import NoConfig, Verdict, hookimpl
+from rlvr_core.api import NoConfig, Verdict, hookimpl
 
 
 @hookimpl

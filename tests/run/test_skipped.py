@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlvr_core.api.errors import RunError
 from rlvr_core.config.model import TrainSection
-from rlvr_core.errors import RunError
 from rlvr_core.run.session import Session
-from rlvr_core.train.optim import Update
-from rlvr_core.train.step import StepReport
+from rlvr_core.step.optim import Update
+from rlvr_core.step.step import StepReport
 
 GOOD = Update(grad_norm=1.0, applied=True, calibrating=False)
 BAD = Update(grad_norm=float("nan"), applied=False, calibrating=False)

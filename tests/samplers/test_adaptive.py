@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sampler_toys import group, member, source, started  # type: ignore
 
-from rlvr_core.errors import ConfigError
-from rlvr_core.samplers.adaptive import AdaptiveConfig
-from rlvr_core.samplers.shuffle import Shuffle
-from rlvr_core.types import Drop, Extend, Keep
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Drop, Extend, Keep
+from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig
+from rlvr_core.builtin.samplers.shuffle import Shuffle
 
 P, F, U = True, False, None
 

@@ -12,13 +12,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sampler_toys import drawn, ids, source, started  # type: ignore
 
-from rlvr_core.errors import ConfigError, DataError
-from rlvr_core.protocols import Sampler
-from rlvr_core.samplers.curriculum import Curriculum
-from rlvr_core.samplers.epochs import Turns
-from rlvr_core.samplers.mixture import Mixture
-from rlvr_core.samplers.sequential import Sequential
-from rlvr_core.samplers.shuffle import Shuffle
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api.protocols import Sampler
+from rlvr_core.builtin.samplers.curriculum import Curriculum
+from rlvr_core.builtin.samplers.epochs import Turns
+from rlvr_core.builtin.samplers.mixture import Mixture
+from rlvr_core.builtin.samplers.sequential import Sequential
+from rlvr_core.builtin.samplers.shuffle import Shuffle
 
 
 @pytest.fixture

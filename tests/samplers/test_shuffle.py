@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.errors import ConfigError, DataError
-from rlvr_core.protocols import Sampler, Source
-from rlvr_core.samplers.shuffle import Shuffle
-from rlvr_core.types import Completion, Drop, Group, Judged, Keep, Problem, Verdict
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api.protocols import Sampler, Source
+from rlvr_core.api.types import Completion, Drop, Group, Judged, Keep, Problem, Verdict
+from rlvr_core.builtin.samplers.shuffle import Shuffle
 
 
 def source(name, count, weight=None):

@@ -13,12 +13,12 @@ import torch
 from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.cli.tiny_model import tiny_model
-from rlvr_core.errors import ConfigError, RlvrError
-from rlvr_core.plugins import load_host
-from rlvr_core.testing import tiny
-from rlvr_core.testing.tiny import make_tiny_model, resolve_tiny
-from rlvr_core.testing.tiny_warm import batches_of
+from rlvr_core.api.errors import ConfigError, RlvrError
+from rlvr_core.builtin.tiny import tiny
+from rlvr_core.builtin.tiny.command import tiny_model
+from rlvr_core.builtin.tiny.tiny import make_tiny_model, resolve_tiny
+from rlvr_core.builtin.tiny.tiny_warm import batches_of
+from rlvr_core.host.host import load_host
 from rlvr_math.arithmetic import Arithmetic
 
 SOURCE = Arithmetic(Arithmetic.Config())
@@ -152,7 +152,7 @@ def test_resolve_clears_what_a_killed_process_left(cache):
 def test_two_processes_at_once_make_it_once(tmp_path):
     code = (
         "import sys; from rlvr_core.testing import tiny; tiny.STEPS = 30\n"
-        "from rlvr_core.plugins import load_host\n"
+        "from rlvr_core.host.host import load_host\n"
         "print(tiny.resolve_tiny('tiny:math/arithmetic', load_host()))"
     )
     env = {"RLVR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
@@ -173,7 +173,7 @@ def test_deepspeed_which_saving_imports_tells_errors_alone(tmp_path):
     code = (
         "import logging, sys\n"
         "from pathlib import Path\n"
-        "from rlvr_core.testing.tiny import make_tiny_model\n"
+        "from rlvr_core.builtin.tiny.tiny import make_tiny_model\n"
         "from rlvr_math.arithmetic import Arithmetic\n"
         "source = Arithmetic(Arithmetic.Config())\n"
         "make_tiny_model(Path(sys.argv[1]), source, seed=0, steps=1)\n"

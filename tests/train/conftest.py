@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rlvr_core.ranks import Ranks
+from rlvr_core.parallel.ranks import Ranks
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,19 @@ from pathlib import Path
 
 import torch
 
+from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.lora.adapter import merged_tensors
+from rlvr_core.builtin.losses.grpo import GRPO
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
-from rlvr_core.engines.adapter import merged_tensors
-from rlvr_core.losses.grpo import GRPO
-from rlvr_core.ranks import joined
-from rlvr_core.train import checkpoint, lora
-from rlvr_core.train.model import Precision, load_policy
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.parallel import GatheredSource, Spread, replica_of
-from rlvr_core.train.reference import UnderAdapter
-from rlvr_core.train.step import PolicyTrainer
-from rlvr_core.types import Completion, Group, Judged, Problem
+from rlvr_core.parallel.model import GatheredSource, Spread, replica_of
+from rlvr_core.parallel.ranks import joined
+from rlvr_core.step import checkpoint
+from rlvr_core.step.model import Precision, load_policy
+from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.reference import UnderAdapter
+from rlvr_core.step.step import PolicyTrainer
 
 CASES = {
     "ddp-follows": ("ddp", torch.float32, {"every": 2, "mix": 0.5}),
@@ -100,4 +101,4 @@ if __name__ == "__main__":
     main(*sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # see rlvr_core.cli.rank
+    os._exit(0)  # see rlvr_core.builtin.jobs.commands.rank

@@ -8,25 +8,25 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
+from rlvr_core.api.protocols import LossOutput
+from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.builtin.losses.dapo import DAPO
+from rlvr_core.builtin.losses.distill import GKD, OPSD
+from rlvr_core.builtin.losses.grpo import GRPO
+from rlvr_core.builtin.losses.gspo import GSPO
+from rlvr_core.builtin.losses.sft import SFT
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource, source_logprobs
-from rlvr_core.losses.dapo import DAPO
-from rlvr_core.losses.distill import GKD, OPSD
-from rlvr_core.losses.grpo import GRPO
-from rlvr_core.losses.gspo import GSPO
-from rlvr_core.losses.sft import SFT
-from rlvr_core.protocols import LossOutput
-from rlvr_core.ranks import joined
-from rlvr_core.train import checkpoint
-from rlvr_core.train.batch import Row
-from rlvr_core.train.model import Precision
-from rlvr_core.train.objective import Objective, Term
-from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.parallel import GatheredSource, Spread
-from rlvr_core.train.reference import SeparateModel, collect
-from rlvr_core.train.step import PolicyTrainer
-from rlvr_core.train.teacher import Teacher
-from rlvr_core.types import Completion, Group, Judged, Problem
+from rlvr_core.parallel.model import GatheredSource, Spread
+from rlvr_core.parallel.ranks import joined
+from rlvr_core.step import checkpoint
+from rlvr_core.step.batch import Row
+from rlvr_core.step.model import Precision
+from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.reference import SeparateModel, collect
+from rlvr_core.step.step import PolicyTrainer
+from rlvr_core.step.teacher import Teacher
 
 
 def groups(n_groups, seed=0):
@@ -216,7 +216,7 @@ def main(everything, folder, out):
         torch.save(results, Path(out) / f"rank{ranks.index}.pt")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # see rlvr_core.cli.rank
+    os._exit(0)  # see rlvr_core.builtin.jobs.commands.rank
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.train.model import Precision
-from rlvr_core.train.objective import Objective
-from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.step import PolicyTrainer
+from rlvr_core.step.model import Precision
+from rlvr_core.step.objective import Objective
+from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.step import PolicyTrainer
 
 SHAPE = {
     "vocab_size": 20,

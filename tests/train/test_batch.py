@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.train.batch import Row, micro_batches
+from rlvr_core.step.batch import Row, micro_batches
 
 
 def row(prompt, tokens, advantage=1.0, mask=None):

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_model  # type: ignore
 
 from rlvr_core.config.model import TrainSection
-from rlvr_core.train import checkpoint
-from rlvr_core.train.optim import Optimizer
+from rlvr_core.step import checkpoint
+from rlvr_core.step.optim import Optimizer
 
 
 @pytest.fixture

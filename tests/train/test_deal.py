@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.train.batch import Row
-from rlvr_core.train.deal import deal
+from rlvr_core.step.batch import Row
+from rlvr_core.step.deal import deal
 
 
 def row(prompt, length, *, masked=False):

@@ -16,12 +16,12 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlvr_core.engines import lean as lean_module
-from rlvr_core.engines.lean import recognise
-from rlvr_core.train import forward
-from rlvr_core.train.batch import Row, micro_batches
-from rlvr_core.train.forward import completion_logprobs
-from rlvr_core.train.lean_layer import LeanLayer
+from rlvr_core.builtin.tiny import lean as lean_module
+from rlvr_core.builtin.tiny.lean import recognise
+from rlvr_core.builtin.tiny.lean_layer import LeanLayer
+from rlvr_core.step import forward
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import completion_logprobs
 
 VOCABULARY = 50
 SMALL = {
@@ -189,7 +189,7 @@ def test_lean_layer_gradients_by_finite_differences():
             seen.append(arguments)
             return LeanLayer.apply(*arguments)
 
-    from rlvr_core.train import lean as train_lean
+    from rlvr_core.builtin.tiny import lean_path as train_lean
 
     original, train_lean.LeanLayer = train_lean.LeanLayer, Spy
     try:

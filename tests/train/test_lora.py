@@ -18,18 +18,19 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
+from rlvr_core.builtin.lora.export import is_adapter, write_merged
+from rlvr_core.builtin.tiny.lean import recognise
+from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
-from rlvr_core.engines.adapter import matrices, merged_tensors
-from rlvr_core.engines.lean import recognise
-from rlvr_core.engines.lean_decode import LeanDecoder
-from rlvr_core.errors import ConfigError, MachineError
-from rlvr_core.train import checkpoint, lora
-from rlvr_core.train.batch import Row, micro_batches
-from rlvr_core.train.export import is_adapter, write_merged
-from rlvr_core.train.forward import compile_body, completion_logprobs
-from rlvr_core.train.model import check_model_path, enable_checkpointing, load_policy
-from rlvr_core.train.optim import Optimizer
-from rlvr_core.train.reference import SeparateModel, UnderAdapter
+from rlvr_core.step import checkpoint
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import compile_body, completion_logprobs
+from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
+from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.reference import SeparateModel, UnderAdapter
 
 SIZES = {
     "vocab_size": 48,

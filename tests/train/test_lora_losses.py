@@ -15,17 +15,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model, small_trainer  # type: ignore
 
-from rlvr_core import builtin
+from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.builtin import plugin as builtin
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
-from rlvr_core.engines.adapter import matrices, merged_tensors
-from rlvr_core.registry import Registrar, Registry
-from rlvr_core.train import lora
-from rlvr_core.train.batch import Row
-from rlvr_core.train.objective import Term
-from rlvr_core.train.optim import Update
-from rlvr_core.train.reference import SeparateModel, UnderAdapter
-from rlvr_core.train.teacher import Teacher
-from rlvr_core.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.step.batch import Row
+from rlvr_core.step.objective import Term
+from rlvr_core.step.optim import Update
+from rlvr_core.step.reference import SeparateModel, UnderAdapter
+from rlvr_core.step.teacher import Teacher
 
 V, RANK, ALPHA, TEMPERATURE = 24, 3, 6, 0.7
 FULL = {"beta": 0.2, "entropy_bonus": 0.01, "top_entropy": 0.6, "kl_ratio_corrected": True}
@@ -187,7 +187,7 @@ class Noting:
         self.seen = []
 
     def __call__(self, batch, normalizer):
-        from rlvr_core.protocols import LossOutput
+        from rlvr_core.api.protocols import LossOutput
 
         self.seen.append(batch)
         return LossOutput(batch.logp_BT.sum(), {}, {})

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model, small_trainer  # type: ignore
 
+from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.builtin.losses.dapo import DAPO
 from rlvr_core.config.model import TrainSection
-from rlvr_core.losses.dapo import DAPO
-from rlvr_core.train.objective import Term
-from rlvr_core.types import Completion, Group, Judged, Problem
+from rlvr_core.step.objective import Term
 
 
 class Noting(DAPO):

@@ -7,11 +7,11 @@ import torch
 from pydantic import ValidationError
 from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.api.errors import MachineError
 from rlvr_core.config.model import ReferenceSection
-from rlvr_core.errors import MachineError
-from rlvr_core.train.batch import Row, micro_batches
-from rlvr_core.train.forward import completion_logprobs
-from rlvr_core.train.offload import offload
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import completion_logprobs
+from rlvr_core.step.offload import offload
 
 SIZES = {
     "vocab_size": 61,

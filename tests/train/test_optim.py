@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.config.model import TrainSection
-from rlvr_core.errors import ConfigError
-from rlvr_core.train.optim import Optimizer, learning_rate
-from rlvr_core.train.zero import ZeroOptimizer
+from rlvr_core.parallel.zero import ZeroOptimizer
+from rlvr_core.step.optim import Optimizer, learning_rate
 
 
 def _train(**changes):

@@ -20,11 +20,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlvr_core.train.batch import Row, micro_batches
-from rlvr_core.train.forward import _whole_rows, completion_logprobs
-from rlvr_core.train.joined_attention import Layout
-from rlvr_core.train.packed import heads_of, packed_rows, packed_tokens, predictors
-from rlvr_core.train.packed_attention import Grids, HeadSizes, Lengths, flash_works, sight_of
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import _whole_rows, completion_logprobs
+from rlvr_core.step.joined_attention import Layout
+from rlvr_core.step.packed import heads_of, packed_rows, packed_tokens, predictors
+from rlvr_core.step.packed_attention import Grids, HeadSizes, Lengths, flash_works, sight_of
 
 V = 50
 LLAMA_LIKE = {

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from rlvr_core.errors import PluginError
-from rlvr_core.protocols import LossBatch, LossOutput
-from rlvr_core.train.objective import Term
+from rlvr_core.api.errors import PluginError
+from rlvr_core.api.protocols import LossBatch, LossOutput
+from rlvr_core.step.objective import Term
 
 LOGP = torch.zeros(2, 3, requires_grad=True)
 ONE = torch.tensor(1.0)

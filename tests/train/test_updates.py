@@ -21,16 +21,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model, small_trainer  # type: ignore
 
+from rlvr_core.algorithm.entropy_control import EntropyController
+from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.builtin.losses.dapo import DAPO
+from rlvr_core.builtin.losses.distill import GKD
+from rlvr_core.builtin.losses.grpo import GRPO
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.losses.dapo import DAPO
-from rlvr_core.losses.distill import GKD
-from rlvr_core.losses.entropy_control import EntropyController
-from rlvr_core.losses.grpo import GRPO
-from rlvr_core.train.objective import Term
-from rlvr_core.train.reference import SeparateModel
-from rlvr_core.train.step import PolicyTrainer
-from rlvr_core.train.teacher import Teacher
-from rlvr_core.types import Completion, Group, Judged, Problem
+from rlvr_core.step.objective import Term
+from rlvr_core.step.reference import SeparateModel
+from rlvr_core.step.step import PolicyTrainer
+from rlvr_core.step.teacher import Teacher
 
 LR, BETA, LOW, HIGH = 2e-2, 0.1, 0.1, 0.15
 VERSION = 7
@@ -221,7 +221,7 @@ class Noting(GRPO):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Forward passes so far, by function of rlvr_core.train.forward and model."""
+    """Forward passes so far, by function of rlvr_core.step.forward and model."""
     calls = Counter()
     plain = PolicyTrainer._compute
 

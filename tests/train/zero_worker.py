@@ -10,8 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import parallel_worker
 from parallel_worker import SEVERAL, Poisoned, Term, groups, trainer_of
 
-from rlvr_core.losses.grpo import GRPO
-from rlvr_core.train import checkpoint, zero
+from rlvr_core.builtin.losses.grpo import GRPO
+from rlvr_core.parallel import zero
+from rlvr_core.step import checkpoint
 
 CASES = {
     "zero2": (torch.float32, {}),

@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from rlvr_core.protocols import ComponentConfig
-from rlvr_core.types import Completion, Problem, Verdict
+from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api.types import Completion, Problem, Verdict
 
 
 class Plain:

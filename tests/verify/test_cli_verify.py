@@ -196,7 +196,7 @@ def test_a_reader_that_leaves_is_no_bug(tmp_path):
 
 
 PLUGIN = """
-from rlvr_core import hookimpl
+from rlvr_core.api import hookimpl
 
 @hookimpl
 def register_verifiers(registrar):

@@ -1,7 +1,7 @@
 import pytest
 
-from rlvr_core.errors import RunError
-from rlvr_core.types import Verdict
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.types import Verdict
 from rlvr_core.verify.error_rate import WINDOW, ErrorRate
 
 GOOD = Verdict(1.0)

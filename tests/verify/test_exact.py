@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.errors import DataError
-from rlvr_core.types import Completion, Problem
-from rlvr_core.verify.exact import Exact
+from rlvr_core.api.errors import DataError
+from rlvr_core.api.types import Completion, Problem
+from rlvr_core.builtin.verifiers.exact import Exact
 
 
 def verify(answer, text, **options):

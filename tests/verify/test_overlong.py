@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.types import Completion, Problem
-from rlvr_core.verify.overlong import Overlong
+from rlvr_core.api.types import Completion, Problem
+from rlvr_core.builtin.verifiers.overlong import Overlong
 
 PROBLEM = Problem("p", "prompt", "core/overlong", {}, "toy")
 

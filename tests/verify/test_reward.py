@@ -1,9 +1,9 @@
 import pytest
 
+from rlvr_core.api.errors import ConfigError, DataError, PluginError
+from rlvr_core.api.types import Completion, Problem, Verdict
 from rlvr_core.config.model import RewardRef
-from rlvr_core.errors import ConfigError, DataError, PluginError
-from rlvr_core.plugins import load_host
-from rlvr_core.types import Completion, Problem, Verdict
+from rlvr_core.host.host import load_host
 from rlvr_core.verify.reward import RewardPlan, outcome
 
 

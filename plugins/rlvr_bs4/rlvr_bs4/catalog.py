@@ -9,7 +9,7 @@ from functools import cache
 from typing import TypeGuard
 
 from rlvr_bs4.archetype import Archetype
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 
 FAMILIES = (
     "primer",

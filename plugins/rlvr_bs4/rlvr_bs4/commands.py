@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 
 if TYPE_CHECKING:
     from rlvr_bs4.benchmark import Played

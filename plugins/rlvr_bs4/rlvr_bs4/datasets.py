@@ -15,7 +15,7 @@ from rlvr_bs4.modes import Mode
 from rlvr_bs4.task import SizeName, Task
 from rlvr_bs4.tasks import Row, Tasks
 from rlvr_bs4.world import stream
-from rlvr_core import ComponentConfig, DataError, Problem
+from rlvr_core.api import ComponentConfig, DataError, Problem
 
 DATASET = "bs4/pages"
 VERIFIER = "bs4/answer"

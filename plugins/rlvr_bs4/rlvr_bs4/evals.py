@@ -11,7 +11,7 @@ from pydantic import Field
 from rlvr_bs4 import manifest
 from rlvr_bs4.datasets import SIZES, problem
 from rlvr_bs4.task import SizeName, Task
-from rlvr_core import ComponentConfig, EvalReport, Group, Problem, SamplingParams
+from rlvr_core.api import ComponentConfig, EvalReport, Group, Problem, SamplingParams
 
 
 class Bench:

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.tools import spoken
-from rlvr_core.types import Json
+from rlvr_core.api.tools import spoken
+from rlvr_core.api.types import Json
 
 MOST = 200_000
 """Characters that are read, from the end."""

@@ -19,7 +19,7 @@ from rlvr_bs4.schema import canon
 from rlvr_bs4.sizes import INNER, SIZES, Size
 from rlvr_bs4.task import REASONS, SizeName, Task, canonical
 from rlvr_bs4.world import World, stream
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 
 Split = Literal["train", "eval", "bench"]
 SPLITS: tuple[Split, ...] = get_args(Split)

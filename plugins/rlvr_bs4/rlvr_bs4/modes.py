@@ -14,7 +14,7 @@ from rlvr_bs4 import catalog
 from rlvr_bs4.archetype import Archetype
 from rlvr_bs4.generate import SEEDS, Split
 from rlvr_bs4.world import stream
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 
 Mode = Literal["mvp", "phase2", "all", "hard_only", "tiered", "bootstrap", "primer"]
 MODES: tuple[Mode, ...] = get_args(Mode)

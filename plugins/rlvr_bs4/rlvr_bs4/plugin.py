@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_core import Registrar, hookimpl
+from rlvr_core.api import Registrar, hookimpl
 
 
 @hookimpl

@@ -16,7 +16,7 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.web.datasets import problem
 from rlvr_bs4.web.environment import Web
 from rlvr_bs4.web.tools import RUN
-from rlvr_core import RlvrError, ToolCall, tool_format
+from rlvr_core.api import RlvrError, ToolCall, tool_format
 from rlvr_core.testing import play
 
 _READ = "print(make_soup().find('body').get_text())"

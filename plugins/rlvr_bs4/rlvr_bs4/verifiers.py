@@ -11,7 +11,7 @@ from rlvr_bs4.generate import generate
 from rlvr_bs4.grade import grade
 from rlvr_bs4.sizes import SIZES
 from rlvr_bs4.task import Task
-from rlvr_core import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
 
 _FIELDS = {"archetype": str, "seed": int, "size": str, "sha256": str}
 

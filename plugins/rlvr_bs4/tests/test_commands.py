@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from rlvr_bs4 import catalog, commands, manifest
 from rlvr_bs4.generate import generate
-from rlvr_core import DataError, ToolCall, tool_format
+from rlvr_core.api import DataError, ToolCall, tool_format
 
 
 def run(command, *args, **more):

@@ -15,7 +15,7 @@ from rlvr_bs4.modes import counts, weights
 from rlvr_bs4.site import PARSERS, Site, resolve
 from rlvr_bs4.task import Abstain
 from rlvr_bs4.verifiers import Answer
-from rlvr_core import Completion
+from rlvr_core.api import Completion
 
 
 def say(answer):

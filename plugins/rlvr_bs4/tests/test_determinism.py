@@ -13,7 +13,7 @@ import pytest
 from rlvr_bs4 import catalog, manifest
 from rlvr_bs4.generate import SEEDS, SPLITS, draw, generate, split_of
 from rlvr_bs4.task import canonical
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 
 PROGRAM = """
 import hashlib

@@ -14,7 +14,7 @@ from rlvr_bs4 import tasks as tasks_module
 from rlvr_bs4.datasets import Pages, tasks_of
 from rlvr_bs4.modes import counts, rows, weights
 from rlvr_bs4.tasks import Tasks
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 
 N = len(catalog.everything())
 

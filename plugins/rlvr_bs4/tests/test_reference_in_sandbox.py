@@ -16,7 +16,7 @@ from rlvr_bs4 import catalog, manifest
 from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core import Done, Reply, ToolCall, tool_format
+from rlvr_core.api import Done, Reply, ToolCall, tool_format
 
 MODULES = ("words", "ask", "dom", "task", "schema", "site", "world", "archetype", "archetypes")
 DRIVER = """
@@ -62,7 +62,7 @@ except Away as away:
 """
 CORE = {
     "rlvr_core": "class DataError(Exception): pass",
-    "rlvr_core.types": "from typing import Any\nJson = Any",
+    "rlvr_core.api.types": "from typing import Any\nJson = Any",
 }
 
 

@@ -11,7 +11,7 @@ from rlvr_bs4.datasets import Pages, problem
 from rlvr_bs4.evals import Bench
 from rlvr_bs4.generate import generate
 from rlvr_bs4.verifiers import Answer
-from rlvr_core import Completion, DataError, Group, Judged, Verdict
+from rlvr_core.api import Completion, DataError, Group, Judged, Verdict
 from rlvr_core.testing import conformance
 
 SOLVABLE = generate("mvp.extract_images", 3, "small")

@@ -22,7 +22,7 @@ from rlvr_bs4.evals import Bench
 from rlvr_bs4.generate import generate
 from rlvr_bs4.web.datasets import WebBench, problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core import (
+from rlvr_core.api import (
     Completion,
     Done,
     Group,
@@ -33,10 +33,10 @@ from rlvr_core import (
     Verdict,
     tool_format,
 )
-from rlvr_core.rollout.environment_pool import EnvironmentFailedError, EnvironmentPool
-from rlvr_core.rollout.environment_worker import Call, said
+from rlvr_core.builtin.environments.pool import EnvironmentFailedError, EnvironmentPool
+from rlvr_core.builtin.environments.worker import Call, said
 from rlvr_core.testing import play
-from rlvr_core.verify.worker import VerifierSpec
+from rlvr_core.workers.worker import VerifierSpec
 
 EASY = generate("primer.extract_by_id", 1, "bare")
 LOOK = "print(make_soup().find('body').get_text()[:50])"

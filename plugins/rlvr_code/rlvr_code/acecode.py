@@ -9,7 +9,7 @@ from itertools import islice
 
 from rlvr_code.names import unclear
 from rlvr_code.rows import INSTRUCT, Common, field, located
-from rlvr_core import Problem
+from rlvr_core.api import Problem
 
 HUB = ("TIGER-Lab/AceCode-87K", None, "train")
 _log = logging.getLogger(__name__)

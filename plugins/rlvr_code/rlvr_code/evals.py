@@ -11,7 +11,7 @@ from pydantic import Field
 from rlvr_code.humaneval import HumanEval
 from rlvr_code.mbpp import Mbpp
 from rlvr_code.rows import Common
-from rlvr_core import EvalReport, Group, Problem, SamplingParams
+from rlvr_core.api import EvalReport, Group, Problem, SamplingParams
 
 PASSK = (1, 5, 10, 100)
 

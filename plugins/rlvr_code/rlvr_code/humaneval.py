@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from rlvr_code.rows import INSTRUCT, Common, field, located
-from rlvr_core import Problem
+from rlvr_core.api import Problem
 
 HUB = ("openai/openai_humaneval", None, "test")
 STOP = ("\nif __name__", "\nprint(", "\nassert ")

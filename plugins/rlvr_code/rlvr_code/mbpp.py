@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_code.rows import DONE, INSTRUCT, Common, Located, Row, field, located, whole
-from rlvr_core import DataError, Problem
+from rlvr_core.api import DataError, Problem
 
 VERIFIER = "code/mbpp"
 REPO = "google-research-datasets/mbpp"

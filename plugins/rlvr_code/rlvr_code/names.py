@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_code import extract
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 
 _FROM = {
     "collections": "ChainMap Counter OrderedDict defaultdict deque namedtuple",

@@ -10,7 +10,7 @@ from pydantic import Field
 from rlvr_code.judge.outcome import Budget, Outcome
 from rlvr_code.sandbox.backends import Choice
 from rlvr_code.sandbox.sandbox import Sandbox
-from rlvr_core import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
 
 MARGIN = 60.0
 """Seconds beyond its own limit after which a verifier is given up; servers take time to start."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlvr_core import Registrar, hookimpl
-from rlvr_core.hookspecs import Finding
+from rlvr_core.api import Registrar, hookimpl
+from rlvr_core.api.hooks import Finding
 
 
 @hookimpl

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_core import ComponentConfig, DataError
-from rlvr_core.data.hub import hub_rows
-from rlvr_core.data.jsonl import read_rows
+from rlvr_core.api import ComponentConfig, DataError
+from rlvr_core.builtin.datasets.hub import hub_rows
+from rlvr_core.builtin.datasets.jsonl import read_rows
 from rlvr_core.data.uri import local_path
 
 Row = Mapping[str, Any]

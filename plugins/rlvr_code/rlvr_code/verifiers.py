@@ -16,7 +16,7 @@ from rlvr_code.judge.compare import as_text, nothing_expected, same_output, same
 from rlvr_code.judge.outcome import Outcome
 from rlvr_code.names import whose
 from rlvr_code.options import JudgeConfig, ProgramVerifier
-from rlvr_core import DataError, Problem
+from rlvr_core.api import DataError, Problem
 
 PRELUDE = (
     "from typing import *; import bisect, collections, copy, functools, heapq, itertools, math, "

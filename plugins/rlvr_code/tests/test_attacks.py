@@ -17,7 +17,7 @@ import pytest
 from rlvr_code.sandbox import Sandbox
 from rlvr_code.sandbox.backends import choose
 from rlvr_code.verifiers import Call, HumanEval, Mbpp, Stdin
-from rlvr_core import Completion, Problem
+from rlvr_core.api import Completion, Problem
 
 
 def _beside(name):

@@ -14,7 +14,7 @@ from rlvr_code.humaneval import HumanEval
 from rlvr_code.mbpp import Mbpp
 from rlvr_code.tested import Call, Stdin
 from rlvr_code.verifiers import Mbpp as Verifier
-from rlvr_core import ConfigError, DataError
+from rlvr_core.api import ConfigError, DataError
 
 DATA = Path(os.environ.get("RLVR_DATA", "../shared/data"))
 needs_data = pytest.mark.skipif(not (DATA / "mbpp").exists(), reason=f"no benchmark data in {DATA}")

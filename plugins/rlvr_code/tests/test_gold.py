@@ -13,7 +13,7 @@ from rlvr_code.humaneval import HumanEval as HumanEvalData
 from rlvr_code.mbpp import SPLITS
 from rlvr_code.mbpp import Mbpp as MbppData
 from rlvr_code.verifiers import HumanEval, Mbpp
-from rlvr_core import Completion
+from rlvr_core.api import Completion
 
 _SPEC = importlib.util.spec_from_file_location("mutants", Path(__file__).with_name("mutants.py"))
 mutants = importlib.util.module_from_spec(_SPEC)

@@ -21,7 +21,7 @@ from rlvr_code.sandbox.launch import Plan
 from rlvr_code.sandbox.limits import Limits
 from rlvr_code.sandbox.server import Run, Server
 from rlvr_code.verifiers import Mbpp
-from rlvr_core import Completion, Problem
+from rlvr_core.api import Completion, Problem
 from rlvr_core.testing.clock import cpu_limit
 
 needs_seccomp = pytest.mark.skipif(seccomp.machine() is None, reason="no filter for this machine")

@@ -10,7 +10,7 @@ from rlvr_code import extract
 from rlvr_code.acecode import AceCode
 from rlvr_code.names import whose
 from rlvr_code.verifiers import HumanEval, Mbpp
-from rlvr_core import Completion, DataError, Problem
+from rlvr_core.api import Completion, DataError, Problem
 
 
 def judge(verifier, spec, code):

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from rlvr_code.sandbox import Limits, Sandbox
-from rlvr_core import MachineError, RunError
+from rlvr_core.api import MachineError, RunError
 
 
 def test_output_status_and_traceback(box):

@@ -14,12 +14,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from rlvr_core import ComponentConfig, DataError, Problem
-from rlvr_core.data.hub import hub_rows
-from rlvr_core.data.jsonl import read_rows
+from rlvr_core.api import ComponentConfig, DataError, Problem
+from rlvr_core.api.errors import Complaint
+from rlvr_core.api.types import Json
+from rlvr_core.builtin.datasets.hub import hub_rows
+from rlvr_core.builtin.datasets.jsonl import read_rows
 from rlvr_core.data.uri import local_path
-from rlvr_core.errors import Complaint
-from rlvr_core.types import Json
 from rlvr_ifeval import verifiers
 
 _SHOWN = 20

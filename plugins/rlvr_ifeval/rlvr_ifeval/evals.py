@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rlvr_core import ComponentConfig, EvalReport, Group, Problem, SamplingParams
+from rlvr_core.api import ComponentConfig, EvalReport, Group, Problem, SamplingParams
 from rlvr_ifeval import datasets, verifiers
 from rlvr_ifeval.constraint import Bound
 from rlvr_ifeval.loose import variants

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import Completion, DataError, Group, Judged
-from rlvr_core.protocols import EvalTask, config_class
-from rlvr_core.registry import Registrar, Registry
+from rlvr_core.api import Completion, DataError, Group, Judged
+from rlvr_core.api.protocols import EvalTask, config_class
+from rlvr_core.host.registry import Registrar, Registry
 from rlvr_ifeval import datasets, evals, plugin, verifiers
 from rlvr_ifeval.multi import MULTI
 from rlvr_ifeval.rlvr import RLVR

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import Completion, Group, Judged
+from rlvr_core.api import Completion, Group, Judged
 from rlvr_ifeval import datasets, evals, verifiers
 
 HERE = Path(__file__).parent

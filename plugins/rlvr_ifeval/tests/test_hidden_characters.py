@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlvr_core import Completion, Problem
+from rlvr_core.api import Completion, Problem
 from rlvr_ifeval import verifiers
 from rlvr_ifeval.text import visible
 

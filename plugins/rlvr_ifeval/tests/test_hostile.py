@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr_core import Completion, DataError, Problem
+from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_ifeval import synthetic, verifiers
 from rlvr_ifeval.ifeval import IFEVAL

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core import DataError
+from rlvr_core.api import DataError
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_ifeval.constraint import Bound, ConstraintSet
 from rlvr_ifeval.ifbench import DIFFERENCES, register

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlvr_core import Completion, DataError, Problem
+from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing import conformance
 from rlvr_ifeval.constraint import Constraint, ConstraintSet, NoArgs
 from rlvr_ifeval.loose import variants

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlvr_core import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
 from rlvr_math import compare, extract, fallback, symbolic
 from rlvr_math.choice import same_choice
 from rlvr_math.extract import Found

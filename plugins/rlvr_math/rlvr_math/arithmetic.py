@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlvr_core import ComponentConfig, Problem
+from rlvr_core.api import ComponentConfig, Problem
 
 DATASET = "math/arithmetic"
 VERIFIER = "math/boxed"

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rlvr_core import ComponentConfig, EvalReport, Group, Judged, Problem, SamplingParams
+from rlvr_core.api import ComponentConfig, EvalReport, Group, Judged, Problem, SamplingParams
 from rlvr_math import extract
 from rlvr_math.arithmetic import MAX_TOKENS, Arithmetic
 from rlvr_math.competition import (

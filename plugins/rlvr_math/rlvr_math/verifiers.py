@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rlvr_core import Completion, ComponentConfig, DataError, NoConfig, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, NoConfig, Problem, Verdict
 from rlvr_math import compare, extract
 from rlvr_math.extract import Found
 

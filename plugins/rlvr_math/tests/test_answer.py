@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr_core import Completion, DataError, Problem
+from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import extract, forms, structure, values
 from rlvr_math.answer import Answer, Gsm8kFlexible, Gsm8kStrict, MathVerify, Minerva, QwenMath

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import Completion, DataError, Group, Judged, Verdict
+from rlvr_core.api import Completion, DataError, Group, Judged, Verdict
+from rlvr_core.api.protocols import EvalTask
 from rlvr_core.data.load import NamedLoader, load_sources
-from rlvr_core.plugins import load_host
-from rlvr_core.protocols import EvalTask
+from rlvr_core.host.host import load_host
 from rlvr_math import competition, evals, styles
 from rlvr_math.answer import Answer, MathVerify, Minerva, QwenMath
 from rlvr_math.competition import Math, Math500, content_hash, slug

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import Completion, Group, Judged
-from rlvr_core.plugins import load_host
-from rlvr_core.protocols import EvalTask, NoConfig, config_class
+from rlvr_core.api import Completion, Group, Judged
+from rlvr_core.api.protocols import EvalTask, NoConfig, config_class
+from rlvr_core.host.host import load_host
 from rlvr_math import evals
 from rlvr_math.arithmetic import Arithmetic
 from rlvr_math.evals import ArithmeticHeldout, ArithmeticHeldoutGreedy, Gsm8kTest, report

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core import Completion, DataError, Problem
+from rlvr_core.api import Completion, DataError, Problem
 from rlvr_math import extract
 from rlvr_math.answer import Answer, Gsm8kFlexible, MathVerify, QwenMath
 from rlvr_math.gsm8k import Gsm8k as Dataset

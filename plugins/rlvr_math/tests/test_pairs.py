@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core import Completion, Problem
+from rlvr_core.api import Completion, Problem
 from rlvr_math.answer import Answer, QwenMath
 from rlvr_math.verifiers import Gsm8k
 

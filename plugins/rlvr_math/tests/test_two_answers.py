@@ -2,7 +2,7 @@ r"""One answer never passes for two different references, and constants are what
 
 import pytest
 
-from rlvr_core import Completion, Problem
+from rlvr_core.api import Completion, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import fallback
 from rlvr_math.answer import Answer, MathVerify, Minerva, QwenMath

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlvr_core import MachineError
+from rlvr_core.api import MachineError
 
 T = TypeVar("T")
 

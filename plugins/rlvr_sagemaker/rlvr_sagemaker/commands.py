@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rlvr_core import ConfigError
+from rlvr_core.api import ConfigError
 
 
 @click.command()

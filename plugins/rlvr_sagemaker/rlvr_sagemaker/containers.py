@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 
-from rlvr_core import MachineError
+from rlvr_core.api import MachineError
 
 _NAMES = ("docker", "podman")
 

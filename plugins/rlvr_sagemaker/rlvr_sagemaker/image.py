@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr_core import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_sagemaker import pins
 from rlvr_sagemaker.aws import call, client, code_of
 from rlvr_sagemaker.containers import ask, by_content, do, engine

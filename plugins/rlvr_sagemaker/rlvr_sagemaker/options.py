@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core import ComponentConfig, ConfigError
-from rlvr_core.errors import Complaint
-from rlvr_core.launch.secrets import secrets_in_words
+from rlvr_core.api import ComponentConfig, ConfigError
+from rlvr_core.api.errors import Complaint
+from rlvr_core.builtin.jobs.secrets import secrets_in_words
 from rlvr_sagemaker.aws import region_here
 from rlvr_sagemaker.names import (
     account_faults,

@@ -13,7 +13,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from rlvr_core import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 
 _ELSEWHERE = {"vllm", "lm-eval", "dev", "testing", "bench", "oracle"}
 """Extras of ours that an image gets in another way, or has no use for."""
@@ -108,7 +108,7 @@ def normal(name: str) -> str:
 
 def _ours() -> Iterator[tuple[metadata.Distribution, Path | None]]:
     """The core and every installed plugin, with the folder of its sources."""
-    from rlvr_core.plugins import load_host
+    from rlvr_core.host.host import load_host
 
     names = {record.distribution for record in load_host().records if record.status != "off"}
     for name in sorted(names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr_core import ConfigError
+from rlvr_core.api import ConfigError
 
 SCHEME = "s3://"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core import Registrar, hookimpl
+from rlvr_core.api import Registrar, hookimpl
 
 if TYPE_CHECKING:
-    from rlvr_core.protocols import Store
+    from rlvr_core.api.protocols import Store
 
 
 @hookimpl

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core import ConfigError
-from rlvr_core.errors import Complaint
-from rlvr_core.launch.secrets import secrets_in
-from rlvr_core.launch.staging import Layout, overrides
-from rlvr_core.protocols import LaunchRequest
+from rlvr_core.api import ConfigError
+from rlvr_core.api.errors import Complaint
+from rlvr_core.api.protocols import LaunchRequest
+from rlvr_core.builtin.jobs.secrets import secrets_in
+from rlvr_core.builtin.jobs.staging import Layout, overrides
 from rlvr_sagemaker.bar import uploading
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION

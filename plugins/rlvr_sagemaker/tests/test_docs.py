@@ -12,11 +12,11 @@ import pytest
 from botocore import xform_name
 from click.testing import CliRunner
 
-from rlvr_core.cli.jobs import jobs
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.builtin.jobs.commands.jobs import jobs
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
 from rlvr_core.cli.plugin_commands import group_of
-from rlvr_core.errors import ConfigError
-from rlvr_core.launch.jobs import Job, JobBook
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "sagemaker.md").read_text(encoding="utf-8")

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from rlvr_core.api.errors import MachineError
 from rlvr_core.cli.main import cli
-from rlvr_core.errors import MachineError
 from rlvr_core.record.checkpoints import verify
 from rlvr_core.testing.random_model import save_random_model
 from rlvr_sagemaker import job as job_module
@@ -28,7 +28,7 @@ from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
 
 PLUGIN = """
-from rlvr_core import NoConfig, Verdict, hookimpl
+from rlvr_core.api import NoConfig, Verdict, hookimpl
 
 
 @hookimpl

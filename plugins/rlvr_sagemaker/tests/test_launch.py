@@ -14,10 +14,10 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
+from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
+from rlvr_core.api.protocols import JobLauncher, LaunchRequest
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
-from rlvr_core.errors import ConfigError, MachineError, RlvrError
-from rlvr_core.launch.jobs import Job, JobBook
-from rlvr_core.protocols import JobLauncher, LaunchRequest
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options, gpu_list, name_faults
@@ -401,7 +401,7 @@ def test_submit_status_show_and_stop(cloud, project, submitted):
 def test_t90_the_book_survives_many_at_once(tmp_path):
     path = tmp_path / "jobs.jsonl"
     script = (
-        "import sys; from pathlib import Path; from rlvr_core.launch.jobs import *\n"
+        "import sys; from pathlib import Path; from rlvr_core.builtin.jobs.jobs import *\n"
         "for n in range(50):\n"
         "    JobBook(Path(sys.argv[1])).add(Job(f'{sys.argv[2]}-{n}', 'l', 'r', 'c'))"
     )

@@ -14,10 +14,10 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
+from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api.protocols import JobStatus
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
-from rlvr_core.errors import ConfigError, MachineError
-from rlvr_core.launch.jobs import Job, JobBook
-from rlvr_core.protocols import JobStatus
 from rlvr_sagemaker import aws, image, launcher, local
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker.iam import Account, policies
@@ -85,7 +85,7 @@ def attempt(root, monkeypatch, **said):
 def test_t87_what_the_run_could_not_send_is_sent_again_or_fails_the_job(
     cloud, tmp_path, monkeypatch, works
 ):
-    from rlvr_core.record.mirror import BEHIND, Mirror
+    from rlvr_core.builtin.jobs.mirror import BEHIND, Mirror
 
     runs = f"s3://{cloud.bucket}/runs"
     one = attempt(tmp_path, monkeypatch, runs=runs)
@@ -367,7 +367,7 @@ def test_a_download_under_faults_is_whole(cloud, tmp_path, monkeypatch):
 
 def test_sync_under_faults_loses_nothing_of_a_run_that_grows(cloud, tmp_path, monkeypatch):
     """Every tenth request spoilt, in every way there is; lines come between the looks."""
-    from rlvr_core.cli import jobs as jobs_module
+    from rlvr_core.builtin.jobs.commands import jobs as jobs_module
 
     monkeypatch.chdir(tmp_path)
     store = S3Store(Place(cloud.bucket, "runs/demo-20250101-000000"))

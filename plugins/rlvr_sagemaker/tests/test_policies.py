@@ -13,8 +13,8 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.cli.main import cli
-from rlvr_core.errors import ConfigError
 from rlvr_sagemaker import aws, image
 from rlvr_sagemaker import job as job_module
 from rlvr_sagemaker import store as store_module

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from rlvr_core.api.errors import ConfigError, RlvrError
+from rlvr_core.api.protocols import LaunchRequest
+from rlvr_core.builtin.jobs.jobs import JobBook
 from rlvr_core.cli.main import cli
-from rlvr_core.errors import ConfigError, RlvrError
-from rlvr_core.launch.jobs import JobBook
-from rlvr_core.protocols import LaunchRequest
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
@@ -94,7 +94,7 @@ def test_t89_an_eval_config_is_resolved_like_the_config(project, tmp_path):
     assert (told["eval_config"], told["eval_gpus"]) == ("beside.yaml", [7])
     (given,) = told["eval_set"]
     assert given == 'tasks.0.with.data.with.path="../../far rows #1.jsonl"'
-    from rlvr_core.evals.config import read
+    from rlvr_core.builtin.evals.config import read
 
     asked = read(Path("beside.yaml"), told["eval_set"]).config({"model": {"path": "x"}})
     assert asked.tasks[0].with_["data"]["with"]["path"] == "../../far rows #1.jsonl"

@@ -12,7 +12,7 @@ from rlvr_bs4.datasets import Pages
 from rlvr_bs4.evals import Bench
 from rlvr_bs4.task import Task
 from rlvr_bs4.web.environment import ENVIRONMENT
-from rlvr_core import Problem
+from rlvr_core.api import Problem
 
 DATASET = "bs4/web"
 

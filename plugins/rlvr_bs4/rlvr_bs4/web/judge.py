@@ -15,7 +15,7 @@ from rlvr_bs4 import canary, final
 from rlvr_bs4.grade import Grade, grade
 from rlvr_bs4.task import Par, Task
 from rlvr_bs4.web.record import FREE, Called, Step
-from rlvr_core import ComponentConfig, Verdict
+from rlvr_core.api import ComponentConfig, Verdict
 
 MOVING = 0.2
 """What going to a page costs, as a share of running a program."""

@@ -5,7 +5,7 @@ It is an entry of ``rewards`` of its own, so that its weight can be moved to 0 o
 
 from __future__ import annotations
 
-from rlvr_core import Completion, NoConfig, Problem, Verdict
+from rlvr_core.api import Completion, NoConfig, Problem, Verdict
 
 
 class Process:

@@ -13,9 +13,9 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.web import tools
 from rlvr_bs4.web.datasets import problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core import DataError, Transcript
+from rlvr_core.api import DataError, Transcript
+from rlvr_core.api.types import Ended
 from rlvr_core.testing import play
-from rlvr_core.types import Ended
 
 _PROBLEM = re.compile(r"bs4_[0-9a-f]{16}")
 _ENDS: tuple[Ended, ...] = get_args(Ended)

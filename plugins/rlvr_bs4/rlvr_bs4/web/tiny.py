@@ -22,7 +22,7 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.web.environment import Web
 from rlvr_bs4.web.record import Conversation
 from rlvr_bs4.web.tools import RUN
-from rlvr_core import (
+from rlvr_core.api import (
     DataError,
     EvalReport,
     Group,
@@ -32,8 +32,8 @@ from rlvr_core import (
     ToolCall,
     tool_format,
 )
-from rlvr_core.environments.questions import Questions, response
-from rlvr_core.types import Json
+from rlvr_core.api.types import Json
+from rlvr_core.builtin.environments.questions import Questions, response
 
 DATASET = ENVIRONMENT = "bs4/tiny"
 URL = "https://site.example/"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_core import MachineError
+from rlvr_core.api import MachineError
 
 _ASK = """
 import json, sys, sysconfig

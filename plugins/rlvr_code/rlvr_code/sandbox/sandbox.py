@@ -14,7 +14,7 @@ from rlvr_code.sandbox.launch import Plan
 from rlvr_code.sandbox.limits import Limits, Result
 from rlvr_code.sandbox.server import BrokenError, Run, Server
 from rlvr_code.sandbox.session import Session
-from rlvr_core import MachineError, RunError
+from rlvr_core.api import MachineError, RunError
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from rlvr_code.inside import frames
 from rlvr_code.sandbox.launch import Launched, Plan, launch
 from rlvr_code.sandbox.limits import Limits, Reason, Result
-from rlvr_core import RunError
+from rlvr_core.api import RunError
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 10.0

@@ -10,7 +10,7 @@ from rlvr_code.inside import codec, frames, serve
 from rlvr_code.sandbox import answers
 from rlvr_code.sandbox.limits import Limits, Reason, Result
 from rlvr_code.sandbox.server import BrokenError, Run, Server
-from rlvr_core import RunError
+from rlvr_core.api import RunError
 
 
 class Session:

@@ -1,0 +1,182 @@
+"""Advantages: from the rewards of an optimizer step to one number a completion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import AdvantageMode, CombineMode
+
+_MIN_STD = 1e-6
+_STD_SHIFT = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageResult:
+    """Advantages of N completions.
+
+    Attributes:
+        advantage_N: float64; 0 where there is none to speak of.
+        scorable_N: False where the reward was NaN: such a completion must not enter the loss.
+        lone_N: True in groups with fewer than two scorable members; all their advantages are 0.
+        lone_groups: How many such groups there are.
+    """
+
+    advantage_N: Tensor
+    scorable_N: Tensor
+    lone_N: Tensor
+    lone_groups: int
+
+
+def advantages(
+    rewards_N: Tensor, group_N: Tensor, mode: AdvantageMode = "group"
+) -> AdvantageResult:
+    """Compare each completion with the others of its problem.
+
+    With mean and standard deviation over the scorable members of the group (population standard
+    deviation unless said otherwise):
+
+    - ``group``: (R - mean) / max(std, 1e-6), Shao et al. 2024, arXiv:2402.03300.
+    - ``center``: R - mean, Liu et al. 2025, arXiv:2503.20783.
+    - ``batch``: (R - mean) / (std of all scorable rewards given + 1e-4).
+    - ``rloo``: R - mean of the others, Ahmadian et al. 2024, arXiv:2402.14740.
+    - ``trl``: (R - mean) / (std + 1e-4), std with Bessel's correction, as TRL has it.
+
+    Args:
+        rewards_N: Rewards of the whole optimizer step, all ranks; NaN where unscorable.
+        group_N: Integer group of each, in any order, not necessarily contiguous.
+        mode: One of the above.
+
+    Raises:
+        ValueError: If the mode is unknown or the shapes differ.
+        RunError: If a reward is infinite.
+    """
+    if mode not in get_args(AdvantageMode):
+        raise ValueError(f"unknown advantage mode {mode!r}: one of {get_args(AdvantageMode)}")
+    R_N = torch.as_tensor(rewards_N, dtype=torch.float64)
+    group_N = torch.as_tensor(group_N, device=R_N.device)
+    if R_N.ndim != 1 or R_N.shape != group_N.shape:
+        raise ValueError(f"rewards {tuple(R_N.shape)} and groups {tuple(group_N.shape)} differ")
+    infinite = R_N.isinf().nonzero().flatten().tolist()
+    if infinite:
+        raise RunError(
+            f"infinite reward of completions {infinite[:8]} of the step",
+            remedy="a reward must be a finite number; a verifier that cannot score an answer "
+            "returns score None",
+        )
+
+    scorable_N = ~R_N.isnan()
+    groups_G, index_N = torch.unique(group_N, return_inverse=True)
+    n_groups = len(groups_G)
+
+    def group_sum(value_N: Tensor) -> Tensor:
+        value_N = torch.where(scorable_N, value_N, 0.0)
+        return torch.zeros(n_groups, dtype=R_N.dtype, device=R_N.device).index_add_(
+            0, index_N, value_N
+        )
+
+    count_G = group_sum(torch.ones_like(R_N))
+    # Measured from a member of the group, so that equal rewards give exactly 0 at any size.
+    origin_G = torch.full_like(count_G, torch.inf).scatter_reduce_(
+        0, index_N, torch.where(scorable_N, R_N, torch.inf), "amin"
+    )
+    shifted_N = R_N - origin_G[index_N]
+    centred_N = shifted_N - (group_sum(shifted_N) / count_G)[index_N]
+
+    def group_std(ddof: int) -> Tensor:
+        variance_G = group_sum(centred_N.square()) / (count_G - ddof).clamp(min=1)
+        return variance_G.sqrt()[index_N]
+
+    if mode == "group":
+        result_N = centred_N / group_std(0).clamp(min=_MIN_STD)
+    elif mode == "batch":
+        known_N = R_N[scorable_N]
+        std = (known_N - known_N.mean()).square().mean().sqrt()
+        result_N = centred_N / (std + _STD_SHIFT)
+    elif mode == "rloo":
+        result_N = centred_N * (count_G / (count_G - 1))[index_N]
+    elif mode == "trl":
+        result_N = centred_N / (group_std(1) + _STD_SHIFT)
+    else:
+        result_N = centred_N
+
+    lone_N = (count_G < 2)[index_N]
+    return AdvantageResult(
+        advantage_N=torch.where(scorable_N & ~lone_N, result_N, 0.0),
+        scorable_N=scorable_N,
+        lone_N=lone_N,
+        lone_groups=int((count_G < 2).sum()),
+    )
+
+
+def normalise_then_sum(
+    scores_NK: Tensor, weights: Sequence[float], group_N: Tensor, mode: AdvantageMode = "group"
+) -> AdvantageResult:
+    """Advantages of each reward by itself, then their weighted sum at deviation 1 over the step.
+
+    So a reward's say depends on its weight alone, not on how widely its scores spread, Liu et al.
+    2026 (GDPO), arXiv:2601.05242. The sum is centred and divided by (its standard deviation over
+    the step + 1e-4), with Bessel's correction in the mode ``trl``.
+
+    Args:
+        scores_NK: Scores of the whole optimizer step, all ranks; NaN where there is none. A
+            completion that lacks one with a weight is unscorable.
+        weights: One per reward.
+        group_N: Integer group of each completion.
+        mode: How each reward becomes advantages.
+
+    Raises:
+        ValueError: If the mode is unknown or the shapes differ.
+        RunError: If a score is infinite.
+    """
+    scores_NK = torch.as_tensor(scores_NK, dtype=torch.float64)
+    weighed = [k for k, weight in enumerate(weights) if weight != 0]
+    missing_N = scores_NK[:, weighed].isnan().any(dim=1)
+    scores_NK = scores_NK.masked_fill(missing_N[:, None], torch.nan)
+    total_N = torch.zeros_like(scores_NK[:, 0])
+    for k in weighed:
+        total_N += weights[k] * advantages(scores_NK[:, k], group_N, mode).advantage_N
+    # the sums themselves, centred already: what is scorable, and which groups are too small
+    result = advantages(total_N.masked_fill(missing_N, torch.nan), group_N, "center")
+    useful_N = result.scorable_N & ~result.lone_N
+    known_N = total_N[useful_N]
+    if len(known_N) == 0:
+        return result
+    std = known_N.std(correction=1 if mode == "trl" else 0)
+    scaled_N = (total_N - known_N.mean()) / (std + _STD_SHIFT)
+    return replace(result, advantage_N=torch.where(useful_N, scaled_N, 0.0))
+
+
+def combined_advantages(
+    rewards: Sequence[float | None],
+    scores: Sequence[Sequence[float | None]],
+    groups: Sequence[int],
+    *,
+    weights: Sequence[float],
+    mode: AdvantageMode,
+    combine: CombineMode,
+) -> AdvantageResult:
+    """Advantages in the way that the option ``combine`` of a loss asks for.
+
+    Args:
+        rewards: The weighted sum of each completion's scores; None where it has no reward.
+        scores: The scores themselves, one per reward of the config.
+        groups: Group of each completion.
+        weights: One per reward of the config.
+        mode: How rewards become advantages.
+        combine: Whether they are summed before or after.
+    """
+    group_N = torch.tensor(groups, dtype=torch.long)
+    if combine == "sum_then_normalise":
+        return advantages(torch.tensor(_nan(rewards), dtype=torch.float64), group_N, mode)
+    scores_NK = torch.tensor([_nan(some) for some in scores], dtype=torch.float64)
+    return normalise_then_sum(scores_NK.reshape(len(groups), len(weights)), weights, group_N, mode)
+
+
+def _nan(values: Sequence[float | None]) -> list[float]:
+    return [float("nan") if value is None else value for value in values]

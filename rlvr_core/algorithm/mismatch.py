@@ -1,0 +1,93 @@
+"""Importance weights for the gap between the engine that sampled and the trainer.
+
+The same weights give slightly different log-probs in two implementations. The surrogate's ratio
+starts from the trainer's; what the engine did differently is made good by a weight without a
+gradient, bounded so that a single token cannot dominate.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from rlvr_core.algorithm.kl import k3
+from rlvr_core.algorithm.metrics import Tally
+from rlvr_core.algorithm.ratio import log_ratio
+from rlvr_core.api.protocols import ComponentConfig
+
+MismatchMode = Literal[
+    "token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "sequence_geo", "off"
+]
+
+
+class MismatchConfig(ComponentConfig):
+    """How the gap between engine and trainer is weighed."""
+
+    mode: MismatchMode = "token_truncate"
+    """``token_*`` weighs each token by its own ratio, ``sequence_*`` by the product over the row,
+    ``sequence_geo`` by its geometric mean; ``truncate`` (and ``geo``) cut the weight to
+    [``floor``, ``cap``], ``mask`` drops what lies outside; ``off`` only measures."""
+    cap: Annotated[float, Field(ge=1)] = 2.0
+    """Largest weight."""
+    floor: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Smallest weight."""
+
+    @model_validator(mode="after")
+    def _floor_is_used(self) -> MismatchConfig:
+        if self.floor > 0 and self.mode == "off":
+            raise ValueError("floor has no effect with mode off, which only measures")
+        return self
+
+
+def mismatch_weight(
+    old_logp_BT: Tensor,
+    behaviour_logp_BT: Tensor,
+    mask_BT: Tensor,
+    config: MismatchConfig,
+    tally: Tally,
+) -> Tensor | None:
+    """Weights of the surrogate, and how far engine and trainer are apart.
+
+    With d = trainer - engine, both at sampling time. Truncation is Yao et al. 2025 ("Your efficient
+    RL framework secretly brings you off-policy RL training"), masking is IcePop of Ling Team 2025.
+
+    Args:
+        old_logp_BT: The trainer's log-probs when the tokens were sampled.
+        behaviour_logp_BT: The engine's.
+        mask_BT: True where the loss counts.
+        config: Mode and bounds.
+        tally: Gets ``mismatch/abs_mean``, ``abs_max`` and ``k3`` always, ``truncated`` and the
+            weights unless the mode is ``off``; its mask says which tokens are compared.
+
+    Returns:
+        (B, T) or (B, 1) weights without a gradient, or None when the mode is ``off``.
+    """
+    with torch.no_grad():
+        d_BT = log_ratio(old_logp_BT, behaviour_logp_BT, mask_BT)
+        tally.mean("mismatch/abs_mean", d_BT.abs())
+        tally.max("mismatch/abs_max", d_BT.abs())
+        tally.mean("mismatch/k3", k3(d_BT))
+        if config.mode == "off":
+            return None
+
+        raw = _log_weight(d_BT, mask_BT, config.mode).exp()
+        outside = (raw > config.cap) | (raw < config.floor)
+        if config.mode.endswith("_mask"):
+            weight = raw.masked_fill(outside, 0.0)
+        else:
+            weight = raw.clamp(config.floor, config.cap)
+        tally.mean("mismatch/truncated", outside.to(d_BT.dtype).expand_as(d_BT))
+        tally.weights(weight.expand_as(d_BT))
+        return weight
+
+
+def _log_weight(d_BT: Tensor, mask_BT: Tensor, mode: MismatchMode) -> Tensor:
+    if mode.startswith("token_"):
+        return d_BT
+    total_B1 = d_BT.sum(dim=1, keepdim=True)
+    if mode == "sequence_geo":
+        return total_B1 / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    return total_B1

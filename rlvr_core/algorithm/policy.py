@@ -1,0 +1,320 @@
+"""What all policy-gradient losses share: batch in, surrogate + KL, reduction, metrics out.
+
+A new loss says what is different about it: its ``surrogate`` per token and its ``reduce``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
+from rlvr_core.algorithm.kl import KlKind, kl_policy_ref
+from rlvr_core.algorithm.metrics import Tally
+from rlvr_core.algorithm.mismatch import MismatchConfig, mismatch_weight
+from rlvr_core.algorithm.ratio import clipped_surrogate, exp_linear, log_ratio, row_mean_log_ratio
+from rlvr_core.algorithm.reduce import token_mean
+from rlvr_core.api.protocols import (
+    AdvantageMode,
+    CombineMode,
+    ComponentConfig,
+    LossBatch,
+    LossOutput,
+    Normalizer,
+)
+
+
+class PolicyConfig(ComponentConfig):
+    """Options of every policy-gradient loss."""
+
+    beta: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of KL(policy || reference); 0 needs no reference model."""
+    kl: KlKind = "k3"
+    """Estimator of that KL. As a loss term on its own samples, ``k1`` has a zero mean gradient
+    unless ``kl_ratio_corrected`` is on."""
+    kl_ratio_corrected: bool = False
+    """Multiply the KL by the probability ratio: with ``k3``, its gradient is then that of the true
+    KL, off-policy too."""
+    advantage: AdvantageMode = "group"
+    """How rewards become advantages."""
+    combine: CombineMode = "sum_then_normalise"
+    """With several rewards: advantages of their weighted sum, or the weighted sum of each one's
+    advantages, scaled to deviation 1 over the step."""
+    mismatch: MismatchConfig = MismatchConfig()
+    """Correction for log-probs that differ between engine and trainer."""
+    off_policy_mask: Annotated[float, Field(gt=0)] | None = None
+    """Completions with a negative advantage whose tokens became less likely since sampling by more
+    than so many nats, in their mean, are left out of the surrogate; null is off."""
+    entropy_bonus: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the mean entropy of the step's loss tokens, which is subtracted from the loss; with
+    ``entropy_control``, where that begins."""
+    entropy_control: EntropyControl | None = None
+    """Let the weight of the entropy bonus follow the entropy, towards a target; null is off."""
+    top_entropy: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the step's loss tokens, those of highest entropy, that the surrogate acts on; below
+    1 it costs another forward pass."""
+
+    @model_validator(mode="after")
+    def _bonus_in_its_range(self) -> PolicyConfig:
+        control = self.entropy_control
+        if control is not None and not control.min <= self.entropy_bonus <= control.max:
+            raise ValueError(
+                f"entropy_bonus ({self.entropy_bonus}) is where entropy_control begins, and must "
+                f"be within its min ({control.min}) and max ({control.max})"
+            )
+        return self
+
+
+class RatioConfig(PolicyConfig):
+    """Options of losses made of the probability ratio."""
+
+    ratio: Literal["token", "sequence"] = "token"
+    """Each token has its own, or the geometric mean over its row."""
+
+
+class ClipConfig(RatioConfig):
+    """Options of losses with a clipped ratio."""
+
+    clip_low: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """The ratio counts down to ``1 - clip_low``."""
+    clip_high: Annotated[float, Field(gt=0)] = 0.2
+    """The ratio counts up to ``1 + clip_high``."""
+    delta: float | None = None
+    """Largest ratio where the advantage is negative; null is off."""
+
+    @model_validator(mode="after")
+    def _delta_above_range(self) -> ClipConfig:
+        if self.delta is not None and self.delta < 1 + self.clip_high:
+            raise ValueError(
+                f"delta ({self.delta}) must be at least 1 + clip_high ({1 + self.clip_high}): "
+                f"a smaller one would cut positive advantages too"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTerms:
+    """What a surrogate is made of.
+
+    Attributes:
+        logp_BT: Current log-probs; has a graph.
+        log_ratio_BT: Current minus old log-probs of each token; 0 where masked.
+        ratio_BT: Its exp, or that of its mean over the row, as ``ratio`` says.
+        advantage_B1: One advantage a row.
+        mask_BT: True where the loss counts.
+        chosen_BT: True where the surrogate counts: ``mask_BT``, or less with ``top_entropy``.
+    """
+
+    logp_BT: Tensor
+    log_ratio_BT: Tensor
+    ratio_BT: Tensor
+    advantage_B1: Tensor
+    mask_BT: Tensor
+    chosen_BT: Tensor
+
+
+class PolicyLoss(ABC):
+    """``reduce(weight * surrogate + beta * KL) - entropy_bonus * entropy``.
+
+    The mismatch weight, the off-policy mask and the choice of tokens by entropy act on the
+    surrogate alone. On-policy,
+    where ``old`` is ``logp`` detached, the ratio is 1 and carries the gradient of ``logp``: no case
+    of its own is needed.
+    """
+
+    group: ClassVar[bool] = True
+    """Advantages compare the completions of one problem, so there must be two or more."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self._policy = config
+        self._by_row = isinstance(config, RatioConfig) and config.ratio == "sequence"
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the batch must hold the reference's log-probs."""
+        return self._policy.beta > 0
+
+    @property
+    def advantage(self) -> AdvantageMode:
+        """How rewards become advantages."""
+        return self._policy.advantage
+
+    @property
+    def combine(self) -> CombineMode:
+        """How several rewards become one advantage."""
+        return self._policy.combine
+
+    @property
+    def top_entropy(self) -> float:
+        """Share of the step's loss tokens that the surrogate acts on."""
+        return self._policy.top_entropy
+
+    def entropy_controller(self) -> EntropyController | None:
+        """What steers the entropy bonus, at its beginning; None where it is constant."""
+        control = self._policy.entropy_control
+        return None if control is None else EntropyController(control, self._policy.entropy_bonus)
+
+    @abstractmethod
+    def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
+        """The (B, T) loss per token, without KL; may add metrics of its own."""
+
+    def weighed(
+        self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally
+    ) -> Tensor:
+        """The surrogate times the mismatch weights, (B, T) or (B, 1), where there are any."""
+        return loss_BT if weight_BT is None else weight_BT * loss_BT
+
+    @abstractmethod
+    def reduce(self, loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
+        """The micro-batch's share of the step's loss, see ``rlvr_core.algorithm.reduce``."""
+
+    def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
+        """Loss and metrics of one micro-batch.
+
+        Args:
+            batch: The micro-batch; at least float32 is used inside, whatever its dtype.
+            normalizer: Denominators of the whole optimizer step.
+
+        Raises:
+            ValueError: If shapes disagree, or something the options need is absent.
+        """
+        _check_shapes(batch)
+        mask_BT = batch.mask_BT
+        terms = self._terms(batch)
+        tally = Tally(mask_BT)
+        tally.mean("ratio/mean", terms.ratio_BT)
+        tally.max("ratio/max", terms.ratio_BT)
+
+        loss_BT = self.surrogate(terms, tally)
+        old_BT = batch.old_logp_BT.to(terms.logp_BT.dtype)
+        behaviour_BT = batch.behaviour_logp_BT.to(terms.logp_BT.dtype)
+        compared = tally
+        if batch.on_policy_B is not None:
+            # elsewhere the engine would be compared with itself: a difference of 0, made up (T13)
+            compared = tally.over(mask_BT & batch.on_policy_B[:, None])
+        weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, compared)
+        loss_BT = self.weighed(loss_BT, terms, weight, tally)
+        if self._policy.off_policy_mask is not None:
+            kept_B1 = self._near(terms, behaviour_BT, self._policy.off_policy_mask, tally)
+            loss_BT = torch.where(kept_B1, loss_BT, 0.0)
+        if self.top_entropy < 1:
+            loss_BT = torch.where(terms.chosen_BT, loss_BT, 0.0)
+            tally.mean("entropy/chosen", terms.chosen_BT.to(loss_BT.dtype))
+        if self.needs_reference:
+            loss_BT = loss_BT + self._policy.beta * self._kl(batch, terms, tally)
+        loss = self.reduce(loss_BT, mask_BT, normalizer)
+        if batch.entropy_BT is not None:
+            tally.mean("entropy/mean", batch.entropy_BT)
+        bonus = self._bonus(batch, tally)
+        if bonus > 0:
+            loss = loss - bonus * _mean_entropy(batch, normalizer)
+        return LossOutput(loss, tally.sums, tally.maxima)
+
+    def _terms(self, batch: LossBatch) -> PolicyTerms:
+        mask_BT, chosen_BT = batch.mask_BT, batch.mask_BT
+        if self.top_entropy < 1:
+            if batch.chosen_BT is None:
+                raise ValueError("top_entropy is below 1, but the batch has no chosen tokens")
+            chosen_BT = batch.chosen_BT & mask_BT
+        dtype = torch.promote_types(batch.logp_BT.dtype, torch.float32)
+        logp_BT, old_BT = batch.logp_BT.to(dtype), batch.old_logp_BT.detach().to(dtype)
+        log_ratio_BT = log_ratio(logp_BT, old_BT, mask_BT)
+        level_BT = log_ratio_BT
+        if self._by_row:
+            level_BT = row_mean_log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
+        return PolicyTerms(
+            logp_BT=logp_BT,
+            log_ratio_BT=log_ratio_BT,
+            ratio_BT=exp_linear(level_BT),
+            advantage_B1=batch.advantage_B.to(dtype)[:, None],
+            mask_BT=mask_BT,
+            chosen_BT=chosen_BT,
+        )
+
+    @torch.no_grad()
+    def _near(
+        self, terms: PolicyTerms, behaviour_BT: Tensor, threshold: float, tally: Tally
+    ) -> Tensor:
+        """(B, 1) rows that are kept: DeepSeek-AI 2025 (V3.2, equation 9), arXiv:2512.02556.
+
+        The engine's log-probs are what a token was sampled with, so the mean drift of a row has
+        both the updates since then in it and the gap between engine and trainer.
+        """
+        drift_BT = log_ratio(behaviour_BT, terms.logp_BT, terms.mask_BT)
+        drift_B1 = row_mean_log_ratio(drift_BT, terms.mask_BT)
+        kept_B1 = (terms.advantage_B1 >= 0) | (drift_B1 <= threshold)
+        tally.mean("off_policy/dropped", (~kept_B1).to(drift_BT).expand_as(drift_BT))
+        tally.max("off_policy/drift_max", drift_B1.expand_as(drift_BT))
+        return kept_B1
+
+    def _bonus(self, batch: LossBatch, tally: Tally) -> float:
+        """Weight of the entropy bonus: an option, or what steers it has put into the batch."""
+        if self._policy.entropy_control is None:
+            return self._policy.entropy_bonus
+        if batch.entropy_bonus is None:
+            raise ValueError("entropy_control is set, but the batch has no entropy_bonus")
+        weight = torch.tensor(batch.entropy_bonus, dtype=torch.float64)
+        tally.mean("entropy/bonus", weight.to(batch.mask_BT.device).expand(batch.mask_BT.shape))
+        return batch.entropy_bonus
+
+    def _kl(self, batch: LossBatch, terms: PolicyTerms, tally: Tally) -> Tensor:
+        if batch.ref_logp_BT is None:
+            raise ValueError("beta is above 0, but the batch has no reference log-probs")
+        # A masked position may hold anything: compare the policy with itself there.
+        ref_BT = batch.ref_logp_BT.detach().to(terms.logp_BT.dtype)
+        d_BT = log_ratio(ref_BT, terms.logp_BT, terms.mask_BT)
+        kl_BT = kl_policy_ref(torch.zeros_like(d_BT), d_BT, self._policy.kl)
+        tally.mean("kl/mean", kl_BT)
+        tally.max("kl/max", kl_BT)
+        return kl_BT * terms.ratio_BT if self._policy.kl_ratio_corrected else kl_BT
+
+
+class ClippedPolicyLoss(PolicyLoss):
+    """A policy loss whose surrogate is PPO's clipped one."""
+
+    def __init__(self, config: ClipConfig) -> None:
+        super().__init__(config)
+        self._clip = config
+
+    def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
+        """-min(min(r, delta) A, clip(r) A)."""
+        clipped = clipped_surrogate(
+            terms.ratio_BT,
+            terms.advantage_B1,
+            low=self._clip.clip_low,
+            high=self._clip.clip_high,
+            delta=self._clip.delta,
+        )
+        tally.mean("clip_fraction/low", clipped.low_BT.to(terms.ratio_BT.dtype))
+        tally.mean("clip_fraction/high", clipped.high_BT.to(terms.ratio_BT.dtype))
+        return clipped.loss_BT
+
+
+def _mean_entropy(batch: LossBatch, normalizer: Normalizer) -> Tensor:
+    if batch.entropy_BT is None:
+        raise ValueError("entropy_bonus is above 0, but the batch has no entropy")
+    return token_mean(batch.entropy_BT, batch.mask_BT, normalizer)
+
+
+def _check_shapes(batch: LossBatch) -> None:
+    rows_tokens = batch.logp_BT.shape
+    shapes = {
+        "old_logp_BT": batch.old_logp_BT.shape,
+        "behaviour_logp_BT": batch.behaviour_logp_BT.shape,
+        "mask_BT": batch.mask_BT.shape,
+    }
+    for name in ("ref_logp_BT", "entropy_BT", "chosen_BT"):
+        if getattr(batch, name) is not None:
+            shapes[name] = getattr(batch, name).shape
+    wrong = [f"{name} {tuple(shape)}" for name, shape in shapes.items() if shape != rows_tokens]
+    for name in ("advantage_B", "on_policy_B"):
+        value = getattr(batch, name)
+        if value is not None and value.shape != rows_tokens[:1]:
+            wrong.append(f"{name} {tuple(value.shape)}")
+    if wrong:
+        raise ValueError(f"does not fit logp_BT {tuple(rows_tokens)}: {', '.join(wrong)}")

@@ -1,0 +1,202 @@
+"""Every hook a plugin may implement. The contract of each is in ``docs/hooks.md``.
+
+A plugin is a light module named by an entry point of the group ``rlvr``. It imports only
+``rlvr_core`` at top level; heavy imports belong in the components it registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from rlvr_core.api.protocols import Store
+    from rlvr_core.api.types import EvalReport, Group
+    from rlvr_core.host.registry import Registrar
+
+API_VERSION = 1
+"""Raised when a hook changes in a way that old plugins cannot stand.
+
+A plugin module says which one it was written for by ``RLVR_API = 1``; leaving it out means 1.
+"""
+
+hookspec = pluggy.HookspecMarker("rlvr")
+hookimpl = pluggy.HookimplMarker("rlvr")
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run is about to take its first step (or its first after a resume)."""
+
+    run_dir: Path
+    config: Mapping[str, object]
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsScored:
+    """The groups of one step, kept and dropped alike, before training on them."""
+
+    step: int
+    version: int
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """One step is recorded; ``metrics`` is its line of ``metrics.jsonl``."""
+
+    step: int
+    version: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class EvalFinished:
+    """An evaluation inside the run is done."""
+
+    step: int
+    task: str
+    report: EvalReport
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """A checkpoint is complete on disk."""
+
+    step: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run ended: ``finished``, ``stopped`` (early), ``failed`` or ``interrupted``."""
+
+    run_dir: Path
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of ``rlvr doctor``: a thing a plugin looked for on this machine."""
+
+    what: str
+    found: str
+    notes: tuple[str, ...] = ()
+
+
+# -- registering: called once at start-up, each plugin with a registrar bound to it --------------
+
+
+@hookspec
+def register_datasets(registrar: Registrar) -> None:
+    """Add dataset loaders."""
+
+
+@hookspec
+def register_verifiers(registrar: Registrar) -> None:
+    """Add verifiers."""
+
+
+@hookspec
+def register_losses(registrar: Registrar) -> None:
+    """Add losses."""
+
+
+@hookspec
+def register_samplers(registrar: Registrar) -> None:
+    """Add samplers."""
+
+
+@hookspec
+def register_launchers(registrar: Registrar) -> None:
+    """Add launchers."""
+
+
+@hookspec
+def register_eval_tasks(registrar: Registrar) -> None:
+    """Add evaluation tasks."""
+
+
+@hookspec
+def register_engines(registrar: Registrar) -> None:
+    """Add generation engines."""
+
+
+@hookspec
+def register_environments(registrar: Registrar) -> None:
+    """Add multi-turn environments."""
+
+
+@hookspec
+def register_guards(registrar: Registrar) -> None:
+    """Add guards."""
+
+
+@hookspec
+def register_commands(registrar: Registrar) -> None:
+    """Add click commands; they appear under ``rlvr <plugin> <command>``."""
+
+
+# -- observing: told what happened, unable to change it ------------------------------------------
+
+
+@hookspec
+def run_started(event: RunStarted) -> None:
+    """A run begins."""
+
+
+@hookspec
+def groups_scored(event: GroupsScored) -> None:
+    """The groups of a step have their rewards."""
+
+
+@hookspec
+def step_finished(event: StepFinished) -> None:
+    """A step is done and recorded."""
+
+
+@hookspec
+def eval_finished(event: EvalFinished) -> None:
+    """An evaluation is done."""
+
+
+@hookspec
+def checkpoint_saved(event: CheckpointSaved) -> None:
+    """A checkpoint is complete."""
+
+
+@hookspec
+def run_finished(event: RunFinished) -> None:
+    """A run has ended, well or badly."""
+
+
+# -- asking: the first answer that is not None counts --------------------------------------------
+
+
+@hookspec(firstresult=True)
+def open_uri(uri: str, cache: Path) -> Path | None:
+    """A local path with the content of ``uri``, or None if the scheme is not this plugin's."""
+
+
+@hookspec(firstresult=True)
+def open_store(uri: str) -> Store | None:
+    """The files under ``uri``, where none need be yet, or None if the scheme is not its own."""
+
+
+@hookspec(firstresult=True)
+def locate_run(env: Mapping[str, str]) -> Path | None:
+    """The folder runs belong in on a managed machine, or None if this is not one."""
+
+
+# -- asking: everybody's answer counts -----------------------------------------------------------
+
+
+@hookspec
+def examine() -> Sequence[Finding]:
+    """What ``rlvr doctor`` should say of this machine for this plugin."""
+    return ()

@@ -1,0 +1,90 @@
+"""What a component of each kind must be able to do.
+
+A component is any class with a nested pydantic ``Config`` whose constructor takes an instance of
+it. Nothing here needs to be inherited from, save ``ComponentConfig``. Torch appears in
+annotations only, so that a plugin module stays cheap to import.
+
+Import from here: in which file a contract stands is no contract.
+"""
+
+from rlvr_core.api.protocols.component import ComponentConfig, Kind, Names, NoConfig, config_class
+from rlvr_core.api.protocols.data import DatasetLoader, Demonstrator, Sampler, Source
+from rlvr_core.api.protocols.engine import (
+    Adapter,
+    BackgroundEngine,
+    Engine,
+    EngineContext,
+    Generation,
+    Interruptible,
+    Scorer,
+    ScoreRequest,
+    Scores,
+    Telling,
+    TextEngine,
+    WeightSource,
+)
+from rlvr_core.api.protocols.judging import Environment, Verifier
+from rlvr_core.api.protocols.launch import (
+    EvaluatedBeside,
+    JobLauncher,
+    JobState,
+    JobStatus,
+    Launcher,
+    LaunchPlan,
+    LaunchRequest,
+    Reference,
+)
+from rlvr_core.api.protocols.loss import (
+    AdvantageMode,
+    CombineMode,
+    Loss,
+    LossBatch,
+    LossOutput,
+    Normalizer,
+)
+from rlvr_core.api.protocols.store import Store, StoredFile
+from rlvr_core.api.protocols.watching import EvalTask, Guard
+
+__all__ = [
+    "Adapter",
+    "AdvantageMode",
+    "BackgroundEngine",
+    "CombineMode",
+    "ComponentConfig",
+    "DatasetLoader",
+    "Demonstrator",
+    "Engine",
+    "EngineContext",
+    "Environment",
+    "EvalTask",
+    "EvaluatedBeside",
+    "Generation",
+    "Guard",
+    "Interruptible",
+    "JobLauncher",
+    "JobState",
+    "JobStatus",
+    "Kind",
+    "LaunchPlan",
+    "LaunchRequest",
+    "Launcher",
+    "Loss",
+    "LossBatch",
+    "LossOutput",
+    "Names",
+    "NoConfig",
+    "Normalizer",
+    "Reference",
+    "Sampler",
+    "ScoreRequest",
+    "Scorer",
+    "Scores",
+    "Source",
+    "Store",
+    "StoredFile",
+    "Telling",
+    "TextEngine",
+    "Verifier",
+    "WeightSource",
+    "config_class",
+]

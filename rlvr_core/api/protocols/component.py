@@ -1,0 +1,72 @@
+"""What every component has: a class, a name and a nested ``Config``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+Kind = Literal[
+    "dataset",
+    "verifier",
+    "loss",
+    "sampler",
+    "launcher",
+    "eval_task",
+    "engine",
+    "environment",
+    "guard",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Marks an option that holds a component's name: ``Annotated[str, Names("verifier")]``.
+
+    Attributes:
+        kind: What kind of component.
+    """
+
+    kind: str
+
+
+class ComponentConfig(BaseModel):
+    """Base of every component's ``Config``: unknown keys are errors, values are frozen.
+
+    The string under a field becomes its description in ``rlvr list KIND NAME`` and in the schema.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse ``true`` where a number is wanted, which pydantic takes for 1."""
+        if isinstance(value, bool):
+            annotation = cls.model_fields[str(info.field_name)].annotation
+            kinds = {annotation, *get_args(annotation)}
+            if kinds & {int, float} and not kinds & {bool, Any}:
+                raise ValueError(f"a number is wanted here, not {str(value).lower()}")
+        return value
+
+
+class NoConfig(ComponentConfig):
+    """The config of a component that has no options."""
+
+
+def config_class(component: type[Any]) -> type[ComponentConfig]:
+    """The ``Config`` of a component class; ``NoConfig`` when it has none."""
+    found = getattr(component, "Config", NoConfig)
+    if not (isinstance(found, type) and issubclass(found, ComponentConfig)):
+        raise TypeError(
+            f"{component.__module__}.{component.__qualname__}.Config must be a subclass of "
+            f"rlvr_core.api.ComponentConfig"
+        )
+    return found

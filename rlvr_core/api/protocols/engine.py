@@ -1,0 +1,248 @@
+"""What generates text, and where it takes its weights from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from rlvr_core.api.types import (
+    GenerationRequest,
+    Json,
+    Transcript,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One finished answer of an engine; see ``Completion`` for the fields.
+
+    ``loss_mask`` and ``transcript`` are of conversations, which no engine makes by itself.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish_reason: Literal["stop", "length", "abort", "error"]
+    version: int
+    usage: Usage | None = None
+    loss_mask: tuple[bool, ...] | None = None
+    transcript: Transcript | None = None
+    token_versions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineContext:
+    """What the trainer hands an engine at its start.
+
+    Attributes:
+        model_path: Folder of the model as transformers loads it.
+        model: The trainer's own model; engines in its process may use it, others ignore it.
+        tokenizer: The run's tokenizer.
+        dtype: Compute precision of the run.
+        max_model_len: Longest prompt plus completion, in tokens.
+        seed: The run's seed.
+        trust_remote_code: Whether code that comes with the model may run.
+        adapter_rank: Rank of the LoRA adapter that is trained; None where there is none.
+    """
+
+    model_path: str
+    model: PreTrainedModel | None
+    tokenizer: PreTrainedTokenizerBase
+    dtype: torch.dtype
+    max_model_len: int
+    seed: int
+    trust_remote_code: bool = False
+    adapter_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter as peft saves it.
+
+    Attributes:
+        tensors: Its matrices, whole, by their names in the file.
+        config: What goes into ``adapter_config.json``.
+    """
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Json]
+
+
+class WeightSource(Protocol):
+    """Where an engine takes new weights from."""
+
+    @property
+    def module(self) -> PreTrainedModel:
+        """The trainer's model, for engines that share it.
+
+        In a process of its own, an engine finds its copy here, or None if it is one that says
+        ``own_weights = True``: it takes weights by name and holds no model of transformers.
+        Nor is there one for such an engine where processes share the model out among them (FSDP);
+        its ``tensors`` then come layer by layer, and every process has to ask for them.
+        """
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Full, unsharded tensors by Hugging Face name; a tied weight once; adapters merged."""
+
+    def adapter(self) -> Adapter:
+        """The LoRA adapter alone, of a run that trains one."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Generates text.
+
+    Work that needs this process happens in ``drain``; a future may be resolved earlier by
+    engines that work on their own.
+
+    In a run of several processes each has an engine. One that never touches the trainer's model in
+    this process says so by a class attribute ``separate = True``; it finds the GPUs that
+    ``rlvr launch --engine-gpus`` keeps for it in ``RLVR_ENGINE_GPUS``.
+
+    One that begins with a request while ``drain`` is at work on others says so by a class attribute
+    ``continuous = True``; it must stand a ``submit`` from a callback of one of its futures.
+    """
+
+    def start(self, context: EngineContext) -> None:
+        """Load what is needed; called once, before anything else.
+
+        Raises:
+            MachineError: If this machine lacks what the engine needs.
+        """
+
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request; the result has one generation per seed, in order."""
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Return when every submitted request is finished.
+
+        Raises:
+            RunError: If that took longer than ``timeout`` seconds.
+        """
+
+    def load_weights(self, version: int, source: WeightSource) -> None:
+        """Take new weights and label what is sampled from now on with ``version``.
+
+        One transaction: on return no cache built under older weights can be used (T19). A
+        failure raises and leaves the engine unusable rather than silently old.
+        """
+
+    def sleep(self) -> None:
+        """Give memory back while the trainer works; no-op where there is none to give."""
+
+    def wake(self) -> None:
+        """Undo ``sleep``."""
+
+    def close(self) -> None:
+        """Stop; safe to call twice."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An engine that has something to tell beside its answers: processes that died, say."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for the step's line, counted since this was asked before.
+
+        Those of the same name that the engines of several processes have are added up.
+        """
+
+    def take_events(self) -> list[str]:
+        """What happened, in words, since this was asked before."""
+
+
+@runtime_checkable
+class Interruptible(Engine, Protocol):
+    """An engine that can be spoken to while it drains; an ability that not every engine has.
+
+    From ``between``, ``load_weights`` may be called with requests unfinished: they go on under the
+    new weights, or under the old ones, and are labelled with the version they began under.
+    """
+
+    between: Callable[[], None] | None
+    """Called between tokens, in the thread that drains; it may call any method but ``drain``."""
+
+    def abort(self) -> None:
+        """Cancel the future of every request that is not finished; ``drain`` then returns."""
+
+
+@runtime_checkable
+class BackgroundEngine(Engine, Protocol):
+    """An engine that generates while this process does something else.
+
+    Its futures are resolved from a thread of its own, and ``drain`` only waits. Any other engine is
+    put into a process of its own when generation is to go on while training runs.
+    """
+
+    @property
+    def at_sync(self) -> frozenset[str]:
+        """What it can do with unfinished requests at a sync: of ``drain``, ``abort``, ``keep``."""
+
+    def begin(self) -> None:
+        """Have everything that was submitted generated; returns at once."""
+
+    def abort(self) -> None:
+        """Cancel the future of every request that is not finished, before it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """A given text to be scored behind a given prompt; neither is empty.
+
+    Attributes:
+        prompt_ids: What the model is given.
+        token_ids: What it might have gone on with.
+    """
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a model thinks of each token of a given text.
+
+    Attributes:
+        logprobs: Its log-prob at temperature 1.
+        greedy: Whether greedy decoding would have chosen it.
+    """
+
+    logprobs: tuple[float, ...]
+    greedy: tuple[bool, ...]
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """An engine that can also score given text; an ability that not every engine has."""
+
+    def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
+        """Score texts under the engine's current weights; the result is in their order.
+
+        Raises:
+            RunError: If that took longer than ``timeout`` seconds, or the engine failed.
+        """
+
+
+@runtime_checkable
+class TextEngine(Engine, Protocol):
+    """An engine whose model is elsewhere: it takes text and gives text, no tokens, no log-probs.
+
+    It evaluates models that are named ``openai:NAME``; a run refuses to train with it. It is
+    started without model and tokenizer. Its requests have ``turns`` and no ``prompt_ids``; its
+    generations have ``usage`` and no tokens.
+    """
+
+    text_only: Literal[True]
+    """Of the class, so that it is known before an engine is made."""
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it wants a chat; otherwise one turn that holds the whole raw text."""

@@ -1,0 +1,111 @@
+"""What a loss is given and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+AdvantageMode = Literal["group", "center", "batch", "rloo", "trl"]
+"""How rewards become advantages; ``rlvr_core.algorithm.advantages`` has the formulas."""
+
+
+CombineMode = Literal["sum_then_normalise", "normalise_then_sum"]
+"""Whether several rewards are summed before or after they become advantages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalizer:
+    """Denominators of one optimizer step, over all ranks and micro-batches.
+
+    Attributes:
+        rows: Rows with at least one loss token.
+        tokens: Loss tokens.
+        max_completion_tokens: The run's cap on completion length.
+        world_size: Processes whose gradients are averaged; losses are multiplied by it.
+    """
+
+    rows: int
+    tokens: int
+    max_completion_tokens: int
+    world_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LossBatch:
+    """What a loss sees of one micro-batch. B rows (completions), T completion positions.
+
+    Attributes:
+        logp_BT: Current log-probs of the sampled tokens at the sampling temperature; has a graph.
+        old_logp_BT: The trainer's log-probs when the tokens were sampled; no graph.
+        behaviour_logp_BT: The engine's log-probs of the same tokens; no graph.
+        ref_logp_BT: The reference's, or None when no loss asked for it.
+        mask_BT: True where the loss counts.
+        advantage_B: One advantage a row.
+        entropy_BT: Entropy of the policy's distribution at each token, in nats; has a graph. None
+            when it is not known.
+        chosen_BT: True at the loss tokens of highest entropy, for a loss whose ``top_entropy`` is
+            below 1; else None.
+        teacher_logp_BTK: The teacher's log-probs of its K most likely tokens; None when no loss
+            learns from one.
+        student_logp_BTK: The policy's log-probs of the same tokens; has a graph.
+        on_policy_B: Where ``old_logp_BT`` is the trainer's own; elsewhere nothing but the engine's
+            is known and stands in for it. None: in every row.
+        entropy_bonus: Weight of this update's entropy bonus, for a loss whose bonus is steered;
+            else None.
+    """
+
+    logp_BT: Tensor
+    old_logp_BT: Tensor
+    behaviour_logp_BT: Tensor
+    ref_logp_BT: Tensor | None
+    mask_BT: Tensor
+    advantage_B: Tensor
+    entropy_BT: Tensor | None = None
+    chosen_BT: Tensor | None = None
+    teacher_logp_BTK: Tensor | None = None
+    student_logp_BTK: Tensor | None = None
+    on_policy_B: Tensor | None = None
+    entropy_bonus: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LossOutput:
+    """A micro-batch's share of the step's loss, and metrics.
+
+    Attributes:
+        loss: Scalar; summed over micro-batches and averaged over ranks it is the step's loss.
+        sums: Metric name to (sum, count) over this micro-batch; the step's value is the ratio of
+            the totals. A metric that was not computed is absent.
+        maxima: Metric name to this micro-batch's maximum.
+    """
+
+    loss: Tensor
+    sums: Mapping[str, tuple[Tensor, Tensor]]
+    maxima: Mapping[str, Tensor]
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A pure tensor function; it never sees gradient accumulation or other ranks.
+
+    It may also define ``top_entropy: float``, the share of the step's tokens that its batch's
+    ``chosen_BT`` is to mark; ``combine: CombineMode``, how several rewards become one advantage;
+    and ``needs_old: bool``, False where it does not look at ``old_logp_BT``, which otherwise costs
+    a forward pass in a step of several updates.
+    """
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the batch must hold the reference's log-probs."""
+
+    @property
+    def advantage(self) -> AdvantageMode | None:
+        """How rewards become advantages; None where they are not used."""
+
+    def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
+        """Loss and metrics of one micro-batch."""

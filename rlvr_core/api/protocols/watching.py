@@ -1,0 +1,51 @@
+"""What measures and watches a run: eval tasks and guards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from rlvr_core.api.types import (
+    EvalReport,
+    Group,
+    Problem,
+    SamplingParams,
+)
+
+if TYPE_CHECKING:
+    from rlvr_core.api.hooks import GroupsScored, StepFinished
+
+
+@runtime_checkable
+class EvalTask(Protocol):
+    """A data set split with frozen sampling and metrics.
+
+    It may have ``graders``, names of verifiers that look on in ``rlvr eval`` beside the problems'
+    own: a second opinion on the extraction of answers (T73, T78).
+    """
+
+    n: int
+    """Completions per problem."""
+
+    sampling: SamplingParams
+
+    def problems(self) -> Sequence[Problem]:
+        """The problems, in a fixed order."""
+
+    def score(self, groups: Sequence[Group]) -> EvalReport:
+        """Metrics of all groups."""
+
+
+@runtime_checkable
+class Guard(Protocol):
+    """Watches a run and stops it by raising ``RunError`` when something fails silently.
+
+    One that remembers earlier steps may have ``state_dict`` and ``load_state_dict``, as a sampler
+    does: a checkpoint then holds what it remembers.
+    """
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Called with each step's groups before the optimizer step."""
+
+    def on_step(self, event: StepFinished) -> None:
+        """Called with each step's metrics."""

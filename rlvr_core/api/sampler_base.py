@@ -1,0 +1,221 @@
+"""What all samplers share: group sizes, which groups are kept, refills, state.
+
+A new sampler says which problems come next (``begin``, ``choose``) and what it must remember
+(``position``, ``seek``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from rlvr_core.api.errors import Complaint, ConfigError, DataError
+from rlvr_core.api.protocols import ComponentConfig, Source
+from rlvr_core.api.types import Draw, Drop, Extend, Group, Json, Keep, Outcome, Problem
+from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig, GroupSize
+
+EQUAL = 1e-12
+"""Rewards closer than this are equal."""
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class SamplerConfig(ComponentConfig):
+    """Options of every sampler."""
+
+    prompts_per_step: Positive = 64
+    """Groups that are trained on in one step."""
+    drop_zero_variance: bool = True
+    """Drop groups whose rewards, the weighted sums of their scores, are all equal: their advantages
+    are zero, but for ``combine: normalise_then_sum``."""
+    refill: Annotated[float, Field(ge=0)] = 1.0
+    """Problems drawn in one step to replace dropped groups, at most, as a share of
+    ``prompts_per_step``."""
+    adaptive: AdaptiveConfig | None = None
+    """Let the number of completions depend on how the first ones did, by ``k_success``,
+    ``k_failure``, ``max_completions``, ``chunk_size`` and ``max_total_tokens``; null for
+    ``sampling.n`` of each problem."""
+    max_reads: Positive = 1
+    """Steps that a kept group is trained on. Above 1, what a step can take from earlier groups it
+    does not generate."""
+
+
+class SamplerBase(ABC):
+    """A sampler but for the choice of problems."""
+
+    source_keys: ClassVar[frozenset[str]] = frozenset()
+    """Which of ``weight``, ``order`` and ``count`` of a source it heeds; others are refused."""
+
+    def __init__(self, config: SamplerConfig) -> None:
+        self._options = config
+        self.prompts_per_step = config.prompts_per_step
+        self.max_reads = config.max_reads
+        self._size = GroupSize(0, 0)
+        self._seed = 0
+        self._drawn = 0
+
+    # -- what a sampler is -----------------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self, sources: Sequence[Source]) -> None:
+        """Take the data, none of it empty, and stand before the first problem."""
+
+    @abstractmethod
+    def choose(self, n_problems: int, step: int) -> Iterable[Problem]:
+        """The next problems. ``drawn`` is the number of problems before them."""
+
+    @abstractmethod
+    def identity(self) -> Json:
+        """What a run must not change to be resumed, such as ``digest`` of its ids."""
+
+    @abstractmethod
+    def position(self) -> Json:
+        """Everything ``seek`` needs to go on exactly."""
+
+    @abstractmethod
+    def seek(self, position: Json) -> None:
+        """Go where ``position`` was taken."""
+
+    def update(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn what became of the groups of one ``draw``; nothing unless overridden."""
+        del outcomes
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for the step's line; none unless overridden."""
+        return {}
+
+    # -- what all have ---------------------------------------------------------------------------
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self._seed
+
+    @property
+    def drawn(self) -> int:
+        """Problems drawn so far in the run."""
+        return self._drawn
+
+    def start(self, sources: Sequence[Source], *, n: int, seed: int) -> None:
+        """Begin a run over these sources.
+
+        Raises:
+            DataError: If a source has no problems.
+            ConfigError: If groups could never be kept, or a source has keys without effect.
+        """
+        self._size = GroupSize.of(n, self._options.adaptive)
+        if self._size.most < 2 and self._options.drop_zero_variance:
+            raise ConfigError(
+                f"sampling.n is {n}: a group of one has no variance, and every group would be "
+                f"dropped",
+                remedy="raise sampling.n, or set drop_zero_variance: false in the sampler",
+            )
+        empty = [source.name for source in sources if not source.problems]
+        if empty or not sources:
+            raise DataError(f"no problems in {', '.join(empty) or 'the data'}")
+        self._refuse_idle_keys(sources)
+        self._seed = seed
+        self._drawn = 0
+        self.begin(sources)
+
+    def draw(self, n_problems: int, *, step: int) -> list[Draw]:
+        """The next problems."""
+        draws = [
+            Draw(problem, self._size.first, self._drawn + position)
+            for position, problem in enumerate(self.choose(n_problems, step))
+        ]
+        self._drawn += len(draws)
+        return draws
+
+    def observe(self, group: Group) -> Keep | Drop | Extend:
+        """Extend what is too small; drop what cannot teach.
+
+        Groups without any score are dropped, and on request those whose rewards are all equal.
+        """
+        more = self._size.next(group.members)
+        if more:
+            return Extend(more)
+        scored = [member for member in group.members if member.reward is not None]
+        if not scored:
+            return Drop("unscorable")
+        keep = Keep(self.max_reads)
+        if not self._options.drop_zero_variance:
+            return keep
+        rewards = [member.reward for member in scored if member.reward is not None]
+        if len(rewards) >= 2 and max(rewards) - min(rewards) > EQUAL:
+            return keep
+        outcomes = {member.passed for member in scored}
+        if len(rewards) < 2:
+            return Drop("zero_variance", "one_scored")
+        if outcomes == {True}:
+            return Drop("zero_variance", "all_passed")
+        return Drop("zero_variance", "all_failed" if outcomes == {False} else "equal")
+
+    def refill(self, kept: int, drawn: int) -> int:
+        """Replace what was dropped, up to the cap."""
+        most = self.prompts_per_step + replacements(self._options.refill, self.prompts_per_step)
+        return max(0, min(self.prompts_per_step - kept, most - drawn))
+
+    def state_dict(self) -> dict[str, Json]:
+        """How far it is, and what data it counts over."""
+        return {
+            "seed": self._seed,
+            "drawn": self._drawn,
+            "identity": self.identity(),
+            "position": self.position(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Continue exactly.
+
+        Raises:
+            ConfigError: If the state was taken with another seed or over other problems.
+        """
+        if state["seed"] != self._seed or state["identity"] != self.identity():
+            changed = "seed" if state["seed"] != self._seed else "problems or their order"
+            raise ConfigError(
+                f"the sampler cannot continue: its {changed} changed since the checkpoint",
+                remedy="restore data and run.seed, or start a new run",
+            )
+        self._drawn = state["drawn"]
+        self.seek(state["position"])
+
+    def _refuse_idle_keys(self, sources: Sequence[Source]) -> None:
+        idle = [
+            Complaint(
+                f"{key} has no effect: the run's sampler does not heed it",
+                f"data.sources[{index}]",
+                (f"take {key} out, or use the sampler core/mixture",),
+            )
+            for index, source in enumerate(sources)
+            for key in ("weight", "order", "count")
+            if getattr(source, key) is not None and key not in self.source_keys
+        ]
+        if idle:
+            raise ConfigError.collect(idle)
+
+
+def replacements(share: float, prompts_per_step: int) -> int:
+    """Problems that ``refill`` allows in a step."""
+    # as it is written: 0.29 * 100 is below 29 in floats
+    return int(Fraction(str(share)) * prompts_per_step)
+
+
+def digest(ids: Iterable[str]) -> str:
+    """SHA-256 of ids in the order given."""
+    return hashlib.sha256("\n".join(ids).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def seeded_hash(*parts: object) -> int:
+    """A 64-bit number that the parts decide: what samplers have in place of a generator.
+
+    Nothing is drawn, so there is no generator state to save, and choices do not depend on how many
+    were made before.
+    """
+    key = repr(parts).encode("utf-8", "backslashreplace")
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")

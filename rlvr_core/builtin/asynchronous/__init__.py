@@ -1,0 +1,1 @@
+"""Generation that goes on while training runs: buffer, replay, producers."""

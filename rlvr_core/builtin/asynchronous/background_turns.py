@@ -1,0 +1,152 @@
+"""Conversations with an engine that works in the background, beside training.
+
+The rounds are those of ``TurnTaking``, played by a thread of their own: what is begun together is
+asked for together, so that it is the same requests in the same order as when nothing else goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import BackgroundEngine, EngineContext, Generation, WeightSource
+from rlvr_core.builtin.environments.conversation import Conversation, Suffix, Ticket, seconds_left
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.builtin.environments.turns import TurnTaking
+
+_FAREWELL = 30.0
+"""Seconds the thread has to end."""
+
+
+class BackgroundTurns(TurnTaking):
+    """A ``BackgroundEngine`` whose requests may be conversations.
+
+    Args:
+        engine: What generates.
+        plan: Which environment plays which problem.
+        suffix: Tokens between two turns.
+    """
+
+    def __init__(self, engine: BackgroundEngine, plan: EnvironmentPlan, suffix: Suffix) -> None:
+        super().__init__(engine, plan, suffix)
+        self._background = engine
+        self._eager = self._continuous
+        self._continuous = False  # the thread asks, not the one that brings answers
+        self._queued: list[Ticket] = []
+        self._asked = 0
+        self._closing = False
+        self._asking = threading.Lock()  # held while turns are asked for, and while weights change
+        self._thread = threading.Thread(target=self._play, name="turns", daemon=True)
+
+    @property
+    def at_sync(self) -> frozenset[str]:
+        """See ``BackgroundEngine``: an environment has no part in it."""
+        return self._background.at_sync
+
+    def start(self, context: EngineContext) -> None:
+        """See ``Engine.start``."""
+        super().start(context)
+        self._thread.start()
+
+    def begin(self) -> None:
+        """Begin everything that was submitted; see ``BackgroundEngine``.
+
+        Single answers go with the first turns, if there are any.
+        """
+        with self._changed:
+            queued, self._queued = self._queued, []
+        if queued:
+            self._enter(queued)
+        else:
+            self._background.begin()
+
+    def abort(self) -> None:
+        """Cancel every request; conversations are closed. See ``BackgroundEngine``."""
+        with self._asking:
+            with self._changed:
+                queued, self._queued = self._queued, []
+            tickets = queued + self._drop()
+            self._background.abort()
+        for ticket in tickets:
+            ticket.future.cancel()
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until everything that was submitted is finished; see ``Engine.drain``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self.begin()
+        try:
+            with self._changed:
+                while self._open:
+                    self._changed.wait(seconds_left(deadline, timeout))
+            self.bare.drain(seconds_left(deadline, timeout))
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def load_weights(self, version: int, source: WeightSource) -> None:
+        """See ``Engine.load_weights``; no turn is asked for meanwhile."""
+        with self._asking:
+            super().load_weights(version, source)
+
+    def close(self) -> None:
+        """End the thread, the environments' processes and the engine."""
+        self._closing = True
+        self._abandon(RunError("the engine was closed before the conversation was finished"))
+        with self._changed:
+            self._changed.notify_all()
+        super().close()
+        if self._thread.is_alive():
+            self._thread.join(_FAREWELL)
+
+    def _submitted(self, ticket: Ticket) -> None:
+        with self._changed:
+            self._queued.append(ticket)
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _play(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or self._open)
+                if self._closing:
+                    return
+            try:
+                self._wait_for_round()
+                with self._asking:
+                    self._ask_ready()
+                    self._background.begin()
+            except BaseException as error:
+                self._abandon(error)
+
+    def _wait_for_round(self) -> None:
+        """Until something is to be asked for, and nothing that was is unanswered.
+
+        An engine that takes up requests while it works is asked at once.
+        """
+        with self._changed:
+            if self._eager:
+                self._changed.wait_for(lambda: self._ready or not self._open)
+                return
+            self._changed.wait_for(lambda: not (self._asked and self._open))
+        self._wait(None, None)
+
+    def _ask(self, group: Sequence[Conversation]) -> None:
+        with self._changed:
+            self._asked += 1
+        try:
+            super()._ask(group)
+        except BaseException:
+            self._was_answered()
+            raise
+
+    def _heard(self, group: Sequence[Conversation], done: Future[tuple[Generation, ...]]) -> None:
+        super()._heard(group, done)
+        self._was_answered()
+
+    def _was_answered(self) -> None:
+        with self._changed:
+            self._asked -= 1
+            self._changed.notify_all()

@@ -1,0 +1,287 @@
+"""What is generated ahead of the trainer: a bounded buffer of groups, by step and by version.
+
+Each step has a lot, the groups it is to train on. Lots are open from the step in progress to the
+last one that is ``max_staleness`` updates after it or fewer, so what is being generated or waits is
+bounded, and the trainer's pace holds the generator back. A group that has become too old is
+evicted: its problem is drawn again, before any other. Where groups are read in several steps, fewer
+lots are open, so that none is too old when it is read last; and a lot wants the fewer new groups,
+the more its step reads again. No threads here: ``rollout.producer`` has them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from rlvr_core.api.types import Draw, Drop, Group, Json, Problem
+from rlvr_core.builtin.asynchronous.replay import Reading, member_of
+from rlvr_core.rollout.collect import Rollouts, Sampled
+
+STALE = Drop("stale")
+
+
+@dataclass(slots=True)
+class Lot:
+    """The groups of one step, as they come in.
+
+    Attributes:
+        step: The step.
+        kept: To be trained on.
+        dropped: The others, those that became stale included.
+        decided: Groups that count towards the sampler's cap: all but the stale.
+        exhausted: Whether the sampler has no more problems for it.
+    """
+
+    step: int
+    kept: list[Sampled] = field(default_factory=list)
+    dropped: list[Sampled] = field(default_factory=list)
+    decided: int = 0
+    exhausted: bool = False
+
+
+class GroupBuffer:
+    """Lots of the next steps, what is on its way to them, and what has to be drawn again.
+
+    Args:
+        refill: ``Sampler.refill``: how many more groups a step wants.
+        max_staleness: The most optimizer updates between a group's sampling and its step.
+        steps: Steps of the run: nothing is generated for steps behind the last one.
+        updates_per_step: Optimizer updates of one step.
+        reads: In how many steps a group is read.
+    """
+
+    def __init__(
+        self,
+        refill: Callable[[int, int], int],
+        *,
+        max_staleness: int,
+        steps: int,
+        updates_per_step: int = 1,
+        reads: int = 1,
+    ) -> None:
+        self._refill = refill
+        self._max_staleness = max_staleness
+        self._updates = updates_per_step
+        self._ahead = max(0, max_staleness // updates_per_step - (reads - 1))
+        self.reads = reads
+        self._readings: list[Reading] = []
+        self._steps = steps
+        self._lots: dict[int, Lot] = {}
+        self._owed: dict[int, Draw] = {}
+        self._flying: set[int] = set()
+        self._again: deque[Draw] = deque()
+        self._step = 0
+        self._version = 0
+
+    @property
+    def flying(self) -> int:
+        """Groups that are being generated or judged."""
+        return len(self._flying)
+
+    @property
+    def waiting(self) -> int:
+        """Groups that were kept and wait for their step."""
+        return sum(len(lot.kept) for lot in self._lots.values())
+
+    @property
+    def again(self) -> int:
+        """Groups that have to be drawn again."""
+        return len(self._again)
+
+    def advance(self, step: int, version: int) -> int:
+        """Go on to a step, under a version of the policy; the number of groups evicted."""
+        self._step, self._version = step, version
+        for number in range(step, min(step + self._ahead, self._steps - 1) + 1):
+            self._lots.setdefault(number, Lot(number))
+        evicted = 0
+        for lot in self._lots.values():
+            stale = [sampled for sampled in lot.kept if self._is_stale(sampled)]
+            lot.kept = [sampled for sampled in lot.kept if not self._is_stale(sampled)]
+            lot.decided -= len(stale)
+            for sampled in stale:
+                self._evict(sampled, lot)
+            evicted += len(stale)
+        return evicted
+
+    def reread(self, readings: Iterable[Reading]) -> None:
+        """Say what the next step reads again; until then it is what the steps before it leave."""
+        self._readings = list(readings)
+
+    def orders(self) -> list[tuple[int, int]]:
+        """New draws that are wanted: steps, the next one first, and how many for each."""
+        coming = self.flying + self.again
+        orders = []
+        for step, wanted in self._wanted().items():
+            covered = min(wanted, coming)
+            coming -= covered
+            if wanted > covered:
+                orders.append((step, wanted - covered))
+        return orders
+
+    def exhausted(self, step: int) -> None:
+        """Say that a step gets no more problems."""
+        self._lots[step].exhausted = True
+
+    def launch(self, draws: Iterable[Draw]) -> None:
+        """New draws are being generated."""
+        for draw in draws:
+            assert draw.index not in self._owed, f"draw {draw.index} was launched before"
+            self._owed[draw.index] = draw
+            self._flying.add(draw.index)
+
+    def launch_again(self) -> list[Draw]:
+        """What has to be drawn again, in order; it is now being generated."""
+        draws = list(self._again)
+        self._again.clear()
+        self._flying |= {draw.index for draw in draws}
+        return draws
+
+    def expects(self, step: int) -> bool:
+        """Whether groups of a step are being collected."""
+        return step in self._lots
+
+    def give_back(self, draw: Draw) -> None:
+        """What was being generated was aborted: it, or this part of it, has to be drawn again."""
+        self._flying.remove(draw.index)
+        self._again.append(draw)
+
+    def lot(self) -> Lot:
+        """Where the next group goes: the first lot that wants one."""
+        wanted = self._wanted()
+        return self._lots[next((step for step in wanted if wanted[step]), max(wanted))]
+
+    def arrive(self, sampled: Sampled) -> None:
+        """A group was decided on."""
+        self._flying.remove(sampled.draw.index)
+        lot = self.lot()
+        if self._is_stale(sampled):
+            self._evict(sampled, lot)
+            return
+        lot.decided += 1
+        if sampled.drop is None:
+            lot.kept.append(sampled)
+        else:
+            del self._owed[sampled.draw.index]
+            lot.dropped.append(sampled)
+
+    def ready(self, step: int) -> bool:
+        """Whether a step has all it is going to get.
+
+        The last one gets what is still on its way, too: more may have been ordered than it wants
+        now, if an update was skipped and it reads again what others were to come for.
+        """
+        on_its_way = self.flying + self.again if step == self._steps - 1 else 0
+        return self._wanted()[step] == on_its_way == 0
+
+    def count(self, step: int) -> int:
+        """Groups a step has so far."""
+        return len(self._lots[step].kept)
+
+    def take(self, step: int) -> Rollouts:
+        """What a step trains on and what was dropped on the way to it, in draw order."""
+        _, readings = self._outlook()[step]
+        lot = self._lots.pop(step)
+        self.reread(readings)
+        for sampled in lot.kept:
+            del self._owed[sampled.draw.index]
+        kept = sorted(lot.kept, key=lambda sampled: sampled.draw.index)
+        return Rollouts(kept, sorted(lot.dropped, key=lambda sampled: sampled.draw.index))
+
+    def state_dict(self) -> dict[str, Json]:
+        """Everything; what is being generated is to be drawn again."""
+        in_lots = {sampled.draw.index for lot in self._lots.values() for sampled in lot.kept}
+        owed = [draw for index, draw in sorted(self._owed.items()) if index not in in_lots]
+        return {
+            "lots": [
+                {
+                    "step": lot.step,
+                    "kept": [_saved(one) | {"n": self._owed[one.draw.index].n} for one in lot.kept],
+                    "dropped": [_saved(one) for one in lot.dropped],
+                    "decided": lot.decided,
+                    "exhausted": lot.exhausted,
+                }
+                for lot in self._lots.values()
+            ],
+            "again": [[draw.problem.id, draw.n, draw.index] for draw in owed],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
+        """Continue where ``state_dict`` was taken; ``advance`` is to follow.
+
+        Args:
+            state: It.
+            problems: The run's problems by id.
+        """
+        self._lots, self._owed, self._flying = {}, {}, set()
+        for saved in state["lots"]:
+            lot = Lot(saved["step"], decided=saved["decided"], exhausted=saved["exhausted"])
+            lot.kept = [_sampled(one, problems) for one in saved["kept"]]
+            lot.dropped = [_sampled(one, problems) for one in saved["dropped"]]
+            for one, row in zip(lot.kept, saved["kept"], strict=True):
+                self._owed[one.draw.index] = replace(one.draw, n=row["n"])
+            self._lots[lot.step] = lot
+        self._again = deque(Draw(problems[id_], n, index) for id_, n, index in state["again"])
+        self._owed |= {draw.index: draw for draw in self._again}
+
+    def _wanted(self) -> dict[int, int]:
+        """How many more groups each open step wants, the next one first."""
+        return {step: wanted for step, (wanted, _) in self._outlook().items()}
+
+    def _outlook(self) -> dict[int, tuple[int, list[Reading]]]:
+        """What each open step wants, and what it leaves to be read again by the one after it.
+
+        What is still to come for a step counts as kept.
+        """
+        readings = self._readings
+        found = {}
+        for step, lot in sorted(self._lots.items()):
+            again = len(readings)
+            wanted = 0
+            if not lot.exhausted:
+                wanted = self._refill(len(lot.kept) + again, lot.decided + again)
+            # what a step has no room for waits, before all others
+            room = self._refill(len(lot.kept), len(lot.kept))
+            left = readings[room:]
+            left += [Reading(one.version, one.left - 1) for one in readings[:room]]
+            left += [Reading(one.group.version, one.reads - 1) for one in lot.kept]
+            left += [Reading(self._version, self.reads - 1)] * wanted
+            # by the next step the policy will be further on
+            oldest = self._version + (step + 1 - self._step) * self._updates - self._max_staleness
+            readings = [one for one in left if one.left > 0 and one.version >= oldest]
+            found[step] = (wanted, readings)
+        return found
+
+    def _is_stale(self, sampled: Sampled) -> bool:
+        kept = sampled.drop is None
+        return kept and sampled.group.version < self._version - self._max_staleness
+
+    def _evict(self, sampled: Sampled, lot: Lot) -> None:
+        lot.dropped.append(replace(sampled, drop=STALE))
+        lot.exhausted = False
+        self._again.append(self._owed[sampled.draw.index])
+
+
+def _saved(sampled: Sampled) -> dict[str, Json]:
+    drop = sampled.drop
+    return {
+        "problem": sampled.draw.problem.id,
+        "index": sampled.draw.index,
+        "prompt_text": sampled.prompt_text,
+        "version": sampled.group.version,
+        "reads": sampled.reads,
+        "drop": None if drop is None else [drop.fate, drop.detail],
+        "members": [asdict(member) for member in sampled.group.members],
+    }
+
+
+def _sampled(saved: Mapping[str, Json], problems: Mapping[str, Problem]) -> Sampled:
+    problem = problems[saved["problem"]]
+    members = tuple(member_of(member) for member in saved["members"])
+    return Sampled(
+        Draw(problem, len(members), saved["index"]),
+        saved["prompt_text"],
+        Group(problem, members, saved["version"]),
+        None if saved["drop"] is None else Drop(*saved["drop"]),
+        saved.get("reads", 1),  # older checkpoints have none: there was no second read
+    )

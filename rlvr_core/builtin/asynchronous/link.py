@@ -1,0 +1,151 @@
+"""Connections between rank 0 and the other processes of a run, for what goes on beside training.
+
+Collectives belong to the main thread, at the borders of steps. What is said meanwhile goes over
+sockets of its own, between processes that have met already: rank 0 tells the others, in a
+collective, where it listens and a secret, and whoever does not know that is not listened to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import pickle
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from rlvr_core.api.errors import MachineError
+from rlvr_core.parallel.ranks import Ranks
+
+Message = tuple[Any, ...]
+
+_SECRET = 32
+_RANK = 4
+_HELLO = 5.0
+"""Seconds that whoever connects has to name itself."""
+
+
+class Link:
+    """One connection; whatever is sent arrives in order, and sending never waits.
+
+    Args:
+        connection: To the other process.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, take: Callable[[Message], None], lost: Callable[[], None]) -> None:
+        """Begin to listen and to send.
+
+        Args:
+            take: Called with each message, in a thread of its own.
+            lost: Called once when the other process has closed the connection, or is gone, or when
+                what it said cannot be taken; then it finds the connection lost too.
+        """
+
+        def listen() -> None:
+            try:
+                while True:
+                    take(pickle.loads(self._connection.recv_bytes()))
+            except (EOFError, OSError):
+                pass
+            finally:
+                lost()
+                self.close()
+
+        for work in (listen, self._write):
+            self._threads.append(threading.Thread(target=work, name="link", daemon=True))
+            self._threads[-1].start()
+
+    def send(self, *message: Any) -> None:
+        """Have it sent: a process that is stopped reads nothing, and nobody must wait for it."""
+        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    def close(self) -> None:
+        """Close the connection once all is sent; the other process finds it lost."""
+        self._outbox.put(None)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            while (message := self._outbox.get()) is not None:
+                self._connection.send_bytes(message)
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as way:
+                way.shutdown(socket.SHUT_RDWR)  # wakes the thread that listens
+
+
+def link_up(ranks: Ranks, limit: float) -> dict[int, Link]:
+    """Connect rank 0 with every other process; all of them have to ask.
+
+    Args:
+        ranks: The processes.
+        limit: Seconds this may take.
+
+    Returns:
+        By rank: at rank 0 all others, elsewhere rank 0 alone.
+
+    Raises:
+        MachineError: If a process cannot be reached.
+    """
+    host = "127.0.0.1" if _on_one_machine(ranks) else os.environ["MASTER_ADDR"]
+    server: socket.socket | None = None
+
+    def listen() -> tuple[int, bytes]:
+        nonlocal server
+        server = socket.create_server((host if _on_one_machine(ranks) else "", 0))
+        return server.getsockname()[1], secrets.token_bytes(_SECRET)
+
+    port, secret = ranks.on_main(listen)
+    try:
+        if server is None:
+            way = socket.create_connection((host, port), timeout=limit)
+            way.sendall(secret + ranks.index.to_bytes(_RANK, "big"))
+            return {0: Link(_connection(way))}
+        with server:
+            return _accept(server, secret, ranks.world - 1, limit)
+    except OSError as error:
+        raise MachineError(
+            f"process {ranks.index} cannot be linked with the others, at {host}:{port}: {error}",
+            remedy="let the machines of the run reach each other on any port",
+        ) from error
+
+
+def _accept(server: socket.socket, secret: bytes, others: int, limit: float) -> dict[int, Link]:
+    until = time.monotonic() + limit
+    found: dict[int, Link] = {}
+    while len(found) < others:
+        server.settimeout(max(0.001, until - time.monotonic()))
+        way, _ = server.accept()
+        way.settimeout(_HELLO)
+        said = _read(way, _SECRET + _RANK)
+        if hmac.compare_digest(said[:_SECRET], secret):
+            found[int.from_bytes(said[_SECRET:], "big")] = Link(_connection(way))
+        else:
+            way.close()
+    return found
+
+
+def _read(way: socket.socket, n: int) -> bytes:
+    said = b""
+    with contextlib.suppress(OSError):
+        while len(said) < n and (more := way.recv(n - len(said))):
+            said += more
+    return said
+
+
+def _connection(way: socket.socket) -> Connection:
+    way.settimeout(None)
+    way.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(way.detach())
+
+
+def _on_one_machine(ranks: Ranks) -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") == str(ranks.world)

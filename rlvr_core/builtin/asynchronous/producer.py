@@ -1,0 +1,426 @@
+"""Generation that goes on while training runs: a thread that keeps the buffer filled.
+
+The thread asks the sampler, gives draws to an engine that works in the background, and decides on
+what comes back. The trainer takes the groups of its step, and holds generation while weights
+change. With ``drain`` the thread hands out the draws of one step at a time and decides on them
+together, in draw order, so that with ``max_staleness: 1`` nothing depends on timing; with ``abort``
+and ``keep`` it decides on each group as it comes in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from rlvr_core.api.errors import ConfigError, RunError
+from rlvr_core.api.protocols import Sampler
+from rlvr_core.api.types import Draw, Drop, Extend, Json, Outcome, Problem, SamplingParams
+from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
+from rlvr_core.builtin.asynchronous.replay import Reading
+from rlvr_core.rollout.collect import (
+    Answered,
+    Generator,
+    Judgement,
+    Rollouts,
+    Sampled,
+    joined,
+    outcome_of,
+)
+
+AtSync = Literal["drain", "abort", "keep"]
+
+_GLANCE = 1.0
+"""Seconds between looks at deadlines while nothing happens."""
+_FAREWELL = 30.0
+"""Seconds the thread has to end."""
+
+
+class Check(Protocol):
+    """Speaks up when too much goes wrong, as ``ErrorRate.check`` does."""
+
+    def __call__(self) -> None:
+        """Raise ``RunError`` if so."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A draw on its way."""
+
+    draw: Draw
+    answered: Answered
+    judged: Judgement
+    version: int
+    since: float
+
+
+class Producer:
+    """Fills a buffer from a thread of its own.
+
+    Args:
+        generator: Makes judged groups; its engine works in the background.
+        sampler: Asked in this thread alone, once it runs.
+        params: How to sample.
+        buffer: What to fill.
+        at_sync: What becomes of unfinished requests at a weight sync.
+        check: Called after each verdict.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        sampler: Sampler,
+        params: SamplingParams,
+        buffer: GroupBuffer,
+        *,
+        at_sync: AtSync,
+        check: Check,
+    ) -> None:
+        self._generator = generator
+        self._sampler = sampler
+        self._params = params
+        self._buffer = buffer
+        self._at_sync = at_sync
+        self._check = check
+        self._deadline = generator.deadline
+        self._changed = threading.Condition()  # guards all below, the buffer and the sampler
+        self._thread: threading.Thread | None = None
+        self._pending: dict[int, _Pending] = {}
+        self._landed: list[int] = []
+        self._begun: dict[int, Sampled] = {}
+        self._extended: list[Draw] = []
+        self._outcomes: list[Outcome] = []
+        self._drawn = 0
+        self._version = 0
+        self._paused = False
+        self._last: int | None = None
+        self._stopping = False
+        self._error: BaseException | None = None
+
+    # -- the trainer's side ----------------------------------------------------------------------
+
+    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
+        """Begin to generate, for a step and under a version; ``readings`` as for ``sync``."""
+        self._version = version
+        self._buffer.reread(readings)
+        self._buffer.advance(step, version)
+        self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
+        self._thread.start()
+
+    def take(self, step: int) -> Rollouts:
+        """The groups of a step, when they are all there.
+
+        Raises:
+            RunError: If that takes longer than the deadline, or generation failed.
+        """
+        with self._changed:
+            self._await(lambda: self._buffer.ready(step), f"step {step} waits for its groups", step)
+            return self._buffer.take(step)
+
+    def drawn(self) -> int:
+        """Completions that came in since the last call."""
+        with self._changed:
+            drawn, self._drawn = self._drawn, 0
+            return drawn
+
+    def sync(
+        self,
+        step: int,
+        version: int,
+        load: Callable[[], None] | None,
+        readings: Iterable[Reading] = (),
+    ) -> None:
+        """Go on to a step: load new weights, and hold generation until ``release``.
+
+        Args:
+            step: The next step.
+            version: The policy's version, from now on.
+            load: Loads the weights; None when they did not change.
+            readings: What that step can train on again.
+
+        Raises:
+            RunError: If unfinished requests do not come to an end, or generation failed.
+        """
+        self.hold(step, readings, updated=load is not None)
+        if load is not None:
+            load()
+        self.go_on(step, version)
+
+    def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
+        """The first half of ``sync``: hold generation, so that weights can change if they did."""
+        with self._changed:
+            # one deadline for both waits: other processes wait for them together
+            until = time.monotonic() + self._deadline
+            # with ``drain`` what was expected to be read again counts until all of it is there:
+            # else the groups drawn would depend on when this is said
+            self._finish(step, until)
+            self._buffer.reread(readings)
+            self._changed.notify_all()
+            self._finish(step, until)
+            self._paused = True
+        if updated and self._at_sync == "abort":
+            self._generator.abort()
+
+    def _finish(self, step: int, until: float) -> None:
+        """With ``drain``, wait for all that is unfinished and for all of a step's groups."""
+        if self._at_sync != "drain":
+            return
+        self._last = step
+        self._await(
+            lambda: not (self._pending or self._extended) and self._has_all(step),
+            f"the weight sync before step {step} waits for unfinished groups",
+            step,
+            until,
+        )
+
+    def go_on(self, step: int, version: int) -> None:
+        """The other half: the step and the version from now on."""
+        with self._changed:
+            self._raise()
+            self._buffer.advance(step, version)
+            self._version = version
+
+    def quiet(self) -> None:
+        """Hold generation, and wait until nothing is unfinished.
+
+        Raises:
+            RunError: If that takes longer than the deadline, or generation failed.
+        """
+        with self._changed:
+            self._paused = True
+            self._await(
+                lambda: not self._pending,
+                "an evaluation or checkpoint waits for unfinished groups",
+                None,
+            )
+
+    def release(self) -> None:
+        """Let generation go on."""
+        with self._changed:
+            self._paused, self._last = False, None
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End the thread; what is unfinished is given up. Safe to call twice."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(_FAREWELL)
+
+    def sampler_metrics(self) -> dict[str, float]:
+        """Numbers of the sampler, for the step's line."""
+        with self._changed:
+            return self._sampler.metrics()
+
+    def state_dict(self) -> dict[str, Json]:
+        """What ``load_state_dict`` needs; generation has to be held and quiet."""
+        assert not self._pending, "groups are on their way"
+        return self._buffer.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
+        """Continue where ``state_dict`` was taken; before ``start``."""
+        self._buffer.load_state_dict(state, problems)
+
+    def _has_all(self, step: int) -> bool:
+        return not self._buffer.expects(step) or self._buffer.ready(step)
+
+    def _await(
+        self,
+        reached: Callable[[], bool],
+        what: str,
+        step: int | None,
+        until: float | None = None,
+    ) -> None:
+        """Wait for the thread, with a deadline: ``until``, or ``run.deadline`` from now on.
+
+        Raises:
+            RunError: If it has passed; says what the thread is at.
+        """
+        until = time.monotonic() + self._deadline if until is None else until
+        self._raise()
+        while not reached():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise RunError(
+                    f"{what}, for {self._deadline:g} s now; {self._account_of(step)}",
+                    remedy="raise run.deadline, or ask for fewer or shorter completions",
+                )
+            self._changed.wait(min(left, _GLANCE))
+            self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _account_of(self, step: int | None) -> str:
+        """What generation is at, for whoever waits for it."""
+        parts = []
+        if step is not None and self._buffer.expects(step):
+            parts.append(f"{self._buffer.count(step)} of its groups are there")
+        judging = sum(bool(one.answered.completions) for one in self._pending.values())
+        parts.append(f"{len(self._pending) - judging} are being generated, {judging} judged")
+        parts.append(f"{self._buffer.again} wait to be drawn again")
+        if self._pending:
+            oldest = min(self._pending.values(), key=lambda one: one.since)
+            age = time.monotonic() - oldest.since
+            parts.append(
+                f"the oldest is {oldest.draw.problem.id} of version {oldest.version}, "
+                f"{age:.0f} s old"
+            )
+        return "; ".join(parts)
+
+    # -- the thread's side -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._round():
+                pass
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _round(self) -> bool:
+        """Decide on what came in, and have more generated; False when it is time to end."""
+        with self._changed:
+            if self._stopping:
+                return False
+            self._take_in()
+            draws = self._draws()
+            for draw in draws:
+                self._launch(draw)
+            if draws:
+                self._generator.launch()
+            elif not self._can_take_in():
+                self._check_deadlines()
+                self._changed.wait(_GLANCE)
+            return True
+
+    def _can_take_in(self) -> bool:
+        if self._at_sync == "drain":
+            return bool(self._landed) and len(self._landed) == len(self._pending)
+        return bool(self._landed)
+
+    def _take_in(self) -> None:
+        """Decide on the groups that are judged."""
+        if not self._can_take_in():
+            return
+        landed, self._landed = self._landed, []
+        if self._at_sync == "drain":
+            landed.sort()
+        for index in landed:
+            self._decide(self._pending.pop(index))
+        if self._outcomes and not (self._extended and self._at_sync == "drain"):
+            outcomes = sorted(self._outcomes, key=lambda outcome: outcome.index)
+            self._outcomes = []
+            self._sampler.update(outcomes)
+        self._check()
+        self._changed.notify_all()
+
+    def _decide(self, one: _Pending) -> None:
+        try:
+            verdicts = one.judged.result(0)
+        except CancelledError:
+            self._buffer.give_back(one.draw)
+            return
+        answered = replace(one.answered, verdicts=verdicts)
+        # what the engine says it began under; a sync may have come between asking and beginning
+        version = min((c.version for c in answered.completions), default=one.version)
+        part = self._generator.sampled(answered, version, self._buffer.lot().step)
+        whole = joined(self._begun.pop(one.draw.index, None), part)
+        decision = self._sampler.observe(whole.group)
+        if isinstance(decision, Extend):
+            first = len(whole.group.members)
+            self._begun[one.draw.index] = whole
+            self._extended.append(replace(whole.draw, n=decision.n, first=first))
+            return
+        if isinstance(decision, Drop):
+            whole = replace(whole, drop=decision)
+        elif decision.reads > self._buffer.reads:
+            raise ConfigError(
+                f"the sampler wants a group trained on in {decision.reads} steps, and generation "
+                f"runs so far ahead that it is too old after {self._buffer.reads}",
+                where="sampler",
+                remedy="give the sampler an attribute max_reads, the most reads it asks for",
+            )
+        else:
+            whole = replace(whole, reads=decision.reads)
+        self._drawn += len(whole.group.members)
+        self._outcomes.append(outcome_of(whole))
+        self._buffer.arrive(whole)
+
+    def _draws(self) -> list[Draw]:
+        """What to have generated now."""
+        if self._paused:
+            return []
+        in_turn = self._at_sync == "drain"
+        if in_turn and self._pending:
+            return []
+        extended, self._extended = self._extended, []
+        if extended and in_turn:
+            return extended
+        draws = extended + self._buffer.launch_again()
+        for step, wanted in self._buffer.orders():
+            if self._last is not None and step > self._last:
+                break
+            if in_turn and draws:
+                break
+            found = self._sampler.draw(wanted, step=step)
+            if not found and not (draws or self._pending):
+                self._buffer.exhausted(step)
+                self._changed.notify_all()
+            self._buffer.launch(found)
+            draws += found
+        return draws
+
+    def _launch(self, draw: Draw) -> None:
+        answered, judged = self._generator.begin(draw, self._params, version=self._version)
+        self._pending[draw.index] = _Pending(
+            draw, answered, judged, self._version, time.monotonic()
+        )
+        judged.add_done_callback(lambda _: self._land(draw.index))
+
+    def _land(self, index: int) -> None:
+        with self._changed:
+            self._landed.append(index)
+            self._changed.notify_all()
+
+    def _check_deadlines(self) -> None:
+        now = time.monotonic()
+        late = [one for one in self._pending.values() if now - one.since > self._deadline]
+        if late:
+            raise RunError(
+                f"{late[0].draw.problem.id}, asked for under version {late[0].version}, did not "
+                f"come within {self._deadline:g} s; {self._account_of(None)}",
+                remedy="raise run.deadline, or ask for fewer or shorter completions",
+            )
+
+
+class Starting(Protocol):
+    """What generates between a start and a stop, as ``Producer`` does."""
+
+    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+@contextlib.contextmanager
+def producing(
+    producer: Starting | None, step: int, version: int, readings: Iterable[Reading] = ()
+) -> Iterator[None]:
+    """Generate in the background while the block runs, if there is a producer."""
+    if producer is None:
+        yield
+        return
+    producer.start(step, version, readings)
+    try:
+        yield
+    finally:
+        producer.stop()

@@ -1,0 +1,120 @@
+"""Groups that are trained on in more than one step (``max_reads`` of a sampler)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import NamedTuple
+
+from rlvr_core.api.types import Completion, Draw, Group, Json, Judged, Problem, Transcript, Verdict
+from rlvr_core.rollout.collect import Sampled
+
+
+class Reading(NamedTuple):
+    """A group that is to be trained on again.
+
+    Attributes:
+        version: The policy version it was sampled under.
+        left: The reads it has left.
+    """
+
+    version: int
+    left: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    sampled: Sampled
+    left: int
+
+
+class ReplayBuffer:
+    """A queue: what was trained on goes to its end until it has been read often enough."""
+
+    def __init__(self) -> None:
+        self._entries: deque[_Entry] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, sampled: Sampled) -> None:
+        """Keep a group for the reads it has left after its first step."""
+        if sampled.reads > 1:
+            self._entries.append(_Entry(sampled, sampled.reads - 1))
+
+    def readings(self) -> list[Reading]:
+        """What waits, as a buffer that is filled ahead has to know it."""
+        return [Reading(entry.sampled.group.version, entry.left) for entry in self._entries]
+
+    def expire(self, oldest: int) -> int:
+        """Give up what was sampled before a version; how many groups those were."""
+        before = len(self)
+        young = [entry for entry in self._entries if entry.sampled.group.version >= oldest]
+        self._entries = deque(young)
+        return before - len(self)
+
+    def waiting(self, most: int) -> list[Sampled]:
+        """What ``take`` would give; nothing counts as read."""
+        return [entry.sampled for entry in islice(self._entries, most)]
+
+    def take(self, most: int, unread: Collection[int] = ()) -> list[Sampled]:
+        """Up to so many groups, those that wait longest first; each counts as read once more.
+
+        Args:
+            most: How many.
+            unread: Places among them of those that do not count, as no update was made of them.
+        """
+        taken = [self._entries.popleft() for _ in range(min(most, len(self)))]
+        for place, entry in enumerate(taken):
+            entry.left -= place not in unread
+        self._entries.extend(entry for entry in taken if entry.left > 0)
+        return [entry.sampled for entry in taken]
+
+    def state_dict(self) -> list[Json]:
+        """All groups with all that training needs of them."""
+        return [
+            {
+                "reads": entry.sampled.reads,
+                "left": entry.left,
+                "problem": entry.sampled.draw.problem.id,
+                "n": entry.sampled.draw.n,
+                "index": entry.sampled.draw.index,
+                "prompt_text": entry.sampled.prompt_text,
+                "version": entry.sampled.group.version,
+                "members": [asdict(member) for member in entry.sampled.group.members],
+            }
+            for entry in self._entries
+        ]
+
+    def load_state_dict(self, state: list[Json], problems: Mapping[str, Problem]) -> None:
+        """Continue where ``state_dict`` was taken.
+
+        Args:
+            state: It.
+            problems: The run's problems by id.
+        """
+        self._entries = deque(_entry(saved, problems[saved["problem"]]) for saved in state)
+
+
+def _entry(saved: Mapping[str, Json], problem: Problem) -> _Entry:
+    members = tuple(member_of(member) for member in saved["members"])
+    sampled = Sampled(
+        Draw(problem, saved["n"], saved["index"]),
+        saved["prompt_text"],
+        Group(problem, members, saved["version"]),
+    )
+    return _Entry(replace(sampled, reads=saved["reads"]), saved["left"])
+
+
+def member_of(saved: Mapping[str, Json]) -> Judged:
+    """A judged completion from ``asdict`` of it, by way of JSON."""
+    completion = dict(saved["completion"])
+    for name in ("prompt_ids", "token_ids", "logprobs", "loss_mask"):
+        completion[name] = tuple(completion[name])
+    if completion.get("transcript") is not None:
+        completion["transcript"] = Transcript.from_json(completion["transcript"])
+    completion["token_versions"] = tuple(completion.get("token_versions", ()))
+    verdicts = {name: Verdict.from_json(verdict) for name, verdict in saved["verdicts"].items()}
+    return Judged(Completion(**completion), verdicts, saved["reward"], saved["passed"])

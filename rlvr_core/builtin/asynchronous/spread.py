@@ -1,0 +1,49 @@
+"""Generation and verification spread over the processes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlvr_core.api.types import Draw, SamplingParams
+from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.rollout.collect import Answered, Generator, Sampled
+from rlvr_core.verify.error_rate import ErrorRate
+
+
+@dataclass(frozen=True)
+class SpreadGenerator(Generator):
+    """A generator in each process: every one samples and judges its share, and gets all groups.
+
+    A completion's seed depends on its problem, version and draw and not on the process, so the
+    groups are those of a single process (T18).
+
+    Attributes:
+        ranks: The processes.
+        errors: Counts the verdicts of all of them, in draw order; ``judge`` has one of its own.
+    """
+
+    ranks: Ranks
+    errors: ErrorRate
+
+    def generate(
+        self,
+        draws: Sequence[Draw],
+        params: SamplingParams,
+        *,
+        version: int,
+        step: int,
+        each: Callable[[Answered], None] | None = None,
+    ) -> list[Sampled]:
+        """Judged groups of these draws, in their order; every process has to ask for the same.
+
+        ``each`` is called in the process that made the group. See ``Generator.generate``.
+        """
+        mine = self.ranks.share(draws)
+        own = Generator.generate(self, mine, params, version=version, step=step, each=each)
+        groups = self.ranks.weave(own)
+        for sampled in groups:
+            for member in sampled.group.members:
+                for name, verdict in member.verdicts.items():
+                    self.errors.observe(name, verdict)
+        return groups

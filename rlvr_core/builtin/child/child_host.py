@@ -1,0 +1,180 @@
+"""The process that an engine has to itself: it does what it is told, and ends with the trainer.
+
+Messages are pickled by our own two processes over a socket that only they hold. A thread takes
+them in; they are acted on by the one thread that generates, between two tokens if the engine is
+``Interruptible``, else when it has drained.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api.protocols import EngineContext, Generation
+
+Message = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What the process begins with.
+
+    Attributes:
+        engine: The engine, not started.
+        context: For its start.
+        device: Where its copy of the trainer's model goes; empty if it has none.
+        fd: The shared memory.
+        size: Its bytes.
+        threads: Threads to compute with.
+    """
+
+    engine: Any
+    context: EngineContext
+    device: str
+    fd: int
+    size: int
+    threads: int
+
+
+def main(fd: int) -> None:
+    """Serve until told to close, or until the trainer is gone."""
+    # Slurm, say, gives notice to every process of a job: the trainer then ends its step, and needs
+    # what generates for it
+    for notice in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(notice, signal.SIG_IGN)
+    connection = Connection(fd)
+    try:
+        birth: Birth = pickle.loads(connection.recv_bytes())
+        host = Host(connection, birth)
+    except BaseException as error:
+        connection.send_bytes(pickle.dumps(("broken", _plain(error))))
+        return
+    connection.send_bytes(pickle.dumps(("ready",)))
+    host.serve()
+
+
+class Host:
+    """An engine and the messages it is sent."""
+
+    def __init__(self, connection: Connection, birth: Birth) -> None:
+        import torch
+
+        from rlvr_core.builtin.child.shared import SharedTensors
+
+        torch.set_num_threads(birth.threads)
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._engine = birth.engine
+        self._shared = SharedTensors(birth.fd, birth.size)
+        self._module = birth.context.model if birth.device else None
+        if self._module is not None:
+            module: Any = self._module
+            module.to(birth.device)
+        self._open: dict[int, Future[tuple[Generation, ...]]] = {}
+        self._closed = False
+        self._engine.start(birth.context)
+        if hasattr(self._engine, "between"):
+            self._engine.between = self._take_waiting
+
+    def serve(self) -> None:
+        """Generate what comes until told to close."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        while not self._closed:
+            self._act(self._inbox.get())
+            self._take_waiting()
+            while self._open and not self._closed:
+                self._drain()
+        self._engine.close()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self._inbox.put(pickle.loads(self._connection.recv_bytes()))
+            except (EOFError, OSError):
+                os._exit(0)  # the trainer is gone, and nobody waits for what is being generated
+
+    def _take_waiting(self) -> None:
+        while not self._inbox.empty():
+            self._act(self._inbox.get())
+
+    def _drain(self) -> None:
+        try:
+            self._engine.drain(None)
+        except BaseException as error:
+            for future in list(self._open.values()):
+                if not future.done():
+                    future.set_exception(error)
+        self._take_waiting()
+
+    def _act(self, message: Message) -> None:
+        kind, *rest = message
+        if kind == "submit":
+            for ticket, request in rest[0]:
+                self._submit(ticket, request)
+        elif kind == "close":
+            self._closed = True
+            if hasattr(self._engine, "abort"):
+                self._engine.abort()
+        else:
+            call, *arguments = rest
+            try:
+                answer = getattr(self, f"_{kind}")(*arguments)
+            except BaseException as error:
+                self._send("failed", call, _plain(error))
+            else:
+                self._send("done", call, answer)
+
+    def _submit(self, ticket: int, request: Any) -> None:
+        try:
+            future = self._engine.submit(request)
+        except BaseException as error:
+            self._send("failed", ticket, _plain(error))
+            return
+        self._open[ticket] = future
+        future.add_done_callback(lambda done: self._finish(ticket, done))
+
+    def _finish(self, ticket: int, future: Future[tuple[Generation, ...]]) -> None:
+        del self._open[ticket]
+        if future.cancelled():
+            self._send("cancelled", ticket)
+            return
+        error = future.exception()
+        if error is None:
+            self._send("done", ticket, future.result())
+        else:
+            self._send("failed", ticket, _plain(error))
+
+    def _abort(self) -> None:
+        self._engine.abort()
+
+    def _load_weights(self, version: int, places: Any, adapter_config: Any) -> None:
+        from rlvr_core.builtin.child.shared import SharedSource
+
+        source = SharedSource(self._module, self._shared, places, adapter_config)
+        if self._module is not None:
+            source.refresh()
+        self._engine.load_weights(version, source)
+
+    def _score(self, requests: Any, timeout: float | None) -> Any:
+        return self._engine.score(requests, timeout)
+
+    def _send(self, *message: Any) -> None:
+        with self._sending:
+            self._connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def _plain(error: BaseException) -> RlvrError:
+    """An error that can be sent."""
+    if isinstance(error, RlvrError):
+        return error
+    first, *_ = str(error).strip().splitlines() or [""]
+    return RunError(f"the engine's process failed: {type(error).__name__}: {first}")

@@ -1,0 +1,326 @@
+"""What is asked of an engine's process, and what it owes, through as many processes as it takes.
+
+A process that dies is replaced, and the next one is asked again what was not answered, and only
+that: an answer settles what it answers, and all answers of a process are taken in before it is
+known to be gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api.protocols import Generation
+from rlvr_core.api.types import GenerationRequest
+from rlvr_core.builtin.child.child_process import ChildProcess, Message
+
+START_LIMIT = 900.0
+"""Seconds the process has to load the model."""
+FIRST_PAUSE = 1.0
+"""Seconds before the first restart; doubled from one to the next."""
+_LONGEST_PAUSE = 30.0
+
+
+@dataclass(slots=True)
+class Owed:
+    """What the process has not answered.
+
+    Attributes:
+        message: What it is asked; a request alone in its list.
+        future: For the answer.
+        bound: The process it dies with; None for what is asked again of the next one.
+        sent: Whether it went to a process.
+    """
+
+    message: Message
+    future: Future[Any]
+    bound: ChildProcess | None = None
+    sent: bool = False
+
+    @property
+    def n_completions(self) -> int:
+        """Completions asked for."""
+        return len(self.message[1][0][1].seeds) if self.is_request else 0
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it asks for completions."""
+        return bool(self.message[0] == "submit")
+
+
+class Line:
+    """To an engine's process. Methods may be called from any thread.
+
+    Args:
+        restarts: How often the process is started again when it dies.
+        restore: Called with each new process, to give it the weights.
+    """
+
+    def __init__(self, restarts: int, restore: Callable[[ChildProcess], None]) -> None:
+        self._most, self._restore = restarts, restore
+        self._birth, self._fds, self._gpus = b"", list[int](), ""
+        self.working: ChildProcess | None = None
+        """The process; None before the start and while another is brought up."""
+        self.starting: ChildProcess | None = None
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._queue: list[int] = []
+        self._owed: dict[int, Owed] = {}
+        self._broken: RlvrError | None = None
+        self._closing = threading.Event()
+        self.restarts = self.resent = 0
+        self._events: list[str] = []
+
+    def open(self, birth: bytes, fds: Sequence[int], gpus: str) -> None:
+        """Start the first process; see ``ChildProcess`` for the arguments.
+
+        Raises:
+            RlvrError: If it does not come up.
+        """
+        self._birth, self._fds, self._gpus = birth, list(fds), gpus
+        self._launch()
+
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request for the next ``begin``."""
+        with self._lock:
+            self._check()
+            number = next(self._numbers)
+            owed = self._owed[number] = Owed(("submit", [(number, request)]), Future())
+            self._queue.append(number)
+        return owed.future
+
+    def begin(self) -> None:
+        """Send what is queued, all of it at once."""
+        with self._lock:
+            queued, self._queue = self._queue, []
+            if self.working is not None:  # else it is sent when there is one
+                self._send(self.working, queued)
+
+    def unfinished(self) -> list[Future[Any]]:
+        """The futures of all requests that are not answered.
+
+        Raises:
+            RlvrError: If no process is left to answer them.
+        """
+        with self._lock:
+            self._check()
+            return [owed.future for owed in self._requests().values()]
+
+    def drop(self) -> bool:
+        """Cancel what no process is at work on; whether one is at work on the rest."""
+        with self._lock:
+            down = self.working is None
+            dropped = list(self._requests()) if down else self._queue
+            futures = [self._owed.pop(number).future for number in dropped]
+            self._queue = []
+        for future in futures:
+            future.cancel()
+        return not down
+
+    def call(self, name: str, *arguments: Any, timeout: float) -> Any:
+        """What the process answers, be it after a restart."""
+        with self._lock:
+            self._check()
+            number = next(self._numbers)
+            owed = self._owed[number] = Owed((name, number, *arguments), Future())
+            if self.working is not None:
+                owed.sent = True
+                self.working.send(*owed.message)
+        return _answer(owed.future, name, timeout)
+
+    def ask(self, process: ChildProcess, name: str, *arguments: Any, timeout: float) -> Any:
+        """What this process answers; an error if it dies."""
+        with self._lock:
+            number = next(self._numbers)
+            rest = [[(number, *arguments)]] if name == "submit" else [number, *arguments]
+            if process.gone is not None:
+                raise process.gone
+            owed = self._owed[number] = Owed((name, *rest), Future(), process, sent=True)
+            process.send(*owed.message)
+        return _answer(owed.future, name, timeout)
+
+    def take_events(self) -> list[str]:
+        """What happened to the process, in words, since this was asked before."""
+        with self._lock:
+            events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """End the process; safe to call twice."""
+        with self._lock:
+            if self._closing.is_set():
+                return
+            self._closing.set()
+            working, starting = self.working, self.starting
+            self.working = None
+        if starting is not None:
+            starting.kill()  # it is in no state to be told
+        for process in (working, starting):
+            if process is not None:
+                process.close()
+        self._fail(RunError("the engine was closed before the request was finished"))
+
+    # -- bringing a process up, and up again -----------------------------------------------------
+
+    def _launch(self) -> None:
+        """Start a process, give it the weights, and send it what was not answered.
+
+        Raises:
+            RlvrError: If it does not come up.
+        """
+        with self._lock:
+            if self._closing.is_set():
+                raise RunError("the engine was closed")
+            process = ChildProcess(self._birth, self._fds, self._gpus, self._hear, self._lost)
+            self.starting = process
+        try:
+            process.await_start(START_LIMIT)
+            self._restore(process)
+            with self._lock:
+                if process.gone is not None:
+                    raise process.gone
+                self._send_again(process)
+                self.working = process
+        except BaseException:
+            process.kill()
+            process.close()
+            raise
+        finally:
+            self.starting = None
+
+    def _send_again(self, process: ChildProcess) -> None:
+        """Send all that is not answered, in its order; requests together where that goes."""
+        requests: list[int] = []
+        for number, owed in sorted(self._owed.items()):
+            if number in self._queue:
+                continue
+            self.resent += owed.n_completions if owed.sent else 0
+            if owed.is_request:
+                requests.append(number)
+                continue
+            self._send(process, requests)
+            requests = []
+            owed.sent = True
+            process.send(*owed.message)
+        self._send(process, requests)
+
+    def _lost(self, process: ChildProcess, reason: RlvrError, died: bool) -> None:
+        """A process is gone: bring up another, unless that is being done or was done enough."""
+        with self._lock:
+            process.gone = reason
+            mine = [number for number, owed in self._owed.items() if owed.bound is process]
+            futures = [self._owed.pop(number).future for number in mine]
+            worked = process is self.working
+            if worked:
+                self.working = None
+        for future in futures:
+            future.set_exception(reason)
+        if not worked:
+            return  # whoever brings it up hears of it
+        if not died:
+            self._fail(reason)
+        process.close()
+        if died:
+            self._bring_back(reason)
+
+    def _bring_back(self, reason: RlvrError) -> None:
+        begun = time.monotonic()
+        while self.restarts < self._most:
+            self.restarts += 1
+            self._say(f"{_first(reason)}; it is started again ({self.restarts} of {self._most})")
+            pause = min(FIRST_PAUSE * 2 ** (self.restarts - 1), _LONGEST_PAUSE)
+            if self._closing.wait(pause):
+                return
+            try:
+                self._launch()
+            except RlvrError as error:
+                reason = error
+            except Exception as error:
+                reason = RunError(f"the engine's process cannot be started: {error}")
+            else:
+                self._say(f"the engine's process is back after {time.monotonic() - begun:.0f} s")
+                return
+            if self._closing.is_set():
+                return  # it was ended at its start
+        n = self.restarts
+        tried = f"; it was started again {'once' if n == 1 else f'{n} times'}" if n else ""
+        self._fail(
+            RunError(
+                f"{_first(reason)}{tried}",
+                where=reason.complaints[0].where,
+                remedy=(
+                    "rlvr run --resume goes on from the last checkpoint",
+                    f"train.engine_restarts ({self._most}) says how often it is started again",
+                ),
+            )
+        )
+
+    def _say(self, event: str) -> None:
+        with self._lock:
+            self._events.append(event)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _hear(self, message: Message) -> None:
+        """Take in an answer."""
+        kind, number, *rest = message
+        with self._lock:
+            owed = self._owed.pop(number, None)
+        if owed is None:
+            return  # the engine was closed, or given up, meanwhile
+        if kind == "cancelled":
+            owed.future.cancel()
+        elif kind == "failed":
+            owed.future.set_exception(rest[0])
+        else:
+            owed.future.set_result(rest[0])
+
+    def _requests(self) -> dict[int, Owed]:
+        """Unfinished requests of the run, by number."""
+        return {
+            number: owed
+            for number, owed in self._owed.items()
+            if owed.is_request and owed.bound is None
+        }
+
+    def _send(self, process: ChildProcess, numbers: Sequence[int]) -> None:
+        """Send requests in one message."""
+        if not numbers:
+            return
+        owed = [self._owed[number] for number in numbers]
+        for one in owed:
+            one.sent = True
+        process.send("submit", [one.message[1][0] for one in owed])
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _fail(self, error: RlvrError) -> None:
+        """Give every open future this error, and refuse further work."""
+        with self._lock:
+            self._broken = self._broken or error
+            futures = [owed.future for owed in self._owed.values()]
+            self._owed, self._queue = {}, []
+        for future in futures:
+            future.set_exception(error)
+
+
+def _answer(future: Future[Any], name: str, timeout: float) -> Any:
+    try:
+        return future.result(timeout)
+    except TimeoutError as error:
+        raise RunError(
+            f"the engine's process did not answer '{name}' within {timeout:g} s",
+            remedy="raise run.deadline if it was at work on long completions",
+        ) from error
+
+
+def _first(error: RlvrError) -> str:
+    return error.complaints[0].what

@@ -1,0 +1,214 @@
+"""The process that holds an engine, as the trainer sees it: started, spoken to, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.errors import MachineError, RlvrError, RunError
+from rlvr_core.parallel import ranks
+
+if TYPE_CHECKING:
+    import torch
+
+Message = tuple[Any, ...]
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from rlvr_core.builtin.child.child_host import main; main(int(sys.argv[1]))"
+)
+_LAST_LINES = 5
+_FAREWELL = 5.0
+
+
+class ChildProcess:
+    """One process, from its birth to its end; an engine that is started again has another.
+
+    Args:
+        birth: What it begins with, pickled.
+        fds: Files that it inherits.
+        gpus: GPUs that it sees; empty for those that this process sees.
+        hear: Called with each message that comes, from a thread of its own.
+        ended: Called from that thread with this process, the reason, and whether it died; not
+            called for one that was told to end.
+    """
+
+    def __init__(
+        self,
+        birth: bytes,
+        fds: Sequence[int],
+        gpus: str,
+        hear: Callable[[Message], None],
+        ended: Callable[[ChildProcess, RlvrError, bool], None],
+    ) -> None:
+        self._hear, self._ended = hear, ended
+        self.gone: RlvrError | None = None
+        """Why it is gone, once its owner has heard of that."""
+        self._begun: Future[None] = Future()
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._closing = False
+        ours, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
+                pass_fds=[theirs.fileno(), *fds],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,  # Ctrl-C is the trainer's to handle
+                env=environment(gpus),
+            )
+        self._connection = Connection(ours.detach())
+        self._outbox.put(birth)
+        for work in (self._listen, self._write):
+            threading.Thread(target=work, name="engine-process", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def await_start(self, limit: float) -> None:
+        """Return when its engine has started.
+
+        Raises:
+            MachineError: If that takes longer than ``limit`` seconds.
+            RlvrError: If it does not start, or the process dies.
+        """
+        try:
+            self._begun.result(limit)
+        except TimeoutError as error:
+            raise MachineError(
+                f"the engine's process was not ready within {limit:g} s", where="engine"
+            ) from error
+
+    def send(self, *message: Any) -> None:
+        """Have a message sent, after all that were sent before; returns at once."""
+        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    def close(self) -> None:
+        """Tell it to end, and end it; safe to call twice."""
+        if self._closing:
+            return
+        self._closing = True
+        self.send("close")
+        self._outbox.put(None)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_FAREWELL)
+        self.kill()
+        self._log.close()
+
+    def kill(self) -> None:
+        """End it and the processes of its group at once; it may be gone."""
+        act: Callable[[int, int], None] = os.killpg
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            act(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_FAREWELL)
+
+    # -- its two threads -------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Take in what the process says until it is gone."""
+        try:
+            while True:
+                message: Message = pickle.loads(self._connection.recv_bytes())
+                if message[0] == "ready":
+                    self._begun.set_result(None)
+                elif message[0] == "broken":
+                    self._begun.set_exception(message[1])
+                else:
+                    self._hear(message)
+        except Exception as error:
+            died = isinstance(error, EOFError | OSError)
+            told = self._end() if died else _unreadable(error)
+            self._outbox.put(None)
+            if not self._begun.done():
+                self._begun.set_exception(told)
+            if not self._closing:
+                self._ended(self, told, died)
+
+    def _write(self) -> None:
+        """Send what is to be sent, in a thread of its own.
+
+        A process that is stopped reads nothing, and writing to it has no end: whoever waits for an
+        answer must be able to reach its deadline meanwhile (T29).
+        """
+        while (message := self._outbox.get()) is not None:
+            try:
+                self._connection.send_bytes(message)
+            except OSError:
+                return  # it is gone: the other thread hears the end of file, and tells
+
+    def _end(self) -> RlvrError:
+        """Why the process is gone."""
+        if self._closing:
+            return RunError("the engine was closed")
+        try:
+            code = self._process.wait(timeout=_FAREWELL)
+        except subprocess.TimeoutExpired:
+            return RunError("the engine's process closed its connection")
+        cause = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        return RunError(f"the engine's process is gone: {cause}", where=self._last_words())
+
+    def _last_words(self) -> str:
+        try:
+            log = self._log.fileno()
+            text = os.pread(log, 4096, max(0, os.fstat(log).st_size - 4096)).decode(
+                "utf-8", "replace"
+            )
+        except ValueError:  # closed meanwhile: nobody asks any more
+            return ""
+        return "\n".join(text.strip().splitlines()[-_LAST_LINES:])
+
+
+def environment(gpus: str) -> dict[str, str]:
+    """The environment of an engine's process, which is none of the run's own."""
+    return ranks.apart() | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})
+
+
+def gpus_for(device: torch.device) -> str:
+    """GPUs of the engine beside a model: those kept for it, else the model's own and no other.
+
+    vLLM takes the first GPU it sees, and every process of a run sees those of all.
+    """
+    kept = engine_gpus()
+    if kept or device.type != "cuda":
+        return kept
+    shown = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    index = device.index or 0
+    return shown[index] if shown else str(index)
+
+
+def engine_gpus() -> str:
+    """GPUs that the launcher keeps for this process's engine; empty when it shares the trainer's.
+
+    Each process of a machine has its part of them; where there are too few, some share one.
+    """
+    kept = [gpu for gpu in os.environ.get("RLVR_ENGINE_GPUS", "").split(",") if gpu]
+    here = int(os.environ.get("LOCAL_RANK", "0"))
+    each = len(kept) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    mine = kept[here * each : (here + 1) * each] if each else kept[here % max(1, len(kept)) :][:1]
+    return ",".join(mine)
+
+
+def _unreadable(error: Exception) -> RlvrError:
+    first, *_ = str(error).strip().splitlines() or [""]
+    return RunError(
+        f"what the engine's process said cannot be read: {type(error).__name__}: {first}",
+        remedy="an engine's own exceptions must survive pickle; take RunError or MachineError",
+    )

@@ -1,0 +1,1 @@
+"""Data sets that know no domain: files and the hub."""

@@ -1,0 +1,1 @@
+"""Conversations of several turns: environments, their worker processes, tools."""

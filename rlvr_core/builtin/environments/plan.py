@@ -1,0 +1,133 @@
+"""Which environment plays which problem, and how each is constructed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Json, Problem
+from rlvr_core.config.model import ComponentRef, EnvironmentSection
+from rlvr_core.config.resolve import build
+from rlvr_core.workers.worker import VerifierSpec
+
+if TYPE_CHECKING:
+    from rlvr_core.host.host import Host
+
+AUTO = "auto"
+"""In ``environment.use``: each problem's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentPlan:
+    """The environments of a run.
+
+    Attributes:
+        section: The config's ``environment``.
+        specs: How to construct each, by full name.
+        own: Full name of each that problems ask for, by the name they use.
+        instances: One of each, for ``present`` and ``check``.
+        every: The one that plays every problem; None where each has its own, or none.
+    """
+
+    section: EnvironmentSection
+    specs: Mapping[str, VerifierSpec]
+    own: Mapping[str, str]
+    instances: Mapping[str, Any]
+    every: str | None = None
+
+    @classmethod
+    def build(
+        cls, section: EnvironmentSection, problems: Iterable[Problem], host: Host
+    ) -> EnvironmentPlan:
+        """Look everything up.
+
+        Args:
+            section: The config's.
+            problems: All that will be met.
+            host: Knows the installed environments.
+
+        Raises:
+            ConfigError: If an environment is unknown.
+            PluginError: If its plugin is missing or broken.
+        """
+        if section.use != AUTO:
+            entry = host.entry("environment", section.use, "environment.use")
+            made = build(host, "environment", section, "environment")
+            spec = VerifierSpec(entry.target, section.with_)
+            return cls(section, {entry.name: spec}, {}, {entry.name: made}, entry.name)
+        specs, own, instances = {}, {}, {}
+        where = "data: problems ask for it"
+        for name in sorted({p.environment for p in problems if p.environment is not None}):
+            entry = host.entry("environment", name, where)
+            own[name] = entry.name
+            specs[entry.name] = VerifierSpec(entry.target, {})
+            instances[entry.name] = build(host, "environment", ComponentRef(use=name), where)
+        return cls(section, specs, own, instances)
+
+    def __bool__(self) -> bool:
+        return bool(self.specs)
+
+    def name(self, problem: Problem) -> str | None:
+        """Full name of the environment that plays a problem; None for a single answer.
+
+        Raises:
+            ConfigError: If the problem asks for one that the plan was not built with.
+        """
+        if self.every is not None or problem.environment is None:
+            return self.every
+        try:
+            return self.own[problem.environment]
+        except KeyError:
+            raise ConfigError(
+                f"problem {problem.id} asks for environment '{problem.environment}', which no "
+                f"problem had at the start"
+            ) from None
+
+    def has(self, name: str, method: str) -> bool:
+        """Whether an environment defines one of the methods that it need not define."""
+        return hasattr(self.instances[name], method)
+
+    def present(self, problem: Problem) -> Problem:
+        """The problem as the model is to see it: prompt, tools and stop strings."""
+        name = self.name(problem)
+        if name is None or not self.has(name, "present"):
+            return problem
+        shown = self.instances[name].present(problem)
+        return replace(problem, prompt=shown.prompt, tools=shown.tools, stop=shown.stop)
+
+    def check(self, problem: Problem) -> None:
+        """Let the problem's environment check its spec.
+
+        Raises:
+            DataError: If it cannot play it.
+        """
+        name = self.name(problem)
+        if name is not None and self.has(name, "check"):
+            self.instances[name].check(problem)
+
+    def lines(self) -> list[str]:
+        """For a person: what plays, and within which limits."""
+        if not self.specs:
+            return []
+        section = self.section
+        cap = section.max_turn_tokens
+        turn = "" if cap is None else f" of at most {cap} tokens"
+        return [
+            f"environment: {', '.join(sorted(self.specs))}, at most {section.max_turns} turns"
+            f"{turn}; {section.workers} processes, {section.timeout:g} s a step"
+        ]
+
+    def record(self, problems: Iterable[Problem]) -> dict[str, Json] | None:
+        """What decides how conversations about these problems go; None if there are none."""
+        names = {self.name(problem) for problem in problems}
+        use = {name: dict(self.specs[name].config) for name in sorted(filter(None, names))}
+        if not use:
+            return None
+        return {
+            "use": use,
+            "max_turns": self.section.max_turns,
+            "max_turn_tokens": self.section.max_turn_tokens,
+            "timeout": self.section.timeout,
+        }

@@ -1,0 +1,92 @@
+"""``rlvr show --conversation``: what was said in a conversation, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlvr_core.record.rundir import RunFolder
+
+LISTED = 20
+"""Conversations that are listed when a name fits several."""
+
+
+def find_conversations(folder: RunFolder, wanted: str) -> list[Mapping[str, Any]]:
+    """The conversation of this id, in training or evaluation; else all whose ids hold the text.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    near: list[Mapping[str, Any]] = []
+    for row in _conversations(folder):
+        if row.get("id") == wanted:
+            return [row]
+        if wanted in str(row.get("id")):
+            near.append(row)
+    if not near:
+        some = [str(row.get("id")) for row in islice(_conversations(folder), 3)]
+        known = f"it has: {', '.join(some)}" if some else "it has none: no problem was played"
+        raise ConfigError(
+            f"the run has no conversation '{wanted}'", where=str(folder.path), remedy=known
+        )
+    return near
+
+
+def lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One conversation in full, or a list of several; safe on a terminal."""
+    if len(found) == 1:
+        yield from _full(found[0])
+        return
+    for row in found[-LISTED:]:
+        yield _head(row)
+    if len(found) > LISTED:
+        yield f"and {len(found) - LISTED} earlier ones"
+
+
+def _conversations(folder: RunFolder) -> Iterator[Mapping[str, Any]]:
+    from rlvr_core.record.jsonl import read_jsonl
+
+    yield from read_jsonl(folder.traces / "conversations.jsonl")
+    for line in read_jsonl(folder.evals / "index.jsonl"):
+        for row in read_jsonl(folder.evals / str(line.get("file"))):
+            transcript = row.get("transcript")
+            if isinstance(transcript, dict):
+                place = f"{line.get('task')}@{line.get('step')}"
+                id_ = f"{place}:{row.get('problem_id')}.{row.get('sample')}"
+                yield {**row, **transcript, "id": id_, "step": line.get("step")}
+
+
+def _head(row: Mapping[str, Any]) -> str:
+    from rlvr_core.record.text import printable
+
+    passed = {True: "right", False: "wrong"}.get(row.get("passed"), "not judged")  # type: ignore[arg-type]
+    turns = sum(turn.get("role") == "assistant" for turn in row.get("turns", []))
+    told = f"{row.get('id')}  {turns} turns, {row.get('ended')}, {passed}"
+    return printable(told)
+
+
+def _full(row: Mapping[str, Any]) -> Iterator[str]:
+    from rlvr_core.record.text import printable
+
+    yield _head(row)
+    facts = {
+        "environment": row.get("environment"),
+        "reward": row.get("reward"),
+        "counts": ", ".join(f"{k} {v:g}" for k, v in (row.get("counts") or {}).items()),
+        "detail": row.get("detail"),
+    }
+    facts |= {
+        name: " ".join(str(part) for part in (verdict.get("score"), verdict.get("detail")) if part)
+        for name, verdict in (row.get("verdicts") or {}).items()
+    }
+    yield from (printable(f"  {name:<12} {fact}") for name, fact in facts.items() if fact)
+    said = [("prompt", row.get("prompt"))]
+    said += [(turn.get("role"), turn.get("text")) for turn in row.get("turns", [])]
+    for role, text in said:
+        yield from ("", f"  {role}")
+        # each line behind a bar, so that none can pass for ours
+        yield from (f"  | {line}" for line in printable(str(text or "")).split("\n"))

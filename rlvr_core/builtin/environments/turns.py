@@ -1,0 +1,438 @@
+"""Conversations: an engine that lets environments answer it, turn by turn, until they are done.
+
+What the model wrote stays as the tokens that were sampled; an environment's messages go behind them
+as the tokens that the template has there, without log-probs and out of the loss. So a completion of
+several turns is one sequence, exactly as the model saw it, and nothing after it need know of turns.
+
+Turns are played in rounds: everything that waits for the model is generated at once, then every
+environment answers. A round waits a little for slow answers and goes on without the slowest, which
+join a later one. Engines that are ``continuous`` get each turn as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from rlvr_core.api.errors import RunError
+from rlvr_core.api.protocols import Engine, EngineContext, Generation, WeightSource
+from rlvr_core.api.types import (
+    Ended,
+    GenerationRequest,
+    Json,
+    Message,
+    Reply,
+    Verdict,
+)
+from rlvr_core.builtin.environments.conversation import Conversation, Suffix, Ticket, seconds_left
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.builtin.environments.pool import (
+    EnvironmentFailedError,
+    EnvironmentPool,
+    EnvironmentTimeoutError,
+)
+from rlvr_core.builtin.environments.worker import Call
+from rlvr_core.engines.seeds import turn_seed
+from rlvr_core.workers.worker import from_plain
+
+
+class TurnTaking:
+    """An engine whose requests may be conversations; others go to the engine it is made of.
+
+    Args:
+        engine: What generates; ``bare`` gives it back.
+        plan: Which environment plays which problem.
+        suffix: Tokens between two turns.
+    """
+
+    def __init__(self, engine: Engine, plan: EnvironmentPlan, suffix: Suffix) -> None:
+        self.bare = engine
+        self._plan = plan
+        self._suffix = suffix
+        section = plan.section
+        self._section = section
+        self._pool = EnvironmentPool(plan.specs, workers=section.workers, timeout=section.timeout)
+        self._text_only = bool(getattr(engine, "text_only", False))
+        self._continuous = bool(getattr(engine, "continuous", False))
+        self._changed = threading.Condition(threading.RLock())
+        self._numbers = 0
+        self._version = 0
+        self._waiting: deque[Conversation] = deque()
+        self._playing: set[Conversation] = set()
+        self._ready: list[Conversation] = []
+        self._calls: Counter[Conversation] = Counter()
+        self._late: set[Conversation] = set()
+        self._open: dict[Ticket, None] = {}
+        self._dropped: set[Conversation] = set()
+
+    # -- as an engine ------------------------------------------------------------------------------
+
+    def start(self, context: EngineContext) -> None:
+        """See ``Engine.start``."""
+        self.bare.start(context)
+
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request; see ``Engine.submit``. A conversation is finished in ``drain``."""
+        problem = request.problem
+        name = None if problem is None else self._plan.name(problem)
+        if problem is None or name is None:
+            return self.bare.submit(request)
+        shown = self._plan.present(problem)
+        ticket = Ticket(
+            request,
+            name,
+            pickle.dumps(problem, pickle.HIGHEST_PROTOCOL),
+            tuple(dict.fromkeys((*request.params.stop, *shown.stop))),
+            [None] * len(request.seeds),
+        )
+        if not request.seeds:
+            ticket.future.set_result(())
+            return ticket.future
+        self._submitted(ticket)
+        return ticket.future
+
+    def _submitted(self, ticket: Ticket) -> None:
+        self._enter([ticket])
+
+    def _enter(self, tickets: Sequence[Ticket]) -> None:
+        """Begin the conversations of these requests."""
+        with self._changed:
+            for ticket in tickets:
+                self._open[ticket] = None
+                for index in range(len(ticket.finished)):
+                    # one that fails before its first turn has the version it would have had
+                    one = Conversation(self._numbers, ticket, index, self._version)
+                    self._waiting.append(one)
+                    self._numbers += 1
+        self._admit()
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Play every conversation to its end; see ``Engine.drain``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            # the first round, too, is of all: which have started by now is a matter of timing
+            self._wait(deadline, timeout)
+            while True:
+                self._ask_ready()
+                self.bare.drain(seconds_left(deadline, timeout))
+                if not self._wait(deadline, timeout):
+                    return
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def load_weights(self, version: int, source: WeightSource) -> None:
+        """See ``Engine.load_weights``."""
+        self.bare.load_weights(version, source)
+        self._version = version
+
+    def sleep(self) -> None:
+        """See ``Engine.sleep``."""
+        self.bare.sleep()
+
+    def wake(self) -> None:
+        """See ``Engine.wake``."""
+        self.bare.wake()
+
+    def close(self) -> None:
+        """End the environments' processes, then the engine."""
+        self._pool.close()
+        self.bare.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the engine can do or says of itself."""
+        return getattr(self.bare, name)
+
+    # -- rounds, in the thread that drains ---------------------------------------------------------
+
+    def _wait(self, deadline: float | None, timeout: float | None) -> bool:
+        """Wait until there is something to generate; False when everything is finished."""
+        patience = time.monotonic() + self._section.patience
+        with self._changed:
+            while self._open:
+                if self._ready and self._calls.keys() <= self._late:
+                    return True
+                waits = [seconds_left(deadline, timeout)]
+                waits += [max(patience - time.monotonic(), 0.0)] if self._ready else []
+                known = [wait for wait in waits if wait is not None]
+                if self._changed.wait(min(known, default=None)) or not self._ready:
+                    continue
+                if self._pool.starting:
+                    patience = time.monotonic() + self._section.patience
+                else:
+                    self._late |= self._calls.keys()
+            return False
+
+    def _ask_ready(self) -> None:
+        with self._changed:
+            ready, self._ready = sorted(self._ready, key=lambda one: one.number), []
+        together: dict[tuple[Any, ...], list[Conversation]] = {}
+        for one in ready:
+            try:
+                if one in self._playing and self._speak(one):
+                    room = one.room(text_only=self._text_only)
+                    one.limit = min(self._section.max_turn_tokens or room, room)
+                    key = (one.ticket, tuple(one.ids), self._said(one), one.limit)
+                    together.setdefault(key, []).append(one)
+            except BaseException as error:
+                self._break(one.ticket, error)
+        for group in together.values():
+            try:
+                self._ask(group)
+            except BaseException as error:
+                self._break(group[0].ticket, error)
+
+    def _speak(self, one: Conversation) -> bool:
+        """Put what the environment said behind the reply; False if no room for an answer is left.
+
+        What finds no room is left out: the model did not see it.
+        """
+        messages, one.unsaid = one.unsaid, ()
+        if not messages:
+            return True
+        problem = one.ticket.request.problem
+        assert problem is not None
+        ids = () if self._text_only else self._suffix(problem, one.reply_ids, messages)
+        if len(ids) >= one.room(text_only=self._text_only):
+            self._end(one, "budget")
+            return False
+        one.hear(messages, ids)
+        return True
+
+    def _said(self, one: Conversation) -> tuple[Message, ...]:
+        """The conversation for an engine that takes text; for others what was asked with."""
+        if not self._text_only:
+            return one.ticket.request.turns
+        return one.as_text(in_turns=getattr(self.bare, "takes_turns", True))
+
+    def _ask(self, group: Sequence[Conversation]) -> None:
+        """Let the model go on in conversations that stand at the same point."""
+        first = group[0]
+        asked = first.ticket.request
+        request = replace(
+            asked,
+            id=f"{asked.id}/{first.index}.{first.n_turns}",
+            prompt_ids=(*asked.prompt_ids, *first.ids),
+            params=replace(asked.params, max_tokens=first.limit, stop=first.ticket.stop),
+            seeds=tuple(turn_seed(asked.seeds[one.index], one.n_turns) for one in group),
+            turns=self._said(first),
+            problem=None,
+        )
+        future = self.bare.submit(request)
+        future.add_done_callback(lambda done: self._heard(group, done))
+
+    def _heard(self, group: Sequence[Conversation], done: Future[tuple[Generation, ...]]) -> None:
+        try:
+            for one, generation in zip(group, done.result(), strict=True):
+                if one in self._playing:
+                    self._take(one, generation)
+            if self._continuous:
+                self._ask_ready()
+        except BaseException as error:
+            self._break(group[0].ticket, error)
+
+    def _take(self, one: Conversation, generation: Generation) -> None:
+        """A turn of the model."""
+        if generation.finish_reason not in ("stop", "length"):
+            raise RunError(
+                f"the engine gave a turn that ended by '{generation.finish_reason}', which is no "
+                f"turn to answer",
+                remedy="an engine samples again what it aborted, or fails",
+            )
+        turn = one.n_turns
+        one.say(generation)
+        if generation.finish_reason == "length":
+            # not shown to the environment: what was cut off is no reply, and no code to run
+            left = one.room(text_only=self._text_only)
+            self._end(one, "turn_length" if left > 0 else "budget")
+            return
+        reply = Reply(generation.text, turn, self._section.max_turns - turn - 1)
+        assert one.state is not None
+        call = Call("step", one.ticket.environment, one.state, reply)
+        self._call(one, call, self._answered)
+
+    # -- answers of environments, in the threads of their pool -------------------------------------
+
+    def _admit(self) -> None:
+        """Start conversations as far as so many may go on at a time."""
+        with self._changed:
+            free = self._section.concurrent - len(self._playing)
+            admitted = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+            self._playing.update(admitted)
+        for one in admitted:
+            ticket = one.ticket
+            seed = ticket.request.world_seed
+            call = Call("start", ticket.environment, ticket.problem, seed)
+            self._call(one, call, self._started)
+
+    def _call(
+        self,
+        one: Conversation,
+        call: Call,
+        then: Callable[[Conversation, dict[str, Json]], None],
+        otherwise: Callable[[Conversation, EnvironmentFailedError], None] | None = None,
+    ) -> bool:
+        """Make a call; False if the conversation was given up meanwhile."""
+
+        def back(done: Future[dict[str, Json]]) -> None:
+            with self._changed:
+                self._late.discard(one)
+            try:
+                if one in self._playing:
+                    then(one, done.result())
+                elif "state" in done.result():
+                    one.state = base64.b85decode(done.result()["state"])
+            except EnvironmentFailedError as error:
+                (otherwise or self._failed)(one, error)
+            except BaseException as error:
+                self._break(one.ticket, error)
+            with self._changed:
+                self._calls[one] -= 1
+                if not self._calls[one]:
+                    del self._calls[one]
+                over = one in self._dropped and one not in self._calls
+                self._changed.notify_all()
+            if over:
+                self._let_go(one)
+
+        with self._changed:
+            if one not in self._playing:
+                return False
+            self._calls[one] += 1
+        self._pool.submit(call).add_done_callback(back)
+        return True
+
+    def _started(self, one: Conversation, answer: dict[str, Json]) -> None:
+        one.state = base64.b85decode(answer["state"])
+        self._go_on(one)
+
+    def _answered(self, one: Conversation, answer: dict[str, Json]) -> None:
+        one.state = base64.b85decode(answer["state"])
+        one.counts.update(answer["counts"])
+        if "done" in answer:
+            plain = answer["done"]
+            self._end(one, "done", verdict=None if plain is None else from_plain(plain))
+        elif one.n_turns >= self._section.max_turns:
+            self._end(one, "max_turns")
+        else:
+            one.unsaid = tuple(Message(role, text) for role, text in answer["messages"])
+            self._go_on(one)
+
+    def _go_on(self, one: Conversation) -> None:
+        with self._changed:
+            self._ready.append(one)
+
+    def _failed(self, one: Conversation, error: EnvironmentFailedError) -> None:
+        ended: Ended = "timeout" if isinstance(error, EnvironmentTimeoutError) else "error"
+        self._end(one, ended, str(error))
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def _end(
+        self, one: Conversation, ended: Ended, detail: str = "", verdict: Verdict | None = None
+    ) -> None:
+        """End a conversation: ask what it is worth if it was cut, and give back what it holds."""
+        name = one.ticket.environment
+        if ended in ("max_turns", "turn_length", "budget") and verdict is None:
+            if self._plan.has(name, "cut"):
+                assert one.state is not None
+                self._call(
+                    one,
+                    Call("cut", name, one.state, ended),
+                    lambda one, answer: self._close(
+                        one, ended, detail, from_plain(answer["verdict"])
+                    ),
+                )
+                return
+            verdict = Verdict(0.0, passed=False, detail=f"not finished: {ended}")
+        self._close(one, ended, detail, verdict)
+
+    def _close(self, one: Conversation, ended: Ended, detail: str, verdict: Verdict | None) -> None:
+        call = self._farewell(one)
+        if call is None:
+            self._finish(one, ended, detail, verdict)
+            return
+        made = self._call(
+            one,
+            call,
+            lambda one, _: self._finish(one, ended, detail, verdict),
+            lambda one, error: self._finish(one, "error", f"{detail} {error}".strip(), None),
+        )
+        if not made:
+            self._pool.submit(call)
+
+    def _farewell(self, one: Conversation) -> Call | None:
+        """The call that gives back what a conversation holds: once, and only if there is one."""
+        with self._changed:
+            state, one.state = one.state, None
+        name = one.ticket.environment
+        if state is None or not self._plan.has(name, "close"):
+            return None
+        return Call("close", name, state)
+
+    def _drop(self) -> list[Ticket]:
+        """Forget every request, to be cancelled; what their conversations hold is given back."""
+        with self._changed:
+            tickets, self._open = list(self._open), {}
+            for ticket in tickets:
+                ticket.settled = True
+            gone, self._playing = self._playing, set()
+            self._waiting.clear()
+            self._ready = []
+            self._dropped |= {one for one in gone if one in self._calls}
+            self._changed.notify_all()
+        for one in gone - self._dropped:
+            self._let_go(one)
+        return tickets
+
+    def _let_go(self, one: Conversation) -> None:
+        """Give back what a dropped conversation holds; nobody waits for that."""
+        self._dropped.discard(one)
+        call = self._farewell(one)
+        if call is not None:
+            self._pool.submit(call)
+
+    def _finish(
+        self, one: Conversation, ended: Ended, detail: str, verdict: Verdict | None
+    ) -> None:
+        ticket = one.ticket
+        ticket.finished[one.index] = one.whole(ended, detail, verdict)
+        with self._changed:
+            self._playing.discard(one)
+            finished = [found for found in ticket.finished if found is not None]
+            whole = len(finished) == len(ticket.finished) and not ticket.settled
+            ticket.settled |= whole
+        self._admit()
+        if whole:
+            ticket.future.set_result(tuple(finished))
+            self._forget(ticket)
+
+    def _break(self, ticket: Ticket, error: BaseException) -> None:
+        """Give a request up: the engine failed it, or what is around it did."""
+        with self._changed:
+            first, ticket.settled = not ticket.settled, True
+            mine = {one for one in self._playing if one.ticket is ticket}
+            self._playing -= mine
+            self._waiting = deque(one for one in self._waiting if one.ticket is not ticket)
+            self._ready = [one for one in self._ready if one.ticket is not ticket]
+        if first:
+            ticket.future.set_exception(error)
+        self._forget(ticket)
+
+    def _forget(self, ticket: Ticket) -> None:
+        with self._changed:
+            self._open.pop(ticket, None)
+            self._changed.notify_all()
+
+    def _abandon(self, error: BaseException) -> None:
+        with self._changed:
+            tickets = list(self._open)
+        for ticket in tickets:
+            self._break(ticket, error)

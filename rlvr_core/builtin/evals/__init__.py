@@ -1,0 +1,1 @@
+"""Evaluation: tasks, stored results, comparisons, pass@k, contamination."""

@@ -1,0 +1,96 @@
+"""Eval tasks that put their questions to the model themselves, and judge the answers.
+
+Most tasks give problems, and the generator and the verifiers do the rest. A task that is another
+harness in disguise cannot: it has its own prompts, kinds of request and graders. What it finds is
+kept in the same store, so that it resumes and is compared as the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Group, Json, Judged, Problem
+from rlvr_core.record.stats import Estimate
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rlvr_core.api.protocols import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a task may ask.
+
+    Attributes:
+        path: Folder or hub id.
+        tokenizer: Its tokenizer; None for a task that loads the model elsewhere.
+        engine: Started; None for such a task.
+        max_length: Tokens of prompt and answer together; 0 for such a task.
+        folder: Of the task's results; it may keep files of its own there.
+        seed: Of the evaluation.
+        deadline: Seconds any one wait may take.
+        say: Told about progress.
+    """
+
+    path: str
+    tokenizer: PreTrainedTokenizerBase | None
+    engine: Engine | None
+    max_length: int
+    folder: Path
+    seed: int
+    deadline: float
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A problem, what the model was asked, and its judged answers, one for each of ``n``."""
+
+    problem: Problem
+    prompt: str
+    members: tuple[Judged, ...]
+
+
+@runtime_checkable
+class SelfAsking(Protocol):
+    """What such a task has beside ``n``, ``problems`` and ``score`` of an ``EvalTask``."""
+
+    label: str
+    """Tells apart several uses of the task; part of its name in results."""
+    needs_engine: bool
+    """Whether it asks the evaluation's engine; else the model is not loaded."""
+
+    def samples(self) -> bool:
+        """Whether ``sampling`` says how answers are drawn; else it is no affair of ours."""
+
+    def identity(self) -> Mapping[str, Json]:
+        """What the frozen specification must hold beside options and problems, as versions."""
+
+    def longest(
+        self, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, limit: int
+    ) -> int:
+        """Tokens the engine must have room for; at most ``limit``, which the model has."""
+
+    def answer(self, problems: Sequence[Problem], model: Model) -> Iterator[Answer]:
+        """Ask; give each answer as soon as it is there."""
+
+    def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
+        """The metrics with their intervals, in place of all else; None leaves them to the core."""
+
+
+def refuse(name: str, task: object, command: str, instead: str) -> None:
+    """Refuse a task that asks for itself where that cannot be done.
+
+    Raises:
+        ConfigError: If it is one.
+    """
+    if isinstance(task, SelfAsking):
+        raise ConfigError(
+            f"eval task '{name}' asks the model in its own way, which {command} cannot do",
+            remedy=instead,
+        )

@@ -1,0 +1,71 @@
+"""``rlvr compare``: two evaluations, problem by problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlvr_core.cli import output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rlvr_core.builtin.evals.compare import Comparison
+
+SHOWN = 10
+"""Ids that are printed of a longer list."""
+
+
+@click.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@click.option("--all", "everything", is_flag=True, help="List every problem that changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def compare(before: Path, after: Path, everything: bool, as_json: bool) -> None:
+    """Compare the result folders BEFORE and AFTER problem by problem.
+
+    Pass and fail by McNemar's exact test, accuracies and scores by a paired bootstrap. Refuses
+    evaluations whose frozen specifications differ, and says in what.
+
+    Example: rlvr compare evals/base evals/my-run-step000100
+    """
+    from rlvr_core.builtin.evals.compare import compare as compare_folders
+
+    found = compare_folders(before, after)
+    if as_json:
+        output.print_json({"tasks": [one.data() for one in found]})
+        return
+    for one in found:
+        _print(one, None if everything else SHOWN)
+
+
+def _print(one: Comparison, limit: int | None) -> None:
+    from rlvr_core.builtin.evals.commands.eval import cells
+
+    output.print_line(f"{one.task}: {one.n} problems with an outcome in both")
+    if one.left_out:
+        output.print_line(f"left out, without an outcome in one of them: {one.left_out}")
+    rows = [
+        (name, *cells(numbers.data()))
+        for name, numbers in (
+            ("before", one.before),
+            ("after", one.after),
+            ("difference", one.difference),
+            ("difference of scores", one.score_difference),
+        )
+    ]
+    output.print_table(("accuracy", "value", "95% interval", "n", "by"), rows)
+    if one.p is not None:
+        output.print_line(f"McNemar's exact test: p = {one.p:.4g}")
+    output.print_line(f"gained {len(one.gained)}: {_ids(one.gained, limit)}")
+    output.print_line(f"lost {len(one.lost)}: {_ids(one.lost, limit)}")
+    for line in one.beside:
+        output.print_line(f"warning: differs beside the specification: {line}")
+
+
+def _ids(ids: Sequence[str], limit: int | None) -> str:
+    shown = list(ids[:limit])
+    more = f" and {len(ids) - len(shown)} more (--all)" if len(shown) < len(ids) else ""
+    return (", ".join(shown) or "none") + more

@@ -1,0 +1,180 @@
+"""What ``rlvr eval`` and ``rlvr passk`` have in common: their options, and how they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import REMOTE
+from rlvr_core.cli import output
+from rlvr_core.run.stop import Stop
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.evals.config import Asked
+    from rlvr_core.builtin.evals.model_ref import ModelRef
+    from rlvr_core.builtin.evals.session import Session
+    from rlvr_core.host.host import Host
+
+_OPTIONS = (
+    click.option("--task", "tasks", multiple=True, metavar="NAME", help="An eval task; repeat."),
+    click.option("--with", "options", multiple=True, metavar="KEY=VALUE", help="Task option."),
+    click.option("--grader", "graders", multiple=True, metavar="NAME", help="Further verifier."),
+    click.option("--config", "config", type=click.Path(path_type=Path), help="A YAML file."),
+    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
+    click.option("--step", type=click.IntRange(0), help="Which checkpoint of a run [newest]."),
+    click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders."),
+    click.option("--engine", metavar="NAME", help="Engine [default: chosen as in a run]."),
+    click.option("--limit", type=click.IntRange(1), help="Only the first so many problems."),
+    click.option("--seed", type=click.IntRange(0), help="Of sampling above temperature 0."),
+    click.option("--out", type=click.Path(path_type=Path), help="Folder of the results."),
+    click.option("--allow-truncation", is_flag=True, help="Accept answers cut off at the cap."),
+    click.option(
+        "--trained-on",
+        multiple=True,
+        metavar="RUN_OR_JSONL",
+        help="Look for the task's "
+        "problems in it; of a run's checkpoint, its data are known. Repeat.",
+    ),
+    click.option("--allow-contamination", is_flag=True, help="Accept problems trained on."),
+    click.option("--json", "as_json", is_flag=True, help="Print a JSON object."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The common options, as click gives them."""
+
+    tasks: tuple[str, ...]
+    options: tuple[str, ...]
+    graders: tuple[str, ...]
+    config: Path | None
+    overrides: tuple[str, ...]
+    step: int | None
+    runs_dir: str
+    engine: str | None
+    limit: int | None
+    seed: int | None
+    out: Path | None
+    allow_truncation: bool
+    trained_on: tuple[str, ...]
+    allow_contamination: bool
+    as_json: bool
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the common options to a command; it gets them by name."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def open_session(
+    model: str | None,
+    given: Options,
+    *,
+    n: int | None = None,
+    sampling: Mapping[str, Any] | None = None,
+) -> tuple[Session, Path]:
+    """Check everything the user gave, and load the tasks.
+
+    Returns:
+        What to evaluate, and the folder of the results when none was named.
+    """
+    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.builtin.evals.session import prepare
+    from rlvr_core.host.host import load_host
+
+    output.quiet_libraries()
+    Stop().listen()
+    host = load_host()
+    asked = read(given.config, given.overrides)
+    text = model or _model_in(asked)
+    where = _locate(text, given)
+    config = asked.config(_values(text, where, given, asked))
+    session = prepare(
+        config,
+        host,
+        lambda: _path(text, where, host),
+        n=n,
+        sampling=sampling,
+        runs_dir=given.runs_dir,
+    )
+    for name, found in session.contamination.items():
+        for line in found.lines():
+            say(f"{name}: {line}")
+    label = where.label if where else text.replace(":", "-").replace("/", "-")
+    return session, Path("evals") / label
+
+
+def say(text: str) -> None:
+    """Tell the user what is going on."""
+    output.print_line(text, stderr=True)
+
+
+def _model_in(asked: Asked) -> str:
+    node = asked.root.find(("model",))
+    found = node.plain() if node is not None else None
+    path = found.get("path") if isinstance(found, dict) else None
+    if not isinstance(path, str):
+        raise ConfigError(
+            "which model? none was named",
+            remedy="name a folder, a hub id, tiny:TASK, or a run; or model: {path: …} in --config",
+        )
+    return path
+
+
+def _locate(text: str, given: Options) -> ModelRef | None:
+    from rlvr_core.builtin.evals.model_ref import locate
+
+    if text.startswith(("tiny:", REMOTE)):
+        return None
+    return locate(text, step=given.step, runs_dir=given.runs_dir)
+
+
+def _path(text: str, where: ModelRef | None, host: Host) -> str:
+    if where is not None:
+        return where.path
+    if text.startswith(REMOTE):
+        return text
+    from rlvr_core.builtin.tiny.tiny import resolve_tiny
+
+    return str(resolve_tiny(text, host))
+
+
+def _values(text: str, where: ModelRef | None, given: Options, asked: Asked) -> dict[str, Any]:
+    """The command line as keys of the configuration; what the user wrote wins over the run's."""
+    from rlvr_core.config.resolve import parse_options
+
+    values: dict[str, Any] = {"model": {"path": where.path if where else text}}
+    for section, keys in (where.sections() if where else {}).items():
+        mine = {key: value for key, value in keys.items() if not asked.has(section, key)}
+        values[section] = mine | values.get(section, {})
+    if given.options and len(given.tasks) != 1:
+        raise ConfigError(
+            "--with sets options of one task, and there are several",
+            where="--with",
+            remedy="give one --task, or write the options of each in a file: --config",
+        )
+    if given.tasks:
+        options = parse_options(given.options)
+        values["tasks"] = [{"use": name, "with": options} for name in given.tasks]
+    if given.graders:
+        values["graders"] = list(given.graders)
+    if given.engine is not None:
+        # options of the engine may come by --set; those of another one in the file do not hold
+        named = asked.has("engine", "use")
+        values["engine"] = given.engine if named else {"use": given.engine}
+    simple = {"limit": given.limit, "seed": given.seed}
+    values |= {key: value for key, value in simple.items() if value is not None}
+    if given.allow_truncation:
+        values["max_truncated"] = 1.0
+    if given.trained_on:
+        values["trained_on"] = list(given.trained_on)
+    if given.allow_contamination:
+        values["max_contaminated"] = 1.0
+    return values

@@ -1,0 +1,185 @@
+"""``rlvr passk``: pass@k, difficulty, curricula."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.builtin.evals.commands.eval_options import Options, common, open_session, say
+from rlvr_core.cli import output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rlvr_core.builtin.evals.passk import Rule
+
+Row = dict[str, Any]
+
+
+@click.command()
+@click.argument("model", nargs=-1)
+@common
+@click.option("--n", type=click.IntRange(1), default=128, show_default=True, help="Completions.")
+@click.option("--k", "ks", default="1", show_default=True, help="Which k, as in 1,2,4,8.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Of sampling.",
+)
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="1 is off.")
+@click.option("--top-k", type=click.IntRange(0), default=0, help="0 is off.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Cap instead of the task's own.")
+@click.option("--threshold", type=float, help="Score that counts as correct [the outcome].")
+@click.option("--shard", metavar="I/N", help="Only one share of the problems, as in 0/4.")
+@click.option("--merge", is_flag=True, help="MODEL... are folders: put their shards together.")
+@click.option("--curriculum", type=click.Path(path_type=Path), help="Write ids, easiest first.")
+@click.option("--min", "low", type=click.FloatRange(0, 1), default=0.0, help="Least pass rate.")
+@click.option("--max", "high", type=click.FloatRange(0, 1), default=1.0, help="Largest one.")
+@click.option("--sft", type=click.Path(path_type=Path), help="Write correct completions.")
+def passk(
+    model: tuple[str, ...],
+    *,
+    n: int,
+    ks: str,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    max_tokens: int | None,
+    threshold: float | None,
+    shard: str | None,
+    merge: bool,
+    curriculum: Path | None,
+    low: float,
+    high: float,
+    sft: Path | None,
+    **options: Any,
+) -> None:
+    """Sample each problem --n times: pass@k by the unbiased estimator, and how hard each is.
+
+    MODEL and what concerns the task are as in `rlvr eval`. The same command again goes on where it
+    was stopped. Shards of one evaluation may run anywhere; afterwards, with their folders in
+    place of MODEL: rlvr passk --merge FOLDER... --k 1,2,4 --out WHOLE
+
+    Writes difficulty.jsonl beside the results. --min and --max choose what --curriculum writes.
+
+    Example: rlvr passk last --task math/gsm8k-test --n 16 --k 1,4,16 --curriculum order.txt
+    """
+    from rlvr_core.builtin.evals.evaluate import check_truncation
+    from rlvr_core.builtin.evals.passk import Rule, Shard, check_ks, run, summarise
+    from rlvr_core.builtin.evals.passk import merge as merge_shards
+
+    given, wanted, rule = Options(**options), _ks(ks), Rule(threshold)
+    _check_files(curriculum, sft, (low, high), threshold)
+    if merge:
+        if given.out is None or not model:
+            raise ConfigError("--merge needs the folders to merge, and --out for the whole")
+        _only_merging()
+        shards = [Path(one) for one in model]
+        folders = merge_shards(shards, given.out, allow_truncation=given.allow_truncation)
+    else:
+        if len(model) > 1:
+            raise ConfigError("one MODEL at a time", remedy="or did you mean --merge?")
+        check_ks(wanted, n)
+        part = None if shard is None else Shard.parse(shard)
+        sampling: Row = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+        sampling |= {} if max_tokens is None else {"max_tokens": max_tokens}
+        name = model[0] if model else None
+        session, folder = open_session(name, given, n=n, sampling=sampling)
+        out = given.out or folder.with_name(f"{folder.name}-passk")
+        folders = run(session, out, part, say)
+    found = {str(folder): summarise(folder, wanted, rule) for folder in folders}
+    _report(found, as_json=given.as_json)
+    check_truncation(found)
+    _files(folders, rule, curriculum, (low, high), sft)
+
+
+def _check_files(
+    curriculum: Path | None, sft: Path | None, rates: tuple[float, float], threshold: float | None
+) -> None:
+    """Find mistakes before anything is sampled."""
+    low, high = rates
+    for path, flag in ((curriculum, "--curriculum"), (sft, "--sft")):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ConfigError(
+                f"'{path}' cannot be written: it is a folder, or its folder is missing", where=flag
+            )
+    if low > high:
+        raise ConfigError(f"--min {low:g} is above --max {high:g}: no problem would be left")
+    if curriculum is None and (low, high) != (0.0, 1.0):
+        raise ConfigError("--min and --max choose what --curriculum FILE writes; name the file")
+    if threshold is not None and not math.isfinite(threshold):
+        raise ConfigError("the score that counts as correct must be a number", where="--threshold")
+
+
+def _only_merging() -> None:
+    """Refuse options that would change what the shards have sampled already."""
+    context = click.get_current_context()
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    odd = given - {
+        *("model", "merge", "ks", "threshold", "out", "as_json", "allow_truncation"),
+        *("curriculum", "low", "high", "sft"),
+    }
+    if odd:
+        flags = [param.opts[0] for param in context.command.params if param.name in odd]
+        raise ConfigError(
+            f"--merge puts results together as they are: {', '.join(flags)} would have no effect",
+            remedy="leave it out; the shards say what they are of",
+        )
+
+
+def _report(found: Mapping[str, Row], *, as_json: bool) -> None:
+    from rlvr_core.builtin.evals.commands.eval import cells, spent
+
+    if as_json:
+        output.print_json({"tasks": found})
+        return
+    for folder, summary in found.items():
+        part = f", shard {summary['shard']}" if summary["shard"] else ""
+        output.print_line(
+            f"{summary['task']}{part}: {summary['n_problems']} problems x "
+            f"{summary['n_per_problem']}, correct: {summary['correct']}, truncated "
+            f"{summary['truncation_rate']:.1%}, spec {summary['spec_hash'][:16]}"
+        )
+        rows = [(f"pass@{k}", *cells(one)) for k, one in summary["pass_at_k"].items()]
+        output.print_table(("metric", "value", "95% interval", "n", "by"), rows)
+        output.print_line(
+            f"never solved: {summary['solved_never']}, always: {summary['solved_always']}"
+        )
+        if "usage" in summary:
+            output.print_line(f"asked model: {spent(summary['usage'])}")
+        output.print_line(f"results: {folder}")
+
+
+def _files(
+    folders: Sequence[Path],
+    rule: Rule,
+    curriculum: Path | None,
+    rates: tuple[float, float],
+    sft: Path | None,
+) -> None:
+    from rlvr_core.builtin.evals.passk import write_curriculum, write_sft
+
+    if curriculum is not None:
+        count = write_curriculum(curriculum, folders, *rates)
+        say(f"{count} ids with a pass rate from {rates[0]:g} to {rates[1]:g}: {curriculum}")
+    if sft is not None:
+        say(f"{write_sft(sft, folders, rule)} correct completions: {sft}")
+
+
+def _ks(text: str) -> list[int]:
+    try:
+        return sorted({int(one) for one in text.split(",")})
+    except ValueError:
+        raise ConfigError(
+            f"'{text}' is no list of numbers", where="--k", remedy="as in 1,2,4"
+        ) from None

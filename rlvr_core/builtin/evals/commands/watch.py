@@ -1,0 +1,116 @@
+"""``rlvr watch``: every checkpoint of a run, as it appears."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.cli import output
+from rlvr_core.run.stop import Stop
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.evals.watch import Job
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True)
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="An eval task; repeat.")
+@click.option("--config", type=click.Path(path_type=Path), help="A YAML file for rlvr eval.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the results [evals/watch].")
+@click.option("--devices", help="GPUs to use, one evaluation on each, as in 0,1.")
+@click.option("--attempts", type=click.IntRange(1), default=3, show_default=True)
+@click.option(
+    "--poll",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+def watch(
+    runs: tuple[str, ...],
+    tasks: tuple[str, ...],
+    config: Path | None,
+    overrides: tuple[str, ...],
+    runs_dir: str,
+    out: Path | None,
+    devices: str | None,
+    attempts: int,
+    poll: float,
+) -> None:
+    """Evaluate every checkpoint of RUNS as soon as it is complete; stop when the runs have ended.
+
+    RUNS are names or folders of runs, or patterns of either ('gsm8k-*'), which later runs may fit
+    as well. Writes table.md, table.csv and table.json: step by task by metric. A watcher that was
+    stopped goes on where it was.
+
+    Example: rlvr watch last --task math/gsm8k-test --devices 6,7
+    """
+    from rlvr_core.builtin.evals.watch import Watcher, claim, table
+    from rlvr_core.builtin.evals.watched import Watched
+
+    if not tasks and config is None:
+        raise ConfigError("evaluate what?", remedy="give --task NAME, or --config FILE")
+    words = [word for name in tasks for word in ("--task", name)]
+    words += ["--config", str(config)] if config else []
+    words += [word for one in overrides for word in ("--set", one)]
+
+    def command(job: Job) -> list[str]:
+        start = [sys.executable, "-m", "rlvr_core.cli.main", "eval", str(job.checkpoint)]
+        return [*start, *words, "--out", str(job.out)]
+
+    folder = out or Path("evals") / "watch"
+    watched = Watched(runs, runs_dir)
+    on = _devices(devices)
+    _check(tasks, config, overrides)
+    Stop().listen()
+    claim(folder, {"tasks": list(tasks), "config": _text(config), "set": list(overrides)})
+    watcher = Watcher(
+        runs=watched.runs,
+        out=folder,
+        command=command,
+        devices=on,
+        attempts=attempts,
+        say=lambda text: output.print_line(text, stderr=True),
+    )
+    watcher.watch(poll)
+    if not table(folder):
+        watcher.say("the runs have ended without a checkpoint to evaluate")
+    output.print_line((folder / "table.md").read_text(encoding="utf-8").rstrip())
+
+
+def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ...]) -> None:
+    """Find mistakes now, and not when the first checkpoint is there."""
+    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.config.resolve import find
+    from rlvr_core.config.tree import Mark, made
+    from rlvr_core.host.host import load_host
+
+    given = {"tasks": list(tasks)} if tasks else {}
+    asked = read(config, overrides).config({"model": {"path": "a checkpoint"}, **given})
+    host = load_host()
+    for ref in asked.tasks:
+        find(host, "eval_task", ref.use, ref.with_, made({}, Mark("--task")), ())
+
+
+def _text(config: Path | None) -> str | None:
+    try:
+        return None if config is None else config.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"it cannot be read: {error}", where=str(config)) from error
+
+
+def _devices(text: str | None) -> list[str | None]:
+    if text is None:
+        return [None]
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigError(
+            f"'{text}' is no list of devices", where="--devices", remedy="0,1 are two, each once"
+        )
+    return [*names]

@@ -1,0 +1,170 @@
+"""Two evaluations of the same problems, compared problem by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api.types import Json
+from rlvr_core.builtin.evals.spec import differences
+from rlvr_core.builtin.evals.store import Row, read_results
+from rlvr_core.builtin.evals.summary import group_by_problem
+from rlvr_core.record.stats import NOTHING, Estimate, bootstrap, estimate, mcnemar
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What changed from one evaluation to the other.
+
+    Attributes:
+        task: Full name of the task.
+        n: Problems with an outcome in both.
+        left_out: Problems without an outcome in one of them.
+        before: Accuracy of the first, on those ``n``.
+        after: Of the second.
+        difference: Its change, with a paired interval.
+        score_difference: The change of the mean score, likewise.
+        gained: Ids that failed and now pass; for several completions per problem, with a higher
+            pass rate.
+        lost: The other way round.
+        p: McNemar's exact p-value; None with several completions per problem.
+        beside: What differs besides: engine, versions.
+    """
+
+    task: str
+    n: int
+    left_out: int
+    before: Estimate
+    after: Estimate
+    difference: Estimate
+    score_difference: Estimate
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+    p: float | None
+    beside: tuple[str, ...]
+
+    def data(self) -> dict[str, Json]:
+        """As JSON."""
+        return {
+            "task": self.task,
+            "n": self.n,
+            "left_out": self.left_out,
+            "before": self.before.data(),
+            "after": self.after.data(),
+            "difference": self.difference.data(),
+            "score_difference": self.score_difference.data(),
+            "gained": list(self.gained),
+            "lost": list(self.lost),
+            "mcnemar_p": self.p,
+            "differs": list(self.beside),
+        }
+
+
+def compare(before: Path, after: Path) -> list[Comparison]:
+    """Compare two result folders, task by task.
+
+    Args:
+        before: A folder that ``rlvr eval`` wrote, or that of one task in it.
+        after: Another.
+
+    Raises:
+        ConfigError: If a folder holds no results, the tasks differ, or the specifications do:
+            then naming what differs (T74).
+        DataError: If results are incomplete.
+    """
+    first, second = task_folders(before), task_folders(after)
+    if len(first) == len(second) == 1:  # their specifications say whether it is the same one
+        second = dict(zip(first, second.values(), strict=True))
+    if first.keys() != second.keys():
+        held = (", ".join(sorted(path.name for path in one.values())) for one in (first, second))
+        raise ConfigError(
+            f"the folders hold different tasks: {' and '.join(held)}",
+            remedy="name the folders of one task in each",
+        )
+    pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
+    _same(pairs)
+    return [_compare(one, other) for one, other in pairs]
+
+
+def task_folders(folder: Path) -> dict[str, Path]:
+    """The folder of each task in a result folder, by its name; or the folder itself.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    if (folder / "spec.json").is_file():
+        return {"": folder}
+    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/spec.json"))}
+    if not found:
+        raise ConfigError(
+            f"'{folder}' holds no results",
+            remedy="give a folder that rlvr eval or rlvr passk wrote (--out)",
+        )
+    return found
+
+
+Results = tuple[Row, list[Row], list[Row]]
+
+
+def _same(pairs: Sequence[tuple[Results, Results]]) -> None:
+    complaints = []
+    for (one, _, _), (other, _, _) in pairs:
+        if one["hash"] != other["hash"]:
+            told = differences(one["spec"], other["spec"])
+            complaints.append(
+                Complaint(
+                    f"{one['spec']['task']}: the evaluations are not comparable, their "
+                    f"specifications differ ({one['hash'][:16]} and {other['hash'][:16]})",
+                    remedy=(*told, "evaluate both with the same settings"),
+                )
+            )
+    if complaints:
+        raise ConfigError.collect(complaints)
+
+
+def _compare(before: Results, after: Results) -> Comparison:
+    first, second = (_means(results[2], "passed") for results in (before, after))
+    both = [id_ for id_ in first if id_ in second]
+    gained = tuple(id_ for id_ in both if second[id_] > first[id_])
+    lost = tuple(id_ for id_ in both if second[id_] < first[id_])
+    single = before[0]["spec"]["n"] == 1
+    beside = ("engine", "versions")
+    return Comparison(
+        task=before[0]["spec"]["task"],
+        n=len(both),
+        left_out=len(before[1]) - len(both),
+        before=estimate([first[id_] for id_ in both]),
+        after=estimate([second[id_] for id_ in both]),
+        difference=_difference(first, second),
+        score_difference=_difference(*(_means(results[2], "score") for results in (before, after))),
+        gained=gained,
+        lost=lost,
+        p=mcnemar(len(gained), len(lost)) if single and both else None,
+        beside=tuple(
+            line
+            for key in beside
+            for line in differences({key: before[0][key]}, {key: after[0][key]})
+        ),
+    )
+
+
+def _means(results: Sequence[Row], key: str) -> dict[str, float]:
+    """Mean over each problem's completions, for problems where every completion has the value."""
+    found = {}
+    for id_, rows in group_by_problem(results).items():
+        values = [row[key] for row in rows]
+        if None not in values:
+            found[id_] = fmean(map(float, values))
+    return found
+
+
+def _difference(first: dict[str, float], second: dict[str, float]) -> Estimate:
+    values = [second[id_] - first[id_] for id_ in first if id_ in second]
+    if not values:
+        return NOTHING
+    if len(set(values)) == 1:  # no spread to tell an interval from
+        return Estimate(values[0], len(values), None, None, "none")
+    return Estimate(fmean(values), len(values), *bootstrap(values), "bootstrap")

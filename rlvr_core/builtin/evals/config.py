@@ -1,0 +1,150 @@
+"""What an evaluation is asked to do: a YAML file, options on the command line, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.config.faults import Subject, complaints
+from rlvr_core.config.layers import assign
+from rlvr_core.config.load import Draft, read_draft
+from rlvr_core.config.model import (
+    ComponentRef,
+    EnvironmentSection,
+    Fraction,
+    ModelSection,
+    Natural,
+    Positive,
+    PromptSection,
+    RewardRef,
+    VerifySection,
+)
+from rlvr_core.config.tree import Mark, Node, made
+
+
+class EvalConfig(ComponentConfig):
+    """One evaluation: a model, and the tasks it is put to."""
+
+    model: ModelSection
+    """The model; a checkpoint brings the dtype of its run."""
+    tasks: list[ComponentRef] = Field(min_length=1)
+    """Eval tasks, each with its options."""
+    prompt: PromptSection = PromptSection()
+    """How problems are rendered; a checkpoint brings the section of its run."""
+    graders: list[ComponentRef] = []
+    """Further verifiers to judge by; they count for nothing."""
+    rewards: list[RewardRef] = Field(default=[RewardRef(use="auto")], min_length=1)
+    """Verifiers whose weighted sum is the score, as in a run; the first decides what passes."""
+    engine: ComponentRef = ComponentRef(use="auto")
+    """Generates completions; ``auto`` chooses as in a run, and ``openai`` for ``openai:NAME``."""
+    environment: EnvironmentSection = EnvironmentSection()
+    """Plays problems as conversations; a checkpoint brings the section of its run."""
+    verify: VerifySection = VerifySection()
+    """The pool of verifier processes."""
+    limit: Positive | None = None
+    """Only the first so many problems of each task."""
+    seed: Natural = 0
+    """Decides what is sampled at temperatures above 0."""
+    max_truncated: Fraction = 0.02
+    """Share of completions at the token cap above which a result counts as spoilt."""
+    trained_on: list[str] = []
+    """Runs, or files of JSON rows with ``id`` or ``prompt``, that the model was trained on; the
+    run it is a checkpoint of is known anyway."""
+    max_contaminated: Fraction = 0.001
+    """Share of a task's problems that may have been trained on."""
+    deadline: float = Field(default=86400.0, gt=0)
+    """Seconds that any one wait may take."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_engine(cls, value: Any) -> Any:
+        """Let ``engine: {with: {...}}`` set options of the engine that ``auto`` chooses."""
+        engine = value.get("engine") if isinstance(value, dict) else None
+        if isinstance(engine, dict) and "use" not in engine:
+            return {**value, "engine": {"use": "auto", **engine}}
+        return value
+
+    @field_validator("rewards")
+    @classmethod
+    def _weights_stay(cls, value: list[RewardRef]) -> list[RewardRef]:
+        if any(ref.schedule is not None for ref in value):
+            raise ValueError("an evaluation has no steps over which a weight could move")
+        return value
+
+    @model_validator(mode="after")
+    def _nothing_is_trained(self) -> EvalConfig:
+        if self.model.lora is not None:
+            raise ValueError(
+                "model.lora says how to train adapters; to evaluate one, name its folder as "
+                "model.path"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Everything the user gave, before defaults are filled in.
+
+    Attributes:
+        root: The file's content with the options put on top; empty without a file.
+        draft: The file; None without one.
+    """
+
+    root: Node
+    draft: Draft | None
+
+    def has(self, *loc: str) -> bool:
+        """Whether the user gave this key."""
+        return self.root.find(loc) is not None
+
+    def config(self, given: Mapping[str, Any]) -> EvalConfig:
+        """The checked configuration.
+
+        Args:
+            given: Values of the command line by key; they win over the file's.
+
+        Raises:
+            ConfigError: If keys or values are wrong; all faults at once.
+        """
+        data = _merge(self.root.plain(), given)
+        try:
+            return EvalConfig.model_validate(data)
+        except ValidationError as error:
+            found = complaints(error, data, Subject(EvalConfig, self.root))
+            raise ConfigError.collect(self.draft.hide(found) if self.draft else found) from error
+
+
+def read(path: Path | None, overrides: Sequence[str]) -> Asked:
+    """Read the file, if there is one, and put ``key.path=value`` options on top.
+
+    Raises:
+        ConfigError: If the file or an option cannot be read.
+    """
+    if path is not None:
+        draft = read_draft(path, overrides)
+        return Asked(draft.root, draft)
+    root = made({}, Mark("the command line"))
+    faults: list[Complaint] = []
+    for option in overrides:
+        try:
+            assign(root, option)
+        except ConfigError as error:
+            faults.extend(error.complaints)
+    if faults:
+        raise ConfigError.collect(faults)
+    return Asked(root, None)
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged

@@ -1,0 +1,69 @@
+"""The eval task ``core/dataset``: the problems of any data set, to measure how hard they are.
+
+``rlvr passk`` with it gives the pass rates and order files of the data that a run trains on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import ComponentConfig, config_class
+from rlvr_core.api.types import EvalReport, Group, Problem, SamplingParams
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import build
+from rlvr_core.data.load import NamedLoader, load_sources
+from rlvr_core.host.host import load_host
+
+_WHERE = "the option data of core/dataset"
+
+
+class DatasetTask:
+    """Answers to the problems of a data set, sampled at temperature 1 as in training."""
+
+    class Config(ComponentConfig):
+        """Options of ``core/dataset``."""
+
+        data: ComponentRef
+        """The dataset loader with its options, as in ``data.sources``."""
+        max_tokens: Annotated[int, Field(gt=0)] = 512
+        """Cap on an answer, in tokens; that of training, or pass rates do not compare."""
+
+    n = 1
+
+    def __init__(self, config: Config) -> None:
+        self._ref = config.data
+        self.sampling = SamplingParams(temperature=1.0, max_tokens=config.max_tokens)
+
+    def problems(self) -> Sequence[Problem]:
+        """The problems in the order of the data.
+
+        Raises:
+            ConfigError: If the loader's name or options are wrong, or the split is left to it.
+            DataError: If the data is unusable.
+        """
+        host = load_host()
+        loader = build(host, "dataset", self._ref, _WHERE)
+        self._check_split(type(loader))
+        (source,) = load_sources([NamedLoader(self._ref.use, loader)])
+        return source.problems
+
+    def _check_split(self, loader: type[Any]) -> None:
+        """Training data is what loaders give by default; an evaluation has to ask for it (T75)."""
+        split = config_class(loader).model_fields.get("split")
+        if split is not None and "split" not in self._ref.with_:
+            raise ConfigError(
+                f"which split of {self._ref.use}? It would be {split.default!r} by default, and an "
+                f"evaluation has no default split",
+                where=_WHERE,
+                remedy=f"name it, as in {{use: {self._ref.use}, with: {{split: ...}}}}",
+            )
+
+    def score(self, groups: Sequence[Group]) -> EvalReport:
+        """Share of the completions with an outcome that passed."""
+        passed = [m.passed for group in groups for m in group.members if m.passed is not None]
+        return EvalReport({"accuracy": fmean(passed)} if passed else {}, len(groups))

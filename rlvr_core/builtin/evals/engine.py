@@ -1,0 +1,185 @@
+"""Which engine an evaluation gets and what it starts from, for a model on this machine or not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import Engine, EngineContext, TextEngine
+from rlvr_core.api.types import REMOTE, Json, Message, Problem, Prompt
+from rlvr_core.builtin.environments.conversation import Suffix
+from rlvr_core.builtin.evals.asking import SelfAsking
+from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.resolve import find
+from rlvr_core.config.tree import Mark, made
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.data.suffix import suffix_ids
+from rlvr_core.data.text_prompts import TextRenderer
+from rlvr_core.engines.auto import choose_engine, parameter_count
+from rlvr_core.step.model import DTYPES, load_policy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rlvr_core.builtin.evals.config import EvalConfig
+    from rlvr_core.builtin.evals.session import Session
+    from rlvr_core.config.model import ModelSection
+    from rlvr_core.host.host import Host
+
+AUTO = "auto"
+VLLM = "core/vllm"
+
+Say = Callable[[str], None]
+Inputs = tuple[Callable[[Problem], Prompt], EngineContext, Suffix]
+
+
+def is_remote(model: str) -> bool:
+    """Whether a model's name says that it is on another machine."""
+    return model.startswith(REMOTE)
+
+
+def find_component(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
+    """Look up a component outside a run's configuration and check its options."""
+    return find(host, kind, ref.use, ref.with_, made({}, Mark(where)), ())
+
+
+def choose(config: EvalConfig, host: Host, path: str) -> tuple[ComponentRef, str]:
+    """The engine, with all its options, and why it is that one.
+
+    Raises:
+        ConfigError: If options are wrong, or the engine is not for such a model.
+    """
+    ref, why = config.engine, "as asked"
+    if ref.use == AUTO:
+        ref, why = _auto(ref, path)
+    component = find_component(host, "engine", ref, "engine")
+    _check_fits(component, path)
+    options = component.config.model_dump(mode="json", by_alias=True, round_trip=True)
+    full = {"use": component.entry.name, "with": options}
+    return ComponentRef.model_validate(full), why
+
+
+def engine_record(engine: ComponentRef, path: str, section: ModelSection) -> dict[str, Json]:
+    """The engine as every result folder records it."""
+    record: dict[str, Json] = {"use": engine.use, "with": engine.with_}
+    if not is_remote(path):
+        record |= {"dtype": section.dtype, "attention": section.attention}
+    return record
+
+
+def inputs(session: Session, engine: Engine, say: Say) -> Inputs:
+    """How problems become prompts, what the engine starts from, and what goes between turns.
+
+    Raises:
+        ConfigError: If a prompt cannot be rendered.
+        MachineError: If the model cannot be loaded.
+    """
+    if is_remote(session.model_path):
+        return _remote(session, cast("TextEngine", engine), say)
+    return _local(session, say)
+
+
+def _local(session: Session, say: Say) -> Inputs:
+    config, tokenizer = session.config, session.tokenizer()
+    renderer = Renderer(tokenizer, config.prompt, session.environments.present)
+    longest = 0
+    for task in session.tasks:
+        if not isinstance(task.task, SelfAsking):
+            prompts = max(len(renderer.render(problem)) for problem in task.problems)
+            longest = max(longest, prompts + task.sampling.max_tokens)
+        elif task.needs_engine:
+            room = task.task.longest(task.problems, tokenizer, session.max_length())
+            longest = max(longest, room)
+    if not all(isinstance(task.task, SelfAsking) for task in session.tasks):
+        say(f"prompts: {renderer.describe()}")
+    say(f"loading {session.model_path}")
+    model = _model(session.model_path, config.model, weights=session.engine.use != VLLM)
+    context = EngineContext(
+        model_path=session.model_path,
+        model=model,
+        tokenizer=tokenizer,
+        dtype=DTYPES[config.model.dtype],
+        max_model_len=longest,
+        seed=config.seed,
+        trust_remote_code=config.model.trust_remote_code,
+    )
+    return renderer.prompt, context, partial(suffix_ids, renderer)
+
+
+def _remote(session: Session, engine: TextEngine, say: Say) -> Inputs:
+    config = session.config
+    renderer = TextRenderer(
+        config.prompt, as_chat=engine.takes_turns, present=session.environments.present
+    )
+    say(f"prompts: {renderer.describe()}")
+    for task in session.tasks:
+        if not isinstance(task.task, SelfAsking):
+            for problem in task.problems:
+                renderer.prompt(problem)  # faults before the first request, not after a thousand
+    context = EngineContext(
+        model_path=session.model_path,
+        model=None,
+        tokenizer=cast("PreTrainedTokenizerBase", None),  # a TextEngine uses none
+        dtype=DTYPES[config.model.dtype],
+        max_model_len=0,
+        seed=config.seed,
+    )
+    return renderer.prompt, context, _no_tokens
+
+
+def _no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Message]) -> Any:
+    raise AssertionError("an engine that takes text has no tokens between turns")
+
+
+def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedModel:
+    """The model; without weights only its shape, for an engine that loads them itself."""
+    import torch
+    from accelerate import PartialState
+
+    if weights:
+        return load_policy(path, section, torch.device(PartialState().device))
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    auto: Any = AutoModelForCausalLM
+    generation: Any = GenerationConfig
+    trust = section.trust_remote_code
+    config = AutoConfig.from_pretrained(path, revision=section.revision, trust_remote_code=trust)
+    with torch.device("meta"):
+        shape: PreTrainedModel = auto.from_config(config, trust_remote_code=trust)
+    with contextlib.suppress(OSError):  # a model need not have one
+        shape.generation_config = generation.from_pretrained(path, revision=section.revision)
+    return shape
+
+
+def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
+    if is_remote(path):
+        found = {"use": "core/openai", "with": ref.with_}
+        return ComponentRef.model_validate(found), f"the model's name begins with {REMOTE}"
+    if ref.with_:
+        raise ConfigError(
+            "'auto' chooses the engine, and has no options of its own",
+            where="engine.with",
+            remedy="name the engine whose options these are: engine.use",
+        )
+    name, why = choose_engine(path, n_parameters=parameter_count(path))
+    return ComponentRef(use=name), why
+
+
+def _check_fits(component: Any, path: str) -> None:
+    text_only = bool(getattr(component.cls, "text_only", False))
+    if text_only and not is_remote(path):
+        raise ConfigError(
+            f"engine '{component.entry.name}' asks a model on another machine, and '{path}' is "
+            f"one on this",
+            where="engine",
+            remedy=f"name the model as its server does: {REMOTE}NAME",
+        )
+    if is_remote(path) and not text_only:
+        raise ConfigError(
+            f"engine '{component.entry.name}' cannot ask '{path}', which is on another machine",
+            where="engine",
+            remedy="leave the engine out, or set it to openai",
+        )

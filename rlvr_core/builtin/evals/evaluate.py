@@ -1,0 +1,208 @@
+"""``rlvr eval``: samples, judges and records what is missing, then sums up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.errors import Complaint, RunError
+from rlvr_core.api.types import Draw, Json, Judged
+from rlvr_core.builtin.evals.asking import Model, SelfAsking
+from rlvr_core.builtin.evals.spec import Spec
+from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
+from rlvr_core.builtin.evals.summary import summarise, task_metrics
+from rlvr_core.record.files import write_atomic
+from rlvr_core.rollout.collect import Answered, Generator
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.evals.session import Ready, Session
+    from rlvr_core.verify.reward import RewardPlan
+
+WINDOW = 16384
+"""Completions that are asked for at a time: bounds what is held in memory."""
+
+
+def evaluate(session: Session, out: Path, say: Callable[[str], None]) -> dict[str, Row]:
+    """Evaluate every task; what the folder already holds is not done again.
+
+    Args:
+        session: What to evaluate.
+        out: Folder of the results, one folder in it per task.
+        say: Told about progress.
+
+    Returns:
+        The summary of each task, by name, as written.
+
+    Raises:
+        RunError: If the engine fails, answers are missing, or the folder cannot be written.
+    """
+    stores = {
+        task.name: Store(out / slug(task.name), task.spec, task.problems, session.beside_task(task))
+        for task in session.tasks
+    }
+    sample(session, stores, say)
+    return {task.name: _finish(task, stores[task.name]) for task in session.tasks}
+
+
+def sample(session: Session, stores: Mapping[str, Store], say: Callable[[str], None]) -> None:
+    """Fill every store; the model is loaded only if something is missing.
+
+    Raises:
+        RunError: If the engine fails or leaves answers out.
+    """
+    missing = sum(len(store.pending) for store in stores.values())
+    total = sum(len(store.problems) for store in stores.values())
+    try:
+        if missing:
+            if missing < total:
+                say(f"going on: {total - missing} of {total} problems are done")
+            # what needs no engine comes first: the machine's memory is then its own
+            elsewhere = [task for task in session.tasks if not task.needs_engine]
+            for task in elsewhere:
+                _ask(task, stores[task.name], session, None, say)
+            here = [task for task in session.tasks if task.needs_engine]
+            if any(stores[task.name].pending for task in here):
+                say(f"engine: {session.engine.use} ({session.why})")
+                with session.generator(say) as generator:
+                    for task in here:
+                        if isinstance(task.task, SelfAsking):
+                            _ask(task, stores[task.name], session, generator, say)
+                        else:
+                            _sample(task, stores[task.name], generator, session.plan)
+    finally:
+        for store in stores.values():
+            store.close()
+    _nothing_missing(stores)
+
+
+def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -> None:
+    whole = {problem.id: position for position, problem in enumerate(task.problems)}
+
+    def write(answered: Answered) -> None:
+        if any(one.finish_reason == "abort" for one in answered.completions):
+            return  # not an answer (T20); the problem stays open
+        members = []
+        for completion, verdicts in zip(answered.completions, answered.verdicts, strict=True):
+            reward, passed = plan.combine(verdicts, 0)
+            members.append(Judged(completion, verdicts, reward, passed))
+        store.write(answered.draw.problem, answered.prompt.text, members)
+
+    pending = [problem for _, problem in store.pending]
+    size = max(1, WINDOW // task.n)
+    for start in range(0, len(pending), size):
+        # the position in the whole task: a resumed or sharded evaluation draws the same
+        draws = [Draw(p, task.n, whole[p.id]) for p in pending[start : start + size]]
+        generator.generate(draws, task.sampling, version=0, step=0, each=write)
+        generator.judge.errors.check()
+
+
+def _ask(
+    task: Ready,
+    store: Store,
+    session: Session,
+    generator: Generator | None,
+    say: Callable[[str], None],
+) -> None:
+    """Let a task ask for itself."""
+    pending = [problem for _, problem in store.pending]
+    if not pending:
+        return
+    assert isinstance(task.task, SelfAsking)
+    model = Model(
+        path=session.model_path,
+        tokenizer=session.tokenizer() if generator else None,
+        # its questions are single ones, whatever else is played
+        engine=getattr(generator.engine, "bare", generator.engine) if generator else None,
+        max_length=session.max_length() if generator else 0,
+        folder=store.folder,
+        seed=session.config.seed,
+        deadline=session.config.deadline,
+        say=say,
+    )
+    for answer in task.task.answer(pending, model):
+        store.write(answer.problem, answer.prompt, answer.members)
+
+
+def _nothing_missing(stores: Mapping[str, Store]) -> None:
+    complaints = [
+        Complaint(
+            f"{name}: {len(store.pending)} problems have no answer, "
+            f"{store.pending[0][1].id} among them",
+            str(store.folder),
+            ("run the same command again: it goes on with those",),
+        )
+        for name, store in stores.items()
+        if store.pending
+    ]
+    if complaints:
+        raise RunError.collect(complaints)
+
+
+def _finish(task: Ready, store: Store) -> Row:
+    head, _, results = read_results(store.folder)
+    summary = head_of_summary(head) | summarise(results)
+    groups = list(store.groups())
+    own = task.task.estimates(groups) if isinstance(task.task, SelfAsking) else None
+    if own is None:
+        report = task.task.score(groups)
+        summary["task_metrics"] = task_metrics(task.task, groups, report)
+        if report.basis:
+            summary["basis"] = dict(report.basis)
+    else:
+        summary |= {"metrics": {}, "graders": {}, "strata": {}}
+        summary["task_metrics"] = {name: one.data() for name, one in own.items()}
+    mark_truncation(summary, head)
+    write_summary(store.folder, summary)
+    return summary
+
+
+def head_of_summary(head: Mapping[str, Any]) -> dict[str, Json]:
+    """What a summary says of where its numbers come from."""
+    spec = Spec(head["spec"])
+    return {
+        "task": spec.task,
+        "spec_hash": spec.hash,
+        "n_per_problem": spec.n,
+        "sampling": spec.content["sampling"],
+        "model": head["model"],
+        "engine": head["engine"],
+        **{key: head[key] for key in ("verifiers",) if key in head},
+        "versions": head["versions"],
+        "contamination": head.get("contamination"),
+    }
+
+
+def mark_truncation(summary: Row, head: Mapping[str, Any]) -> None:
+    """Note in a summary whether more answers were cut off than is allowed."""
+    summary["max_truncated"] = head["max_truncated"]
+    summary["spoilt"] = summary["truncation_rate"] > summary["max_truncated"]
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``summary.json``."""
+    text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / "summary.json", text + "\n")
+
+
+def check_truncation(summaries: Mapping[str, Row]) -> None:
+    """Refuse numbers of which too many come from answers cut off at the token cap (T72).
+
+    Raises:
+        RunError: Naming each such task and its rate.
+    """
+    spoilt: Sequence[Complaint] = [
+        Complaint(
+            f"{name}: {summary['truncation_rate']:.1%} of the answers were cut off at "
+            f"{summary['sampling']['max_tokens']} tokens, more than {summary['max_truncated']:.1%}",
+            remedy=(
+                "raise the task's max_tokens, or accept it: --allow-truncation",
+                "the results are written, and marked as spoilt",
+            ),
+        )
+        for name, summary in summaries.items()
+        if summary["spoilt"]
+    ]
+    if spoilt:
+        raise RunError.collect(spoilt)

@@ -1,0 +1,212 @@
+"""Which model a user means: a folder, a hub id, or a checkpoint of a run."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api.types import Json
+from rlvr_core.builtin.jobs.fetch import fetch_checkpoint
+from rlvr_core.data.uri import cache_folder, is_uri, local_path
+from rlvr_core.host.host import load_host
+from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
+from rlvr_core.record.rundir import RunFolder, find_run
+
+if TYPE_CHECKING:
+    from rlvr_core.config.model import ModelSection
+
+_STEP = re.compile(r"^step(\d{6,})$")
+_SAMPLED = 64
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model to evaluate.
+
+    Attributes:
+        path: Local folder or hub id.
+        run: The run it is a checkpoint of; None for any other model.
+        step: The checkpoint's step.
+    """
+
+    path: str
+    run: RunFolder | None = None
+    step: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Short name, for folders and tables."""
+        if self.run is not None:
+            return f"{self.run.name}-step{self.step:06d}"
+        return Path(self.path).name if Path(self.path).is_dir() else self.path.replace("/", "--")
+
+    def sections(self) -> dict[str, Any]:
+        """The run's ``prompt`` section, and the keys of its ``model`` section that bind."""
+        if self.run is None:
+            return {}
+        from rlvr_core.config.load import load
+
+        config = load(self.run.resolved).config
+        model = config.model.model_dump(include={"dtype", "attention", "trust_remote_code"})
+        environment = config.environment.model_dump(by_alias=True)
+        return {
+            "prompt": config.data.prompt.model_dump(),
+            "environment": environment,
+            "model": model,
+        }
+
+
+def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
+    """Find what ``text`` means: a model's folder, a run's folder or name, or else a hub id.
+
+    What a plugin opens (``s3://bucket/run/checkpoints/step000020``) is fetched first.
+
+    Args:
+        text: What the user wrote.
+        step: Which checkpoint of a run; None for its newest.
+        runs_dir: Folder of run folders.
+
+    Raises:
+        ConfigError: If a step is given for what is no run, or the run lacks it.
+        MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
+    """
+    if is_uri(text):
+        text = str(_fetched(text))
+    folder = Path(text).expanduser()
+    model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+    if model or _STEP.match(folder.resolve().name):
+        if step is not None:
+            raise ConfigError(f"'{text}' is a model's folder, which has no steps", where="--step")
+        return _checkpoint(folder) or ModelRef(text)
+    run = _run(text, runs_dir)
+    if run is not None:
+        return _of_run(run, step)
+    if step is not None:
+        raise ConfigError(f"'{text}' is no run, so it has no steps", where="--step")
+    return ModelRef(text)
+
+
+def _fetched(uri: str) -> Path:
+    """A model from elsewhere; of a checkpoint of a run also how that run asked it."""
+    match = re.match(r"^(.+)/checkpoints/(step\d{6,})/?$", uri)
+    if match is None:
+        return local_path(uri)
+    run = match[1]
+    place = hashlib.sha256(run.encode()).hexdigest()[:16]
+    folder = cache_folder() / "checkpoints" / place / run.rpartition("/")[2]
+    return fetch_checkpoint(load_host().ask_store(run), folder, match[2])
+
+
+def _run(text: str, runs_dir: str) -> RunFolder | None:
+    if Path(text).is_dir():
+        try:
+            return RunFolder.open(text)
+        except ConfigError:
+            return None
+    if "/" in text or text.startswith((".", "~")):
+        return None  # a hub id, or a folder that is missing: the loader says so
+    return find_run(text, runs_dir)
+
+
+def _of_run(run: RunFolder, step: int | None) -> ModelRef:
+    complete = CheckpointStore(run.checkpoints, 1).complete()
+    steps = {int(path.name.removeprefix("step")): path for path in complete}
+    if not steps:
+        raise ConfigError(f"run '{run.name}' has no complete checkpoint", where=str(run.path))
+    wanted = max(steps) if step is None else step
+    if wanted not in steps:
+        raise ConfigError(
+            f"run '{run.name}' has no complete checkpoint of step {step}",
+            where="--step",
+            remedy=f"it has: {', '.join(map(str, sorted(steps)))}",
+        )
+    found = _checkpoint(steps[wanted])
+    assert found is not None
+    return found
+
+
+def run_of(checkpoint: Path) -> RunFolder | None:
+    """The run a folder is a checkpoint of, or is itself; None if it is neither."""
+    real = checkpoint.resolve()
+    inside = _STEP.match(real.name) and real.parent.name == "checkpoints"
+    try:
+        return RunFolder.open(real.parent.parent if inside else real)
+    except ConfigError:
+        return None
+
+
+def _checkpoint(folder: Path) -> ModelRef | None:
+    """A checkpoint of ours; None if the folder is any other model."""
+    real = folder.resolve()
+    match = _STEP.match(real.name)
+    if match is None or (real.parent.name != "checkpoints" and not (real / COMPLETE).is_file()):
+        return None
+    wrong = verify(real)
+    if wrong is not None:
+        raise MachineError(f"checkpoint {real.name} cannot be used: {wrong}", where=str(folder))
+    try:
+        run = RunFolder.open(real.parent.parent)
+    except ConfigError:
+        return ModelRef(str(folder))
+    return ModelRef(str(folder), run, int(match[1]))
+
+
+def runnable(path: str, section: ModelSection) -> str:
+    """A model's path, or for a LoRA adapter's that of a merged copy, gone when the process ends.
+
+    Raises:
+        MachineError: If the adapter or its base model cannot be loaded.
+        RunError: If the copy cannot be written; TMPDIR says where.
+    """
+    from rlvr_core.builtin.lora.export import is_adapter, write_merged
+    from rlvr_core.step.model import DTYPES
+
+    if not is_adapter(path):
+        return path
+    place = Path(tempfile.mkdtemp(prefix="rlvr-merged-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    write_merged(
+        Path(path).expanduser(),
+        place / Path(path).name,
+        DTYPES[section.dtype],
+        trust_remote_code=section.trust_remote_code,
+    )
+    return str(place / Path(path).name)
+
+
+def fingerprint(path: str, revision: str | None) -> dict[str, Json]:
+    """What tells one model from another: names, sizes and a hash of samples of its files.
+
+    A large file is not read whole: its ends and 64 blocks between them are.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        return {"path": path, "revision": revision}
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (".safetensors", ".json", ".jinja", ".model", ".txt"):
+            digest.update(json.dumps([file.name, file.stat().st_size]).encode())
+            for block in _samples(file):
+                digest.update(block)
+    return {"path": path, "sha256": digest.hexdigest()}
+
+
+def _samples(file: Path) -> Iterator[bytes]:
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        if size <= (_SAMPLED + 2) * _BLOCK:
+            yield opened.read()
+            return
+        for index in range(_SAMPLED + 2):
+            opened.seek((size - _BLOCK) * index // (_SAMPLED + 1))
+            yield opened.read(_BLOCK)

@@ -1,0 +1,317 @@
+"""What an evaluation runs with: tasks, verifiers, tokenizer, engine, in the order they are needed.
+
+The parts are those of a run: the same renderer, generator, engines and verifier pool, so that a
+prompt cannot differ between training and evaluation (T38).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.protocols import EvalTask
+from rlvr_core.api.types import Json, Problem, SamplingParams
+from rlvr_core.builtin.environments.plan import EnvironmentPlan
+from rlvr_core.builtin.environments.turns import TurnTaking
+from rlvr_core.builtin.evals import contamination
+from rlvr_core.builtin.evals.asking import SelfAsking, refuse
+from rlvr_core.builtin.evals.contamination import Contamination, Trained
+from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
+from rlvr_core.builtin.evals.model_ref import fingerprint, runnable
+from rlvr_core.builtin.evals.spec import Spec, make_spec, sampling_of, verifier_options
+from rlvr_core.builtin.evals.trained_on import trained_on
+from rlvr_core.config.model import ComponentRef, RewardRef
+from rlvr_core.data.load import NamedLoader, check_problems, load_sources, problems_given
+from rlvr_core.record.manifest import versions
+from rlvr_core.rollout.collect import Generator
+from rlvr_core.step.model import check_model_path, load_tokenizer, max_positions
+from rlvr_core.verify.error_rate import ErrorRate
+from rlvr_core.verify.judge import Judge
+from rlvr_core.verify.reward import RewardPlan
+from rlvr_core.workers.pool import VerifierPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transformers import PreTrainedTokenizerBase
+
+    from rlvr_core.builtin.evals.config import EvalConfig
+    from rlvr_core.host.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A task whose problems are loaded and checked.
+
+    Attributes:
+        name: Full name, with the label of a task that has one, and ``#2`` and so on where a task
+            is used again.
+        task: The task.
+        problems: Its problems, in order.
+        n: Completions per problem.
+        sampling: How they are drawn.
+        spec: All of it, frozen.
+    """
+
+    name: str
+    task: EvalTask
+    problems: tuple[Problem, ...]
+    n: int
+    sampling: SamplingParams
+    spec: Spec
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether the model must be loaded for it."""
+        return not isinstance(self.task, SelfAsking) or self.task.needs_engine
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything that is known before the model is loaded.
+
+    Attributes:
+        config: What was asked.
+        host: The plugins.
+        model_path: Local folder or hub id.
+        tasks: What to evaluate.
+        plan: What judges.
+        environments: What plays problems as conversations.
+        engine: The engine's reference, never ``auto``, with all its options.
+        why: Why that engine.
+        beside: Model, engine and versions, as every result folder records them.
+        contamination: Problems that the model was trained on, by name of the task.
+    """
+
+    config: EvalConfig
+    host: Host
+    model_path: str
+    tasks: tuple[Ready, ...]
+    plan: RewardPlan
+    environments: EnvironmentPlan
+    engine: ComponentRef
+    why: str
+    beside: Mapping[str, Json]
+    contamination: Mapping[str, Contamination]
+
+    def beside_task(self, task: Ready) -> dict[str, Json]:
+        """What the folder of a task's results records beside the specification."""
+        return {
+            **self.beside,
+            **({} if task.needs_engine else {"engine": None}),
+            "contamination": self.contamination[task.name].data(),
+            "max_truncated": self.config.max_truncated,
+        }
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer.
+
+        Raises:
+            MachineError: If it cannot be loaded.
+        """
+        return load_tokenizer(self.model_path, self.config.model)
+
+    def max_length(self) -> int:
+        """Tokens the model can attend to, by its configuration."""
+        return max_positions(self.model_path, self.config.model)
+
+    @contextlib.contextmanager
+    def generator(self, say: Callable[[str], None]) -> Iterator[Generator]:
+        """Load the model, start engine and verifiers; they end with the block.
+
+        Args:
+            say: Told what is being waited for.
+
+        Raises:
+            ConfigError: If a prompt cannot be rendered.
+            MachineError: If model or engine cannot be loaded.
+        """
+        config = self.config
+        component = find_component(self.host, "engine", self.engine)
+        engine = component.cls(component.config)
+        prompt, context, suffix = inputs(self, engine, say)
+        if self.environments:
+            engine = TurnTaking(engine, self.environments, suffix)
+        with contextlib.ExitStack() as stack:
+            pool = stack.enter_context(
+                VerifierPool(
+                    self.plan.specs,
+                    workers=config.verify.workers,
+                    timeout=config.verify.timeout,
+                    memory_mb=config.verify.memory_mb,
+                )
+            )
+            stack.callback(engine.close)
+            engine.start(context)
+            yield Generator(
+                engine=engine,
+                judge=Judge(pool, self.plan, ErrorRate(config.verify.max_error_rate)),
+                prompt=prompt,
+                seed=config.seed,
+                deadline=config.deadline,
+                say_waiting=say,
+            )
+
+
+def prepare(
+    config: EvalConfig,
+    host: Host,
+    locate_model: Callable[[], str],
+    *,
+    n: int | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    runs_dir: str = "runs",
+) -> Session:
+    """Load and check the tasks, then find the model.
+
+    Args:
+        config: What was asked.
+        host: The plugins.
+        locate_model: Gives the model's folder or hub id; called once the tasks are known to be
+            good, since it may have to make the model first.
+        n: Completions per problem, instead of each task's own.
+        sampling: Fields of the sampling that replace each task's own.
+        runs_dir: Folder of run folders.
+
+    Raises:
+        ConfigError: If names, options or problems are wrong, or too many were trained on.
+        PluginError: If a plugin is missing or broken.
+        MachineError: If data or model cannot be reached.
+    """
+    named = [(ref, find_component(host, "eval_task", ref, "--task")) for ref in config.tasks]
+    tasks = [(component, component.cls(component.config)) for _, component in named]
+    if n is not None or sampling:
+        for component, task in tasks:
+            refuse(component.entry.name, task, "rlvr passk", "use rlvr eval")
+    loaded = [_problems(component.entry.name, task, config.limit) for component, task in tasks]
+    everyone = [
+        problem
+        for (_, task), problems in zip(tasks, loaded, strict=True)
+        if not isinstance(task, SelfAsking)
+        for problem in problems
+    ]
+    plan = _plan(config, everyone, _graders([task for _, task in tasks]), host)
+    check_problems(everyone, plan.check)
+    environments = EnvironmentPlan.build(config.environment, everyone, host)
+    check_problems(everyone, environments.check)
+    judged_by, apart = verifier_options(plan, host)
+    ready: list[Ready] = []
+    for (component, task), problems in zip(tasks, loaded, strict=True):
+        own = task if isinstance(task, SelfAsking) else None
+        drawn = sampling_of(task, sampling or {})
+        asked = set() if own else {problem.verifier for problem in problems}
+        graders = set() if own else judged_by.keys() - set(plan.own.values())
+        mine = {plan.own[name] for name in asked & plan.own.keys()} | graders
+        name = f"{component.entry.name}:{own.label}" if own else component.entry.name
+        ready.append(
+            Ready(
+                name=_free(name, [one.name for one in ready]),
+                task=task,
+                problems=problems,
+                n=n or task.n,
+                sampling=drawn,
+                spec=make_spec(
+                    task=name,
+                    options=component.config.model_dump(mode="json", by_alias=True),
+                    problems=problems,
+                    n=n or task.n,
+                    sampling=drawn if own is None or own.samples() else None,
+                    prompt=None if own else config.prompt,
+                    verifiers={name: judged_by[name] for name in sorted(mine)},
+                    rewards=None if own else config.rewards,
+                    seed=config.seed,
+                    identity=own.identity() if own else None,
+                    environment=None if own else environments.record(problems),
+                ),
+            )
+        )
+    given = path = locate_model()
+    if is_remote(path):
+        for one in ready:
+            if one.needs_engine:
+                refuse(one.name, one.task, "a model on another machine", "use one on this")
+    else:
+        path = runnable(given, config.model)
+        check_model_path(path)
+    trained = trained_on(given, config.trained_on, host, runs_dir)
+    found = {one.name: _contamination(one, trained) for one in ready}
+    contamination.check(found, config.max_contaminated, "", "--allow-contamination")
+    engine, why = choose(config, host, path)
+    return Session(
+        config=config,
+        host=host,
+        model_path=path,
+        tasks=tuple(ready),
+        plan=plan,
+        environments=environments,
+        engine=engine,
+        why=why,
+        beside={
+            "model": fingerprint(given, config.model.revision),
+            "engine": engine_record(engine, path, config.model),
+            **({"verifiers": apart} if apart else {}),
+            "versions": versions(plugin_versions(host)),
+        },
+        contamination=found,
+    )
+
+
+def _contamination(task: Ready, trained: Trained) -> Contamination:
+    if task.needs_engine:
+        return trained.search(task.problems)
+    why = "another program puts the questions, which are not seen here"
+    return Contamination(len(task.problems), (), (), (why,))
+
+
+def plugin_versions(host: Host) -> dict[str, str]:
+    """Version of each plugin distribution that is loaded."""
+    return {
+        record.distribution: record.version
+        for record in host.records
+        if record.distribution and record.version
+    }
+
+
+class _AsLoader:
+    """A task's problems as a data source, so that they get the same checks."""
+
+    def __init__(self, name: str, task: EvalTask, limit: int | None) -> None:
+        self._name, self._task, self._limit = name, task, limit
+
+    def load(self) -> Iterable[Problem]:
+        given = self._task.problems()
+        where = f"task {self._name}"
+        return problems_given(given, self._name, "problems()", where)[: self._limit]
+
+
+def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ...]:
+    (source,) = load_sources(
+        [NamedLoader(name, _AsLoader(name, task, limit), None, f"task {name}")]
+    )
+    return source.problems
+
+
+def _graders(tasks: Sequence[EvalTask]) -> tuple[str, ...]:
+    """Verifiers that every one of the tasks wants beside its own."""
+    wanted: list[tuple[str, ...]] = [getattr(task, "graders", ()) for task in tasks]
+    return tuple(name for name in wanted[0] if all(name in names for names in wanted))
+
+
+def _plan(
+    config: EvalConfig, problems: Sequence[Problem], wanted: Sequence[str], host: Host
+) -> RewardPlan:
+    """The rewards decide, unless told otherwise each problem's own verifier; graders look on."""
+    rewards, named = list(config.rewards), {ref.use for ref in config.graders}
+    graders = [*config.graders, *(ComponentRef(use=name) for name in wanted if name not in named)]
+    rewards += [
+        RewardRef.model_validate({"use": ref.use, "with": ref.with_, "weight": 0.0})
+        for ref in graders
+    ]
+    return RewardPlan.build(rewards, {problem.verifier for problem in problems}, host)
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    copies = sum(one.partition("#")[0] == name for one in taken)
+    return name if copies == 0 else f"{name}#{copies + 1}"

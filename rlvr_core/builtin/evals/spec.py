@@ -1,0 +1,196 @@
+"""The frozen specification of an evaluation: everything that must agree for two to be compared.
+
+The model is not part of it, nor is the engine: both are recorded beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.types import Json, Problem, SamplingParams
+from rlvr_core.config.model import PromptSection, RewardRef
+from rlvr_core.config.resolve import find
+from rlvr_core.config.tree import Mark, made
+from rlvr_core.data.load import fingerprint
+from rlvr_core.verify.reward import AUTO
+
+if TYPE_CHECKING:
+    from rlvr_core.host.host import Host
+    from rlvr_core.verify.reward import RewardPlan
+
+FORMAT = 1
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What was asked, frozen.
+
+    Attributes:
+        content: JSON: task, options, sampling, stop strings, prompt, problems, verifiers.
+    """
+
+    content: Mapping[str, Json]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the content as canonical JSON."""
+        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def short(self) -> str:
+        """The first 16 digits of it, as every result carries it."""
+        return self.hash[:16]
+
+    @property
+    def task(self) -> str:
+        """Full name of the task."""
+        return str(self.content["task"])
+
+    @property
+    def n(self) -> int:
+        """Completions per problem."""
+        return int(self.content["n"])
+
+    @property
+    def n_problems(self) -> int:
+        """Problems."""
+        return int(self.content["problems"]["n"])
+
+
+def make_spec(
+    *,
+    task: str,
+    options: Mapping[str, Json],
+    problems: Sequence[Problem],
+    n: int,
+    sampling: SamplingParams | None,
+    prompt: PromptSection | None,
+    verifiers: Mapping[str, Json],
+    rewards: Sequence[RewardRef] | None,
+    seed: int,
+    identity: Mapping[str, Json] | None = None,
+    environment: Mapping[str, Json] | None = None,
+) -> Spec:
+    """Freeze an evaluation.
+
+    Args:
+        task: Full name of the task.
+        options: All its options, defaults filled in.
+        problems: Its problems, in order.
+        n: Completions per problem.
+        sampling: How they are drawn; None if another harness decides.
+        prompt: How problems are rendered; None likewise.
+        verifiers: Options of each verifier that judges, by full name.
+        rewards: Whose weighted sum the score is; left out where it is the problem's own verifier.
+            None if another harness decides.
+        seed: Decides what is drawn; of no effect, and left out, when greedy.
+        identity: What else a task that asks for itself depends on.
+        environment: What plays the problems as conversations, and its limits.
+    """
+    own = {stop for problem in problems for stop in problem.stop}
+    content: dict[str, Json] = {
+        "format": FORMAT,
+        "task": task,
+        "options": dict(options),
+        "n": n,
+        "sampling": None
+        if sampling is None
+        else {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "max_tokens": sampling.max_tokens,
+        },
+        "stop": sorted({*(sampling.stop if sampling else ()), *own}),
+        "prompt": None if prompt is None else prompt.model_dump(mode="json"),
+        "problems": {
+            "n": len(problems),
+            "ids": ids_hash([problem.id for problem in problems]),
+            "sha256": fingerprint(problems),
+        },
+        "verifiers": dict(verifiers),
+    }
+    if rewards is not None and [(ref.use, ref.weight) for ref in rewards] != [(AUTO, 1.0)]:
+        content["rewards"] = [{"use": ref.use, "weight": ref.weight} for ref in rewards]
+    if sampling is not None and sampling.temperature > 0:
+        content["seed"] = seed
+    if environment is not None:
+        content["environment"] = dict(environment)
+    if identity is not None:
+        content["identity"] = dict(identity)
+    return Spec(json.loads(json.dumps(content)))
+
+
+def ids_hash(ids: Sequence[str]) -> str:
+    """SHA-256 of ids, in order."""
+    return hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
+
+
+def verifier_options(
+    plan: RewardPlan, host: Host
+) -> tuple[dict[str, Json], dict[str, dict[str, Json]]]:
+    """All options of each verifier of a plan, defaults filled in, by the name of its verdicts.
+
+    Those that change no verdict are apart; a verifier without any is not among them.
+    """
+    found: dict[str, Json] = {}
+    apart: dict[str, dict[str, Json]] = {}
+    for key, spec in plan.specs.items():
+        name = key.partition("#")[0]
+        component = find(host, "verifier", name, spec.config, made({}, Mark("")), ())
+        options = component.config.model_dump(mode="json", by_alias=True, round_trip=True)
+        other = [one for one in getattr(component.cls, "beside", ()) if one in options]
+        if other:
+            apart[key] = {one: options.pop(one) for one in other}
+        found[key] = options
+    return found, apart
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What differs between two pieces of JSON, one line a key."""
+    first, second = _flat(one), _flat(other)
+    return [
+        f"{key}: {_shown(first.get(key, _ABSENT))} and {_shown(second.get(key, _ABSENT))}"
+        for key in sorted(first.keys() | second.keys())
+        if first.get(key, _ABSENT) != second.get(key, _ABSENT)
+    ]
+
+
+def other_evaluation(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What makes two ``spec.json`` those of different evaluations: specification or model.
+
+    A model that was read from a folder is told by its content, wherever the folder is.
+    """
+    first, second = (
+        {"spec": head["spec"], "model": _identity(head["model"])} for head in (one, other)
+    )
+    return [line.removeprefix("spec.") for line in differences(first, second)]
+
+
+def _identity(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sha256": model["sha256"]} if "sha256" in model else dict(model)
+
+
+def sampling_of(task: Any, overrides: Mapping[str, Any]) -> SamplingParams:
+    """The task's sampling with some of its fields replaced."""
+    return SamplingParams(**{**asdict(task.sampling), **overrides})
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, Mapping) and value:
+        flat: dict[str, Any] = {}
+        for key, item in value.items():
+            flat |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+        return flat
+    return {prefix: value}
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

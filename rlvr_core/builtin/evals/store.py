@@ -1,0 +1,350 @@
+"""The folder of one task's results: one line per problem and sample, whatever kills come between.
+
+Layout::
+
+    spec.json          the frozen specification, its hash, and the model and engine beside it
+    problems.jsonl     id, data set and tags of each problem, in order
+    completions.jsonl  what the model said
+    results.jsonl      what the verifiers said of it
+    summary.json       the numbers, written last
+
+A problem is finished once all its samples are in both files. What a kill left of any other is cut
+out when the folder is opened again, so that no problem can be in it twice (T76).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api.errors import Complaint, ConfigError, DataError
+from rlvr_core.api.types import Completion, Group, Json, Judged, Problem, Transcript, Usage, Verdict
+from rlvr_core.builtin.evals.spec import Spec, differences, ids_hash, other_evaluation
+from rlvr_core.record.files import lock_folder, sync_folder, write_atomic, write_failed
+from rlvr_core.record.jsonl import Stream, encode, read_jsonl
+from rlvr_core.record.rows import transcript_row, usage_row, verdict_row
+
+Row = dict[str, Any]
+Span = tuple[int, int]
+
+
+class Store:
+    """One task's results, open for writing; one process at a time.
+
+    Args:
+        folder: Where; made if missing.
+        spec: What is being evaluated.
+        problems: The problems this process does, in order.
+        beside: Model, engine and versions, for the record.
+        tokens: Keep token ids and log-probs of completions.
+
+    Raises:
+        ConfigError: If the folder holds results of another specification or model.
+        RunError: If another process writes in it, or it cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: Spec,
+        problems: Sequence[Problem],
+        beside: Mapping[str, Json],
+        *,
+        tokens: bool = True,
+    ) -> None:
+        self.folder, self.spec, self.problems = folder, spec, problems
+        self._tokens = tokens
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_failed(error, folder) from error
+        self._locked = lock_folder(folder, "wait for it, or give another --out")
+        self._open_spec(dict(beside))
+        self.finished = self._compact()
+        self._completions = Stream(folder / "completions.jsonl", segment_bytes=None)
+        self._results = Stream(folder / "results.jsonl", segment_bytes=None)
+
+    @property
+    def pending(self) -> list[tuple[int, Problem]]:
+        """Position and problem of those without results."""
+        return [
+            (position, problem)
+            for position, problem in enumerate(self.problems)
+            if problem.id not in self.finished
+        ]
+
+    def write(self, problem: Problem, prompt: str, members: Sequence[Judged]) -> None:
+        """Write all samples of a problem; callable from any thread."""
+        with self._lock:
+            for sample, member in enumerate(members):
+                self._completions.write(
+                    {**self._key(problem, sample), **_said(member, prompt, tokens=self._tokens)}
+                )
+            for sample, member in enumerate(members):
+                self._results.write({**self._key(problem, sample), **_judged(member, problem)})
+            self.finished.add(problem.id)
+
+    def close(self) -> None:
+        """Flush everything and put the lines in the order of the problems.
+
+        Raises:
+            RunError: If it cannot be written.
+        """
+        for stream in (self._completions, self._results):
+            stream.sync()
+            stream.close()
+        self._compact()
+        os.close(self._locked)
+
+    def groups(self) -> Iterator[Group]:
+        """The judged group of each finished problem, in order, as read back."""
+        by_id = {problem.id: problem for problem in self.problems}
+        for said, judged in _paired(self.folder):
+            problem = by_id[said[0]["problem_id"]]
+            members = tuple(map(_member, said, judged))
+            yield Group(problem, members, 0)
+
+    def _key(self, problem: Problem, sample: int) -> Row:
+        return {"spec": self.spec.short, "problem_id": problem.id, "sample": sample}
+
+    def _open_spec(self, beside: Row) -> None:
+        path = self.folder / "spec.json"
+        if path.exists():
+            old = read_spec(self.folder)
+            told = other_evaluation(old, {"spec": self.spec.content, "model": beside["model"]})
+            told += differences({"shard": old.get("shard")}, {"shard": beside.get("shard")})
+            if told and self._has_results():
+                raise ConfigError.collect(
+                    [
+                        Complaint(
+                            "the folder holds results of another evaluation",
+                            str(self.folder),
+                            (*told, "give another --out, or delete the folder"),
+                        )
+                    ]
+                )
+            if not told and differences({"engine": old["engine"]}, {"engine": beside["engine"]}):
+                beside["earlier_engines"] = [*old.get("earlier_engines", []), old["engine"]]
+        rows = [{"id": p.id, "dataset": p.dataset, "tags": dict(p.tags)} for p in self.problems]
+        write_atomic(self.folder / "problems.jsonl", b"".join(map(encode, rows)))
+        head = {"spec": self.spec.content, "hash": self.spec.hash, **beside}
+        write_atomic(path, json.dumps(head, indent=1, ensure_ascii=False) + "\n")
+
+    def _has_results(self) -> bool:
+        results = self.folder / "results.jsonl"
+        return results.exists() and results.stat().st_size > 0
+
+    def _compact(self) -> set[str]:
+        """Keep finished problems only, each sample once, in order; the ids of those."""
+        whole = set(range(self.spec.n))
+        found = {name: self._spans(name) for name in ("completions", "results")}
+        done = [
+            problem.id
+            for problem in self.problems
+            if all(set(spans.get(problem.id, ())) == whole for spans in found.values())
+        ]
+        for name, spans in found.items():
+            wanted = [spans[id_][sample] for id_ in done for sample in range(self.spec.n)]
+            _keep(self.folder / f"{name}.jsonl", wanted)
+        return set(done)
+
+    def _spans(self, name: str) -> dict[str, dict[int, Span]]:
+        """Where the line of each problem's samples is, the later one of two."""
+        found: dict[str, dict[int, Span]] = {}
+        path = self.folder / f"{name}.jsonl"
+        if not path.exists():
+            return found
+        mine, start = {problem.id for problem in self.problems}, 0
+        with path.open("rb") as file:
+            for raw in file:
+                row = _parse(raw)
+                if row and row.get("spec") == self.spec.short and row.get("problem_id") in mine:
+                    found.setdefault(row["problem_id"], {})[row["sample"]] = (start, len(raw))
+                start += len(raw)
+        return found
+
+
+def _parse(raw: bytes) -> Row | None:
+    try:
+        row = json.loads(raw) if raw.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _keep(path: Path, wanted: Sequence[Span]) -> None:
+    """Rewrite a file as these lines of it, unless it is that already."""
+    end = 0
+    for start, length in wanted:
+        if start != end:
+            break
+        end += length
+    else:
+        if path.exists() and path.stat().st_size == end:
+            return
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            if wanted:
+                with path.open("rb") as source:
+                    for start, length in wanted:
+                        source.seek(start)
+                        file.write(source.read(length))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise write_failed(error, path) from error
+
+
+def slug(task: str) -> str:
+    """A task's name as that of a folder: ``math/gsm8k-test`` is ``math_gsm8k-test``."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", task)
+
+
+def read_spec(folder: Path) -> Row:
+    """The content of ``spec.json``.
+
+    Raises:
+        ConfigError: If there is none, or it cannot be read.
+    """
+    path = folder / "spec.json"
+    try:
+        head: Row = json.loads(path.read_text(encoding="utf-8"))
+        if not {"spec", "hash", "model"} <= head.keys():
+            raise ValueError("it is no specification of an evaluation")
+        if Spec(head["spec"]).hash != head["hash"]:
+            raise ValueError("its hash does not fit its content")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"'{folder}' holds no results: it has no spec.json",
+            remedy="give a folder that rlvr eval or rlvr passk wrote",
+        ) from None
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(f"spec.json cannot be used: {error}", where=str(path)) from error
+    return head
+
+
+def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
+    """Spec with what is beside it, problems, and results of a finished evaluation.
+
+    Raises:
+        ConfigError: If there is none.
+        DataError: If results are missing or there are too many: the ids must be the data set's.
+    """
+    head = read_spec(folder)
+    spec = Spec(head["spec"])
+    problems = list(read_jsonl(folder / "problems.jsonl"))
+    results = list(read_jsonl(folder / "results.jsonl"))
+    _check_outcomes(results, folder / "results.jsonl")
+    ids = [problem["id"] for problem in problems]
+    wanted = [(id_, sample) for id_ in ids for sample in range(spec.n)]
+    there = [(row["problem_id"], row["sample"]) for row in results]
+    if there != wanted or (
+        not head.get("shard") and ids_hash(ids) != spec.content["problems"]["ids"]
+    ):
+        gone = sorted({id_ for id_, _ in set(wanted) - set(there)})
+        raise DataError(
+            f"the results are not those of exactly the task's {spec.n_problems} problems",
+            where=str(folder / "results.jsonl"),
+            remedy=(
+                f"without results: {', '.join(gone[:3])}, {len(gone)} in all" if gone else "",
+                "run the command that wrote them again: it goes on where it stopped",
+            ),
+        )
+    return head, problems, results
+
+
+def _check_outcomes(results: Sequence[Row], file: Path) -> None:
+    """Refuse results that were changed by hand into something that cannot be counted."""
+    for number, row in enumerate(results, 1):
+        keys = isinstance(row.get("problem_id"), str) and isinstance(row.get("sample"), int)
+        passed, score = row.get("passed"), row.get("score")
+        if not keys or passed not in (True, False, None) or not _is_number_or_null(score):
+            raise DataError(
+                f"a result has passed {passed!r} and score {score!r}; it needs true, false or null "
+                f"and a number or null, with problem_id and sample",
+                where=f"{file}:{number}",
+                remedy="run the evaluation again in another folder (--out)",
+            )
+
+
+def _is_number_or_null(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _paired(folder: Path) -> Iterator[tuple[list[Row], list[Row]]]:
+    completions = _by_problem(read_jsonl(folder / "completions.jsonl"))
+    return zip(completions, _by_problem(read_jsonl(folder / "results.jsonl")), strict=True)
+
+
+def _by_problem(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    current: list[Row] = []
+    for row in rows:
+        if current and row["problem_id"] != current[0]["problem_id"]:
+            yield current
+            current = []
+        current.append(row)
+    if current:
+        yield current
+
+
+def _said(member: Judged, prompt: str, *, tokens: bool) -> Row:
+    completion = member.completion
+    row: Row = {
+        "prompt": prompt,
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "n_tokens": completion.n_tokens,
+        **transcript_row(completion),
+    }
+    if tokens:
+        row["prompt_ids"] = list(completion.prompt_ids)
+        row["token_ids"] = list(completion.token_ids)
+        row["logprobs"] = list(completion.logprobs)
+    return row
+
+
+def _judged(member: Judged, problem: Problem) -> Row:
+    return {
+        "score": member.reward,
+        "passed": member.passed,
+        "truncated": member.completion.finish_reason == "length",
+        "n_tokens": member.completion.n_tokens,
+        **usage_row(member.completion.usage),
+        "verdicts": {name: verdict_row(verdict) for name, verdict in member.verdicts.items()},
+        "tags": dict(problem.tags),
+    }
+
+
+def _member(said: Row, judged: Row) -> Judged:
+    ids = tuple(said["token_ids"])
+    transcript = Transcript.from_json(said["transcript"]) if "transcript" in said else None
+    completion = Completion(
+        prompt_ids=tuple(said["prompt_ids"]),
+        token_ids=ids,
+        # a number JSON does not know, which no sampled token should have, is stored as null
+        logprobs=tuple(float("nan") if p is None else p for p in said["logprobs"]),
+        loss_mask=(True,) * len(ids) if transcript is None else transcript.loss_mask(len(ids)),
+        text=said["text"],
+        finish_reason=said["finish_reason"],
+        usage=_usage(judged),
+        transcript=transcript,
+    )
+    verdicts = {
+        name: Verdict(**{**fields, "usage": _usage(fields)})
+        for name, fields in judged["verdicts"].items()
+    }
+    return Judged(completion, verdicts, judged["score"], judged["passed"])
+
+
+def _usage(row: Mapping[str, Any]) -> Usage | None:
+    return Usage(**row["usage"]) if "usage" in row else None

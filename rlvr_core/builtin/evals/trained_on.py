@@ -1,0 +1,148 @@
+"""What a model was trained on, from the run it is a checkpoint of, or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.errors import ConfigError, DataError, RlvrError
+from rlvr_core.api.types import Message, Problem
+from rlvr_core.builtin.datasets.jsonl import read_rows
+from rlvr_core.builtin.evals.contamination import Trained
+from rlvr_core.builtin.evals.model_ref import run_of
+from rlvr_core.config.resolve import resolve_file
+from rlvr_core.data.load import fingerprint
+from rlvr_core.data.uri import local_path
+from rlvr_core.record.manifest import Manifest
+from rlvr_core.record.rundir import RunFolder, find_run
+
+if TYPE_CHECKING:
+    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.host.host import Host
+
+PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
+"""Fields of a row in which a prompt is looked for, in this order."""
+
+
+def trained_on(
+    model_path: str, named: Sequence[str], host: Host, runs_dir: str = "runs"
+) -> Trained:
+    """Everything that is known of a model's training data.
+
+    Args:
+        model_path: Its folder or hub id. Of a run's checkpoint the run's data are taken, and those
+            of the run whose checkpoint that one began with, and so on.
+        named: What the user says it was trained on: runs, or files of JSON rows.
+        host: The plugins.
+        runs_dir: Folder of run folders.
+
+    Raises:
+        ConfigError: If something named cannot be found or read. That a checkpoint's own data
+            cannot be read is noted in ``unknown`` instead: the model may have moved elsewhere.
+    """
+    trained = Trained()
+    for text in named:
+        _take_named(trained, text, host, runs_dir)
+    inherit(trained, model_path, host)
+    if not trained.sources and not trained.unknown:
+        trained.unknown.append(
+            "what the model was trained on is not known; --trained-on RUN_OR_JSONL says it"
+        )
+    return trained
+
+
+def inherit(trained: Trained, model_path: str, host: Host) -> None:
+    """Take in what a model was trained on before, if it is a checkpoint of a run."""
+    run = run_of(Path(model_path).expanduser())
+    if run is None or _name(run) in trained.sources:
+        return
+    try:
+        _take_run(trained, run, host)
+    except RlvrError as error:
+        first = error.complaints[0]
+        place = f" ({first.where})" if first.where else ""
+        trained.unknown.append(f"the data of run {run.name} cannot be read: {first.what}{place}")
+
+
+def _take_named(trained: Trained, text: str, host: Host, runs_dir: str) -> None:
+    path = Path(text).expanduser()
+    if "://" in text or path.is_file():
+        trained.add(text, _rows(text))
+        return
+    if path.name.endswith((".jsonl", ".json", ".gz")) and not path.exists():
+        raise ConfigError(f"there is no file '{text}'", where="--trained-on")
+    _take_run(trained, run_of(path) or find_run(text, runs_dir), host)
+
+
+def _take_run(trained: Trained, run: RunFolder, host: Host) -> None:
+    resolved = resolve_file(run.resolved, [], host)
+    named = Manifest.read(run).fields.get("data") or {}
+    recorded = list(named.values())
+    for index, ref in enumerate(resolved.config.data.sources):
+        problems = list(resolved.build("dataset", ref).load())
+        if index < len(recorded) and _changed(problems, recorded[index]):
+            raise DataError(f"{ref.use} has other problems now than when the run began")
+        trained.add_problems(_name(run), problems)
+    _take_answers(trained, run, resolved, named)
+    inherit(trained, resolved.config.model.path, host)
+
+
+def _take_answers(
+    trained: Trained, run: RunFolder, resolved: Resolved, recorded: dict[str, Any]
+) -> None:
+    """Take in what losses with data of their own imitated; they are few, and need torch."""
+    own = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
+    if not own:
+        return
+    from rlvr_core.step.demonstrations import answered, answers_name, load_answers
+
+    for loc, ref in own.items():
+        assert ref.data is not None
+        loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
+        answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)
+        then = recorded.get(answers_name(loc))  # older runs did not record them
+        if then is not None and _changed(answered(answers), then):
+            raise DataError(f"{ref.data.use} has other answers now than when the run began")
+        trained.add_problems(_name(run), (problem for problem, _ in answers))
+
+
+def _changed(problems: Sequence[Problem], recorded: dict[str, Any]) -> bool:
+    # a run records its data without over-long prompts: it may have fewer problems, and another hash
+    fewer = len(problems) > recorded["problems"]
+    return not fewer and fingerprint(problems) != recorded["sha256"]
+
+
+def _name(run: RunFolder) -> str:
+    return f"the training data of {run.name}"
+
+
+def _rows(text: str) -> Iterator[tuple[str, str | Sequence[Message] | None]]:
+    found = False
+    for number, row in read_rows(local_path(text)):
+        found = True
+        id_, prompt = row.get("id"), next((row[key] for key in PROMPTS if key in row), None)
+        if prompt is not None and not isinstance(prompt, str):
+            prompt = _conversation(prompt, f"{text}:{number}")
+        if id_ is None and prompt is None:
+            raise DataError(
+                "the row has neither an id nor a prompt",
+                where=f"{text}:{number}",
+                remedy=f"a prompt is looked for in: {', '.join(PROMPTS)}",
+            )
+        yield (f"line {number}" if id_ is None else str(id_)), prompt
+    if not found:
+        raise DataError("there are no rows", where=text)
+
+
+def _conversation(value: Any, where: str) -> tuple[Message, ...]:
+    try:
+        # what the model said is no part of what was asked
+        turns = [(one["role"], one["content"]) for one in value if one["role"] != "assistant"]
+    except (TypeError, KeyError):
+        turns = []
+    if not turns or not all(isinstance(text, str) for _, text in turns):
+        raise DataError(
+            "the prompt is neither text nor a list of messages with role and content", where=where
+        )
+    return tuple(Message(role, text) for role, text in turns)

@@ -1,0 +1,1 @@
+"""Guards that a run asks for."""

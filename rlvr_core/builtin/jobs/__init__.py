@@ -1,0 +1,1 @@
+"""Launching and following runs elsewhere: Accelerate, Slurm, stores, mirrors."""

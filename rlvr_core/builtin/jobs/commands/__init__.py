@@ -1,0 +1,1 @@
+"""The commands that launch and follow jobs."""

@@ -1,0 +1,320 @@
+"""``rlvr jobs``: what was launched elsewhere, and its results."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.cli import output
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.jobs.fetch import Fetch
+    from rlvr_core.builtin.jobs.jobs import Job
+    from rlvr_core.host.host import Host
+
+QUIET = 3600.0
+"""Seconds without any change after which ``sync`` stops."""
+
+
+@click.group()
+def jobs() -> None:
+    """Jobs that `rlvr launch` has submitted elsewhere, and what comes home from them.
+
+    JOB is a job's name or its beginning, the name of its run, or 'last'.
+    """
+
+
+@jobs.command("list")
+@click.option("--states", is_flag=True, help="Ask what each of them is doing.")
+@click.option("--limit", type=click.IntRange(1), help="Only so many, the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(states: bool, limit: int | None, as_json: bool) -> None:
+    """List the jobs that were submitted from here, newest first."""
+    from dataclasses import asdict
+
+    from rlvr_core.builtin.jobs.jobs import JobBook, damaged_words
+
+    book = JobBook()
+    every, damaged = book.read()
+    if damaged:
+        output.print_line(damaged_words(damaged, book.path), stderr=True)
+    found = every[:limit]
+    state = _states(found) if states else {}
+    if as_json:
+        output.print_json([asdict(job) | state.get(job.job, {}) for job in found])
+        return
+    if not found:
+        output.print_line("no job was submitted from here yet")
+        return
+    rows = [
+        [job.job, job.name, *state.get(job.job, {}).values(), job.launcher, _time(job), job.config]
+        for job in found
+    ]
+    more = ["state"] if states else []
+    output.print_table(["job", "run", *more, "launcher", "submitted", "config"], rows)
+
+
+@jobs.command()
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(job: str, as_json: bool) -> None:
+    """Show everything that was written down about JOB."""
+    from dataclasses import asdict
+
+    from rlvr_core.builtin.jobs.jobs import JobBook
+
+    found = asdict(JobBook().find(job))
+    if as_json:
+        output.print_json(found)
+        return
+    for name, value in found.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        output.print_line(f"{name}: {text}")
+
+
+@jobs.command()
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(job: str, as_json: bool) -> None:
+    """Say what JOB is doing."""
+    found, launcher = _of(job)
+    now = launcher.status(found.job)
+    if as_json:
+        output.print_json({"job": found.job, "state": now.state, "detail": now.detail})
+    else:
+        output.print_line(f"{found.job}: {now.state}" + (f" ({now.detail})" if now.detail else ""))
+
+
+@jobs.command()
+@click.argument("job")
+def logs(job: str) -> None:
+    """Print what JOB has printed so far."""
+    from rlvr_core.record.text import printable
+
+    found, launcher = _of(job)
+    for line in launcher.logs(found.job):
+        output.print_line(printable(line))
+
+
+@jobs.command()
+@click.argument("job")
+def stop(job: str) -> None:
+    """Ask JOB to stop; it finishes its step and writes a checkpoint first."""
+    found, launcher = _of(job)
+    launcher.stop(found.job)
+    output.print_line(f"{found.job} was asked to stop; see: rlvr jobs status {found.job}")
+
+
+@jobs.command()
+@click.argument("job")
+@click.option("--to", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option(
+    "--checkpoints",
+    type=click.Choice(["none", "last", "all"]),
+    default="last",
+    show_default=True,
+    help="Which to fetch; 'last' is the newest and the best.",
+)
+def download(job: str, to: Path, checkpoints: str) -> None:
+    """Fetch the run of JOB; what is here already is not fetched again.
+
+    JOB may also be where runs are: s3://bucket/runs.
+    """
+    for folder in _fetch(job, to, checkpoints):
+        output.print_line(str(folder))
+
+
+@jobs.command()
+@click.argument("job")
+@click.option("--to", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option(
+    "--poll",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option(
+    "--checkpoints", type=click.Choice(["none", "last", "all"]), default="none", show_default=True
+)
+def sync(job: str, to: Path, poll: float, checkpoints: str) -> None:
+    """Fetch the records of JOB again and again while it runs.
+
+    Ends when the job has, or after an hour without any change.
+    """
+    from rlvr_core.api.errors import MachineError
+
+    quiet_since = time.monotonic()
+    answered = away = False
+    while True:
+        ended, changes = None, list[int]()
+        try:
+            ended = _ended(job)  # asked first: what it wrote last is then fetched below
+            with contextlib.suppress(_NothingYetError):
+                _fetch(job, to, checkpoints, changes.append)
+        except MachineError as error:
+            ended = None  # what is left is fetched when that works again
+            if not answered or time.monotonic() - quiet_since >= QUIET:
+                raise
+            if not away:
+                output.print_line(f"{error.complaints[0].what}; going on", stderr=True)
+            away = True
+        else:
+            answered, away = True, False
+        if sum(changes):
+            quiet_since = time.monotonic()
+        if ended:
+            output.print_line(f"the job has ended ({ended}); everything is in {to}")
+            return
+        if time.monotonic() - quiet_since >= QUIET:
+            output.print_line(f"nothing has changed for an hour; what there is is in {to}")
+            return
+        time.sleep(poll)
+
+
+@jobs.command()
+@click.argument("run")
+@click.argument("uri", required=False)
+@click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
+def push(run: str, uri: str | None, runs_dir: str) -> None:
+    """Copy a run's folder to URI, or to the run.mirror of its config.
+
+    For a run whose store was away to its end, or one that was never mirrored.
+    """
+    from rlvr_core.builtin.jobs.mirror import Mirror
+    from rlvr_core.config.load import load
+    from rlvr_core.host.host import load_host
+    from rlvr_core.record.rundir import find_run
+
+    folder = find_run(run, runs_dir)
+    _not_fetched(folder.path)
+    config = load(folder.resolved).config
+    uri = uri or config.run.mirror
+    if uri is None:
+        raise ConfigError("where to?", remedy="name a URI: rlvr jobs push RUN s3://bucket/runs")
+    there = f"{uri.rstrip('/')}/{folder.name}"
+    Mirror(load_host().ask_store(there), folder.path, keep=config.checkpoint.keep).once()
+    output.print_line(there)
+
+
+def _not_fetched(folder: Path) -> None:
+    """Refuse a copy: it may lack files, or be older, and a push takes away what it lacks."""
+    from rlvr_core.builtin.jobs.fetch import TAGS
+
+    tags, manifest = folder / TAGS, folder / "run.json"
+    if not tags.is_file() or manifest.stat().st_mtime_ns > tags.stat().st_mtime_ns:
+        return  # a run of this machine, or one that has gone on here
+    raise ConfigError(
+        "it was downloaded: it may lack what the store has, which would then be deleted there",
+        where=str(folder),
+        remedy="to copy a run from one place to another, use the tools of the stores",
+    )
+
+
+class _NothingYetError(ConfigError):
+    """The job has written nothing so far."""
+
+
+def _states(jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
+    """The state of each job; what cannot be asked is unknown."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from rlvr_core.api.errors import MachineError
+
+    def state(job: Job, launcher: Any) -> str:
+        try:
+            return str(launcher.status(job.job).state)
+        except MachineError as error:
+            output.print_line(f"{job.job}: {error.complaints[0].what}", stderr=True)
+            return "unknown"
+
+    # made here: loading plugins redirects stdout, which threads must not do at the same time
+    launchers = [_launcher(job) for job in jobs]
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(state, jobs, launchers)
+        return {job.job: {"state": one} for job, one in zip(jobs, found, strict=True)}
+
+
+def _of(text: str) -> tuple[Job, Any]:
+    from rlvr_core.builtin.jobs.jobs import JobBook
+
+    job = JobBook().find(text)
+    return job, _launcher(job)
+
+
+def _launcher(job: Job) -> Any:
+    from rlvr_core.config.model import ComponentRef
+    from rlvr_core.config.resolve import build
+    from rlvr_core.host.host import load_host
+
+    ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
+    return build(load_host(), "launcher", ref, f"rlvr jobs show {job.job}")
+
+
+def _ended(text: str) -> str | None:
+    """How a job ended; None while it goes on, or where nobody can be asked."""
+    if "://" in text:
+        return None
+    found, launcher = _of(text)
+    state: str = launcher.status(found.job).state
+    return None if state in ("waiting", "running", "unknown") else state
+
+
+def _fetch(
+    text: str, to: Path, which: Any, changed: Callable[[int], object] | None = None
+) -> list[Path]:
+    """Fetch every run of a job."""
+    from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
+    from rlvr_core.builtin.jobs.jobs import JobBook
+    from rlvr_core.data.uri import is_uri
+    from rlvr_core.host.host import load_host
+
+    uri = text if is_uri(text) else JobBook().find(text).runs
+    if not is_uri(uri):
+        raise ConfigError(
+            f"the runs of this job lie on machines that share their files: {uri}",
+            remedy=f"look at them there: rlvr show RUN --runs-dir {uri}",
+        )
+    host: Host = load_host()
+    names = runs_in(host.ask_store(uri))
+    if not names:
+        raise _NothingYetError(f"the job has written nothing to {uri} yet")
+    folders = []
+    for name in names:
+        fetch = Fetch(host.ask_store(f"{uri.rstrip('/')}/{name}"), to / name, which)
+        if changed is not None:
+            changed(fetch.files)
+        with _progress(name, fetch) as told:
+            fetch.run(told)
+        folders.append(to / name)
+    return folders
+
+
+@contextlib.contextmanager
+def _progress(name: str, fetch: Fetch) -> Iterator[Callable[[int], None] | None]:
+    """A bar on a terminal; elsewhere a line, when there is something to do."""
+    if not fetch.files:
+        yield None
+        return
+    if not output.is_terminal(stderr=True):
+        output.print_line(f"{name}: {fetch.files} files, {fetch.size:,} bytes", stderr=True)
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=output.console(stderr=True)) as bar:
+        task = bar.add_task(name, total=fetch.size)
+        yield lambda n: bar.advance(task, n)
+
+
+def _time(job: Job) -> str:
+    return datetime.fromtimestamp(job.submitted).strftime("%Y-%m-%d %H:%M:%S")

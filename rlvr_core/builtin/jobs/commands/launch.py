@@ -1,0 +1,266 @@
+"""``rlvr launch``: run on several processes, several machines, or somewhere a plugin knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.cli import output
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.jobs.jobs import Job
+    from rlvr_core.host.host import Host
+
+_FLAGS = ("processes", "gpus", "engine_gpus", "nodes", "node_rank", "main_address", "main_port")
+
+
+class LaunchCommand(click.Command):
+    """A command that has the options of its ``--backend`` too."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, then those of the backend that was named."""
+        return [*super().get_params(ctx), *ctx.meta.get(_MORE, ())]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look for the backend first."""
+        backend = _named(args)
+        if backend is not None and backend.rpartition("/")[2] not in _SIMPLE:
+            own = {option for one in super().get_params(ctx) for option in one.opts}
+            ctx.meta[_MORE] = [one for one in _options_of(backend) if not {*one.opts} & own]
+        return super().parse_args(ctx, args)
+
+
+_MORE = "rlvr.launch.options"
+_SIMPLE = ("local", "accelerate")
+"""Backends whose every option is one of the command's own."""
+
+
+def _named(args: list[str]) -> str | None:
+    for index, word in enumerate(args):
+        if word == "--backend" and index + 1 < len(args):
+            return args[index + 1]
+        if word.startswith("--backend="):
+            return word.partition("=")[2]
+    return None
+
+
+def _options_of(backend: str) -> list[click.Option]:
+    """Options as the fields of a launcher's ``Config`` say."""
+    from typing import get_args, get_origin
+
+    from rlvr_core.api.protocols import config_class
+    from rlvr_core.host.host import load_host
+
+    options = []
+    for name, field in config_class(
+        load_host().entry("launcher", backend).load()
+    ).model_fields.items():
+        kinds = {field.annotation, *get_args(field.annotation)}
+        flag = bool in kinds
+        several = any(get_origin(kind) is list or kind is list for kind in kinds)
+        word = name.replace("_", "-")
+        options.append(
+            click.Option(
+                [f"--{word}/--no-{word}" if flag else f"--{word}"],
+                is_flag=flag,
+                default=None,
+                multiple=several,
+                metavar=None if flag else "TEXT",
+                help=" ".join((field.description or "").replace("``", "").split()),
+            )
+        )
+    return options
+
+
+@click.command(cls=LaunchCommand)
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--backend", default="local", show_default=True, help="Where: see rlvr list launchers."
+)
+@click.option("--processes", type=click.IntRange(min=1), help="Processes on this machine.")
+@click.option(
+    "--gpus",
+    metavar="0,1",
+    help="GPUs to train on, one for each process; for slurm their number.",
+)
+@click.option("--engine-gpus", metavar="2,3", help="GPUs of an engine in processes of its own.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Machines; give the command on each.")
+@click.option("--node-rank", type=click.IntRange(min=0), help="This machine's number, from 0.")
+@click.option("--main-address", metavar="NAME", help="Machine 0, as the others reach it.")
+@click.option("--main-port", type=click.IntRange(1, 65535), help="A free port there.")
+@click.option(
+    "--with", "options", multiple=True, metavar="KEY=VALUE", help="Another option of the backend."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key of the config."
+)
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Go on with a run: its name, its folder, or 'last'; elsewhere, with a job's.",
+)
+@click.option(
+    "--eval",
+    "evaluate",
+    metavar="MODEL",
+    help="Evaluate MODEL instead; CONFIG is then one for rlvr eval. Not every backend can.",
+)
+@click.option(
+    "--eval-config",
+    type=click.Path(path_type=Path),
+    help="Evaluate each checkpoint beside the training, as rlvr watch --config FILE does. Not "
+    "every backend can.",
+)
+@click.option(
+    "--display",
+    "display_kind",
+    type=click.Choice(["live", "plain", "jsonl", "none"]),
+    help="How process 0 shows progress [default: live on a terminal, else plain].",
+)
+@click.option("--dry-run", is_flag=True, help="Check the config, print the plan, and stop.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print the plan as JSON.")
+@click.pass_context
+def launch(
+    ctx: click.Context,
+    /,
+    config: Path | None,
+    backend: str,
+    options: tuple[str, ...],
+    overrides: tuple[str, ...],
+    resume: str | None,
+    evaluate: str | None,
+    eval_config: Path | None,
+    display_kind: str | None,
+    dry_run: bool,
+    as_json: bool,
+    **flags: Any,
+) -> int:
+    """Train as CONFIG (a YAML file) says, in several processes.
+
+    The run is the one that `rlvr run` would do: one folder, the same completions, the same numbers
+    up to rounding. It may be resumed with another number of processes, or with `rlvr run`.
+
+    A backend has more options of its own: rlvr launch --backend NAME --help.
+
+    Ctrl-C or SIGTERM lets it finish the step and write a checkpoint; a second one stops it.
+    """
+    from dataclasses import replace
+
+    from rlvr_core.builtin.jobs.commands.launch_request import (
+        for_elsewhere,
+        to_evaluate,
+        to_train,
+        with_beside,
+    )
+    from rlvr_core.config.model import ComponentRef
+    from rlvr_core.config.resolve import build, parse_options
+    from rlvr_core.host.host import load_host
+    from rlvr_core.record.text import Redactor
+
+    if as_json and not dry_run:
+        raise click.UsageError("--json prints the plan: it goes with --dry-run")
+    if evaluate is not None and eval_config is not None:
+        raise click.UsageError("--eval trains nothing: there are no checkpoints for --eval-config")
+    if evaluate is not None and resume:
+        raise click.UsageError("--eval trains nothing: there is no run to --resume")
+    host = load_host()
+    before = _earlier(resume, backend, host) if resume else None
+    if before is not None:
+        config = config or Path(before.config)
+        overrides, resume = (*map(str, _listed(before.details.get("set"))), *overrides), None
+        if eval_config is None and before.details.get("eval_config"):
+            eval_config = Path(str(before.details["eval_config"]))
+    if evaluate is None:
+        request, given_tree = to_train(config, overrides, resume, display_kind, host)
+    else:
+        request, given_tree = to_evaluate(config, overrides, evaluate, host)
+    names = {option.name for option in ctx.meta.get(_MORE, ())}
+    more = {name: flags[name] for name in names if flags[name] not in (None, ())}
+    more = {name: list(v) if isinstance(v, tuple) else v for name, v in more.items()}
+    given = parse_options(options) | _given(flags) | more
+    if before is not None:
+        given = _as_before(before, given, host)
+    ref = ComponentRef.model_validate({"use": backend, "with": given})
+    launcher = build(host, "launcher", ref, "rlvr launch")
+    if evaluate is not None and not getattr(launcher, "evaluates", False):
+        raise ConfigError(
+            f"backend '{backend}' trains only", where="--eval", remedy="there, give: rlvr eval"
+        )
+    if before is not None:
+        request = replace(request, continues=before.runs)
+    if eval_config is not None:
+        if not getattr(launcher, "evaluates_beside", False):
+            raise ConfigError(
+                f"backend '{backend}' does not evaluate while it trains",
+                where="--eval-config",
+                remedy=f"start it beside the run: rlvr watch RUN --config {eval_config}",
+            )
+        request = with_beside(request, eval_config, host)
+    if getattr(launcher, "elsewhere", False):
+        request = for_elsewhere(request, given_tree)
+    plan = launcher.plan(request)
+    if not dry_run:
+        code: int = launcher.submit(plan)
+        return code
+    hide = Redactor()
+    if as_json:
+        details = hide.tree(dict(plan.details))
+        output.print_json({"launcher": plan.launcher, "plan": details})
+    else:
+        for line in plan.lines:
+            output.print_line(hide.text(line))
+    return 0
+
+
+def _earlier(resume: str, backend: str, host: Host) -> Job | None:
+    """The job to go on with, where the backend can."""
+    from rlvr_core.builtin.jobs.jobs import JobBook
+
+    entry = host.entry("launcher", backend)
+    if not hasattr(entry.load(), "again"):
+        return None
+    job = JobBook().find(resume)
+    if job.launcher != entry.name:
+        raise ConfigError(f"job {job.job} was one of {job.launcher}", where="--resume")
+    if _listed(job.details.get("arguments"))[:1] == ["eval"]:
+        raise ConfigError(
+            f"job {job.job} evaluated a model: it has no run to go on with",
+            where="--resume",
+            remedy=f"evaluate once more: {_evaluation(job, backend)}",
+        )
+    return job
+
+
+def _evaluation(job: Job, backend: str) -> str:
+    """The command that asks for the same evaluation."""
+    import shlex
+
+    sets = [str(one) for one in _listed(job.details.get("set"))]
+    models = [one.partition("=")[2] for one in sets if one.startswith("model.path=")]
+    words = ["rlvr", "launch", job.config, "--backend", backend, "--eval", *(models[-1:] or ["…"])]
+    rest = [one for one in sets if not one.startswith("model.path=")]
+    return shlex.join([*words, *(word for one in rest for word in ("--set", one))])
+
+
+def _as_before(job: Job, given: dict[str, Any], host: Host) -> dict[str, Any]:
+    """The options of an earlier job, with those that are given now in their place."""
+    found: dict[str, Any] = host.entry("launcher", job.launcher).load().again(job, given)
+    new = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "nothing"
+    output.print_line(f"as job {job.job} was launched; of its own it has {new}", stderr=True)
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """The options of the command line that were given, as the launcher's."""
+    given = {name: flags[name] for name in _FLAGS if flags[name] is not None}
+    for name in ("gpus", "engine_gpus"):
+        if name in given:
+            given[name] = [part.strip() for part in given[name].split(",")]
+    return given

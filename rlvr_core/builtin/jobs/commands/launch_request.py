@@ -1,0 +1,119 @@
+"""What ``rlvr launch`` asks a backend for: the request, with everything that has to travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlvr_core.api.protocols import LaunchRequest
+    from rlvr_core.builtin.evals.config import Asked
+    from rlvr_core.host.host import Host
+
+
+def to_train(
+    config: Path | None,
+    overrides: tuple[str, ...],
+    resume: str | None,
+    display_kind: str | None,
+    host: Host,
+) -> tuple[LaunchRequest, Any]:
+    """The request to train, and the resolved config as plain data."""
+    from rlvr_core.api.protocols import LaunchRequest
+    from rlvr_core.cli.run import what_to_run
+
+    resolved, folder = what_to_run(config, overrides, resume, host)
+    words = ["run", *([str(config)] if config else []), *_sets(overrides)]
+    if folder is not None:
+        words += ["--resume", str(folder.path.absolute())]
+    if display_kind is not None:
+        words += ["--display", display_kind]
+    engine = resolved.config.engine
+    apart = resolved.config.train.max_staleness > 0 or (
+        engine.use != "auto" and getattr(host.entry("engine", engine.use).load(), "separate", False)
+    )
+    request = LaunchRequest(
+        arguments=tuple(words),
+        name=resolved.config.run.name,
+        engine_apart=apart,
+        files=resolved.loaded.draft.files,
+    )
+    return request, resolved.dump()
+
+
+def to_evaluate(
+    config: Path | None, overrides: tuple[str, ...], model: str, host: Host
+) -> tuple[LaunchRequest, Any]:
+    """The request to evaluate a model, and its config as plain data."""
+    import re
+
+    from rlvr_core.api.protocols import LaunchRequest
+    from rlvr_core.builtin.evals.config import read
+
+    if config is None:
+        raise ConfigError("evaluate on what?", remedy="name the YAML file for rlvr eval")
+    asked = read(config, [*overrides, f"model.path={model}"])
+    _check(asked, {}, host)
+    words = ["eval", "--config", str(config), *_sets((*overrides, f"model.path={model}"))]
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(model.rstrip("/").split("/")[-3:])).strip("-")
+    files = asked.draft.files if asked.draft else ()
+    return LaunchRequest(tuple(words), f"eval-{name}", files=files), asked.root.plain()
+
+
+def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchRequest:
+    """The request with a config for evaluations beside the training, checked as a watcher does."""
+    from dataclasses import replace
+
+    from rlvr_core.api.protocols import EvaluatedBeside
+    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.builtin.jobs.staging import references, uris
+
+    asked = read(config, ())
+    _check(asked, {"model": {"path": "a checkpoint"}}, host)
+    tree = asked.root.plain()
+    if isinstance(tree.get("model"), dict):
+        tree["model"].pop("path", None)  # each checkpoint takes its place
+    files = asked.draft.files if asked.draft else ()
+    beside = EvaluatedBeside(config, files, references(tree, str(config)), uris(tree))
+    return replace(request, beside=beside)
+
+
+def _check(asked: Asked, given: dict[str, Any], host: Host) -> None:
+    """Find mistakes now, and not on a machine that costs money."""
+    from rlvr_core.config.resolve import find
+
+    for index, ref in enumerate(asked.config(given).tasks):
+        find(host, "eval_task", ref.use, ref.with_, asked.root, ("tasks", index))
+
+
+def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
+    """The request with what has to travel with it.
+
+    Raises:
+        ConfigError: If a secret would travel too, or a file is not there.
+    """
+    from dataclasses import replace
+
+    from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
+    from rlvr_core.builtin.jobs.staging import absolute_bases, references, uris
+
+    beside = request.beside
+    files = (*request.files, *(beside.files if beside else ()))
+    found = [one for path in files for one in secrets_in(path, str(path))]
+    found += secrets_in_words(request.arguments)
+    found += absolute_bases(files)
+    if found:
+        raise ConfigError.collect(found)
+    if "--resume" in request.arguments:
+        raise ConfigError(
+            "a job on other machines cannot go on with a run that lies here",
+            where="--resume",
+            remedy="start a run from its checkpoint: --set model.path=…/checkpoints/step…",
+        )
+    return replace(request, references=references(tree), uris=uris(tree))
+
+
+def _sets(overrides: tuple[str, ...]) -> list[str]:
+    return [word for one in overrides for word in ("--set", one)]

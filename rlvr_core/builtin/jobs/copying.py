@@ -1,0 +1,286 @@
+"""What a store has of a run's folder, and how the rest gets there.
+
+A checkpoint's ``COMPLETE`` goes last, after every other file of it was seen to be there; so what
+the store holds is whole or not there at all, as on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlvr_core.api.protocols import Store
+from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
+from rlvr_core.record.jsonl import whole_lines
+
+CHECKPOINTS = "checkpoints/"
+
+_STEP = re.compile(r"^checkpoints/(step\d{6,})/")
+_GROWING = ".jsonl"
+
+
+@dataclass(slots=True)
+class Behind:
+    """What a mirror has not copied yet.
+
+    Attributes:
+        checkpoints: Complete ones that the store lacks.
+        files: Other files that it lacks, or has in an older state.
+    """
+
+    checkpoints: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.checkpoints or self.files)
+
+    def __str__(self) -> str:
+        parts = [f"checkpoint {name}" for name in self.checkpoints]
+        return ", ".join([*parts, *self.files[:5], *(["…"] if len(self.files) > 5 else [])])
+
+
+class FolderCopy:
+    """The copy of a run's folder in a store.
+
+    Args:
+        store: Where the folder's content goes.
+        folder: The run's folder.
+        keep: How many of the newest checkpoints the store keeps, beside the best one.
+
+    Attributes:
+        puts: Files that went so far.
+    """
+
+    def __init__(self, store: Store, folder: Path, keep: int) -> None:
+        self.puts = 0
+        self._store = store
+        self._folder = folder
+        self._keep = keep
+        self._sent: dict[str, tuple[int, int, int]] = {}
+        self._pointed: dict[str, str] = {}
+        self._sealed: dict[str, str] = {}
+        self._arrived: dict[str, set[str]] = {}
+        self._aside = folder / ".mirror"
+        self._known = False
+
+    def update(self, *, everything: bool) -> None:
+        """Bring what is new.
+
+        Args:
+            everything: Whether to look for what is to be taken away there, too.
+
+        Raises:
+            RlvrError: If the store fails.
+        """
+        self._learn()
+        # first what a checkpoint goes on from: it counts the bytes of the files beside it. One that
+        # is finished meanwhile may count more than was copied: it is the next round's
+        complete = self._complete()
+        self._copy_files()
+        sent = everything and self._take_away()
+        # the newest first: an older one may no longer be wanted when it is there
+        for name, seal in reversed(complete):
+            if self._sealed.get(name) != seal:
+                sent = sent or self._take_away()
+                self._copy_checkpoint(name, seal)
+        if sent:
+            self._copy_pointers()
+            self._rotate()
+
+    def behind(self) -> Behind:
+        """What the store lacks, as far as this process knows."""
+        behind = Behind()
+        for name, seal in self._complete():
+            if self._sealed.get(name) != seal:
+                behind.checkpoints.append(name)
+        for key, path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                if self._sent.get(key) != _state(path):
+                    behind.files.append(key)
+        return behind
+
+    def _learn(self) -> None:
+        """Once: which of the checkpoints here the store has already."""
+        if self._known:
+            return
+        shutil.rmtree(self._aside, ignore_errors=True)
+        there = self._store.list(CHECKPOINTS)
+        for name, seal in self._complete():
+            key = f"{CHECKPOINTS}{name}/{COMPLETE}"
+            if key in there and self._seal_of(key) == seal:
+                self._sealed[name] = seal
+        self._known = True
+
+    def _seal_of(self, key: str) -> str:
+        aside = self._folder / f".{COMPLETE}.tmp-mirror"
+        try:
+            self._store.get(key, aside)
+            return _digest(aside)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _copy_files(self) -> None:
+        """The run's other files; those that grow up to their last whole line."""
+        for key, path in self._files():
+            with contextlib.suppress(FileNotFoundError):  # closed and compressed meanwhile
+                state = _state(path)
+                if self._sent.get(key) != state:
+                    self._put(path, key, whole_lines(path) if key.endswith(_GROWING) else None)
+                    self._sent[key] = state
+
+    def _put(self, path: Path, key: str, size: int | None = None) -> None:
+        self._store.put(path, key, size)
+        self.puts += 1
+
+    def _copy_checkpoint(self, name: str, seal: str) -> None:
+        """Copy a checkpoint, which may be rotated away here meanwhile: links keep its files."""
+        there, arrived = f"{CHECKPOINTS}{name}/", self._arrived.setdefault(seal, set())
+        try:
+            local = _linked(self._folder / CHECKPOINTS / name, self._aside / name)
+            if _digest(local / COMPLETE) != seal:
+                return  # written anew meanwhile: the next round has it
+            names = sorted(json.loads((local / COMPLETE).read_bytes())["files"])
+            if not arrived:  # of an attempt that was cut off, or of the run before it was resumed
+                self._store.delete([f"{there}{COMPLETE}"])
+            for file in names:
+                if file not in arrived:
+                    self._put(local / file, there + file)
+                    arrived.add(file)
+            self._put(local / COMPLETE, f"{there}{COMPLETE}")
+        except FileNotFoundError:
+            # rotated away before it was linked: newer ones are there
+            self._store.delete(list(self._store.list(there)))
+            return
+        finally:
+            shutil.rmtree(self._aside, ignore_errors=True)
+        others = self._store.list(there).keys() - {there + file for file in (*names, COMPLETE)}
+        self._store.delete(sorted(others))
+        self._sealed[name] = seal
+        del self._arrived[seal]
+
+    def _copy_pointers(self) -> None:
+        for pointer in (LATEST, BEST):
+            target = _target(self._folder / CHECKPOINTS / pointer)
+            if target is None:
+                continue
+            if target not in self._sealed or self._pointed.get(pointer) == target:
+                continue
+            aside = self._folder / f".{pointer}.tmp-mirror"
+            try:
+                aside.write_text(target + "\n", encoding="utf-8")
+                self._put(aside, CHECKPOINTS + pointer)
+            finally:
+                aside.unlink(missing_ok=True)
+            self._pointed[pointer] = target
+
+    def _rotate(self) -> None:
+        """Take old checkpoints away there: the newest ``keep`` stay, and the best one."""
+        there = self._store.list(CHECKPOINTS)
+        held: dict[str, list[str]] = {}
+        for key in there:
+            match = _STEP.match(key)
+            if match:
+                held.setdefault(match[1], []).append(key)
+        complete = [name for name in held if f"{CHECKPOINTS}{name}/{COMPLETE}" in there]
+        newest = sorted(complete, key=_number, reverse=True)[: self._keep]
+        best = _target(self._folder / CHECKPOINTS / BEST)
+        local = {name for name, _ in self._complete()}
+        for name in held.keys() - {*newest, best} - local:
+            seal = f"{CHECKPOINTS}{name}/{COMPLETE}"
+            # without its seal first, so that half of one never looks whole
+            self._store.delete([seal])
+            self._store.delete([key for key in held[name] if key != seal])
+            self._sealed.pop(name, None)
+
+    def _take_away(self) -> bool:
+        """Delete what the folder no longer has: segments that a resumption has cut off."""
+        here = {key for key, _ in self._files()}
+        gone = [
+            key for key in self._store.list() if not key.startswith(CHECKPOINTS) and key not in here
+        ]
+        self._store.delete(gone)
+        return True
+
+    def _complete(self) -> list[tuple[str, str]]:
+        """Names of the complete checkpoints here, oldest first, and what their seals say."""
+        found = []
+        for path in (self._folder / CHECKPOINTS).glob("step*"):
+            if path.is_symlink() or not re.fullmatch(r"step\d{6,}", path.name):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.name, _digest(path / COMPLETE)))
+        return sorted(found, key=lambda one: _number(one[0]))
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        """Every other file of the run by its key; ``run.json`` last, since it says how it ended."""
+        last = []
+        for path in sorted(self._walk()):
+            key = path.relative_to(self._folder).as_posix()
+            if path.is_symlink() or not path.is_file():
+                continue
+            if key == "run.json":
+                last.append((key, path))
+            else:
+                yield key, path
+        yield from last
+
+    def _walk(self) -> Iterator[Path]:
+        """What lies in the folder beside the checkpoints and hidden files.
+
+        Not by ``rglob``, which fails when a folder that it is about to enter has gone.
+        """
+        for root, folders, names in os.walk(self._folder):
+            at_top = Path(root) == self._folder
+            hidden = {CHECKPOINTS[:-1]} if at_top else set()
+            folders[:] = [x for x in folders if not x.startswith(".") and x not in hidden]
+            yield from (Path(root, name) for name in names if not name.startswith("."))
+
+
+def _linked(folder: Path, aside: Path) -> Path:
+    """A folder with the same files, which stays when the other is deleted.
+
+    Raises:
+        FileNotFoundError: If it is being deleted already.
+    """
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                target = aside / path.relative_to(folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.hardlink_to(path)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without hard links: it has to be fast enough
+        return folder
+    return aside
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _target(pointer: Path) -> str | None:
+    """What ``latest`` or ``best`` names."""
+    try:
+        if pointer.is_symlink():
+            return pointer.readlink().name
+        return pointer.read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("step"))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,200 @@
+"""A run's folder back from a store: for a job that goes on elsewhere, and for reading at home.
+
+Each file comes whole or not at all, and a checkpoint's ``COMPLETE`` last, so a folder that is
+fetched half-way is one that can be opened, with fewer checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from rlvr_core.api.errors import DataError
+from rlvr_core.api.protocols import Store, StoredFile
+from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
+from rlvr_core.record.files import write_atomic
+
+Which = Literal["none", "last", "all"]
+"""Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""
+
+RUN_FILES = frozenset({"run.json", "resolved.yaml", "config.yaml"})
+"""What tells of a run how it was configured."""
+
+TAGS = ".fetched.json"
+"""Beside the run's files: the tag of each as it was fetched."""
+
+_CHECKPOINT = re.compile(r"^checkpoints/(step\d{6,})/(.+)$")
+_POINTERS = tuple(f"checkpoints/{name}" for name in (LATEST, BEST))
+
+
+def runs_in(store: Store) -> list[str]:
+    """Names of the run folders in a store, oldest first by the time in their names."""
+    found = {key.partition("/")[0] for key in store.list() if "/" in key}
+    return sorted(found, key=lambda name: (re.findall(r"\d{8}-\d{6}", name)[-1:], name))
+
+
+def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> list[str]:
+    """The keys to fetch.
+
+    Args:
+        there: What the store has of a run.
+        which: Which checkpoints.
+        best: Name of the best checkpoint.
+    """
+    complete = sorted(
+        (match[1] for key in there if (match := _CHECKPOINT.match(key)) and match[2] == COMPLETE),
+        key=lambda name: int(name.removeprefix("step")),
+    )
+    wanted: set[str] = set()
+    if which == "all":
+        wanted = set(complete)
+    elif which == "last":
+        wanted = {*complete[-1:], *({best} & set(complete) if best else ())}
+    return [
+        key
+        for key in there
+        if key not in _POINTERS
+        and ((match := _CHECKPOINT.match(key)) is None or match[1] in wanted)
+    ]
+
+
+class Fetch:
+    """One run on its way from a store to a folder.
+
+    Args:
+        store: Where the run is.
+        folder: Where it goes; what is there already and has not changed is left alone.
+        which: Which checkpoints come.
+        at_once: Files fetched at the same time.
+        only: Says of each key whether it comes, in the place of ``which``.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        which: Which = "last",
+        at_once: int = 8,
+        only: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._store = store
+        self._folder = folder
+        self._at_once = at_once
+        self._tags = _read_tags(folder)
+        there = store.list()
+        pointers = [key for key in _POINTERS if key in there and only is None]
+        self.pointers = {key: self._pointer(key) for key in pointers}
+        best = self.pointers.get(f"checkpoints/{BEST}")
+        keys = choose(there, which, best) if only is None else [*filter(only, there)]
+        self._left = {key: there[key] for key in keys if not self._has(key, there[key])}
+        self.wanted = frozenset(keys)
+        self.there = frozenset(there)
+
+    @property
+    def files(self) -> int:
+        """Files that have to be fetched."""
+        return len(self._left)
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return sum(file.size for file in self._left.values())
+
+    def run(self, told: Callable[[int], None] | None = None) -> None:
+        """Fetch them.
+
+        Args:
+            told: Told of bytes as they come, from several threads.
+
+        Raises:
+            MachineError: If the store fails; what has come is then kept.
+            DataError: If the store has a name that would lie outside of the folder.
+        """
+        seals = {key for key in self._left if PurePosixPath(key).name == COMPLETE}
+        others = sorted(self._left.keys() - seals)
+        try:
+            with ThreadPoolExecutor(self._at_once) as pool:
+                for _ in pool.map(lambda key: self._one(key, told), others):
+                    pass
+            for key in sorted(seals):
+                self._one(key, told)
+            self._drop_gone()
+            for key, name in self.pointers.items():
+                if (self._folder / "checkpoints" / name / COMPLETE).is_file():
+                    _point(self._folder / key, name)
+        finally:
+            if self._folder.is_dir():
+                write_atomic(self._folder / TAGS, json.dumps(self._tags, indent=0) + "\n")
+
+    def _one(self, key: str, told: Callable[[int], None] | None) -> None:
+        with contextlib.suppress(FileNotFoundError):  # rotated away since it was listed
+            self._store.get(key, self._path(key), told)
+            self._tags[key] = self._left[key].tag
+
+    def _drop_gone(self) -> None:
+        """Files that came from there and are there no more: segments that a resumption cut off."""
+        for key in self._tags.keys() - self.there:
+            if not _CHECKPOINT.match(key):
+                self._path(key).unlink(missing_ok=True)
+                del self._tags[key]
+
+    def _path(self, key: str) -> Path:
+        parts = PurePosixPath(key).parts
+        if key.startswith("/") or ".." in parts or not parts:
+            raise DataError(f"the store has a file named {key!r}, which no run writes")
+        return self._folder.joinpath(*parts)
+
+    def _has(self, key: str, file: StoredFile) -> bool:
+        path = self._path(key)
+        return (
+            self._tags.get(key) == file.tag and path.is_file() and path.stat().st_size == file.size
+        )
+
+    def _pointer(self, key: str) -> str:
+        aside = self._folder / f".{PurePosixPath(key).name}.tmp-fetch"
+        try:
+            self._store.get(key, aside)
+            return aside.read_text(encoding="utf-8").strip()
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def fetch_checkpoint(store: Store, folder: Path, name: str) -> Path:
+    """Fetch one checkpoint, with what says how its run asked its model.
+
+    Args:
+        store: Where the run is.
+        folder: Where it goes.
+        name: Of the checkpoint.
+
+    Raises:
+        DataError: If there is no such checkpoint.
+        MachineError: If the store fails.
+    """
+    there = f"checkpoints/{name}/"
+    fetch = Fetch(store, folder, only=lambda key: key in RUN_FILES or key.startswith(there))
+    if there + COMPLETE not in fetch.there:
+        raise DataError(f"the store has no complete checkpoint {name} of run {folder.name}")
+    fetch.run()
+    return folder / "checkpoints" / name
+
+
+def _read_tags(folder: Path) -> dict[str, str]:
+    try:
+        tags = json.loads((folder / TAGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return tags if isinstance(tags, dict) else {}
+
+
+def _point(link: Path, name: str) -> None:
+    if not re.fullmatch(r"step\d{6,}", name):
+        raise DataError(f"{link.name} names {name!r}, which is no checkpoint")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(name)

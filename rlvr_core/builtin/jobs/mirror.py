@@ -1,0 +1,197 @@
+"""A run's folder copied to a store while the run goes on: ``run.mirror``.
+
+A thread of its own does it, so that no step waits for the network. A store that fails is asked
+again, ever more rarely, and never stops a run.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+
+from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
+from rlvr_core.api.protocols import Store
+from rlvr_core.builtin.jobs.copying import Behind, FolderCopy
+
+BEHIND = ".mirror-behind"
+"""File in a run's folder for as long as its store is not known to have everything."""
+
+_LONGEST_WAIT = 60.0
+_TRIES = 5
+
+
+class Mirror:
+    """Keeps a copy of a run's folder in a store.
+
+    Args:
+        store: Where the folder's content goes.
+        folder: The run's folder.
+        keep: How many of the newest checkpoints the store keeps, beside the best one.
+        every: Seconds between two copies of files that grow.
+    """
+
+    def __init__(self, store: Store, folder: Path, *, keep: int, every: float = 20.0) -> None:
+        self._store = store
+        self._folder = folder
+        self._copy = FolderCopy(store, folder, keep)
+        self._every = every
+        self._moved = 0
+        self._wake = threading.Condition()
+        self._asked = 0
+        self._done = 0
+        self._closing = False
+        self._failures = 0
+        self._told: list[str] = []
+        self._urgent = False
+        self._last = 0.0
+        self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
+
+    def start(self, *, fresh: bool) -> None:
+        """Begin to copy; from now on ``BEHIND`` is in the folder until the store has everything.
+
+        Args:
+            fresh: Whether the run has just begun, so that nothing of it can be there.
+
+        Raises:
+            ConfigError: If something is.
+        """
+        if fresh and self._taken():
+            raise ConfigError(
+                f"the store already holds another run named '{self._folder.name}'",
+                where="run.mirror",
+                remedy="give the run another name, or mirror it elsewhere",
+            )
+        (self._folder / BEHIND).touch()
+        self._thread.start()
+
+    def _taken(self) -> bool:
+        try:
+            return bool(self._store.list())
+        except MachineError as error:
+            self._told.append(f"run.mirror: {error.complaints[0].what}; the run goes on")
+            return False
+
+    def changed(self, *, checkpoint: bool = False) -> list[str]:
+        """Say that the folder has changed; never waits.
+
+        Args:
+            checkpoint: Whether there is a new checkpoint, which is copied at once.
+
+        Returns:
+            What there is to tell the user since the last call.
+        """
+        with self._wake:
+            self._asked += 1
+            if checkpoint:
+                self._urgent = True
+                self._wake.notify_all()
+        return self.news()
+
+    def news(self) -> list[str]:
+        """What there is to tell the user since it was last asked."""
+        with self._wake:
+            told, self._told = self._told, []
+        return told
+
+    def close(self, limit: float) -> list[str]:
+        """Copy what is left, and stop.
+
+        Args:
+            limit: Seconds to go on for after the last bytes that went.
+
+        Returns:
+            What there is to tell the user.
+        """
+        with self._wake:
+            self._closing = True
+            self._asked += 1
+            wanted = self._asked
+            self._wake.notify_all()
+        last, moved = self._progress(), time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - moved < limit:
+            with self._wake:
+                if self._done >= wanted:
+                    break
+                self._wake.wait(0.2)
+            if (now := self._progress()) != last:
+                last, moved = now, time.monotonic()
+        behind = self._settle()
+        told = self.news()
+        if behind:
+            told.append(f"run.mirror lacks {behind}; copy it with: rlvr jobs push {self._folder}")
+        return told
+
+    def once(self) -> None:
+        """Copy everything now, in this thread.
+
+        Raises:
+            RlvrError: If the store fails.
+        """
+        self._copy.update(everything=True)
+        self._settle()
+
+    def _progress(self) -> tuple[int, int]:
+        """Changes while something moves; bytes that went to no end count for a while only."""
+        if self._failures < _TRIES:
+            self._moved = int(getattr(self._store, "moved", 0))
+        return self._copy.puts, self._moved
+
+    def _settle(self) -> Behind:
+        """What the store lacks; the mark in the folder says whether it is anything."""
+        behind = self._copy.behind()
+        if not behind:
+            (self._folder / BEHIND).unlink(missing_ok=True)
+        return behind
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                self._wait_until_due()
+                wanted, closing = self._asked, self._closing
+                self._urgent = False
+            try:
+                self._copy.update(everything=closing)
+            except Exception as error:  # none may end this thread, or the run
+                self._failed(error)
+                continue
+            self._recovered()
+            with self._wake:
+                self._done, self._last = wanted, time.monotonic()
+                self._wake.notify_all()
+                if closing and self._asked == wanted:
+                    return
+
+    def _wait_until_due(self) -> None:
+        """Until there is a new checkpoint or the end, or for ``every`` seconds."""
+        while not (self._closing or self._urgent):
+            left = self._last + self._every - time.monotonic()
+            if left <= 0 and self._asked != self._done:
+                return
+            self._wake.wait(max(left, 0.5))
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, RlvrError):
+            what = error.complaints[0].what
+        # anew each time, and apart from other jobs that the same outage has hit
+        longest = min(_LONGEST_WAIT, 2.0 ** min(self._failures, 10))
+        again = time.monotonic() + random.uniform(longest / 2, longest)
+        with self._wake:
+            self._urgent = True
+            if self._failures == 1:
+                self._told.append(f"run.mirror: {what}; the run goes on, and so do attempts")
+            while (left := again - time.monotonic()) > 0 and not self._closing:
+                self._wake.wait(left)
+            if self._closing:
+                self._wake.wait(min(1.0, longest))
+
+    def _recovered(self) -> None:
+        if self._failures:
+            with self._wake:
+                self._told.append(f"run.mirror works again, after {self._failures} failures")
+            self._failures = 0

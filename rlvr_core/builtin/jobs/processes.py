@@ -1,0 +1,316 @@
+"""Processes on this machine, watched by torch's elastic agent (what torchrun and accelerate use).
+
+The agent starts them, tells them where to meet, and ends all when one fails. Signals are ours: the
+agent would give the processes 30 seconds, and a step with its checkpoint may take longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlvr_core.api.errors import ConfigError, MachineError, RunError
+from rlvr_core.api.protocols import ComponentConfig, LaunchPlan, LaunchRequest
+from rlvr_core.api.types import Json
+from rlvr_core.parallel.ranks import LOST
+
+ENGINE_GPUS = "RLVR_ENGINE_GPUS"
+"""Environment variable with the GPUs that ``--engine-gpus`` keeps for engines."""
+
+_MEETING = 600
+"""Seconds within which all machines of a run have to be there."""
+
+_ANYWHERE = "192.0.2.1"
+"""An address that is nobody's: where the way out of this machine is looked for."""
+
+Gpu = Annotated[int, Field(ge=0)]
+
+
+class ProcessConfig(ComponentConfig):
+    """Options of launchers that start processes on this machine."""
+
+    processes: Annotated[int, Field(gt=0)] | None = None
+    """Processes on this machine; null: one per GPU of ``gpus``."""
+    gpus: list[Gpu] | None = None
+    """GPUs they train on, one each; null: those the machine shows, or its processors."""
+    engine_gpus: list[Gpu] | None = None
+    """GPUs kept for an engine that works in processes of its own."""
+
+
+def count_of(config: ProcessConfig) -> int:
+    """Processes to start on this machine.
+
+    Raises:
+        ConfigError: If it is not said, or does not fit the GPUs.
+    """
+    gpus, engine_gpus = config.gpus or [], config.engine_gpus or []
+    if config.processes is None and not gpus:
+        raise ConfigError("how many processes?", remedy="say --processes N, or --gpus 0,1,...")
+    processes = config.processes or len(gpus)
+    if gpus and processes != len(gpus):
+        raise ConfigError(
+            f"{processes} processes on {len(gpus)} GPUs ({_listed(gpus)}): each trains on one",
+            where="--gpus",
+            remedy="name as many GPUs as processes",
+        )
+    every = [*gpus, *engine_gpus]
+    twice = sorted({gpu for gpu in every if every.count(gpu) > 1})
+    if twice:
+        raise ConfigError(
+            f"GPU {_listed(twice)} is named twice",
+            where="--gpus, --engine-gpus",
+            remedy="a GPU either trains or is an engine's",
+        )
+    return processes
+
+
+def environment_of(config: ProcessConfig, request: LaunchRequest) -> dict[str, str]:
+    """Environment variables of the processes, set before any of them starts (T31).
+
+    Raises:
+        ConfigError: If GPUs are kept for an engine that would not use them.
+    """
+    found: dict[str, str] = {}
+    if config.gpus:
+        found["CUDA_VISIBLE_DEVICES"] = _listed(config.gpus)
+    if config.engine_gpus:
+        if not request.engine_apart:
+            raise ConfigError(
+                "engine_gpus is set, and the config's engine works inside the training processes",
+                where="--engine-gpus",
+                remedy="leave it out, or choose an engine with processes of its own",
+            )
+        found[ENGINE_GPUS] = _listed(config.engine_gpus)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The machines of a run.
+
+    Attributes:
+        count: How many.
+        index: This one.
+        address: Where processes meet: a name or address of machine 0.
+        port: A free port there.
+    """
+
+    count: int = 1
+    index: int = 0
+    address: str = ""
+    port: int = 0
+
+
+def process_plan(
+    launcher: str, config: ProcessConfig, request: LaunchRequest, nodes: Nodes
+) -> LaunchPlan:
+    """What would be started on this machine."""
+    processes = count_of(config)
+    environment = environment_of(config, request)
+    command = ["python", "-m", "rlvr_core.builtin.jobs.commands.rank", *request.arguments]
+    total = processes * nodes.count
+    lines = [f"{total} processes train {request.name}: {processes} on this machine"]
+    if nodes.count > 1:
+        lines[0] += f", which is {nodes.index} of 0..{nodes.count - 1}"
+        lines.append(f"they meet at {nodes.address}:{nodes.port}")
+    lines += [f"each with {name}={value}" for name, value in environment.items()]
+    lines.append("each runs: " + " ".join(command))
+    details: dict[str, Json] = {
+        "processes": processes,
+        "nodes": nodes.count,
+        "node_rank": nodes.index,
+        "main_address": nodes.address or None,
+        "main_port": nodes.port or None,
+        "environment": environment,
+        "command": command,
+    }
+    return LaunchPlan(launcher, tuple(lines), details)
+
+
+def supervise(plan: LaunchPlan) -> int:
+    """Start the processes of a plan and wait for all of them.
+
+    Returns:
+        The exit code of the run: that of the process that failed first, 130 if interrupted.
+
+    Raises:
+        MachineError: If the machines of the run do not meet.
+        RunError: If a process was killed, or this machine's ended because of another machine's.
+    """
+    details = plan.details
+    # before torch is imported: the agent hands its own environment on
+    os.environ.update(details["environment"])
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    # a store that is gone would be told of hundreds of times, with frames of C++
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if details["nodes"] > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
+        # gloo would listen at what this machine's own name stands for, which may be 127.0.1.1
+        os.environ["GLOO_SOCKET_IFNAME"] = interface_to(details["main_address"])
+    from torch.distributed import DistError
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as logs, _Forwarded():
+        launch = elastic_launch(_agent(details, logs), sys.executable)
+        try:
+            launch(*details["command"][1:])
+        except ChildFailedError as error:
+            codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            if details["node_rank"] > 0 and set(codes.values()) <= {LOST, -signal.SIGTERM}:
+                raise RunError(
+                    "a process on another machine has failed or is gone, and those on this one "
+                    "ended",
+                    remedy=(
+                        f"machine 0 ({details['main_address']}) tells why, if it is still there",
+                        "go on from the newest checkpoint with --resume",
+                    ),
+                ) from error
+            return exit_code(codes)
+        except DistError as error:
+            raise MachineError(
+                f"the {details['nodes']} machines did not meet at {details['main_address']}:"
+                f"{details['main_port']}: {str(error).strip().splitlines()[0]}",
+                where="--main-address, --main-port",
+                remedy="start all machines within ten minutes of each other; machine 0 has to be "
+                "reached at that port",
+            ) from error
+    return 0
+
+
+def interface_to(address: str) -> str:
+    """The network interface by which this machine and that at ``address`` reach each other.
+
+    Raises:
+        MachineError: If there is no way to it.
+    """
+    import psutil
+
+    own = _own_address(address)
+    if own is None:
+        raise MachineError(
+            f"this machine knows no way to '{address}'",
+            where="--main-address",
+            remedy="name machine 0 by an address that all machines reach",
+        )
+    if _loops(own):  # machine 0, which knows its own name so: there, the way to anywhere tells
+        own = _own_address(_ANYWHERE)
+    for name, addresses in psutil.net_if_addrs().items():
+        if own in [one.address.partition("%")[0] for one in addresses]:
+            return name
+    return "lo"
+
+
+def _own_address(target: str) -> str | None:
+    """This machine's address on the way to another; nothing is sent."""
+    try:
+        found = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as way:
+            way.connect(place)
+            own: str = way.getsockname()[0]
+            return own
+    except OSError:
+        return None
+
+
+def _loops(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _agent(details: Mapping[str, Any], logs: str) -> Any:
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.launcher.api import LaunchConfig
+
+    nodes, processes = details["nodes"], details["processes"]
+    alone = nodes == 1
+    shown = {rank: Std.ALL for rank in range(processes) if rank > 0 or details["node_rank"] > 0}
+    return LaunchConfig(
+        min_nodes=nodes,
+        max_nodes=nodes,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex if alone else "rlvr",
+        rdzv_backend="c10d" if alone else "static",
+        rdzv_endpoint="localhost:0"
+        if alone
+        else f"{details['main_address']}:{details['main_port']}",
+        rdzv_configs={} if alone else {"rank": details["node_rank"], "timeout": _MEETING},
+        max_restarts=0,
+        # rank 0 has the terminal; what others say is passed on with their number before it
+        logs_specs=DefaultLogsSpecs(log_dir=logs, redirects={}, tee=shown),
+        log_line_prefix_template="[rank ${rank}] ",
+        signals_to_handle="SIGHUP,SIGQUIT",  # SIGINT and SIGTERM: see _Forwarded
+    )
+
+
+def exit_code(codes: Mapping[int, int]) -> int:
+    """The run's exit code from those of its failed processes.
+
+    Which failed first is told by the codes: a process that went because another did says so.
+
+    Raises:
+        RunError: If one was killed: it could not say so itself.
+    """
+    own = [code for _, code in sorted(codes.items()) if code > 0 and code not in (LOST, 130)]
+    if own:
+        return own[0]
+    killed = {rank: -code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}
+    if killed:
+        rank, number = next(iter(sorted(killed.items())))
+        raise RunError(
+            f"process {rank} was ended by {signal.Signals(number).name}; the others were stopped",
+            remedy=(
+                "if nobody killed it, the machine may have run out of memory: dmesg tells",
+                "go on from the newest checkpoint with --resume",
+            ),
+        )
+    return 130 if 130 in codes.values() else 1
+
+
+class _Forwarded:
+    """Passes SIGINT and SIGTERM on to the processes; a third one ends them at once.
+
+    They have sessions of their own, so that Ctrl-C in a terminal reaches them through here alone.
+    """
+
+    def __init__(self) -> None:
+        self._times = 0
+
+    def __enter__(self) -> None:
+        self._before = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        import psutil
+
+        self._times += 1
+        if self._times > 2:
+            raise KeyboardInterrupt
+        told = "finishing the step, with a checkpoint; once more to stop at once"
+        sys.stderr.write(f"rlvr launch: {told if self._times == 1 else 'stopping'}\n")
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(number)
+
+
+def _listed(gpus: Sequence[int]) -> str:
+    return ",".join(map(str, gpus))

@@ -1,0 +1,271 @@
+"""The launcher ``core/slurm``: a batch job on a cluster whose machines share their files."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api.protocols import ComponentConfig, JobState, JobStatus, LaunchPlan, LaunchRequest
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.builtin.jobs.processes import ProcessConfig, count_of, environment_of
+
+_STATES: dict[str, JobState] = {
+    "PENDING": "waiting",
+    "CONFIGURING": "waiting",
+    "REQUEUED": "waiting",
+    "SUSPENDED": "waiting",
+    "RUNNING": "running",
+    "COMPLETING": "running",
+    "COMPLETED": "finished",
+    "CANCELLED": "stopped",
+    "PREEMPTED": "stopped",
+    "FAILED": "failed",
+    "TIMEOUT": "failed",
+    "NODE_FAIL": "failed",
+    "OUT_OF_MEMORY": "failed",
+    "BOOT_FAIL": "failed",
+    "DEADLINE": "failed",
+}
+
+
+def _number(value: object) -> object:
+    """A number of GPUs, which the command line gives as a list."""
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise ValueError("Slurm itself says which GPUs a job gets: give their number, as in 2")
+        return value[0]
+    return value
+
+
+Count = Annotated[int, Field(gt=0), BeforeValidator(_number)]
+
+RUNS = "runs"
+"""Folder of the jobs' run folders, in the directory the job was submitted from."""
+
+_SHARE = """\
+IFS=, read -ra shown <<< "${{CUDA_VISIBLE_DEVICES:-}}"
+if (( ${{#shown[@]}} != {count} )); then
+  told="{count} GPUs were asked for on each machine, and slurm shows ${{#shown[@]}} of $(hostname)"
+  echo "rlvr: $told: CUDA_VISIBLE_DEVICES='${{CUDA_VISIBLE_DEVICES:-}}'" >&2
+  exit 4
+fi
+train=$(IFS=,; echo "${{shown[*]:0:{train}}}")
+engine=$(IFS=,; echo "${{shown[*]:{train}}}")
+"""
+
+_TEMPLATE = """\
+#!/bin/bash
+{directives}
+
+set -euo pipefail
+cd {directory}
+# the first machine of the job is where the processes meet
+RLVR_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export RLVR_HEAD="${{RLVR_HOSTS%%$'\\n'*}}"
+# a job that is put back into the queue goes on with the run it has begun
+export RLVR_DIR={runs}/slurm-"$SLURM_JOB_ID" RLVR_RESUME=
+if compgen -G "$RLVR_DIR/*/run.json" > /dev/null; then RLVR_RESUME="--resume last"; fi
+
+# SIGTERM comes {grace} seconds before the end: the run finishes its step and writes a checkpoint
+srun --kill-on-bad-exit=1 bash -c {command}
+"""
+
+
+class SlurmLauncher:
+    """A batch job; the command goes on without it."""
+
+    class Config(ComponentConfig):
+        """Options of ``core/slurm``. How many GPUs is asked for; which ones, Slurm says."""
+
+        processes: Annotated[int, Field(gt=0)] | None = None
+        """Processes on each machine; null: one for each of ``gpus``."""
+        gpus: Count | None = None
+        """Number of GPUs on each machine to train on."""
+        engine_gpus: Count | None = None
+        """Number of GPUs more for an engine that works in processes of its own."""
+        nodes: Annotated[int, Field(gt=0)] = 1
+        """Machines."""
+        main_port: Annotated[int, Field(gt=0, lt=65536)] = 29500
+        """A port that is free on the first machine."""
+        partition: str | None = None
+        """Partition; null takes the cluster's own choice."""
+        account: str | None = None
+        """Account to charge."""
+        time: str | None = Field(default=None, pattern=r"^[0-9:-]+$")
+        """Longest time, as ``sbatch`` takes it: ``04:00:00``, ``2-00:00:00``."""
+        cpus: Annotated[int, Field(gt=0)] | None = None
+        """Processors for each machine's task."""
+        memory: str | None = Field(default=None, pattern=r"^[0-9]+[KMGT]?$")
+        """Memory of each machine, as in ``64G``."""
+        grace: Annotated[int, Field(gt=0)] = 120
+        """Seconds before the end of the time at which the run is asked to stop."""
+        extra: list[Annotated[str, Field(pattern=r"^--[^\s].*$")]] = []
+        """More options of ``sbatch``, as ``--constraint=a100``."""
+        log: str = "slurm-%j.log"
+        """File of what the job prints; ``%j`` is its number."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
+        """The batch script; see ``Launcher.plan``.
+
+        Raises:
+            ConfigError: If the options do not fit.
+        """
+        config = self._config
+        if "\n" in "".join([*config.extra, config.log, config.partition or ""]):
+            raise ConfigError("an option of sbatch is one line", where="--extra")
+        processes = self._checked(request)
+        script = _TEMPLATE.format(
+            directives="\n".join(f"#SBATCH {one}" for one in self._directives(request, processes)),
+            directory=shlex.quote(str(Path.cwd())),
+            runs=shlex.quote(RUNS),
+            grace=config.grace,
+            command=shlex.quote(self._command(request, processes)),
+        )
+        lines = (
+            f"sbatch gets this script for {request.name}: {config.nodes} machines, "
+            f"{processes} processes on each",
+            *script.splitlines(),
+        )
+        details = {
+            "script": script,
+            "name": request.name,
+            "config": str(request.files[0].absolute()) if request.files else "",
+            "directory": str(Path.cwd()),
+            "options": config.model_dump(mode="json"),
+        }
+        return LaunchPlan("core/slurm", lines, details)
+
+    def submit(self, plan: LaunchPlan) -> int:
+        """Hand the script to ``sbatch`` and write the job down; see ``Launcher.submit``."""
+        details: Mapping[str, Any] = plan.details
+        JobBook().ready()
+        answer = _slurm(["sbatch", "--parsable"], details["script"])
+        job = answer.strip().partition(";")[0]
+        if not job.isdigit():
+            raise MachineError(f"sbatch answered {answer.strip()!r}, which is no job's number")
+        book = Job(
+            job=job,
+            launcher=plan.launcher,
+            name=details["name"],
+            config=details["config"],
+            options=details["options"],
+            runs=str(Path(details["directory"]) / RUNS / f"slurm-{job}"),
+            details={"directory": details["directory"]},
+        )
+        JobBook().add(book)
+        sys.stdout.write(f"{job}\n")
+        return 0
+
+    def status(self, job: str) -> JobStatus:
+        """What the scheduler says; see ``JobLauncher.status``."""
+        text = _slurm(["squeue", "--noheader", "--format=%T", f"--jobs={job}"], check=False)
+        if not text.strip():  # no longer in the queue
+            text = _slurm(["sacct", "--noheader", "-X", "--format=State", f"--jobs={job}"])
+        words = text.split()
+        return JobStatus(_STATES.get(words[0], "unknown") if words else "unknown", text.strip())
+
+    def logs(self, job: str) -> Iterator[str]:
+        """Lines of the log file; see ``JobLauncher.logs``."""
+        directory = str(JobBook().find(job).details["directory"])
+        path = Path(directory) / self._config.log.replace("%j", job)
+        if not path.is_file():
+            raise MachineError("the job has no log yet", where=str(path))
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                yield line.rstrip("\n")
+
+    def stop(self, job: str) -> None:
+        """SIGTERM to the run, which writes a checkpoint; see ``JobLauncher.stop``."""
+        begun = self.status(job).state == "running"
+        _slurm(["scancel", *(["--signal=TERM"] if begun else []), job])
+
+    def _directives(self, request: LaunchRequest, processes: int) -> Iterator[str]:
+        config = self._config
+        yield f"--job-name={request.name}"
+        yield f"--nodes={config.nodes}"
+        yield "--ntasks-per-node=1"
+        if self._gpus:
+            yield f"--gpus-per-node={self._gpus}"
+        values = {
+            "cpus-per-task": config.cpus,
+            "mem": config.memory,
+            "partition": config.partition,
+            "account": config.account,
+            "time": config.time,
+        }
+        yield from (f"--{name}={value}" for name, value in values.items() if value is not None)
+        yield f"--signal=TERM@{config.grace}"
+        yield "--requeue"
+        yield "--open-mode=append"
+        yield f"--output={config.log}"
+        yield from config.extra
+
+    def _command(self, request: LaunchRequest, processes: int) -> str:
+        config = self._config
+        words = [sys.executable, "-m", "rlvr_core.cli.main", "launch", *request.arguments[1:]]
+        words += ["--backend", "accelerate", "--processes", str(processes)]
+        begin, more = "", ""
+        if self._gpus:
+            begin = _SHARE.format(count=self._gpus, train=config.gpus or 0)
+        if config.gpus:
+            more += ' --gpus "$train"'
+        if config.engine_gpus:
+            more += ' --engine-gpus "$engine"'
+        if "--resume" not in request.arguments:
+            more += ' --set run.dir="$RLVR_DIR" $RLVR_RESUME'
+        if config.nodes > 1:
+            words += ["--nodes", str(config.nodes), "--main-port", str(config.main_port)]
+            more += ' --node-rank "$SLURM_NODEID" --main-address "$RLVR_HEAD"'
+        return f"{begin}exec {shlex.join(words)}{more}"
+
+    @property
+    def _gpus(self) -> int:
+        """GPUs of each machine."""
+        return (self._config.gpus or 0) + (self._config.engine_gpus or 0)
+
+    def _checked(self, request: LaunchRequest) -> int:
+        """Processes on each machine, as the launcher there will see it.
+
+        Raises:
+            ConfigError: If the options do not fit.
+        """
+        config = self._config
+        every = list(range(self._gpus))
+        train, engine = every[: config.gpus or 0], every[config.gpus or 0 :]
+        there = ProcessConfig(
+            processes=config.processes, gpus=train or None, engine_gpus=engine or None
+        )
+        environment_of(there, request)
+        return count_of(there)
+
+
+def _slurm(command: list[str], script: str | None = None, *, check: bool = True) -> str:
+    """What a command of the scheduler prints.
+
+    Raises:
+        MachineError: If it is not there, or fails.
+    """
+    try:
+        done = subprocess.run(
+            command, input=script, capture_output=True, text=True, check=False, timeout=120
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MachineError(
+            f"{command[0]} cannot be run: {error}",
+            remedy="give the command on a machine of the cluster that can submit jobs",
+        ) from error
+    if check and done.returncode != 0:
+        told = re.sub(r"\s+", " ", done.stderr).strip()
+        raise MachineError(f"{command[0]} failed ({done.returncode}): {told}")
+    return done.stdout

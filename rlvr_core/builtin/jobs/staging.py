@@ -1,0 +1,167 @@
+"""Which files a job needs that runs on other machines, and where they go there.
+
+A config travels as it is. Its relative paths hold on the other side because the files keep their
+places to each other; an absolute one is replaced where it stands, never in the text (T89).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api.protocols import Reference
+from rlvr_core.config.dialect import read, read_option
+from rlvr_core.config.layers import escape, expand
+
+_PATH_KEYS = {"path", "order", "repo", "file", "teacher"}
+_LEFT_ALONE = {"use", "name", "dir", "mirror", "cache_uri", "notes", "based_on", "system", "prefix"}
+_LEFT_OUT = {"notes", "based_on", "system", "prefix", "mirror"}
+_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://\S+$")
+_STEP = re.compile(r"[^\s.=]+")
+_FILE = re.compile(r"\.(?:jsonl?|txt|csv|parquet|ya?ml)(?:\.gz)?$")
+
+
+def references(data: Any, file: str = "") -> tuple[Reference, ...]:
+    """Values of a resolved config that name files or folders of this machine.
+
+    Args:
+        data: The config as plain data.
+        file: Its name, for messages.
+
+    Raises:
+        ConfigError: If a value can only be a path, and nothing is there; or if it is absolute, and
+            stands where ``--set`` does not reach.
+    """
+    found: list[Reference] = []
+    faults: list[Complaint] = []
+    for key, value in _texts(data, ()):
+        leaf = next((str(step) for step in reversed(key) if isinstance(step, str)), "")
+        if leaf in _LEFT_ALONE or "://" in value or value.startswith("tiny:") or "\n" in value:
+            continue
+        dotted = ".".join(map(str, key))
+        where = f"{file} ({dotted})" if file else dotted
+        path = Path(value).expanduser()
+        like_one = leaf in _PATH_KEYS or "/" in value or _FILE.search(value)
+        if like_one and len(value) < 1000 and _exists(path):
+            found.append(Reference(dotted, value, path.absolute()))
+            if moves(value) and not all(_STEP.fullmatch(str(step)) for step in key):
+                what = f"an absolute path cannot be replaced under the key {_odd(key)!r}"
+                faults.append(Complaint(what, where, ("write it relative to this folder",)))
+        elif value.startswith(("/", "./", "../", "~/")) and leaf in _PATH_KEYS:
+            faults.append(Complaint(f"there is no file or folder '{value}' to take along", where))
+        elif leaf in _PATH_KEYS and _FILE.search(value):
+            faults.append(Complaint(f"there is no file '{value}' to take along", where))
+    if faults:
+        raise ConfigError.collect(faults)
+    return tuple(found)
+
+
+def uris(data: Any) -> tuple[str, ...]:
+    """Values of a resolved config that are URIs, each once."""
+    found = (value for key, value in _texts(data, ()) if key[-1] not in _LEFT_OUT)
+    return tuple(dict.fromkeys(value for value in found if _URI.match(value)))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a text that is no path: a name too long, a link that goes round
+        return path.is_symlink()
+
+
+def _odd(key: Sequence[str | int]) -> str:
+    return next(str(step) for step in key if not _STEP.fullmatch(str(step)))
+
+
+def moves(value: str) -> bool:
+    """Whether a path, as it is written, names another file on another machine."""
+    return value.startswith("~") or Path(value).is_absolute()
+
+
+def absolute_bases(files: Sequence[Path]) -> Iterator[Complaint]:
+    """What keeps a config's ``extends`` from holding elsewhere; ``--set`` cannot replace it.
+
+    Args:
+        files: The YAML files a config was read from.
+    """
+    for file in files:
+        root = read(file.read_text(encoding="utf-8-sig"), str(file))
+        base = root.child("extends") if root is not None else None
+        if base is None or not isinstance(base.value, str):
+            continue
+        where = f"{base.mark} (extends)"
+        name, _ = expand(base.value, where, [])
+        if moves(name):
+            remedy = f"write it relative to the file: {os.path.relpath(name, file.parent)}"
+            yield Complaint(
+                "an absolute 'extends' does not hold on another machine", where, (remedy,)
+            )
+
+
+def _texts(value: Any, key: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, child in value.items():
+            yield from _texts(child, (*key, str(name)))
+    elif isinstance(value, list | tuple):
+        for index, child in enumerate(value):
+            yield from _texts(child, (*key, index))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where files of this machine lie on another one.
+
+    Attributes:
+        root: Folder of this machine that holds all of them.
+        here: The working directory, below it.
+    """
+
+    root: Path
+    here: Path
+
+    @classmethod
+    def of(cls, here: Path, paths: Sequence[Path]) -> Layout:
+        """The layout in which all ``paths`` keep their places to each other and to ``here``."""
+        here = here.absolute()
+        absolute = [_absolute(path) for path in paths]
+        return cls(Path(os.path.commonpath([here, *(path.parent for path in absolute)])), here)
+
+    def place(self, path: Path) -> str:
+        """A path as it is called below the root."""
+        return _absolute(path).relative_to(self.root).as_posix()
+
+    @property
+    def directory(self) -> str:
+        """The working directory, below the root."""
+        return self.place(self.here)
+
+    def moved(self, path: Path) -> str:
+        """A path as the job has it, relative to its working directory."""
+        return os.path.relpath(path, self.here)
+
+
+def overrides(found: Sequence[Reference], layout: Layout) -> list[str]:
+    """``--set`` for references that do not hold on another machine as they are written."""
+    return [f"{one.key}={_written(layout.moved(one.path))}" for one in found if moves(one.value)]
+
+
+def _written(path: str) -> str:
+    """A path so written that ``--set`` reads it back."""
+    text = escape(path)
+    try:
+        plain = read_option(text.strip(), "").value == text
+    except ConfigError:
+        plain = False
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.normpath(path.absolute()))  # links stay links

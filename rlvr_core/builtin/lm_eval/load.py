@@ -1,0 +1,320 @@
+"""Tasks of lm-evaluation-harness, loaded and turned into the requests they make of a model."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlvr_core.api.errors import Complaint, ConfigError, DataError, MachineError, RlvrError
+from rlvr_core.api.types import Json, SamplingParams
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.lm_eval.task import LmEval
+
+CHAT = "\x00chat"
+"""Begins a context that is a chat, to be rendered once the model's tokenizer is there."""
+BUDGETS = {"gsm8k": 1024, "hendrycks_math": 2048, "minerva_math": 2048, "ifeval": 4096}
+"""Tokens for an answer, by how a task's name begins; raises what the task's YAML says."""
+DEFAULT_BUDGET = 1024
+"""Where the YAML says nothing. The harness's own 256 cut off 13% of GSM8K's answers (T72)."""
+_CAPS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_KNOWN = {*_CAPS, "until", "do_sample", "temperature", "top_p", "top_k", "num_beams"}
+
+
+@dataclass(slots=True)
+class Document:
+    """One document of one task, and what is asked about it.
+
+    Attributes:
+        id: ``task/position``, position as the harness counts.
+        task: The harness's task object.
+        instances: Its requests.
+        sampling: How the answer is generated; None where given texts are scored.
+    """
+
+    id: str
+    task: Any
+    instances: list[Any]
+    sampling: SamplingParams | None
+
+    @property
+    def context(self) -> str:
+        """What the first request puts before the answer; empty where whole texts are scored."""
+        arguments = self.instances[0].args
+        return str(arguments[0]) if len(arguments) > 1 else ""
+
+    @property
+    def shown(self) -> str:
+        """The context, or without one the text that is scored."""
+        return self.context if self.context.strip() else str(self.instances[0].args[-1])
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What was asked for: a task, or a group of tasks.
+
+    Attributes:
+        version: Of the harness.
+        tasks: By name.
+        groups: By name.
+        documents: Of all tasks, in order, by id.
+        repeats: Answers to each document.
+    """
+
+    version: str
+    tasks: dict[str, Any]
+    groups: dict[str, Any]
+    documents: dict[str, Document]
+    repeats: int
+
+
+def load(config: LmEval.Config) -> Loaded:
+    """Load the task, its data, and build every request.
+
+    Raises:
+        ConfigError: If the task is unknown, or options do not go with it.
+        DataError: If its data or its code fail.
+        MachineError: If lm_eval is missing or broken.
+    """
+    version = _import()
+    found = _find(config)
+    tasks: dict[str, Any] = dict(sorted(found["tasks"].items()))
+    _check(tasks, config)
+    for task in tasks.values():
+        _set_up(task, config)
+    repeats = {int(task.config.repeats or 1) for task in tasks.values()}
+    if len(repeats) > 1:
+        raise ConfigError(
+            f"lm_eval task '{config.task}' holds tasks that ask {sorted(repeats)} times",
+            remedy="evaluate them one by one",
+        )
+    documents: dict[str, Document] = {}
+    with _quiet(), _seeded():
+        for name, task in tasks.items():
+            try:
+                documents |= {one.id: one for one in _documents(name, task, config)}
+            except RlvrError:
+                raise
+            except Exception as error:
+                raise _failed(name, "its requests could not be built", error) from error
+    return Loaded(version, tasks, dict(found.get("groups", {})), documents, repeats.pop())
+
+
+def digest(document: Document) -> str:
+    """Hash of everything that is asked about a document, and of its reference answer."""
+    target = document.task.doc_to_target(document.instances[0].doc)
+    asked = [[one.request_type, list(one.args)] for one in document.instances]
+    text = json.dumps([asked, target], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def identity(task: Any) -> dict[str, Json]:
+    """Version and definition of a task."""
+    definition = task.dump_config()
+    definition.pop("metadata", None)
+    for key in ("dataset_kwargs", "dataset_path"):  # where data lie differs between machines
+        definition.pop(key, None)
+    text = json.dumps(definition, sort_keys=True, default=_plain)
+    return {
+        "version": str(task.VERSION),
+        "num_fewshot": task.config.num_fewshot,
+        "definition": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def _plain(value: Any) -> str:
+    """What JSON has no word for, without the address some objects print."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _import() -> str:
+    try:
+        version = metadata.version("lm_eval")
+        import lm_eval.tasks
+    except Exception as error:  # whatever a broken dependency raises
+        missing = isinstance(error, metadata.PackageNotFoundError)
+        raise MachineError(
+            "eval task 'lm_eval' needs lm-evaluation-harness, which is not installed"
+            if missing
+            else f"lm_eval cannot be imported: {type(error).__name__}: {error}",
+            remedy="pip install 'rlvr-core[lm-eval]'",
+        ) from error
+    assert lm_eval.tasks
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns of what is meant to be so
+    return version
+
+
+def _find(config: LmEval.Config) -> Mapping[str, Any]:
+    """The task objects; the harness's own 14,000 files are only read if need be."""
+    from lm_eval.tasks import TaskManager
+
+    path = config.include_path
+    if path is not None and not Path(path).is_dir():
+        raise ConfigError(f"include_path '{path}' is no folder", where="lm_eval")
+    with _quiet(), _seeded():
+        manager = TaskManager(include_path=path, include_defaults=False) if path else None
+        if manager is None or config.task not in manager.all_tasks:
+            manager = TaskManager(include_path=path)
+        if config.task not in manager.all_tasks:
+            raise _unknown(config.task, manager.all_tasks)
+        try:
+            found: Mapping[str, Any] = manager.load([config.task])
+        except Exception as error:
+            raise _failed(config.task, "it could not be loaded", error) from error
+    return found
+
+
+def _unknown(name: str, known: Sequence[str]) -> ConfigError:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=3)
+    return ConfigError(
+        f"lm_eval has no task '{name}'",
+        remedy=(
+            f"did you mean: {', '.join(near)}?" if near else "",
+            "list them: lm_eval ls tasks; a folder of your own: include_path",
+        ),
+    )
+
+
+def _failed(name: str, what: str, error: Exception) -> DataError:
+    lines = str(error).strip().splitlines()
+    return DataError(
+        f"lm_eval task '{name}': {what}: {type(error).__name__}: {lines[0] if lines else ''}",
+        remedy="a data set of the hub must be in the cache where there is no network",
+    )
+
+
+def _check(tasks: Mapping[str, Any], config: LmEval.Config) -> None:
+    """Refuse what cannot be asked as the task means it; all faults at once."""
+    complaints: list[Complaint] = []
+    for name, task in tasks.items():
+        if getattr(task, "MULTIMODAL", False):
+            complaints.append(Complaint(f"lm_eval task '{name}' is about images or sound"))
+        if getattr(task, "UNSAFE_CODE", False):
+            complaints.extend(_unsafe(name, config))
+        fixed = config.num_fewshot not in (None, 0) and task.config.num_fewshot == 0
+        if fixed:
+            complaints.append(
+                Complaint(
+                    f"lm_eval task '{name}' is defined without examples (num_fewshot: 0), which "
+                    f"the harness does not let be changed",
+                    remedy=("leave num_fewshot out",),
+                )
+            )
+        unknown = sorted((task.config.generation_kwargs or {}).keys() - _KNOWN)
+        beams = (task.config.generation_kwargs or {}).get("num_beams", 1) != 1
+        if task.OUTPUT_TYPE == "generate_until" and (unknown or beams):
+            what = ", ".join(unknown or ["num_beams"])
+            complaints.append(
+                Complaint(f"lm_eval task '{name}' generates with {what}, which no engine here has")
+            )
+    if complaints:
+        raise ConfigError.collect(complaints)
+
+
+def _unsafe(name: str, config: LmEval.Config) -> list[Complaint]:
+    """What is missing before a task may run the model's code on this machine (T82)."""
+    found = []
+    if not config.unsafe_code:
+        found.append(
+            Complaint(
+                f"lm_eval task '{name}' runs code that the model wrote, on this machine and "
+                f"without a sandbox",
+                remedy=("if the machine may be harmed: unsafe_code: true",),
+            )
+        )
+    if os.environ.get("HF_ALLOW_CODE_EVAL") != "1":
+        found.append(
+            Complaint(
+                f"lm_eval task '{name}' needs HF_ALLOW_CODE_EVAL=1 in the environment",
+                remedy=(f"HF_ALLOW_CODE_EVAL=1 rlvr eval … --with task={config.task}",),
+            )
+        )
+    return found
+
+
+def _set_up(task: Any, config: LmEval.Config) -> None:
+    """Few-shot examples as ``simple_evaluate`` sets them."""
+    if config.num_fewshot is not None:
+        task.set_config(key="num_fewshot", value=config.num_fewshot)
+    elif task.config.num_fewshot is None:
+        task.set_config(key="num_fewshot", value=0)
+    task.set_fewshot_seed(seed=config.fewshot_seed)
+
+
+def _documents(name: str, task: Any, config: LmEval.Config) -> Iterator[Document]:
+    task.build_all_requests(
+        limit=config.limit,
+        apply_chat_template=config.chat,
+        fewshot_as_multiturn=config.chat,
+        chat_template=_as_chat if config.chat else None,
+    )
+    by_id: dict[int, list[Any]] = {}
+    for instance in task.instances:
+        by_id.setdefault(instance.doc_id, []).append(instance)
+    for position, instances in by_id.items():
+        instances.sort(key=lambda one: one.idx)
+        kinds = {one.request_type for one in instances}
+        generated = kinds == {"generate_until"} and len(instances) == 1
+        if not generated and not kinds <= {"loglikelihood", "loglikelihood_rolling"}:
+            raise ConfigError(
+                f"lm_eval task '{name}' asks {len(instances)} requests of kind "
+                f"{', '.join(sorted(kinds))} about one document, which cannot be recorded",
+                remedy="one generated answer, or texts to score",
+            )
+        sampling = _sampling(name, instances[0].args[1], config) if generated else None
+        yield Document(f"{name}/{position}", task, instances, sampling)
+
+
+def _as_chat(history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    return CHAT + json.dumps([history, add_generation_prompt])
+
+
+def _sampling(name: str, given: Mapping[str, Any], config: LmEval.Config) -> SamplingParams:
+    """The harness's generation arguments as ours (T84)."""
+    until = given.get("until") or []
+    until = [until] if isinstance(until, str) else list(until)
+    said = next((given[key] for key in _CAPS if given.get(key) is not None), None)
+    family = next((n for start, n in BUDGETS.items() if name.startswith(start)), 0)
+    cap = config.max_tokens or max(int(said or 0), family) or DEFAULT_BUDGET
+    greedy = given.get("do_sample") is False
+    return SamplingParams(
+        temperature=0.0 if greedy else float(given.get("temperature") or 0.0),
+        top_p=1.0 if greedy else float(given.get("top_p", 1.0)),
+        top_k=0 if greedy else int(given.get("top_k") or 0),
+        max_tokens=cap,
+        stop=tuple(dict.fromkeys(stop for stop in until if stop)),
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The harness draws progress bars of its own."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+@contextlib.contextmanager
+def _seeded() -> Iterator[None]:
+    """The global random states as ``simple_evaluate`` seeds them; then as they were."""
+    python, numeric = random.getstate(), np.random.get_state()
+    random.seed(0)
+    np.random.seed(1234)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numeric)

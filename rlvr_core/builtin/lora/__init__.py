@@ -1,0 +1,1 @@
+"""Training LoRA adapters, and exporting them."""

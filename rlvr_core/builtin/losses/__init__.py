@@ -1,0 +1,1 @@
+"""The losses that come with rlvr, one short file each."""

@@ -1,0 +1,1 @@
+"""Models behind OpenAI's HTTP interface: an engine and a judge."""

@@ -1,0 +1,203 @@
+"""The verifier ``core/judge``: a language model on a server scores completions by a rubric."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from rlvr_core.api.errors import DataError
+from rlvr_core.api.types import Completion, Json, Problem, Usage, Verdict
+from rlvr_core.builtin.openai.client import Client, RemoteError
+from rlvr_core.builtin.openai.config import Endpoint, Seconds
+from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric
+
+MARGIN = 10.0
+"""Seconds beyond its deadline after which a judge that did not keep it is killed."""
+_SHOWN = 300
+
+
+class Judge:
+    """Asks a model behind OpenAI's HTTP interface for a score; the completions of a group at once.
+
+    Where no score can be had the verdict has none: ``timeout`` if the deadline passed,
+    ``unscorable`` if the completion is too long for the judge, else ``error``.
+    """
+
+    class Config(Endpoint):
+        """The judge, and what it is asked."""
+
+        model: Annotated[str, Field(min_length=1)]
+        """The judge's name on the server."""
+        rubric: str = "correct"
+        """``correct`` (against the right answer: 0 or 1), ``quality`` (1 to 10), or a text of your
+        own with places ``{response}``, ``{prompt}``, ``{reference}`` and fields of the spec."""
+        scale: tuple[float, float] | None = None
+        """Worst and best score of a rubric of your own; they become 0 and 1."""
+        reference: str = "answer"
+        """Field of the spec that holds the right answer."""
+        pass_at: Annotated[float, Field(ge=0, le=1)] = 1.0
+        """Least score, from 0 to 1, that passes."""
+        pattern: str = SCORE
+        """Regular expression whose first group is the score; the last match counts."""
+        asks: Annotated[int, Field(gt=0)] = 2
+        """How often it is asked before an answer without a score is an error."""
+        temperature: Annotated[float, Field(ge=0)] | None = 0.0
+        """Of the judge; null does not send any."""
+        max_tokens: Annotated[int, Field(gt=0)] = 1024
+        """Cap on its answer."""
+        timeout: Seconds = 60.0
+        """Seconds one try may take."""
+        deadline: Seconds = 120.0
+        """Seconds a verdict may take, all tries together, in place of ``verify.timeout``; the
+        verdicts of a group are asked for at once and share it."""
+        concurrency: Annotated[int, Field(gt=0)] = 16
+        """Requests at a time, in each verifier process."""
+
+        @field_validator("pattern")
+        @classmethod
+        def _has_a_group(cls, value: str) -> str:
+            try:
+                groups = re.compile(value).groups
+            except re.error as error:
+                raise ValueError(f"no regular expression: {error}") from error
+            if groups == 0:
+                raise ValueError("a group is needed, around the score")
+            return value
+
+        @model_validator(mode="after")
+        def _rubric_fits_scale(self) -> Any:
+            own = self.rubric not in RUBRICS
+            if own and "{response}" not in self.rubric:
+                raise ValueError(
+                    f"rubric {self.rubric!r:.60} is none of {', '.join(RUBRICS)}, and a text of "
+                    f"your own has the place {{response}}"
+                )
+            if own != (self.scale is not None):
+                told = "needs its scale" if own else "has its own scale"
+                raise ValueError(f"rubric {self.rubric!r:.60} {told}, as in scale: [1, 5]")
+            if self.scale is not None and not self.scale[0] < self.scale[1]:
+                raise ValueError("scale: the worst score must be below the best one")
+            return self
+
+        def made(self) -> Rubric:
+            """The rubric."""
+            if self.scale is None:
+                return RUBRICS[self.rubric]
+            return Rubric(self.rubric, *self.scale)
+
+    reward_range = (0.0, 1.0)
+    beside = ("api_key_env", "timeout", "deadline", "retries", "price", "concurrency")
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._rubric = config.made()
+        self._pattern = re.compile(config.pattern)
+        self._client = Client(config, config.model)
+
+    @staticmethod
+    def time_limit(config: Config) -> float:
+        """Seconds after which a verdict is given up from outside."""
+        return config.deadline + MARGIN
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem that lacks what the rubric wants filled in.
+
+        Raises:
+            DataError: If a field of its spec is missing or empty.
+        """
+        for place in sorted(self._rubric.places - {"response", "prompt"}):
+            field = self._field(place)
+            if problem.spec.get(field) in (None, ""):
+                raise DataError(
+                    f"{problem.id}: the judge's rubric has {{{place}}}, and the problem's spec has "
+                    f"nothing in field '{field}'",
+                    remedy=f"fields there are: {', '.join(map(str, problem.spec)) or 'none'}",
+                )
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Ask for one score."""
+        return self._verdict(problem, completion, time.monotonic() + self._config.deadline)
+
+    def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
+        """Ask for the score of each, at once."""
+        until = time.monotonic() + self._config.deadline
+        with ThreadPoolExecutor(min(self._config.concurrency, len(completions))) as threads:
+            asked = [threads.submit(self._verdict, problem, one, until) for one in completions]
+            return [one.result() for one in asked]
+
+    def _field(self, place: str) -> str:
+        return self._config.reference if place == "reference" else place
+
+    def _verdict(self, problem: Problem, completion: Completion, until: float) -> Verdict:
+        messages = [{"role": "user", "content": self._question(problem, completion)}]
+        usage, said, ended = Usage(0), "", ""
+        for _ in range(self._config.asks):
+            try:
+                reply = self._client.chat(messages, self._fields(), deadline=until)
+            except RemoteError as error:
+                return _failed(error, usage + error.usage)
+            usage, said, ended = usage + reply.usage, reply.text, reply.finish_reason
+            score = self._rubric.score(said, self._pattern)
+            if score is not None:
+                return self._scored(score, said, usage)
+            if said:
+                messages.append({"role": "assistant", "content": said})
+                messages.append({"role": "user", "content": self._rubric.again()})
+        return Verdict(
+            None,
+            "error",
+            detail=f"the judge gave no score in {self._config.asks} answers; the last "
+            f"{'was cut off at max_tokens' if ended == 'length' else 'was'}: {_short(said)}",
+            usage=usage,
+        )
+
+    def _question(self, problem: Problem, completion: Completion) -> str:
+        values = {
+            place: str(problem.spec.get(self._field(place), ""))
+            for place in self._rubric.places - {"response", "prompt"}
+        }
+        values["response"] = completion.text
+        values["prompt"] = _prompt(problem)
+        return self._rubric.ask(values)
+
+    def _fields(self) -> dict[str, Json]:
+        fields: dict[str, Json] = {self._config.max_tokens_field: self._config.max_tokens}
+        if self._config.temperature is not None:
+            fields["temperature"] = self._config.temperature
+        return fields
+
+    def _scored(self, raw: float, said: str, usage: Usage) -> Verdict:
+        low, high = self._rubric.low, self._rubric.high
+        score = (raw - low) / (high - low)
+        return Verdict(
+            score,
+            passed=score >= self._config.pass_at,
+            extracted=f"{raw:g}",
+            detail=_short(said),
+            usage=usage,
+        )
+
+
+def _failed(error: RemoteError, usage: Usage) -> Verdict:
+    if error.fault == "timeout":
+        return Verdict(None, "timeout", detail=f"judge: {error}", usage=usage)
+    if error.fault == "too_long":
+        return Verdict(None, "unscorable", detail=f"too long for the judge: {error}", usage=usage)
+    return Verdict(None, "error", detail=f"judge: {error}", usage=usage)
+
+
+def _prompt(problem: Problem) -> str:
+    if isinstance(problem.prompt, str):
+        return problem.prompt
+    return "\n\n".join(f"[{turn.role}]\n{turn.content}" for turn in problem.prompt)
+
+
+def _short(text: str) -> str:
+    """On one line; the end, where the score is, is what is kept of a long text."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"... {line[-_SHOWN:]}"

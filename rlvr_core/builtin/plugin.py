@@ -1,0 +1,260 @@
+"""The plugin ``core``: what comes with rlvr itself, registered as any plugin does it.
+
+Targets are strings, so that listing the built-ins imports none of them. Add a component by adding
+one line to the function of its kind.
+"""
+
+from __future__ import annotations
+
+from rlvr_core.api.hooks import hookimpl
+from rlvr_core.host.registry import Registrar
+
+
+@hookimpl
+def register_datasets(registrar: Registrar) -> None:
+    """Dataset loaders that know no domain."""
+    registrar.add(
+        "jsonl",
+        "rlvr_core.builtin.datasets.jsonl:JsonLines",
+        summary="Problems from a file of JSON objects, gzipped or not.",
+    )
+    registrar.add(
+        "hub",
+        "rlvr_core.builtin.datasets.hub:Hub",
+        summary="Problems from a data set on the Hugging Face hub.",
+    )
+    registrar.add(
+        "lookup",
+        "rlvr_core.builtin.environments.lookup:Lookup",
+        summary="Generated questions that only a tool can answer; a tiny model learns to call it.",
+    )
+
+
+@hookimpl
+def register_verifiers(registrar: Registrar) -> None:
+    """Verifiers that know no domain."""
+    registrar.add(
+        "exact",
+        "rlvr_core.builtin.verifiers.exact:Exact",
+        summary="The whole completion must be the answer.",
+    )
+    registrar.add(
+        "judge",
+        "rlvr_core.builtin.openai.judge:Judge",
+        summary="A language model scores the completion by a rubric.",
+    )
+    registrar.add(
+        "overlong",
+        "rlvr_core.builtin.verifiers.overlong:Overlong",
+        summary="DAPO's soft penalty on completions near the token cap; goes beside another.",
+    )
+    registrar.add(
+        "environment",
+        "rlvr_core.builtin.environments.verdict:EnvironmentVerdict",
+        summary="What the environment itself said of a conversation.",
+    )
+
+
+@hookimpl
+def register_losses(registrar: Registrar) -> None:
+    """The policy-gradient family, and learning from given answers."""
+    registrar.add(
+        "grpo",
+        "rlvr_core.builtin.losses.grpo:GRPO",
+        summary="Clipped surrogate; every completion counts the same.",
+    )
+    registrar.add(
+        "dapo",
+        "rlvr_core.builtin.losses.dapo:DAPO",
+        summary="Range wider above 1 than below; every loss token of the step counts the same.",
+    )
+    registrar.add(
+        "dr_grpo",
+        "rlvr_core.builtin.losses.dr_grpo:DrGRPO",
+        summary="Rewards only centred, sums divided by a constant: no length or difficulty bias.",
+    )
+    registrar.add(
+        "bnpo",
+        "rlvr_core.builtin.losses.bnpo:BNPO",
+        summary="Averaged by micro-batch, to compare with TRL; depends on how rows are packed.",
+    )
+    registrar.add(
+        "gspo",
+        "rlvr_core.builtin.losses.gspo:GSPO",
+        summary="Clips the ratio of whole completions.",
+    )
+    registrar.add(
+        "gmpo",
+        "rlvr_core.builtin.losses.gmpo:GMPO",
+        summary="Geometric mean of a completion's clipped ratios.",
+    )
+    registrar.add(
+        "vespo",
+        "rlvr_core.builtin.losses.vespo:VESPO",
+        summary="One smooth weight a completion, largest near the ratio 1.",
+    )
+    registrar.add(
+        "cispo",
+        "rlvr_core.builtin.losses.cispo:CISPO",
+        summary="Bounded ratio as a weight: no token's gradient is ever cut off.",
+    )
+    registrar.add(
+        "sapo",
+        "rlvr_core.builtin.losses.sapo:SAPO",
+        summary="A smooth gate on the ratio in the place of a clip.",
+    )
+    registrar.add(
+        "luspo",
+        "rlvr_core.builtin.losses.luspo:LUSPO",
+        summary="Clipped surrogate summed over each completion: no discount for long ones.",
+    )
+    registrar.add(
+        "reinforce",
+        "rlvr_core.builtin.losses.reinforce:REINFORCE",
+        summary="The plain policy gradient; weights of old samples are at most 1.",
+    )
+    registrar.add(
+        "gkd",
+        "rlvr_core.builtin.losses.distill:GKD",
+        summary="On-policy distillation from a frozen teacher.",
+    )
+    registrar.add(
+        "opsd",
+        "rlvr_core.builtin.losses.distill:OPSD",
+        summary="On-policy self-distillation: the policy with a prompt that tells more.",
+    )
+    registrar.add(
+        "sft",
+        "rlvr_core.builtin.losses.sft:SFT",
+        summary="Likelihood of given answers: a warm start, or one term beside others.",
+    )
+
+
+@hookimpl
+def register_samplers(registrar: Registrar) -> None:
+    """Ways to choose problems."""
+    registrar.add(
+        "shuffle",
+        "rlvr_core.builtin.samplers.shuffle:Shuffle",
+        summary="Each problem once per epoch, in an order that the seed decides.",
+    )
+    registrar.add(
+        "sequential",
+        "rlvr_core.builtin.samplers.sequential:Sequential",
+        summary="Each problem once per epoch, in the order of the data.",
+    )
+    registrar.add(
+        "curriculum",
+        "rlvr_core.builtin.samplers.curriculum:Curriculum",
+        summary="The problems of an order file, in its order.",
+    )
+    registrar.add(
+        "mixture",
+        "rlvr_core.builtin.samplers.mixture:Mixture",
+        summary="Several sources, each in its own order, by weight or one after the other.",
+    )
+    registrar.add(
+        "difficulty",
+        "rlvr_core.builtin.samplers.difficulty:Difficulty",
+        summary="By recent pass rate: what can teach now, in tiers that are phased in.",
+    )
+
+
+@hookimpl
+def register_engines(registrar: Registrar) -> None:
+    """Ways to generate text."""
+    registrar.add(
+        "transformers",
+        "rlvr_core.engines.transformers:TransformersEngine",
+        summary="In process on the trainer's own weights; for tiny models and tests.",
+    )
+    registrar.add(
+        "scripted",
+        "rlvr_core.engines.scripted:ScriptedEngine",
+        summary="Says what its config tells it to; for tests of everything around an engine.",
+    )
+    registrar.add(
+        "vllm",
+        "rlvr_core.builtin.vllm.engine:VllmEngine",
+        summary="vLLM in the trainer's process; for all but tiny models, on a GPU or a CPU.",
+    )
+    registrar.add(
+        "vllm-server",
+        "rlvr_core.builtin.vllm.server:VllmServerEngine",
+        summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
+    )
+    registrar.add(
+        "openai",
+        "rlvr_core.builtin.openai.engine:OpenAIEngine",
+        summary="A model behind OpenAI's HTTP interface: evaluates openai:NAME, cannot train.",
+    )
+
+
+@hookimpl
+def register_launchers(registrar: Registrar) -> None:
+    """Ways to run on more than one process."""
+    registrar.add(
+        "local",
+        "rlvr_core.builtin.jobs.local:LocalLauncher",
+        summary="Several processes on this machine.",
+    )
+    registrar.add(
+        "accelerate",
+        "rlvr_core.builtin.jobs.accelerate:AccelerateLauncher",
+        summary="Processes on several machines; the command is given on each.",
+    )
+    registrar.add(
+        "slurm",
+        "rlvr_core.builtin.jobs.slurm:SlurmLauncher",
+        summary="A batch job on a Slurm cluster; the command does not wait for it.",
+    )
+
+
+@hookimpl
+def register_eval_tasks(registrar: Registrar) -> None:
+    """Evaluation tasks that know no domain."""
+    registrar.add(
+        "dataset",
+        "rlvr_core.builtin.evals.dataset_task:DatasetTask",
+        summary="The problems of any data set: pass rates and order files of training data.",
+    )
+    registrar.add(
+        "lm_eval",
+        "rlvr_core.builtin.lm_eval.task:LmEval",
+        summary="A task of lm-evaluation-harness, with its own prompts, through our engines.",
+    )
+    registrar.add(
+        "external",
+        "rlvr_core.builtin.evals.external:External",
+        summary="Another harness: a command on the checkpoint that leaves metrics as JSON.",
+    )
+    registrar.add(
+        "lookup-heldout",
+        "rlvr_core.builtin.environments.lookup:LookupHeldout",
+        summary="Unseen lookups of core/lookup, sampled at temperature 1.",
+    )
+    registrar.add(
+        "lookup-heldout-greedy",
+        "rlvr_core.builtin.environments.lookup:LookupHeldoutGreedy",
+        summary="The same lookups, greedy.",
+    )
+
+
+@hookimpl
+def register_environments(registrar: Registrar) -> None:
+    """Environments that know no domain."""
+    registrar.add(
+        "lookup",
+        "rlvr_core.builtin.environments.lookup:LookupWorld",
+        summary="A table behind one tool: call it, read the result, answer.",
+    )
+
+
+@hookimpl
+def register_guards(registrar: Registrar) -> None:
+    """Guards that a run asks for; the others are always on."""
+    registrar.add(
+        "collapse",
+        "rlvr_core.builtin.guards.collapse:Collapse",
+        summary="Stops a run whose rewards, lengths or entropy fall apart.",
+    )

@@ -1,0 +1,1 @@
+"""The samplers that come with rlvr."""

@@ -1,0 +1,242 @@
+"""The sampler ``core/difficulty``: problems by how often the model solves them now (T33).
+
+A problem that always passes, or never does, gives groups without variance, and is generated for
+nothing. Here each problem is in a pool by its recent pass rate, and pools are drawn from by weight;
+tiers, by a tag of the problem, may be phased in on top of that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from rlvr_core.api.protocols import Source
+from rlvr_core.api.sampler_base import SamplerBase, SamplerConfig, digest, seeded_hash
+from rlvr_core.api.types import Json, Outcome, Problem
+from rlvr_core.builtin.samplers.epochs import all_problems
+from rlvr_core.builtin.samplers.phases import Phase, check_phases, check_tiers, phase_at, tier_of
+from rlvr_core.data.order import read_pass_rates
+
+Pool = Literal["unseen", "hard", "normal", "easy", "solved"]
+Rate = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0)]
+
+POOLS: tuple[Pool, ...] = get_args(Pool)
+
+
+@dataclass(slots=True)
+class Record:
+    """What is remembered of a problem.
+
+    Attributes:
+        last: Index of its last draw; -1 before the first.
+        streak: Its last groups in a row in which all passed.
+        window: Successes and failures of its last groups, the newest at the end.
+    """
+
+    last: int = -1
+    streak: int = 0
+    window: list[list[int]] = field(default_factory=list)
+
+
+class Difficulty(SamplerBase):
+    """Draws by recent pass rate, within a pool what was drawn longest ago."""
+
+    class Config(SamplerConfig):
+        """Options of ``core/difficulty``."""
+
+        window: Annotated[int, Field(gt=0)] = 2
+        """Groups of a problem, the newest ones, that make its pass rate."""
+        hard_threshold: Rate = 0.0
+        """A problem is hard up to this pass rate, inclusive."""
+        easy_threshold: Rate = 1.0
+        """A problem is easy from this pass rate on, inclusive; between the two it is normal."""
+        unseen: Weight = 1.0
+        """Weight of problems whose pass rate is not known."""
+        hard: Weight = 0.1
+        """Weight of hard problems."""
+        normal: Weight = 1.0
+        """Weight of normal problems."""
+        easy: Weight = 0.1
+        """Weight of easy problems."""
+        solved_after: Annotated[int, Field(gt=0)] | None = None
+        """Groups in a row in which all passed, after which a problem is solved and left out; null
+        leaves none out."""
+        pass_rates: Annotated[str, Field(min_length=1)] | None = None
+        """``difficulty.jsonl`` of ``rlvr passk``, or its URI: pass rates to begin with."""
+        tier_by: Annotated[str, Field(min_length=1)] | None = None
+        """Tag of the problems whose values are tiers, or ``dataset``."""
+        phases: tuple[Phase, ...] = ()
+        """Weights of the tiers, step by step."""
+
+        @model_validator(mode="after")
+        def _order(self) -> Difficulty.Config:
+            if self.hard_threshold >= self.easy_threshold:
+                raise ValueError(
+                    f"hard_threshold ({self.hard_threshold}) must be below easy_threshold "
+                    f"({self.easy_threshold})"
+                )
+            if not any((self.unseen, self.hard, self.normal, self.easy)):
+                raise ValueError("unseen, hard, normal and easy all have weight 0")
+            check_phases(self.phases, self.tier_by)
+            return self
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._config = config
+        self._problems: dict[str, Problem] = {}
+        self._records: dict[str, Record] = {}
+        self._given: dict[str, float] = {}
+        self._tiers: dict[str, str] = {}
+        self._ranks: dict[str, int] = {}
+
+    def begin(self, sources: Sequence[Source]) -> None:
+        """Take the data, and the pass rates to begin with.
+
+        Raises:
+            DataError: If a problem lacks the tag, or pass rates are given of unknown problems.
+            ConfigError: If phases name a tier that no problem has, or leave one out.
+        """
+        config = self._config
+        self._problems = {problem.id: problem for problem in all_problems(sources)}
+        self._records = {}
+        # ties are settled by the seed, not by the order of the file
+        self._ranks = {id_: seeded_hash(self.seed, "rank", id_) for id_ in self._problems}
+        self._tiers = {
+            id_: tier_of(problem, config.tier_by) for id_, problem in self._problems.items()
+        }
+        check_tiers(config.phases, list(self._tiers.values()))
+        left_out = [id_ for source in sources for id_ in source.left_out]
+        self._given = {}
+        if config.pass_rates is not None:
+            self._given = read_pass_rates(config.pass_rates, self._problems, left_out)
+
+    def choose(self, n_problems: int, step: int) -> Iterator[Problem]:
+        """Tier by phase, pool by weight, then what was drawn longest ago.
+
+        A problem comes twice in one call only if there are too few others: before that, pools of
+        weight 0 are drawn from too, the solved last.
+        """
+        tiers = phase_at(self._config.phases, step)
+        queues = self._queues(tiers)
+        for number in range(n_problems):
+            if not any(queues.values()):
+                queues = self._queues(tiers)
+            index = self.drawn + number
+            id_ = queues[self._choose(queues, tiers, index)].popleft()
+            self._records.setdefault(id_, Record()).last = index
+            yield self._problems[id_]
+
+    def update(self, outcomes: Sequence[Outcome]) -> None:
+        """Take the newest pass rates into account."""
+        for outcome in outcomes:
+            if outcome.successes + outcome.failures == 0:
+                continue
+            record = self._records.setdefault(outcome.problem_id, Record())
+            record.window.append([outcome.successes, outcome.failures])
+            del record.window[: -self._config.window]
+            record.streak = 0 if outcome.failures else record.streak + 1
+
+    def pass_rate(self, id_: str) -> float | None:
+        """Share of completions that passed in the window, or as given; None when unknown."""
+        record = self._records.get(id_)
+        if record is None or not record.window:
+            return self._given.get(id_)
+        successes = sum(passed for passed, _ in record.window)
+        return successes / sum(map(sum, record.window))
+
+    def pool(self, id_: str) -> Pool:
+        """The pool a problem is in."""
+        config = self._config
+        streak = self._records[id_].streak if id_ in self._records else 0
+        if config.solved_after is not None and streak >= config.solved_after:
+            return "solved"
+        rate = self.pass_rate(id_)
+        if rate is None:
+            return "unseen"
+        if rate <= config.hard_threshold:
+            return "hard"
+        return "easy" if rate >= config.easy_threshold else "normal"
+
+    def metrics(self) -> dict[str, float]:
+        """Problems by pool."""
+        counts = Counter(self.pool(id_) for id_ in self._problems)
+        return {pool: float(counts[pool]) for pool in POOLS}
+
+    def identity(self) -> Json:
+        """The problems, their tiers and the pass rates given."""
+        ids = sorted(self._problems)
+        rates = json.dumps(self._given, sort_keys=True)
+        return digest([*ids, *(self._tiers[id_] for id_ in ids), rates])
+
+    def position(self) -> Json:
+        """What is remembered of each problem drawn."""
+        return {
+            id_: [record.last, record.streak, [list(pair) for pair in record.window]]
+            for id_, record in self._records.items()
+        }
+
+    def seek(self, position: Json) -> None:
+        """Go where ``position`` was taken."""
+        self._records = {
+            id_: Record(last, streak, [list(pair) for pair in window])
+            for id_, (last, streak, window) in position.items()
+        }
+
+    def _queues(self, tiers: Mapping[str, float] | None) -> dict[tuple[str, Pool], deque[str]]:
+        """Ids by tier and pool, what was drawn longest ago first; tiers of weight 0 left out."""
+        queues: dict[tuple[str, Pool], deque[str]] = {}
+        new = Record()
+        by_age = sorted(
+            self._problems, key=lambda id_: (self._records.get(id_, new).last, self._ranks[id_])
+        )
+        for id_ in by_age:
+            tier = self._tiers[id_]
+            if tiers is None or tiers.get(tier, 0.0) > 0:
+                queues.setdefault((tier, self.pool(id_)), deque()).append(id_)
+        return queues
+
+    def _choose(
+        self,
+        queues: Mapping[tuple[str, Pool], deque[str]],
+        tiers: Mapping[str, float] | None,
+        index: int,
+    ) -> tuple[str, Pool]:
+        """A tier and a pool that are not empty."""
+        weights = self._weights()
+        ready = {key for key, queue in queues.items() if queue}
+        able = {key for key in ready if weights[key[1]] > 0}
+        able = able or {key for key in ready if key[1] != "solved"} or ready
+        open_tiers = sorted({tier for tier, _ in able})
+        tier_weights = [1.0 if tiers is None else tiers[tier] for tier in open_tiers]
+        tier = open_tiers[_pick(tier_weights, seeded_hash(self.seed, "tier", index))]
+        pools = [pool for pool in POOLS if (tier, pool) in able]
+        pool_weights = [weights[pool] for pool in pools]
+        if not any(pool_weights):
+            pool_weights = [1.0] * len(pools)
+        return tier, pools[_pick(pool_weights, seeded_hash(self.seed, "pool", index))]
+
+    def _weights(self) -> dict[Pool, float]:
+        config = self._config
+        return {
+            "unseen": config.unseen,
+            "hard": config.hard,
+            "normal": config.normal,
+            "easy": config.easy,
+            "solved": 0.0,
+        }
+
+
+def _pick(weights: Sequence[float], chance: int) -> int:
+    """An index with a probability in proportion to its weight; ``chance`` is a 64-bit number."""
+    point = chance / 2**64 * sum(weights)
+    for index, weight in enumerate(weights):
+        point -= weight
+        if point < 0:
+            return index
+    return max(index for index, weight in enumerate(weights) if weight > 0)

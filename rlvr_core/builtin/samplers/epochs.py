@@ -1,0 +1,163 @@
+"""Samplers that go through pools of problems epoch by epoch, and how several pools take turns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import lcm
+
+from rlvr_core.api.protocols import Source
+from rlvr_core.api.sampler_base import SamplerBase, SamplerConfig, digest, seeded_hash
+from rlvr_core.api.types import Json, Problem
+
+
+class Pool:
+    """Problems that take turns: an endless row of epochs.
+
+    Args:
+        problems: The problems.
+        shuffle: Seed of the order, which is another in each epoch; None for the order given.
+        count: Use only so many, the first of the first epoch's order; None for all.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        shuffle: tuple[int, ...] | None,
+        count: int | None = None,
+    ) -> None:
+        self._key = shuffle
+        self._ids = [problem.id for problem in problems]
+        self._ids = self._order(0)[:count]
+        self._problems = {problem.id: problem for problem in problems}
+        self.digest = digest(self._ids if shuffle is None else ["shuffled", *sorted(self._ids)])
+        self.seek(0, 0)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def drawn(self) -> int:
+        """Problems drawn from it so far."""
+        return self.epoch * len(self) + self.position
+
+    def seek(self, epoch: int, position: int) -> None:
+        """Stand before the problem at a position of an epoch."""
+        self.epoch, self.position = epoch, position
+        self._now = self._order(epoch)
+
+    def next(self) -> Problem:
+        """The next problem; after the last one a new epoch begins."""
+        if self.position == len(self):
+            self.seek(self.epoch + 1, 0)
+        self.position += 1
+        return self._problems[self._now[self.position - 1]]
+
+    def _order(self, epoch: int) -> list[str]:
+        key = self._key
+        if key is None:
+            return self._ids
+        return sorted(self._ids, key=lambda id_: seeded_hash(*key, epoch, id_))
+
+
+class Turns:
+    """Who is next, so that every pool has its share at every moment (smooth weighted round robin).
+
+    Each pool's credit grows by its weight at each turn, and who has most pays for all. After any
+    number of turns a pool has had its share, give or take the number of pools. Whole numbers, so
+    that nothing is lost to rounding in a long run.
+    """
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        exact = [Fraction(weight) for weight in weights]
+        unit = lcm(*(weight.denominator for weight in exact))
+        self._weights = [int(weight * unit) for weight in exact]
+        self.credits = [0] * len(weights)
+
+    def next(self, can: Sequence[bool]) -> int:
+        """The pool whose turn it is, among those that can."""
+        able = [index for index, ready in enumerate(can) if ready]
+        for index in able:
+            self.credits[index] += self._weights[index]
+        chosen = max(able, key=lambda index: (self.credits[index], -index))
+        self.credits[chosen] -= sum(self._weights[index] for index in able)
+        return chosen
+
+
+class EpochSampler(SamplerBase):
+    """Every problem of a pool once per epoch; several pools take turns."""
+
+    def __init__(self, config: SamplerConfig) -> None:
+        super().__init__(config)
+        self._pools: list[Pool] = []
+        self._names: list[str] = []
+        self._turns = Turns([1.0])
+
+    @abstractmethod
+    def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
+        """The pools and their weights."""
+
+    def begin(self, sources: Sequence[Source]) -> None:
+        """Make the pools."""
+        made = self.pools(sources)
+        self._pools = [pool for pool, _ in made]
+        self._names = _distinct([source.name for source in sources])
+        self._turns = Turns([weight for _, weight in made])
+
+    def choose(self, n_problems: int, step: int) -> Iterator[Problem]:
+        """The next problems of the pools whose turn it is."""
+        for _ in range(n_problems):
+            yield self._pools[self.turn()].next()
+
+    def turn(self) -> int:
+        """Index of the pool that is next."""
+        return self._turns.next([True] * len(self._pools))
+
+    def metrics(self) -> dict[str, float]:
+        """Passes over the data, by source where sources have pools of their own."""
+        passes = [pool.drawn / len(pool) for pool in self._pools]
+        if len(passes) == 1:
+            return {"epoch": passes[0]}
+        return {f"epoch/{name}": done for name, done in zip(self._names, passes, strict=True)}
+
+    def identity(self) -> Json:
+        """The problems of each pool, and their order where it is given."""
+        return [pool.digest for pool in self._pools]
+
+    def position(self) -> Json:
+        """Epoch and position of each pool, and whose turn it is."""
+        return {
+            "pools": [[pool.epoch, pool.position] for pool in self._pools],
+            "credits": list(self._turns.credits),
+        }
+
+    def seek(self, position: Json) -> None:
+        """Go where ``position`` was taken."""
+        for pool, (epoch, place) in zip(self._pools, position["pools"], strict=True):
+            pool.seek(epoch, place)
+        self._turns.credits = list(position["credits"])
+
+
+def shares(sources: Sequence[Source], sizes: Sequence[int]) -> list[float]:
+    """Weight of each source: its own, or else its share of the problems."""
+    total = sum(sizes)
+    return [
+        size / total if source.weight is None else source.weight
+        for source, size in zip(sources, sizes, strict=True)
+    ]
+
+
+def all_problems(sources: Sequence[Source]) -> list[Problem]:
+    """The problems of all sources, one source after the other."""
+    return [problem for source in sources for problem in source.problems]
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return found

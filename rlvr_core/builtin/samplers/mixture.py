@@ -1,0 +1,90 @@
+"""The sampler ``core/mixture``: several sources, each in its own order, by weight or in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api.protocols import Source
+from rlvr_core.api.sampler_base import SamplerConfig
+from rlvr_core.api.types import Json
+from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, shares
+from rlvr_core.data.order import read_order
+
+Mode = Literal["weighted", "epoch", "sequential"]
+
+
+class Mixture(EpochSampler):
+    """A pool of each source, with its ``order``, ``count`` and ``weight`` of ``data.sources``."""
+
+    source_keys = frozenset({"weight", "order", "count"})
+
+    class Config(SamplerConfig):
+        """Options of ``core/mixture``."""
+
+        mode: Mode = "weighted"
+        """``weighted``: draws by weight, and a source that ends begins again. ``epoch``: by weight,
+        but a source that ends waits until all have, so that each problem comes once per epoch.
+        ``sequential``: one source after the other, then again."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._mode = config.mode
+
+    def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
+        """A pool of each source.
+
+        Raises:
+            ConfigError: If a weight has no effect or a count is more than there is.
+            DataError: If an order file does not fit its source.
+        """
+        made = [self._pool(source, index) for index, source in enumerate(sources)]
+        faults = [
+            Complaint(
+                f"count is {source.count}, and there are {len(pool)} problems to choose from",
+                f"data.sources[{index}].count",
+                ("lower it, or leave it out to use all",),
+            )
+            for index, (source, pool) in enumerate(zip(sources, made, strict=True))
+            if source.count is not None and len(pool) < source.count
+        ]
+        if self._mode == "sequential":
+            faults += [
+                Complaint(
+                    "weight has no effect in mode sequential, where sources do not mix",
+                    f"data.sources[{index}].weight",
+                    ("take it out, or choose mode weighted or epoch",),
+                )
+                for index, source in enumerate(sources)
+                if source.weight is not None
+            ]
+        if faults:
+            raise ConfigError.collect(faults)
+        weights = shares(sources, [len(pool) for pool in made])
+        return list(zip(made, weights, strict=True))
+
+    def _pool(self, source: Source, index: int) -> Pool:
+        if source.order in (None, "shuffle"):
+            return Pool(source.problems, (self.seed, index), source.count)
+        if source.order == "sequential":
+            return Pool(source.problems, None, source.count)
+        problems = {problem.id: problem for problem in source.problems}
+        order = read_order(str(source.order), problems, source.left_out)
+        return Pool([problems[id_] for id_ in order], None, source.count)
+
+    def turn(self) -> int:
+        """Index of the source that is next."""
+        if self._mode == "weighted":
+            return super().turn()
+        epoch = min(pool.drawn // len(pool) for pool in self._pools)
+        unfinished = [pool.drawn < (epoch + 1) * len(pool) for pool in self._pools]
+        if self._mode == "sequential":
+            return unfinished.index(True)
+        if all(pool.drawn == epoch * len(pool) for pool in self._pools):
+            self._turns.credits = [0] * len(self._pools)  # every epoch begins alike
+        return self._turns.next(unfinished)
+
+    def identity(self) -> Json:
+        """The mode, and what pools of epochs are told apart by."""
+        return [self._mode, super().identity()]

@@ -1,0 +1,1 @@
+"""Verifiers that know no domain."""

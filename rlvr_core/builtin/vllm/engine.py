@@ -1,0 +1,307 @@
+"""Engine ``vllm``: vLLM in the trainer's process, on a GPU or, with its CPU build, without one.
+
+One engine per rank. Options, figures and what has been run where: ``docs/engines.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+
+from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api.protocols import (
+    ComponentConfig,
+    EngineContext,
+    Generation,
+    ScoreRequest,
+    Scores,
+    WeightSource,
+)
+from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.vllm.io import room_for
+from rlvr_core.builtin.vllm.lora import Adapters
+from rlvr_core.builtin.vllm.process import VERBOSE, first_line, untouched_randomness
+from rlvr_core.engines.stop import StopStrings
+from rlvr_core.engines.sync import (
+    PROBE_TOKENS,
+    check_probe,
+    has_trainer,
+    probe_prompt,
+    source_logprobs,
+)
+from rlvr_core.engines.transformers import eos_ids
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.vllm.queue import Queue
+
+_PROBE_DEADLINE = 600.0
+
+
+@dataclass(slots=True)
+class _Running:
+    """What exists between ``start`` and ``close``."""
+
+    llm: Any
+    queue: Queue
+    context: EngineContext
+    device: torch.device
+    probe_ids: tuple[int, ...]
+    adapters: Adapters | None = None
+    asleep: bool = False
+    hollow: bool = False
+    """Awake but for the KV cache."""
+    empty: bool = False
+    """What memory of weights it has, holds nothing."""
+    source: WeightSource | None = None
+    """Where the weights came from last."""
+
+
+class VllmEngine:
+    """Generates with vLLM, in this process."""
+
+    continuous = True
+    own_weights = True
+    """Of the trainer's model it takes the weights alone, by their Hugging Face names."""
+
+    class Config(ComponentConfig):
+        """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
+
+        gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
+        """Share of the GPU's memory for vLLM's weights, activations and cache; the trainer has
+        the rest. Not used on a CPU."""
+        kv_cache_mb: Annotated[int, Field(gt=0)] | None = None
+        """Size of the KV cache in MiB. null: what ``gpu_memory_utilization`` leaves on a GPU, 512
+        on a CPU."""
+        block_size: Annotated[int, Field(gt=0)] | None = None
+        """Tokens per block of the KV cache; prompts are shared in whole blocks. null: vLLM's
+        choice on a GPU, 32 on a CPU."""
+        enforce_eager: bool | None = None
+        """No compilation and no CUDA graphs: starts sooner, generates slower on a GPU. null: true
+        on a CPU, false on a GPU."""
+        max_num_seqs: Annotated[int, Field(gt=0)] | None = None
+        """Completions generated at a time. null: vLLM's choice."""
+        sleep: bool = True
+        """Give the memory of weights and KV cache back while the trainer works. GPU only: on a CPU
+        there is none to give back, and nothing happens."""
+        sleep_level: Literal[1, 2] = 1
+        """Where the weights are while the engine sleeps. 1: in host memory. 2: nowhere, and the
+        trainer sends them again; less host memory, and one more sync after a step that was
+        skipped. The KV cache is thrown away in both. With ``lora: adapter`` it is always 1: the
+        trainer does not send the base model."""
+        lora: Literal["merged", "adapter"] = "merged"
+        """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
+        the ``adapter`` alone, which vLLM then computes beside the base."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._running: _Running | None = None
+        self._broken: str | None = None
+        self.between: Callable[[], None] | None = None
+
+    def start(self, context: EngineContext) -> None:
+        """Build the engine; see ``Engine.start``.
+
+        Raises:
+            ConfigError: If it is to take adapters, and there are none or they are too large.
+            MachineError: If vLLM is missing, does not import, or cannot start on this machine.
+        """
+        from rlvr_core.builtin.vllm.launch import launch
+        from rlvr_core.builtin.vllm.queue import Queue
+
+        if self._running is not None:
+            raise RuntimeError("engine vllm was started twice")
+        llm = launch(self.config, context)
+        ends = () if context.model is None else eos_ids(context.model, context.tokenizer)
+        block = llm.vllm_config.cache_config.block_size
+        length = max(1, min(2 * block + 1, context.max_model_len - PROBE_TOKENS))
+        self._running = _Running(
+            llm=llm,
+            queue=Queue(llm, StopStrings(context.tokenizer), ends),
+            context=context,
+            device=torch.device(llm.vllm_config.device_config.device_type),
+            probe_ids=probe_prompt(context.tokenizer, llm.model_config.get_vocab_size(), length),
+            adapters=Adapters(llm) if self.config.lora == "adapter" else None,
+        )
+
+    def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
+        """Queue a request; see ``Engine.submit``.
+
+        A completion ends by length where prompt and completion reach the engine's limit.
+
+        Raises:
+            RunError: If the prompt is empty, or leaves no room for a token.
+        """
+        running = self._roused()
+        room_for(request, running.context.max_model_len)
+        return running.queue.submit(request)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Run the engine until every request is finished; see ``Engine.drain``.
+
+        Raises:
+            RunError: If that took longer than ``timeout`` seconds, or the engine failed.
+        """
+        running = self._ready()
+        try:
+            with untouched_randomness():
+                running.queue.run(timeout, self.between)
+        except RlvrError:
+            raise
+        except Exception as error:
+            raise self._break(running, f"vLLM failed: {first_line(error)}") from error
+
+    def abort(self) -> None:
+        """Cancel every request that is not finished; see ``Interruptible``."""
+        self._ready().queue.abort()
+
+    def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
+        """See ``Scorer.score``. A text and its prompt must leave room for one more token.
+
+        Raises:
+            RunError: If completions are unfinished, or vLLM failed.
+        """
+        from rlvr_core.builtin.vllm.score import score
+
+        running = self._roused()
+        if running.queue:
+            raise RunError(f"asked to score with {len(running.queue)} completions unfinished")
+        try:
+            with untouched_randomness():
+                return score(running.llm, requests, timeout, running.queue.adapter)
+        except RlvrError:
+            raise
+        except Exception as error:
+            raise self._break(running, f"vLLM failed: {first_line(error)}") from error
+
+    def load_weights(self, version: int, source: WeightSource) -> None:
+        """Take the trainer's weights, in one transaction; see ``Engine.load_weights``.
+
+        Called from ``between``, unfinished completions go on under the new weights: vLLM computes
+        the keys and values of what they have so far again.
+
+        Raises:
+            RunError: If completions are unfinished, or any part of it failed. After a failure the
+                engine refuses all further work.
+        """
+        running = self._ready()
+        if running.queue and self.between is None:
+            raise RunError(
+                f"weights of version {version} came while {len(running.queue)} completions were "
+                "being generated",
+                remedy="drain the engine first: a completion has one version",
+            )
+        try:
+            with untouched_randomness():
+                self._transfer(running, version, source)
+                running.queue.version = version
+                # a process that has no trainer leaves the comparison to the one that has
+                if not running.queue and has_trainer(source):
+                    self._probe(running, source)
+        except RlvrError as error:
+            self._break(running, error.complaints[0].what)
+            raise
+        except Exception as error:
+            what = f"weight sync to version {version} failed: {first_line(error)}"
+            raise self._break(running, what) from error
+
+    def _transfer(self, running: _Running, version: int, source: WeightSource) -> None:
+        llm, unfinished = running.llm, bool(running.queue)
+        if running.adapters is not None:
+            running.queue.adapter = running.adapters.load(source.adapter())
+        else:
+            llm.collective_rpc("start_weight_update")
+            update = {"weights": source.tensors()}
+            llm.collective_rpc("update_weights", kwargs={"update_info": update})
+            llm.collective_rpc("finish_weight_update")
+            running.source, running.empty = source, False
+        self._wake_cache(running)
+        # keys and values of the old weights must not outlive them (T19)
+        if not llm.reset_prefix_cache(reset_running_requests=unfinished):
+            raise RuntimeError("vLLM did not reset its prefix cache")
+        llm.set_weight_version(str(version))
+
+    def _probe(self, running: _Running, source: WeightSource) -> None:
+        """Sample a few tokens and hold their log-probs against the trainer's."""
+        queue, dtype = running.queue, running.context.dtype
+        params = SamplingParams(max_tokens=PROBE_TOKENS)
+        request = GenerationRequest("probe", running.probe_ids, params, (queue.version,))
+        future = queue.submit(request)
+        queue.run(_PROBE_DEADLINE)
+        (answer,) = future.result(0)
+        ours = source_logprobs(source, running.probe_ids, answer.token_ids, dtype)
+        check_probe(answer.logprobs, ours, dtype, running.device, queue.version)
+
+    def sleep(self) -> None:
+        """Give memory back; see ``Engine.sleep``. Nothing happens on a CPU.
+
+        Raises:
+            RunError: If completions are unfinished: sleeping would abort them.
+        """
+        running = self._ready()
+        if running.queue:
+            raise RunError(f"asked to sleep with {len(running.queue)} completions unfinished")
+        if self.config.sleep and running.device.type == "cuda":
+            # weights that the trainer did not send, could not come again: adapters alone, or none
+            level = 1 if running.source is None else self.config.sleep_level
+            running.llm.sleep(level=level)
+            running.asleep, running.empty = True, level == 2
+
+    def wake(self) -> None:
+        """Undo ``sleep``, but for the KV cache: new weights come while its memory is still free.
+
+        It is there again after ``load_weights``, or when something is to be generated without.
+        """
+        running = self._running
+        if running is not None and running.asleep:
+            running.llm.wake_up(tags=["weights"])
+            running.asleep, running.hollow = False, True
+
+    def _roused(self) -> _Running:
+        """The engine, ready to generate."""
+        running = self._ready()
+        if running.empty:  # the step was skipped: the trainer's weights are still those of before
+            assert running.source is not None, "it sleeps at level 2 after a first sync alone"
+            self.load_weights(running.queue.version, running.source)
+        self._wake_cache(running)
+        return running
+
+    def _wake_cache(self, running: _Running) -> None:
+        if running.hollow:
+            running.hollow = False
+            if not running.llm.wake_up(tags=["kv_cache"]):
+                raise RunError("vLLM did not wake up wholly", remedy=VERBOSE)
+
+    def close(self) -> None:
+        """Stop the engine and free its memory; see ``Engine.close``."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        from rlvr_core.builtin.vllm.launch import shut_down
+
+        running.queue.fail(RunError("the engine was closed before the request was finished"))
+        if running.adapters is not None:
+            running.adapters.close()
+        shut_down(running.llm)
+
+    def _ready(self) -> _Running:
+        if self._broken is not None:
+            raise RunError(
+                f"engine vllm is out of order since: {self._broken}",
+                remedy="rlvr run --resume goes on from the last checkpoint",
+            )
+        if self._running is None:
+            raise RuntimeError("engine vllm is not started")
+        if self._running.asleep:
+            raise RuntimeError("engine vllm is asleep: wake it first")
+        return self._running
+
+    def _break(self, running: _Running, what: str) -> RunError:
+        self._broken = what
+        error = RunError(what, remedy=VERBOSE)
+        running.queue.fail(error)
+        return error

@@ -1,1 +1,0 @@
-"""Environments that know no domain."""

@@ -1,1 +1,0 @@
-"""Checks that find silent failures."""

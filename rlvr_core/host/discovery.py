@@ -1,0 +1,142 @@
+"""Which plugins are installed, found without importing any of them.
+
+Reads package metadata only, so ``rlvr --help`` can afford it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import NamedTuple
+
+from rlvr_core.host import origin
+from rlvr_core.host.origin import Place
+
+GROUP = "rlvr"
+CORE = "core"
+
+ALLOW = "RLVR_PLUGINS"
+BLOCK = "RLVR_PLUGINS_OFF"
+
+FIRST_PARTY = {
+    "math": "rlvr-math",
+    "ifeval": "rlvr-ifeval",
+    "code": "rlvr-code",
+    "bs4": "rlvr-bs4",
+    "sagemaker": "rlvr-sagemaker",
+}
+"""Distribution of each plugin the project publishes; no other name is ever guessed."""
+
+
+class Found(NamedTuple):
+    """An entry point of the group ``rlvr``.
+
+    Attributes:
+        name: The plugin's name: what comes before the slash in its components' names.
+        target: ``module`` or ``module:attribute``.
+        distribution: Name of the installed distribution it comes with.
+        version: Version of that distribution.
+        declared: Where the entry point is written.
+        off: Why it is not to be loaded; empty when it is.
+    """
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    declared: Place
+    off: str = ""
+
+    @property
+    def module(self) -> str:
+        """Name of the module to import."""
+        return self.target.partition(":")[0].strip()
+
+    @property
+    def package(self) -> str:
+        """Top-level package of that module."""
+        return self.module.partition(".")[0]
+
+
+def find(env: Mapping[str, str]) -> list[Found]:
+    """Every installed plugin but the core, by name and distribution.
+
+    Args:
+        env: ``RLVR_PLUGINS`` (only these; empty for none) and ``RLVR_PLUGINS_OFF`` (not these)
+            hold names of plugins or of distributions, separated by commas.
+    """
+    found = [_switched(one, env) for one in _installed()]
+    return sorted(found, key=lambda one: (one.name, one.distribution))
+
+
+def blamed(error: BaseException, env: Mapping[str, str]) -> tuple[Found, Place] | None:
+    """The plugin whose code an error came through, and the line there; None if there is none.
+
+    The innermost plugin counts. What the core or a library did for it is seldom the fault.
+    """
+    plugins = {_canonical(one.distribution): one for one in find(env)}
+    owners = {one.package: one for one in plugins.values()}
+    for package, names in metadata.packages_distributions().items():
+        for name in names:
+            if one := plugins.get(_canonical(name)):
+                owners.setdefault(package, one)
+    for package in reversed(origin.packages(error)):
+        if one := owners.get(package):
+            return one, origin.of_error(error, package)
+    return None
+
+
+def _installed() -> Iterator[Found]:
+    """Entry points of all distributions; the first of two copies on ``sys.path`` counts."""
+    seen: set[str] = set()
+    for distribution in metadata.distributions():
+        text = distribution.read_text("entry_points.txt") or ""
+        if f"[{GROUP}]" not in text:
+            continue
+        folder = getattr(distribution, "_path", None)
+        file = str(folder / "entry_points.txt") if folder else ""
+        name = distribution.name or (folder.name if folder else "unknown")
+        if _canonical(name) in seen:
+            continue
+        seen.add(_canonical(name))
+        version = distribution.version or "unknown"
+        for entry, target, line in _entries(text):
+            yield Found(entry, target, name, version, Place(file, line))
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, int]]:
+    """Name, target and line number of each entry of our group.
+
+    A line without ``=`` gets an empty target; the loader reports it. The standard parser fails
+    on such a line, for every plugin of every distribution at once.
+    """
+    section = ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith(("#", ";")):
+            continue
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1].strip()
+        elif section == GROUP:
+            name, _, target = line.partition("=")
+            yield name.strip(), target.strip(), number
+
+
+def _switched(one: Found, env: Mapping[str, str]) -> Found:
+    names = {one.name, _canonical(one.distribution)}
+    if ALLOW in env and not names & _listed(env[ALLOW]):
+        return one._replace(off=f"{ALLOW}={env[ALLOW]!r} does not name it")
+    if names & _listed(env.get(BLOCK, "")):
+        return one._replace(off=f"{BLOCK}={env[BLOCK]!r} names it")
+    return one
+
+
+def _listed(value: str) -> set[str]:
+    names = {name.strip() for name in value.split(",") if name.strip()}
+    return names | {_canonical(name) for name in names}
+
+
+def _canonical(distribution: str) -> str:
+    """A distribution's name as the packaging rules compare it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()

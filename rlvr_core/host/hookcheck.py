@@ -1,0 +1,175 @@
+"""What is wrong with a plugin's module, found before any of its hooks is called.
+
+pluggy ignores a hook implementation whose name it does not know, and a generator or coroutine
+whose body never runs; both would be plugins that silently do nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from rlvr_core.api import hooks as hookspecs
+from rlvr_core.api.hooks import API_VERSION
+from rlvr_core.host import origin
+from rlvr_core.host.origin import Place
+
+OLDEST_API = 1
+"""Plugins written for an older API than this cannot be loaded any more."""
+
+REGISTERING = {
+    "register_datasets": "dataset",
+    "register_verifiers": "verifier",
+    "register_losses": "loss",
+    "register_samplers": "sampler",
+    "register_launchers": "launcher",
+    "register_eval_tasks": "eval_task",
+    "register_engines": "engine",
+    "register_environments": "environment",
+    "register_guards": "guard",
+    "register_commands": "command",
+}
+"""Each registering hook and the kind of what it registers."""
+
+
+class PluginProblem(NamedTuple):
+    """One thing that is wrong with a plugin.
+
+    Attributes:
+        message: The fault, in one sentence.
+        place: The line its author has to look at.
+        remedy: What to do, one line per step.
+    """
+
+    message: str
+    place: Place
+    remedy: tuple[str, ...]
+
+
+def _specs() -> dict[str, tuple[str, ...]]:
+    """Parameter names of every hook, by hook name."""
+    return {
+        name: tuple(inspect.signature(value).parameters)
+        for name, value in vars(hookspecs).items()
+        if hasattr(value, "rlvr_spec")
+    }
+
+
+SPECS = _specs()
+
+
+def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginProblem]:
+    """Everything that is wrong with an imported plugin.
+
+    Args:
+        plugin: The module, or the object its entry point names.
+        package: Its top-level package.
+        distribution: What a user installs or updates to change it.
+    """
+    problem = _api(plugin, distribution)
+    if problem:
+        yield problem
+        return
+    hooks = 0
+    for name in sorted(vars(plugin) if inspect.ismodule(plugin) else dir(plugin)):
+        value = inspect.getattr_static(plugin, name)
+        function = getattr(value, "__func__", value)
+        options = getattr(value, "rlvr_impl", None) or getattr(function, "rlvr_impl", None)
+        if isinstance(options, dict):
+            hooks += 1
+            yield from _hook(options.get("specname") or name, function, options)
+        elif name in SPECS and getattr(value, "__module__", "").partition(".")[0] == package:
+            yield PluginProblem(
+                f"hook {name!r} is not marked, so it would never be called",
+                origin.of_function(value) if callable(value) else origin.NOWHERE,
+                (f"write @hookimpl above def {name}",),
+            )
+            hooks += 1
+    if not hooks:
+        yield PluginProblem(
+            "it implements no hook",
+            Place(str(getattr(plugin, "__file__", "")), 1),
+            ("mark its hooks with @hookimpl; they are explained in docs/hooks.md",),
+        )
+
+
+def _api(plugin: object, distribution: str) -> PluginProblem | None:
+    wanted = getattr(plugin, "RLVR_API", API_VERSION)
+    if isinstance(wanted, int) and OLDEST_API <= wanted <= API_VERSION:
+        return None
+    place = _assignment(str(getattr(plugin, "__file__", "")), "RLVR_API")
+    if not isinstance(wanted, int):
+        return PluginProblem(
+            f"RLVR_API is {wanted!r}, not a whole number",
+            place,
+            (f"write RLVR_API = {API_VERSION}",),
+        )
+    if wanted > API_VERSION:
+        return PluginProblem(
+            f"it was written for plugin API {wanted}, and this rlvr-core has {API_VERSION}",
+            place,
+            ("pip install --upgrade rlvr-core", f"or install an older {distribution}"),
+        )
+    return PluginProblem(
+        f"it was written for plugin API {wanted}; this rlvr-core needs {OLDEST_API} or later",
+        place,
+        (f"pip install --upgrade {distribution}",),
+    )
+
+
+def _hook(
+    name: str, function: Callable[..., Any], options: dict[str, Any]
+) -> Iterator[PluginProblem]:
+    place = origin.of_function(function)
+    if name not in SPECS:
+        if not options.get("optionalhook"):
+            close = difflib.get_close_matches(name, SPECS, n=1)
+            yield PluginProblem(
+                f"there is no hook called {name!r}",
+                place,
+                (f"did you mean: {close[0]}?" if close else f"the hooks are: {', '.join(SPECS)}",),
+            )
+        return
+    if options.get("wrapper") or options.get("hookwrapper"):
+        yield PluginProblem(
+            f"hook {name!r} is a wrapper, which rlvr has no use for",
+            place,
+            ("write @hookimpl without wrapper or hookwrapper",),
+        )
+    elif inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        yield PluginProblem(
+            f"the body of hook {name!r} would never run: it is a coroutine or a generator",
+            place,
+            ("write it as a plain function, without async and yield",),
+        )
+    yield from _arguments(name, function, place)
+
+
+def _arguments(name: str, function: Callable[..., Any], place: Place) -> Iterator[PluginProblem]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name in ("self", "cls"):
+        parameters = parameters[1:]
+    wanted = [p.name for p in parameters if p.default is p.empty and p.kind not in (2, 4)]
+    unknown = [argument for argument in wanted if argument not in SPECS[name]]
+    by_name_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if unknown or by_name_only:
+        yield PluginProblem(
+            f"hook {name!r} asks for {', '.join(unknown or by_name_only)}, which it is not given",
+            place,
+            (f"write def {name}({', '.join(SPECS[name])})",),
+        )
+
+
+def _assignment(file: str, variable: str) -> Place:
+    """The line on which a module assigns a variable; its first line if that is hard to say."""
+    try:
+        with open(file, encoding="utf-8") as source:  # noqa: PTH123
+            for number, line in enumerate(source, 1):
+                if re.match(rf"{variable}\s*[:=]", line):
+                    return Place(file, number)
+    except (OSError, UnicodeDecodeError):
+        return Place(file, 0)
+    return Place(file, 1)

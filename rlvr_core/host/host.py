@@ -1,0 +1,207 @@
+"""What the rest of rlvr asks of plugins: a component by name, and to be told or to answer."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pluggy
+
+import rlvr_core
+from rlvr_core.api.errors import PluginError, RlvrError
+from rlvr_core.api.hooks import Finding
+from rlvr_core.api.protocols import Store
+from rlvr_core.host import discovery, loader, lookup, origin
+from rlvr_core.host.discovery import CORE, Found
+from rlvr_core.host.loader import PluginRecord
+from rlvr_core.host.origin import Place
+from rlvr_core.host.registry import Entry, Registry
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Host:
+    """Every loaded plugin; made by ``load_host``.
+
+    Attributes:
+        registry: What the plugins registered.
+        records: What became of each installed plugin, the core first.
+        manager: The pluggy manager the plugins are registered with.
+    """
+
+    registry: Registry
+    records: tuple[PluginRecord, ...]
+    manager: pluggy.PluginManager
+    _warned: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def hook(self) -> pluggy.HookRelay:
+        """The hooks of all plugins as pluggy calls them: the first exception ends the call."""
+        return self.manager.hook
+
+    def entry(self, kind: str, name: str, where: str = "") -> Entry:
+        """The component of this name.
+
+        Args:
+            kind: What it is to be (``verifier``).
+            name: Full name (``math/boxed``), or the short one while it is unique.
+            where: The place that asks, for the message.
+
+        Raises:
+            PluginError: If the plugin it comes with is missing, off or failed to load.
+            ConfigError: If the name is misspelt or ambiguous.
+        """
+        return lookup.entry(self.registry, self.records, kind, name, where)
+
+    def observe(self, name: str, event: object) -> None:
+        """Tell every plugin that implements an observing hook what happened.
+
+        A plugin that raises is warned about once per hook; it stops neither the run nor the
+        other plugins.
+
+        Args:
+            name: The hook, e.g. ``step_finished``.
+            event: Its one argument.
+        """
+        for plugin, call in self._calls(name, {"event": event}):
+            try:
+                call()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a plugin may even call sys.exit
+                if (plugin, name) not in self._warned:
+                    self._warned.add((plugin, name))
+                    _log.warning(
+                        "plugin %s failed in %s: %s (%s); the run goes on, and later failures of "
+                        "this hook are not reported",
+                        plugin,
+                        name,
+                        loader.describe(error),
+                        self._place(error, plugin),
+                    )
+
+    def ask_uri(self, uri: str, cache: Path) -> Path:
+        """A local path with the content of a URI.
+
+        Args:
+            uri: E.g. ``s3://bucket/key``.
+            cache: Folder the plugin may download into.
+
+        Raises:
+            PluginError: If no plugin opens such URIs, or the one that does failed.
+        """
+        answer = self._ask("open_uri", {"uri": uri, "cache": cache}, Path)
+        if answer is None:
+            raise lookup.unknown_uri(self.records, uri)
+        return answer
+
+    def ask_store(self, uri: str) -> Store:
+        """The store at a URI.
+
+        Args:
+            uri: E.g. ``s3://bucket/runs``.
+
+        Raises:
+            PluginError: If no plugin opens such URIs, or the one that does failed.
+        """
+        answer = self._ask("open_store", {"uri": uri}, Store)  # type: ignore[type-abstract]
+        if answer is None:
+            raise lookup.unknown_uri(self.records, uri)
+        return answer
+
+    def locate_run(self, env: Mapping[str, str] = os.environ) -> Path | None:
+        """The folder runs belong in on a managed machine; None if this is not one.
+
+        Raises:
+            PluginError: If a plugin failed to say.
+        """
+        return self._ask("locate_run", {"env": env}, Path)
+
+    def examine(self) -> list[tuple[str, Finding]]:
+        """What each plugin finds on this machine, with the plugin's name.
+
+        A plugin that cannot say is a finding of its own.
+        """
+        found: list[tuple[str, Finding]] = []
+        for plugin, call in self._calls("examine", {}):
+            try:
+                answer = call()
+                if not isinstance(answer, list | tuple):
+                    raise TypeError(f"examine returned {type(answer).__name__}, not a list")
+                found += [(plugin, one) for one in answer]
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a plugin may even call sys.exit
+                said = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
+                found.append((plugin, Finding("examine", said)))
+        return found
+
+    def record(self, name: str) -> PluginRecord | None:
+        """The record of the plugin, or else of the distribution, of this name."""
+        named = [record for record in self.records if record.name == name]
+        named += [record for record in self.records if record.distribution == name]
+        return named[0] if named else None
+
+    def _ask(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> T | None:
+        """The first answer of a plugin that is not None."""
+        for plugin, call in self._calls(name, arguments):
+            try:
+                answer = call()
+            except (RlvrError, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # a plugin may even call sys.exit
+                raise PluginError(
+                    f"plugin {plugin} failed in {name}: {loader.describe(error)}",
+                    where=str(self._place(error, plugin)),
+                    remedy=f"details: rlvr plugins show {plugin}",
+                ) from error
+            if isinstance(answer, wanted):
+                return answer
+            if answer is not None:
+                raise PluginError(
+                    f"plugin {plugin} answered {name} with a {type(answer).__name__}, not a "
+                    f"{wanted.__name__}",
+                    remedy=f"report it to the author of {plugin}",
+                )
+        return None
+
+    def _calls(
+        self, name: str, arguments: Mapping[str, object]
+    ) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Each plugin that implements a hook, by name, with the call of its hook."""
+        impls = getattr(self.manager.hook, name).get_hookimpls()
+        for impl in sorted(impls, key=lambda impl: str(impl.plugin_name)):
+            given = {key: arguments[key] for key in impl.argnames}
+            yield impl.plugin_name, partial(impl.function, **given)
+
+    def _place(self, error: BaseException, plugin: str) -> Place:
+        """The line of the plugin an error came through; its module when there is none."""
+        record = next(record for record in self.records if record.name == plugin)
+        place = origin.of_error(error, record.module.partition(".")[0])
+        return Place(record.file, 0) if place is origin.NOWHERE else place
+
+
+def load_host(env: Mapping[str, str] = os.environ) -> Host:
+    """Load the core and every installed plugin.
+
+    Args:
+        env: ``RLVR_PLUGINS`` and ``RLVR_PLUGINS_OFF`` choose plugins; see ``discovery.find``.
+
+    Returns:
+        A host with one record for each plugin. No plugin can make this raise.
+    """
+    core = Found(
+        CORE, "rlvr_core.builtin.plugin", "rlvr-core", rlvr_core.__version__, origin.NOWHERE
+    )
+    found = [core, *discovery.find(env)]
+    registry, manager = Registry(), loader.new_manager()
+    records = tuple(loader.load(one, found, registry, manager) for one in found)
+    return Host(registry, records, manager)

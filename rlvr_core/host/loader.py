@@ -1,0 +1,298 @@
+"""Loads one plugin at a time and writes down what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType, TracebackType
+from typing import Any, Literal
+
+import pluggy
+
+from rlvr_core.api import hooks as hookspecs
+from rlvr_core.api.errors import RlvrError
+from rlvr_core.host import hookcheck, origin
+from rlvr_core.host.discovery import CORE, Found
+from rlvr_core.host.hookcheck import REGISTERING, SPECS, PluginProblem
+from rlvr_core.host.origin import Place
+from rlvr_core.host.registry import NAME, Registrar, Registry
+
+HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sagemaker")
+"""Packages that cost every command seconds when a plugin's module imports them."""
+
+RESERVED = frozenset(
+    {
+        CORE,
+        "compare",
+        "config",
+        "doctor",
+        "eval",
+        "export",
+        "jobs",
+        "launch",
+        "list",
+        "passk",
+        "plugins",
+        "regrade",
+        "run",
+        "show",
+        "tiny-model",
+        "verify",
+        "watch",
+    }
+)
+"""Names no plugin may have: the core's own, and those of its commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRecord:
+    """What became of one installed plugin.
+
+    Attributes:
+        name: The plugin's name.
+        distribution: Distribution it comes with.
+        version: Version of that.
+        module: Module of its hooks.
+        file: Path of that module; empty when it could not be imported.
+        status: ``ok``; ``warned``: works, but has a problem; ``failed``: nothing of it is there;
+            ``off``: not loaded because the environment says so.
+        problems: What is wrong, or why it is off.
+        hooks: Hooks it implements.
+        components: ``(kind, full name)`` of what it registered.
+        seconds: Time its import and registration took.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    module: str
+    file: str
+    status: Literal["ok", "warned", "failed", "off"]
+    problems: tuple[PluginProblem, ...] = ()
+    hooks: tuple[str, ...] = ()
+    components: tuple[tuple[str, str], ...] = ()
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as ``rlvr plugins list --json`` prints it."""
+        return {
+            "name": self.name,
+            "distribution": self.distribution,
+            "version": self.version,
+            "module": self.module,
+            "file": self.file,
+            "status": self.status,
+            "problems": [
+                {
+                    "message": problem.message,
+                    "file": problem.place.file,
+                    "line": problem.place.line,
+                    "remedy": list(problem.remedy),
+                }
+                for problem in self.problems
+            ],
+            "hooks": list(self.hooks),
+            "components": [{"kind": kind, "name": name} for kind, name in self.components],
+            "seconds": round(self.seconds, 4),
+        }
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A pluggy manager that knows our hooks and no plugin."""
+    manager = pluggy.PluginManager("rlvr")
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def load(
+    one: Found, found: Sequence[Found], registry: Registry, manager: pluggy.PluginManager
+) -> PluginRecord:
+    """Load one plugin.
+
+    Args:
+        one: The plugin.
+        found: All that are installed, to see clashes.
+        registry: Gets what it registers; untouched if it fails.
+        manager: Gets its hooks; untouched if it fails.
+    """
+    record = PluginRecord(one.name, one.distribution, one.version, one.module, "", "failed")
+    if one.off:
+        off = PluginProblem(f"turned off: {one.off}", origin.NOWHERE, ("change that variable",))
+        return replace(record, status="off", problems=(off,))
+    problems = tuple(_name_faults(one, found))
+    if problems:
+        return replace(record, problems=problems)
+    begin = time.perf_counter()
+    watch = _HeavyWatch(one)
+    own = Registry()
+    try:
+        # What a plugin prints must not end up in somebody's --json.
+        with watch, contextlib.redirect_stdout(sys.stderr):
+            plugin = _import(one)
+            record = replace(record, file=str(getattr(sys.modules[one.module], "__file__", "")))
+            problems = tuple(hookcheck.faults(plugin, one.package, one.distribution))
+            if manager.is_registered(plugin):
+                problems = (_twice(one, str(manager.get_name(plugin))),)
+            if problems:
+                return replace(record, problems=problems)
+            hooks = _register(one, plugin, own)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may even call sys.exit
+        if one.name == CORE:
+            raise
+        return replace(record, problems=_raised(one, error))
+    manager.register(plugin, one.name)
+    registry.entries.update(own.entries)
+    warnings = tuple(watch.problems())
+    return replace(
+        record,
+        status="warned" if warnings else "ok",
+        problems=warnings,
+        hooks=hooks,
+        components=tuple(own.entries),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
+    """What can be wrong before anything is imported."""
+    if one.name == CORE and one is not found[0]:
+        yield PluginProblem(
+            "the name 'core' is the core's own",
+            one.declared,
+            (f"rename the entry point of {one.distribution}, or uninstall it",),
+        )
+        return
+    if one.name != CORE and one.name in RESERVED:
+        yield PluginProblem(
+            f"a plugin cannot be called {one.name!r}, because 'rlvr {one.name}' is a command",
+            one.declared,
+            (f"rename the entry point of {one.distribution}",),
+        )
+    if not NAME.match(one.name):
+        yield PluginProblem(
+            f"{one.name!r} is not a name for a plugin",
+            one.declared,
+            (
+                "rename its entry point: lower-case letters, digits, '.', '_' and '-', the first "
+                "a letter or digit",
+            ),
+        )
+    if not one.module.replace(".", "").isidentifier():
+        yield PluginProblem(
+            f"its entry point names no module: {one.target!r}",
+            one.declared,
+            (f"write it as {one.name} = package.module, and install {one.distribution} again",),
+        )
+    others = [o for o in found if o is not one and o.name == one.name and not o.off]
+    if others and one.name != CORE:
+        names = ", ".join(f"{other.distribution} {other.version}" for other in others)
+        yield PluginProblem(
+            f"its name {one.name!r} is also that of another plugin, of {names}; neither is loaded",
+            one.declared,
+            (
+                f"turn one off: RLVR_PLUGINS_OFF={others[0].distribution}",
+                f"or uninstall one: pip uninstall {others[0].distribution}",
+            ),
+        )
+
+
+def _import(one: Found) -> object:
+    found: object = importlib.import_module(one.module)
+    for attribute in filter(None, one.target.partition(":")[2].split(".")):
+        found = getattr(found, attribute.strip())
+    return found
+
+
+def _twice(one: Found, other: str) -> PluginProblem:
+    return PluginProblem(
+        f"it is the same module as plugin {other!r}",
+        one.declared,
+        (f"remove one of the two entry points of {one.distribution}",),
+    )
+
+
+def _register(one: Found, plugin: object, registry: Registry) -> tuple[str, ...]:
+    """Call the registering hooks of one plugin alone; the names of all its hooks."""
+    manager = new_manager()
+    manager.register(plugin, one.name)
+    for hook, kind in REGISTERING.items():
+        getattr(manager.hook, hook)(registrar=Registrar(registry, kind, one.name))
+    return tuple(name for name in SPECS if getattr(manager.hook, name).get_hookimpls())
+
+
+def _raised(one: Found, error: BaseException) -> tuple[PluginProblem, ...]:
+    """What to say of an exception in a plugin's import or registration."""
+    place = origin.of_error(error, one.package)
+    if place is origin.NOWHERE:  # no line of the plugin ran: its module is not there at all
+        place = one.declared
+    if isinstance(error, RlvrError):
+        return tuple(
+            PluginProblem(complaint.what, place, complaint.remedy) for complaint in error.complaints
+        )
+    again = f"pip install --force-reinstall {one.distribution}"
+    remedy = (f"report it to the author of {one.distribution}, or install another version",)
+    if isinstance(error, ImportError):
+        remedy = (f"install it again with all it needs: {again}",)
+    without = f"or do without it: RLVR_PLUGINS_OFF={one.name}"
+    return (PluginProblem(describe(error), place, (*remedy, without)),)
+
+
+class _HeavyWatch(importlib.abc.MetaPathFinder):
+    """Notes which heavy packages a plugin is first to import, and on which line."""
+
+    def __init__(self, one: Found) -> None:
+        self.one = one
+        self.before = {name for name in HEAVY if name in sys.modules}
+        self.seen: dict[str, Place] = {}
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find nothing, but look at who is asking."""
+        if fullname in HEAVY and fullname not in self.seen:
+            self.seen[fullname] = origin.of_import(sys._getframe(1), self.one.package)
+        return None
+
+    def problems(self) -> Iterator[PluginProblem]:
+        """One problem for each line that brought in heavy packages."""
+        places: dict[Place, list[str]] = {}
+        for name, place in self.seen.items():
+            if name in sys.modules and name not in self.before:
+                places.setdefault(place, []).append(name)
+        for place, names in places.items():
+            yield PluginProblem(
+                f"loading it imports {', '.join(sorted(names))}, which slows every command down",
+                place,
+                (
+                    "move the import into the function or component module that needs it; "
+                    "components are registered by strings for this reason",
+                ),
+            )

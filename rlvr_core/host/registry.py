@@ -1,0 +1,186 @@
+"""What every installed package offers, by kind and name.
+
+Targets are strings, imported only when a component is used: listing imports nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
+from rlvr_core.api.protocols import Kind
+from rlvr_core.host import origin
+from rlvr_core.host.origin import Place
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_PLURALS: dict[str, str] = {str(kind): f"{kind}s" for kind in KINDS} | {"loss": "losses"}
+
+
+def plural(kind: str) -> str:
+    """The kind as ``rlvr list`` takes it: ``verifiers``, ``losses``, ``eval_tasks``."""
+    return _PLURALS[kind]
+
+
+def spoken(kind: str) -> str:
+    """The kind as it is said in a sentence: ``eval task``."""
+    return kind.replace("_", " ")
+
+
+def parse_kind(text: str) -> Kind | None:
+    """The kind meant by ``verifier``, ``verifiers`` or ``eval-tasks``; None if there is none."""
+    word = text.lower().replace("-", "_")
+    return next((kind for kind in KINDS if word in (kind, _PLURALS[kind])), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One registered component.
+
+    Attributes:
+        kind: What it is.
+        name: Full name, ``plugin/leaf``.
+        target: ``module:attribute`` of its class.
+        summary: One sentence.
+        plugin: Name of the plugin that registered it (``core`` for built-ins).
+        registered: The line that registered it.
+    """
+
+    kind: Kind | str
+    name: str
+    target: str
+    summary: str
+    plugin: str
+    registered: Place = origin.NOWHERE
+
+    @property
+    def leaf(self) -> str:
+        """The short name."""
+        return self.name.partition("/")[2]
+
+    def load(self) -> Any:
+        """Import the component's class.
+
+        Raises:
+            PluginError: If its module or attribute cannot be imported.
+        """
+        module, _, attribute = self.target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (RlvrError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a module may even call sys.exit
+            place = origin.of_error(error, module.partition(".")[0])
+            raise PluginError(
+                f"{spoken(self.kind)} '{self.name}' failed to load: "
+                f"{type(error).__name__}: {error}",
+                where=str(self.registered if place.file in ("", __file__) else place),
+                remedy=f"its target is {self.target}; see: rlvr plugins show {self.plugin}",
+            ) from error
+
+
+@dataclass(slots=True)
+class Registry:
+    """Entries by kind and full name."""
+
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+
+    def add(self, entry: Entry) -> None:
+        """Add one entry.
+
+        Raises:
+            PluginError: If the name is taken.
+        """
+        key = (str(entry.kind), entry.name)
+        if key in self.entries:
+            raise PluginError(
+                f"{entry.kind} '{entry.name}' is registered twice, as "
+                f"{self.entries[key].target} and as {entry.target}",
+                remedy="rename one of them",
+            )
+        self.entries[key] = entry
+
+    def of(self, kind: str) -> Iterator[Entry]:
+        """Entries of a kind, by full name."""
+        return iter(sorted((e for e in self.entries.values() if e.kind == kind), key=_by_name))
+
+    def find(self, kind: str, name: str) -> Entry | None:
+        """The entry with this full or short name, or None.
+
+        Raises:
+            ConfigError: If a short name belongs to several plugins.
+        """
+        if "/" in name:
+            return self.entries.get((kind, name))
+        owners = [entry for entry in self.of(kind) if entry.leaf == name]
+        if len(owners) > 1:
+            raise ConfigError(
+                f"{spoken(kind)} '{name}' is ambiguous",
+                remedy="write one of: " + ", ".join(entry.name for entry in owners),
+            )
+        return owners[0] if owners else None
+
+    def near(self, kind: str, name: str) -> list[str]:
+        """Up to three full names that look like this one."""
+        full = [entry.name for entry in self.of(kind)]
+        leaves: dict[str, list[str]] = {}
+        for entry in self.of(kind):
+            leaves.setdefault(entry.leaf, []).append(entry.name)
+        word = name.lower()
+        close = difflib.get_close_matches(word, full, n=3, cutoff=0.6)
+        for leaf in difflib.get_close_matches(word.rpartition("/")[2], leaves, n=3, cutoff=0.6):
+            close += leaves[leaf]
+        return list(dict.fromkeys(close))[:3]
+
+
+def _by_name(entry: Entry) -> str:
+    return entry.name
+
+
+@dataclass(frozen=True, slots=True)
+class Registrar:
+    """What a registering hook is given: adds components of one kind under one plugin's name."""
+
+    registry: Registry
+    kind: str
+    plugin: str
+
+    def add(self, name: str, target: str, *, summary: str) -> None:
+        """Register a component.
+
+        Args:
+            name: Leaf name; the full name becomes ``<plugin>/<name>``.
+            target: ``module:attribute``, imported when first used.
+            summary: One sentence for ``rlvr list``.
+
+        Raises:
+            PluginError: If name, target or summary is malformed, or the name is taken.
+        """
+        if not NAME.match(name):
+            raise PluginError(
+                f"{self.plugin}: bad {self.kind} name {name!r}",
+                remedy="use lower-case letters, digits, '.', '_' and '-'; the plugin's name is "
+                "added in front",
+            )
+        if not _TARGET.match(target):
+            raise PluginError(
+                f"{self.plugin}: bad target {target!r} of {self.kind} {name!r}",
+                remedy="write it as 'package.module:Class'",
+            )
+        if not summary.strip() or "\n" in summary:
+            raise PluginError(
+                f"{self.plugin}: bad summary {summary!r} of {self.kind} {name!r}",
+                remedy="write one sentence on one line",
+            )
+        caller = sys._getframe(1)
+        place = Place(caller.f_code.co_filename, caller.f_lineno)
+        full = f"{self.plugin}/{name}"
+        self.registry.add(Entry(self.kind, full, target, summary, self.plugin, place))

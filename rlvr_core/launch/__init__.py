@@ -1,1 +1,0 @@
-"""Puts a run somewhere: processes on this machine, or on several."""

@@ -1,1 +1,0 @@
-"""Advantages, KL, ratios, reductions and the losses made of them."""

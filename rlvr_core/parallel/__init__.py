@@ -1,0 +1,1 @@
+"""Process groups, DDP and FSDP2."""

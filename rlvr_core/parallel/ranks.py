@@ -1,0 +1,328 @@
+"""The processes of one run, as each of them sees the others.
+
+Sampler, ledger, guards, rewards and advantages are the same in every process: each makes its share
+of the completions, all exchange what they made, and from there on everyone computes the same.
+Gradients alone are summed by DDP, FSDP or ZeRO. Rank 0 is the one that writes and shows.
+
+When a process fails it leaves its error in the store the processes met at, and goes; the others
+find the connection closed, read there why, and end too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from rlvr_core.api.errors import Complaint, ConfigError, MachineError, RlvrError, RunError
+
+T = TypeVar("T")
+
+LOST = 75
+"""Exit code of a process that ends because another one has; it never names the fault."""
+
+_PATIENCE = 3.0
+"""Seconds a process waits for another's last words."""
+
+_SLACK = 60.0
+"""Seconds above ``run.deadline`` that processes wait for each other: a wait that is too long ends
+where it happens, with its own message, before the others give up."""
+
+
+class ToldElsewhereError(RlvrError):
+    """Ends a process whose fault another process tells the user; shown nowhere."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("told by another process of this run")
+        self.complaints = ()
+        self.exit_code = exit_code
+
+
+class LostError(RunError):
+    """Another process of the run has gone, and left no word."""
+
+    exit_code = LOST
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__(
+            "another process of this run did not answer in time"
+            if late
+            else "another process of this run has gone without a word: it was killed, or its "
+            "machine or the way there lost",
+            remedy="go on from the newest checkpoint with --resume",
+        )
+
+
+class Ranks:
+    """The processes of a run.
+
+    Attributes:
+        index: This process, counted from 0.
+        world: How many there are.
+    """
+
+    def __init__(self, index: int = 0, world: int = 1) -> None:
+        self.index = index
+        self.world = world
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes the run's folder and shows progress."""
+        return self.index == 0
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """This process's part: every ``world``-th item."""
+        return items[self.index :: self.world]
+
+    def gather(self, mine: T) -> list[T]:
+        """What every process gave, by rank. All of them have to ask."""
+        if self.world == 1:
+            return [mine]
+        import torch.distributed as dist
+
+        found: list[Any] = [None] * self.world
+        dist.all_gather_object(found, mine)
+        return found
+
+    def weave(self, mine: Sequence[T]) -> list[T]:
+        """All items, in their order, from each process's ``share`` of them."""
+        parts = self.gather(mine)
+        woven: list[Any] = [None] * sum(map(len, parts))
+        for rank, part in enumerate(parts):
+            woven[rank :: self.world] = part
+        return woven
+
+    def on_main(self, act: Callable[[], T]) -> T:
+        """What ``act`` gives on rank 0, which alone calls it; the others wait for it."""
+        if self.world == 1:
+            return act()
+        import torch.distributed as dist
+
+        box: list[Any] = [act() if self.main else None]
+        dist.broadcast_object_list(box, src=0)
+        result: T = box[0]
+        return result
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Tell the others what goes wrong in this block, and find out what went wrong elsewhere.
+
+        Raises:
+            ToldElsewhereError: If another process tells the user.
+            RlvrError: The fault; on rank 0 also that of another process.
+        """
+        if self.world == 1:
+            yield
+            return
+        try:
+            yield
+        except ToldElsewhereError:
+            raise
+        except LostError as error:  # found beside the collectives
+            raise self._lost(error) from error
+        except RlvrError as error:
+            words = [[one.what, one.where, *one.remedy] for one in error.complaints]
+            first = _in_time(self._tell, error.exit_code, words)
+            if first is not None and first["complaints"] == words:  # all met the same
+                raise ToldElsewhereError(error.exit_code) from error
+            raise
+        except RuntimeError as error:
+            if not _is_lost(error):
+                _in_time(self._leave_word, 1, [[_one_line(error), ""]])
+                raise
+            raise self._lost(error) from error
+        except Exception as error:
+            _in_time(self._leave_word, 1, [[_one_line(error), ""]])
+            raise
+
+    def _lost(self, error: Exception) -> RlvrError:
+        """Why the connection to the others is gone."""
+        cause = _in_time(self._cause)
+        if not self.main:
+            return ToldElsewhereError(LOST)
+        if cause is None:
+            return LostError(late="timed out" in str(error).lower())
+        rank, word = cause
+        told = [Complaint(what, where, tuple(more)) for what, where, *more in word["complaints"]]
+        return fault_of(rank, word["code"], told)
+
+    def _cause(self) -> tuple[int, dict[str, Any]] | None:
+        """The first process that says why it went, and its word; afterwards says that this goes."""
+        until = time.monotonic() + _PATIENCE
+        cause = None
+        while cause is None and time.monotonic() < until:
+            time.sleep(0.05)
+            words = {rank: self._word_of(rank) for rank in range(self.world) if rank != self.index}
+            cause = next(((r, w) for r, w in words.items() if w and w["code"] != LOST), None)
+        self._leave_word(LOST, [])
+        return cause
+
+    def _tell(self, code: int, complaints: list[list[str]]) -> dict[str, Any] | None:
+        """Leave word; what rank 0 had to say, where that is another process."""
+        self._leave_word(code, complaints)
+        return None if self.main else self._word_of(0, wait=_PATIENCE)
+
+    def _leave_word(self, code: int, complaints: list[list[str]]) -> None:
+        word = json.dumps({"code": code, "complaints": complaints})
+        with contextlib.suppress(RuntimeError):  # whoever keeps the store may have gone first
+            _store().set(f"rlvr/word/{self.index}", word)
+
+    def _word_of(self, rank: int, *, wait: float = 0.0) -> dict[str, Any] | None:
+        key, until = f"rlvr/word/{rank}", time.monotonic() + wait
+        with contextlib.suppress(RuntimeError):
+            while True:
+                if _store().check([key]):
+                    word: dict[str, Any] = json.loads(_store().get(key))
+                    return word
+                if time.monotonic() >= until:
+                    break
+                time.sleep(0.05)
+        return None
+
+    def part(self) -> None:
+        """Wait until every process is done, so that none is taken for dead while it writes."""
+        import torch.distributed as dist
+
+        with contextlib.suppress(RuntimeError):  # one that is gone already needs no goodbye
+            self.gather(None)
+            dist.destroy_process_group()
+
+
+def fault_of(rank: int, code: int, complaints: Sequence[Complaint]) -> RlvrError:
+    """The fault of one process as another tells it: of the kind that has its exit code."""
+    mine = f"process {rank}"
+    kinds = {1: RunError, ConfigError.exit_code: ConfigError}
+    return kinds.get(code, MachineError).collect(
+        [replace(one, where=f"{one.where}, {mine}" if one.where else mine) for one in complaints]
+    )
+
+
+def count() -> int:
+    """Processes of the run this one belongs to, as whoever started it says."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def launched() -> bool:
+    """Whether a launcher watches this process, and signals come from it."""
+    return count() > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def apart() -> dict[str, str]:
+    """The environment of a process beside the run: ours, without what makes this one of its."""
+    ranks = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"}
+    ranks |= {"MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME"}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ranks and not name.startswith(("TORCHELASTIC_", "ACCELERATE_"))
+    }
+
+
+@contextlib.contextmanager
+def joined(deadline: float) -> Iterator[Ranks]:
+    """Meet the other processes of the run, if there are any.
+
+    Args:
+        deadline: ``run.deadline``: seconds any one wait may take.
+
+    Raises:
+        MachineError: If they cannot be met, or were started for something else.
+    """
+    if count() == 1:
+        yield Ranks()
+        return
+    ranks = _meet(deadline)
+    try:
+        with ranks.explained():
+            yield ranks
+    except KeyboardInterrupt:
+        ranks.part()
+        if ranks.main:
+            raise
+        raise ToldElsewhereError(130) from None
+    ranks.part()
+
+
+def _meet(deadline: float) -> Ranks:
+    import torch
+    from accelerate import PartialState
+
+    _check_start()
+    cuda = torch.cuda.is_available()
+    local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if cuda and local >= gpus:
+        raise MachineError(
+            f"process {local} of this machine has no GPU: there are {gpus}",
+            remedy="start as many processes as GPUs, or hide all: CUDA_VISIBLE_DEVICES=''",
+        )
+    # gloo for what processes tell each other, NCCL for tensors on GPUs
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    timeout = timedelta(seconds=deadline + _SLACK)
+    try:
+        with warnings.catch_warnings():
+            # Accelerate gives each process its share of the cores, and warns that it does
+            warnings.simplefilter("ignore", UserWarning)
+            state = PartialState(cpu=not cuda, backend=backend, timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        raise MachineError(
+            f"process {os.environ.get('RANK')} of {count()} cannot meet the others: "
+            f"{_one_line(error)}",
+            remedy="start all of them by rlvr launch",
+        ) from error
+    return Ranks(state.process_index, state.num_processes)
+
+
+def _check_start() -> None:
+    missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") if name not in os.environ]
+    if missing:
+        raise MachineError(
+            f"WORLD_SIZE is {count()}, but {', '.join(missing)} is not set",
+            remedy="start several processes by rlvr launch, or unset WORLD_SIZE",
+        )
+    for name, answer in (
+        ("DEEPSPEED", "say train.parallel: zero2 in the config instead"),
+        ("FSDP", "say train.parallel: fsdp in the config instead"),
+    ):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
+            raise MachineError(
+                f"accelerate's own configuration asks for {name}, which a run does not read",
+                where=f"ACCELERATE_USE_{name}",
+                remedy=answer,
+            )
+
+
+def _store() -> Any:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
+def _in_time(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """What the store says; None if no packet reaches it any more, for then it never answers."""
+    found: list[T] = []
+    asking = threading.Thread(target=lambda: found.append(ask(*arguments)), daemon=True)
+    asking.start()
+    asking.join(3 * _PATIENCE)
+    return found[0] if found else None
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    """Whether a collective failed, and with it the connection to another process."""
+    import torch.distributed as dist
+
+    words = str(error).lower()
+    return isinstance(error, dist.DistError) or any(
+        sign in words for sign in ("gloo", "closed by peer", "reset by peer", "broken pipe")
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    first, *_ = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,1 +1,0 @@
-"""Asking models on other machines, through OpenAI's HTTP interface."""

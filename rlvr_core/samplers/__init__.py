@@ -1,1 +1,0 @@
-"""Which problems, how many completions, which groups are kept."""

@@ -1,0 +1,211 @@
+"""What a checkpoint holds: a model folder anyone can load, and all a run needs to go on exactly.
+
+    model.safetensors, config.json, tokenizer …   loads in transformers and vLLM as it is
+    adapter_model.safetensors, …                  in the place of the model, with LoRA
+    trainer/optimizer.safetensors                 moments and step counts by parameter name
+    trainer/master.safetensors                    float32 weights, where the model folder rounds
+    trainer/reference.safetensors                 the reference, where it moves
+    trainer/state.json                            step, version, sampler, ledger, offsets, RNG
+
+The folder itself (temporary name, checksums, rotation) is ``record.checkpoints``'s business. A
+reference that never moves is not saved: it comes from ``model.path`` (T94), as does what is below
+an adapter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.parallel.sharded import is_sharded, like, whole
+from rlvr_core.step import reference as references
+from rlvr_core.step.reference import Reference
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rlvr_core.api.types import Json
+    from rlvr_core.step.optim import Optimizer
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """The tensors of a checkpoint, whole.
+
+    Attributes:
+        weights: Parameters and buffers by name; with LoRA those of the adapter alone.
+        moments: The optimizer's state.
+        reference: The reference, where it moves.
+    """
+
+    weights: dict[str, torch.Tensor]
+    moments: dict[str, torch.Tensor]
+    reference: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def collect(
+    model: PreTrainedModel,
+    optimizer: Optimizer,
+    reference: Reference | None = None,
+    *,
+    keep: bool = True,
+) -> Tensors:
+    """Whole weights and moments. If they are sharded every process has to ask.
+
+    Args:
+        model: The policy.
+        optimizer: Its optimizer.
+        reference: The run's reference, if any.
+        keep: Whether this process is the one that writes them; the others only take part.
+    """
+    gathered = {}
+    for name, tensor in weights(model).items():
+        full = whole(tensor)
+        if keep:
+            gathered[name] = full.cpu() if is_sharded(tensor) else full
+    moments = optimizer.state_tensors(keep=keep)
+    return Tensors(gathered, moments, references.collect(reference, keep=keep))
+
+
+def save(
+    folder: Path,
+    *,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    optimizer: Optimizer,
+    compute_dtype: torch.dtype,
+    state: dict[str, Json],
+    tensors: Tensors | None = None,
+) -> None:
+    """Write everything into an empty folder.
+
+    Args:
+        folder: Where; its caller makes it complete or takes it away.
+        model: The policy, float32.
+        tokenizer: Saved beside it, so that the folder stands alone.
+        optimizer: AdamW state and loss scale.
+        compute_dtype: Dtype of the exported weights; below float32 the master goes to trainer/.
+            An adapter is float32 in any case.
+        state: The run's own state, JSON.
+        tensors: What ``collect`` gave; collected here when left out.
+    """
+    tensors = tensors or collect(model, optimizer)
+    adapter = lora.is_lora(model)
+    if adapter:
+        lora.write(folder, model, tensors.weights)
+        tokenizer.save_pretrained(folder)
+    else:
+        export(folder, tensors.weights, model, tokenizer, compute_dtype)
+    trainer = folder / "trainer"
+    trainer.mkdir()
+    if compute_dtype != torch.float32 and not adapter:
+        master = {name: tensor.cpu().contiguous() for name, tensor in tensors.weights.items()}
+        save_file(master, trainer / "master.safetensors")
+    save_file(tensors.moments, trainer / "optimizer.safetensors")
+    if tensors.reference:
+        save_file(tensors.reference, trainer / "reference.safetensors")
+    full = {
+        "format": FORMAT,
+        "scaler": optimizer.scaler.state_dict(),
+        "torch_rng": base64.b64encode(bytes(torch.get_rng_state().tolist())).decode(),
+        **state,
+    }
+    (trainer / "state.json").write_text(json.dumps(full, indent=1), encoding="utf-8")
+
+
+def load(
+    folder: Path,
+    *,
+    model: PreTrainedModel,
+    optimizer: Optimizer,
+    reference: Reference | None = None,
+) -> dict[str, Any]:
+    """Put weights, optimizer, reference and random state back; the inverse of ``save``.
+
+    Returns:
+        The run's own state as it was given to ``save``.
+
+    Raises:
+        ValueError: If the checkpoint is of another format or another model.
+    """
+    trainer = folder / "trainer"
+    state: dict[str, Any] = json.loads((trainer / "state.json").read_text(encoding="utf-8"))
+    if state.pop("format") != FORMAT:
+        raise ValueError(f"{folder} was written in another checkpoint format")
+    if lora.is_lora(model):
+        saved = lora.read(folder, model)
+    else:
+        master = trainer / "master.safetensors"
+        saved = load_file(master if master.is_file() else folder / "model.safetensors")
+    ours = weights(model)
+    if set(saved) != set(ours):
+        odd = sorted(set(saved) ^ set(ours))[:3]
+        raise ValueError(f"{folder} holds another model: {odd} do not match")
+    with torch.no_grad():
+        for name, tensor in ours.items():
+            tensor.copy_(like(saved[name], tensor))
+    moved = trainer / "reference.safetensors"
+    references.restore(reference, load_file(moved) if moved.is_file() else {})
+    optimizer.load_state_tensors(load_file(trainer / "optimizer.safetensors"))
+    optimizer.scaler.load_state_dict(state.pop("scaler"))
+    rng = base64.b64decode(state.pop("torch_rng"))
+    torch.set_rng_state(torch.tensor(list(rng), dtype=torch.uint8))
+    return state
+
+
+def step_of(folder: Path) -> int:
+    """Steps the run had taken when it wrote this checkpoint."""
+    state = json.loads((folder / "trainer" / "state.json").read_text(encoding="utf-8"))
+    return int(state["step"])
+
+
+def export(
+    folder: Path,
+    weights: dict[str, torch.Tensor],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: torch.dtype,
+) -> None:
+    """Write a folder that transformers and vLLM load as it is.
+
+    Args:
+        folder: Where.
+        weights: The weights, whole, by name.
+        model: Its configurations are written too.
+        tokenizer: Written too.
+        dtype: What the weights are rounded to.
+    """
+    exported = {
+        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for name, tensor in weights.items()
+    }
+    save_file(exported, folder / "model.safetensors", metadata={"format": "pt"})
+    config = model.config.to_dict()
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    type(model.config).from_dict(config).save_pretrained(folder)
+    if model.can_generate() and model.generation_config is not None:
+        model.generation_config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers by name, a tied one once; they share the model's memory.
+
+    With LoRA, the matrices of the policy's adapter alone.
+    """
+    if lora.is_lora(model):
+        return {name: matrix.detach() for name, matrix in matrices(model).items()}
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    tied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    buffers = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
+    return parameters | buffers

@@ -1,0 +1,157 @@
+"""The mini-batches of a step, one optimizer update each, and what is said of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from rlvr_core.api.protocols import Normalizer
+from rlvr_core.config.model import TrainSection
+from rlvr_core.parallel.model import Work
+from rlvr_core.step.batch import Row
+from rlvr_core.step.objective import Part
+from rlvr_core.step.optim import Update
+from rlvr_core.step.totals import Totals
+
+_OF_AN_ITERATION = ("ratio/", "clip_fraction/")
+"""Metrics that say how far the policy has moved from where it sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What other models than the policy say of a micro-batch.
+
+    Attributes:
+        taught: By term, the most likely tokens (N, K) of its teacher and their log-probs (B, T, K).
+        ref_logp_BT: The reference's log-probs; None where no loss asks for them.
+    """
+
+    taught: dict[str, tuple[Tensor, Tensor]]
+    ref_logp_BT: Tensor | None
+
+
+@dataclass(slots=True)
+class Job:
+    """A part of a mini-batch, packed.
+
+    Attributes:
+        part: Rows and losses.
+        normalizer: Denominators of the mini-batch.
+        work: This process's micro-batches.
+        old: By micro-batch, log-probs (B, T) at the time of sampling; empty where none is needed.
+        told: By micro-batch, what other models say of it, where that holds for every iteration.
+    """
+
+    part: Part
+    normalizer: Normalizer
+    work: list[Work]
+    old: list[Tensor] = field(default_factory=list)
+    told: dict[int, Told] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MiniBatch:
+    """What one update of each iteration is made of.
+
+    Attributes:
+        jobs: Its parts; at least one.
+        groups: Places in the step of the groups whose completions it has.
+    """
+
+    jobs: list[Job] = field(default_factory=list)
+    groups: Sequence[int] = ()
+
+
+def cut(
+    parts: Sequence[Part],
+    asked: int,
+    normalizer: Callable[[Part], Normalizer],
+    pack: Callable[[Sequence[Row]], list[Work]],
+) -> list[MiniBatch]:
+    """Deal each part's groups, by itself, to as many mini-batches as are asked for.
+
+    A group without a loss token takes no place. Where a part has fewer groups than mini-batches,
+    the last ones are without it, and one without any part is none: groups are whole, and the given
+    answers of a mini-batch are as many as in any other step.
+
+    Args:
+        parts: Those of the step.
+        asked: Mini-batches, each an update.
+        normalizer: Denominators of a part.
+        pack: A process's micro-batches of all rows.
+    """
+    batches = [MiniBatch() for _ in range(asked)]
+    for whole in parts:
+        trained = whole.trained
+        for index, batch in enumerate(batches):
+            places = trained[index::asked]
+            if places:
+                part = whole.only(places)
+                batch.jobs.append(Job(part, normalizer(part), pack(part.rows)))
+                batch.groups = batch.groups if part.given else places
+    return [batch for batch in batches if batch.jobs]
+
+
+def counts(parts: Sequence[Part], normalizer: Callable[[Part], Normalizer]) -> dict[str, float]:
+    """Rows and loss tokens of a step, each counted once however often it is read."""
+    metrics: dict[str, float] = {}
+    for part in parts:
+        step = normalizer(part)
+        metrics[f"{part.prefix}rows"] = step.rows
+        metrics[f"{part.prefix}tokens/loss"] = step.tokens
+    return metrics
+
+
+def summary(
+    totals: Sequence[Totals], updates: Sequence[Update], iterations: int
+) -> dict[str, float]:
+    """Metrics over the updates of a step that were applied, or over all where none was.
+
+    With several iterations there are some for each; they are absent for one that applied none of a
+    step that applied some.
+
+    Args:
+        totals: What each update counted.
+        updates: The optimizer's word on each.
+        iterations: How many; each made the same number of updates.
+    """
+    none = not any(update.applied for update in updates)
+    told = [place for place, update in enumerate(updates) if update.applied or none]
+    metrics = Totals.over([totals[place] for place in told])
+    metrics["grad_norm"] = sum(updates[place].grad_norm for place in told) / len(told)
+    share = len(totals) // iterations
+    for number in range(iterations if iterations > 1 else 0):
+        mine = [totals[place] for place in told if place // share == number]
+        metrics |= {
+            f"iteration/{number + 1}/{name}": value
+            for name, value in (Totals.over(mine) if mine else {}).items()
+            if name.startswith(_OF_AN_ITERATION)
+        }
+    return metrics
+
+
+def reads(
+    batches: Sequence[MiniBatch], updates: Sequence[Update], train: TrainSection
+) -> dict[str, float]:
+    """What a step of several updates did: how many of them, and how many rows they read.
+
+    Args:
+        batches: Those that there were groups for.
+        updates: The optimizer's word on each.
+        train: Says how many were asked for.
+    """
+    norms = [update.grad_norm for update in updates]
+    metrics: dict[str, float] = {
+        "updates/applied": sum(update.applied for update in updates),
+        "updates/skipped": sum(not update.applied for update in updates),
+        "updates/missing": train.updates_per_step - len(updates),
+    }
+    if norms:
+        metrics["grad_norm/max"] = max(norms, key=lambda norm: (math.isnan(norm), norm))
+    for job in (job for batch in batches for job in batch.jobs):
+        name = f"{job.part.prefix}rows/read"
+        metrics[name] = metrics.get(name, 0) + job.normalizer.rows * train.iterations
+    return metrics

@@ -1,0 +1,158 @@
+"""Loads the policy, its tokenizer and the frozen reference, and says plainly what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api.errors import MachineError
+from rlvr_core.step.model_path import check_model_path as check_model_path
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rlvr_core.config.model import ModelSection
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The run's one precision plan: float32 master weights, ``compute`` everywhere else."""
+
+    compute: torch.dtype
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """The dtype of autocast regions, or None when everything is float32."""
+        return None if self.compute == torch.float32 else self.compute
+
+
+def load_tokenizer(
+    path: str, section: ModelSection, where: str = "model.path"
+) -> PreTrainedTokenizerBase:
+    """The tokenizer that goes with the model; ``where`` says where the user named it.
+
+    Raises:
+        MachineError: If it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            path, revision=section.revision, trust_remote_code=section.trust_remote_code
+        )
+    except Exception as error:
+        raise _unloadable("tokenizer", path, error, where) from error
+    return tokenizer
+
+
+def max_positions(path: str, section: ModelSection) -> int:
+    """Tokens the model can attend to, prompt and answer together; 2048 if its config does not say.
+
+    Raises:
+        MachineError: If its config cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            path, revision=section.revision, trust_remote_code=section.trust_remote_code
+        )
+    except Exception as error:
+        raise _unloadable("config", path, error) from error
+    inner = config.get_text_config()
+    names = ("max_position_embeddings", "n_positions", "n_ctx")
+    return int(next((n for name in names if (n := getattr(inner, name, None))), 2048))
+
+
+def load_policy(path: str, section: ModelSection, device: torch.device) -> PreTrainedModel:
+    """The model with float32 master weights on ``device``, every weight accounted for.
+
+    Raises:
+        MachineError: If it cannot be loaded, or if the files lack a weight the architecture has
+            (T30: a model must never start from random weights unnoticed).
+    """
+    from transformers import AutoModelForCausalLM
+
+    auto: Any = AutoModelForCausalLM
+    try:
+        model, info = auto.from_pretrained(
+            path,
+            revision=section.revision,
+            trust_remote_code=section.trust_remote_code,
+            dtype=torch.float32,
+            attn_implementation=section.attention,
+            output_loading_info=True,
+        )
+    except Exception as error:
+        raise _unloadable("model", path, error) from error
+    _all_weights_found(path, info)
+    policy: PreTrainedModel = model.to(device)
+    policy.requires_grad_(True).train(
+        False
+    )  # dropout is off in RL: the ratio needs the same function twice
+    return policy
+
+
+def enable_checkpointing(model: PreTrainedModel) -> None:
+    """Recompute activations layer by layer in the backward pass.
+
+    transformers does so only in layers whose ``training`` flag is set. It is set on the layers
+    themselves and not on what is inside them, so that dropout stays off.
+
+    Raises:
+        MachineError: If the model has no layers that know how.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    model.gradient_checkpointing_enable()
+    layers = [
+        module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)
+    ]
+    if not layers:
+        raise MachineError(
+            f"{type(model).__name__} cannot recompute activations",
+            where="train.gradient_checkpointing",
+            remedy="set it to false",
+        )
+    for layer in layers:
+        layer.training = True
+
+
+def load_reference(
+    path: str, section: ModelSection, device: torch.device, dtype: torch.dtype
+) -> PreTrainedModel:
+    """A reference without gradients: the weights of ``model.path``, also after a resume (T94)."""
+    reference: Any = load_policy(path, section, device)
+    frozen: PreTrainedModel = reference.to(dtype).requires_grad_(False)
+    return frozen
+
+
+def _all_weights_found(path: str, info: dict[str, Any]) -> None:
+    missing = sorted(info.get("missing_keys", ()))
+    mismatched = sorted(str(key) for key in info.get("mismatched_keys", ()))
+    if missing or mismatched:
+        shown = ", ".join((missing + mismatched)[:3])
+        raise MachineError(
+            f"model '{path}' lacks {len(missing)} weights and has {len(mismatched)} of the wrong "
+            f"shape: {shown}",
+            where="model.path",
+            remedy="the files and config.json do not belong together; export the model again",
+        )
+
+
+def _unloadable(what: str, path: str, error: Exception, where: str = "model.path") -> MachineError:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    return MachineError(
+        f"the {what} of '{path}' cannot be loaded: {type(error).__name__}: {first}",
+        where=where,
+        remedy="a hub id needs the network or a filled cache; a folder needs config.json, "
+        "tokenizer files and weights",
+    )

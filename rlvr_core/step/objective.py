@@ -1,0 +1,197 @@
+"""The terms of a run's loss, and the rows each is taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api.errors import PluginError
+from rlvr_core.api.protocols import LossOutput
+from rlvr_core.step.batch import Row
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from rlvr_core.algorithm.entropy_control import EntropyController
+    from rlvr_core.api.protocols import AdvantageMode, CombineMode, Loss, LossBatch, Normalizer
+    from rlvr_core.api.types import Problem
+    from rlvr_core.step.demonstrations import Demonstrations
+    from rlvr_core.step.teacher import Teacher
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One loss of the weighted sum.
+
+    Attributes:
+        name: Its short name, ``#2`` and so on added where it is used again.
+        loss: The loss.
+        weight: Its factor.
+        demonstrations: Its own rows; None for a loss on completions.
+        teacher: Whose distribution it distils, if it does.
+    """
+
+    name: str
+    loss: Loss
+    weight: float = 1.0
+    demonstrations: Demonstrations | None = None
+    teacher: Teacher | None = None
+
+    @property
+    def top_entropy(self) -> float:
+        """Share of the step's tokens that the loss wants chosen, those of highest entropy."""
+        return float(getattr(self.loss, "top_entropy", 1.0))
+
+    def of(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
+        """The loss of a micro-batch.
+
+        Raises:
+            PluginError: The loss gives something that cannot be trained on or summed.
+        """
+        output = self.loss(batch, normalizer)
+        fault = _fault(output)
+        if fault:
+            made = type(self.loss)
+            raise PluginError(
+                f"loss '{self.name}' {fault}",
+                where=f"{made.__module__}.{made.__qualname__}",
+                remedy="give what docs/losses.md says of LossOutput",
+            )
+        if torch.is_grad_enabled() and not output.loss.requires_grad:
+            # a constant 0, for rows that it learns nothing from; a backward pass comes all the same
+            nothing = 0.0 * torch.where(batch.mask_BT, batch.logp_BT, 0.0).sum()
+            output = replace(output, loss=output.loss + nothing)
+        return output
+
+    def entropy_controller(self) -> EntropyController | None:
+        """What steers the loss's entropy bonus, if it is steered, at its beginning."""
+        made = getattr(self.loss, "entropy_controller", None)
+        return made() if made is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one step, or of one of its mini-batches, and the losses taken over all of them.
+
+    Attributes:
+        terms: The losses.
+        groups: The rows, those that must stay together in one list.
+        temperature: Of the log-probs.
+    """
+
+    terms: tuple[Term, ...]
+    groups: Sequence[Sequence[Row]]
+    temperature: float
+
+    @property
+    def rows(self) -> list[Row]:
+        """All of them."""
+        return [row for group in self.groups for row in group]
+
+    @property
+    def needs_old(self) -> bool:
+        """Whether a loss compares with the trainer's log-probs at the time of sampling.
+
+        They are known of fresh rows alone; of others the engine's stand in.
+        """
+        sampled = [term.loss for term in self.terms if term.demonstrations is None]
+        fresh = any(row.on_policy for row in self.rows)
+        return fresh and any(getattr(loss, "needs_old", True) for loss in sampled)
+
+    @property
+    def trained(self) -> list[int]:
+        """Places of the groups that have a loss token."""
+        return [i for i, g in enumerate(self.groups) if any(any(row.loss_mask) for row in g)]
+
+    def only(self, places: Sequence[int]) -> Part:
+        """The same losses over some of the groups."""
+        return replace(self, groups=[self.groups[place] for place in places])
+
+    @property
+    def given(self) -> bool:
+        """Whether its rows are given answers, not completions."""
+        return self.terms[0].demonstrations is not None
+
+    @property
+    def prefix(self) -> str:
+        """What its counts are called by: nothing for completions, else the loss's name."""
+        return f"{self.terms[0].name}/" if self.given else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The weighted sum of losses.
+
+    Attributes:
+        terms: At least one.
+    """
+
+    terms: tuple[Term, ...]
+
+    @property
+    def on_completions(self) -> tuple[Term, ...]:
+        """The losses that need rollouts."""
+        return tuple(term for term in self.terms if term.demonstrations is None)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether one of them compares with the reference."""
+        return any(term.loss.needs_reference for term in self.terms)
+
+    @property
+    def teachers(self) -> list[PreTrainedModel]:
+        """The frozen models that are learned from."""
+        return [t.teacher.model for t in self.terms if t.teacher and t.teacher.model is not None]
+
+    @property
+    def advantage(self) -> AdvantageMode | None:
+        """How rewards become advantages; None when no loss uses them."""
+        return next((t.loss.advantage for t in self.terms if t.loss.advantage is not None), None)
+
+    @property
+    def combine(self) -> CombineMode:
+        """How several rewards become one advantage."""
+        asked = [t.loss for t in self.terms if hasattr(t.loss, "combine")]
+        return asked[0].combine if asked else "sum_then_normalise"
+
+    def teacher_prompt(self, problem: Problem) -> tuple[int, ...] | None:
+        """The prompt of the teacher that has one of its own."""
+        own = [t.teacher.prompt for t in self.terms if t.teacher and t.teacher.prompt]
+        return own[0](problem) if own else None
+
+    def parts(self, groups: Sequence[Sequence[Row]], step: int, temperature: float) -> list[Part]:
+        """What a step trains on: the completions' rows by group first, then each loss's own."""
+        parts = [Part(self.on_completions, groups, temperature)]
+        for term in self.terms:
+            if term.demonstrations is not None:
+                answers = [[row] for row in term.demonstrations.rows(step)]
+                parts.append(Part((term,), answers, 1.0))
+        return [part for part in parts if part.terms]
+
+
+def _fault(output: object) -> str:
+    """What is wrong with what a loss gave; a vector, say, would be summed without a word."""
+    if not isinstance(output, LossOutput):
+        return f"gave {type(output).__name__}, not a LossOutput"
+    numbers: dict[str, object] = {"loss": output.loss}
+    sums: Any = output.sums  # a plugin is held to no types
+    maxima: Any = output.maxima
+    for what, given in (("sums", sums), ("maxima", maxima)):
+        if not isinstance(given, Mapping):
+            return f"must give {what} as a mapping by metric, not {type(given).__name__}"
+    for name, pair in sums.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return f"must give sums[{name!r}] as a pair of tensors, sum and count"
+        numbers |= {f"sums[{name!r}][{place}]": value for place, value in enumerate(pair)}
+    numbers |= {f"maxima[{name!r}]": value for name, value in maxima.items()}
+    for what, value in numbers.items():
+        if not isinstance(value, torch.Tensor):
+            return f"must give {what} as a tensor, not {type(value).__name__}"
+        if value.dim():
+            return f"must give {what} as a scalar, not of shape {tuple(value.shape)}"
+    if torch.is_grad_enabled() and not output.loss.requires_grad and output.loss != 0:
+        return "gave a loss without a gradient: nothing in it comes from logp_BT"
+    return ""

@@ -1,0 +1,272 @@
+"""Attention of packed tokens: a completion sees its prompt and itself, a prompt sees itself.
+
+Outside attention there is no padding, and every prompt is there once. There are three ways: two
+kernels joined on a CPU (``joined_attention``); on a GPU in half precision one call of the flash
+kernel for varying lengths; and in any other case two grids.
+
+Dimensions: N packed tokens (first the prompts', then the completions'), S prompts, P prompt
+positions, B rows, T completion positions, K = P + T keys, R = S + B sequences, h heads, D head
+dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rlvr_core.step.batch import MicroBatch, Row, micro_batches
+from rlvr_core.step.joined_attention import Layout
+
+_OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
+"""What some models ask of attention beside scores, scale and order; nothing here does it."""
+
+
+class Sight(Protocol):
+    """Who sees whom among the packed tokens of a micro-batch."""
+
+    def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
+        """Attention, (N, h, D); keys and values may have fewer heads. Differentiable."""
+
+
+class HeadSizes(NamedTuple):
+    """Sizes of a layer's attention."""
+
+    queries: int
+    keys: int
+    dim: int
+    value_dim: int
+
+
+def sight_of(
+    batch: MicroBatch, dtype: torch.dtype, heads: Collection[HeadSizes], *, compiled: bool
+) -> Sight:
+    """The fastest way there is.
+
+    Args:
+        batch: On its device.
+        dtype: What attention is computed in.
+        heads: Sizes that the model's layers have.
+        compiled: Whether the model is: grids have one form for all batches, and hardly ever another
+            graph.
+    """
+    device = batch.prompt_len_S.device
+    if device.type == "cpu":
+        joined = not compiled and all(one.dim == one.value_dim for one in heads)
+        return Layout.of(batch) if joined else Grids.of(batch)
+    if all(flash_works(device, dtype, one) for one in heads):
+        return Lengths.of(batch)
+    return Grids.of(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Grids:
+    """Prompts and completions side by side for ``scaled_dot_product_attention``, padded there.
+
+    Attributes:
+        prompt_SP: Packed place of each prompt's tokens; any place on padding.
+        row_BT: The same of each row's tokens; one column at least.
+        keys_BK: Of each row's keys: its prompt's, then its own.
+        visible_B1TK: Which of them a row's token sees.
+        slot_N: Place of each token in the prompts' grid and the rows' behind it, both flat.
+    """
+
+    prompt_SP: Tensor
+    row_BT: Tensor
+    keys_BK: Tensor
+    visible_B1TK: Tensor
+    slot_N: Tensor
+
+    @classmethod
+    def of(cls, batch: MicroBatch) -> Grids:
+        """Of a micro-batch, on its device."""
+        is_prompt_SP, is_row_BT = batch.prompt_places(), batch.fed_places()
+        if is_row_BT.shape[1] == 0:
+            is_row_BT = F.pad(is_row_BT, (0, 1))
+        T = is_row_BT.shape[1]
+        prompt_SP = _numbered(is_prompt_SP)
+        row_BT = torch.where(is_row_BT, is_prompt_SP.sum() + _numbered(is_row_BT), 0)
+        of_B = batch.prompt_of_row_B
+        before_TT = torch.ones(T, T, dtype=torch.bool, device=of_B.device).tril()
+        far_BTP = is_prompt_SP[of_B][:, None].expand(-1, T, -1)
+        own_BTT = is_row_BT[:, None] & before_TT
+        return cls(
+            prompt_SP=prompt_SP,
+            row_BT=row_BT,
+            keys_BK=torch.cat([prompt_SP[of_B], row_BT], dim=1),
+            visible_B1TK=torch.cat([far_BTP, own_BTT], dim=2)[:, None],
+            slot_N=torch.cat([is_prompt_SP.flatten(), is_row_BT.flatten()]).nonzero()[:, 0],
+        )
+
+    def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
+        """See ``Sight``; on any device, in any precision."""
+        shared = q_NhD.shape[1] // k_NhD.shape[1]
+
+        def grid(x_NhD: Tensor, place: Tensor) -> Tensor:
+            return x_NhD[place].transpose(1, 2)
+
+        def keys(x_NhD: Tensor, place: Tensor) -> Tensor:
+            found = _gathered(x_NhD, place).transpose(1, 2)
+            # of fewer key heads a GPU would hold all scores
+            return found if shared == 1 else found.repeat_interleave(shared, 1)
+
+        prompts_ShPD = F.scaled_dot_product_attention(
+            grid(q_NhD, self.prompt_SP),
+            keys(k_NhD, self.prompt_SP),
+            keys(v_NhD, self.prompt_SP),
+            is_causal=True,
+            scale=scale,
+        )
+        rows_BhTD = F.scaled_dot_product_attention(
+            grid(q_NhD, self.row_BT),
+            keys(k_NhD, self.keys_BK),
+            keys(v_NhD, self.keys_BK),
+            attn_mask=self.visible_B1TK,
+            scale=scale,
+        )
+        flat = [x.transpose(1, 2).flatten(0, 1) for x in (prompts_ShPD, rows_BhTD)]
+        return torch.cat(flat)[self.slot_N]
+
+
+def _gathered(x_NhD: Tensor, place: Tensor) -> Tensor:
+    """Keys or values at their places; a prompt's gradients of all its rows add up in float32."""
+    wide = torch.promote_types(x_NhD.dtype, torch.float32)
+    return x_NhD.to(wide)[place].to(x_NhD.dtype)
+
+
+def _numbered(present: Tensor) -> Tensor:
+    """The number of each True entry among them all, row by row; 0 elsewhere."""
+    return torch.where(present, present.flatten().cumsum(0).view_as(present) - 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Sequences of varying length for the flash kernel: the prompts, then the rows.
+
+    Attributes:
+        keys_M: Packed place of every key, each row's prompt before its own.
+        first_query_R1: Where the queries of each sequence begin, and where the last ends; int32.
+        first_key_R1: The same of its keys.
+        most_queries: Of one sequence.
+        most_keys: Of one sequence.
+    """
+
+    keys_M: Tensor
+    first_query_R1: Tensor
+    first_key_R1: Tensor
+    most_queries: int
+    most_keys: int
+
+    @classmethod
+    def of(cls, batch: MicroBatch) -> Lengths:
+        """Of a micro-batch, on its device. A row of one token has keys and no query."""
+        is_prompt_SP, is_row_BT = batch.prompt_places(), batch.fed_places()
+        of_B, n_prompt = batch.prompt_of_row_B, is_prompt_SP.sum()
+        place_BK = torch.cat(
+            [_numbered(is_prompt_SP)[of_B], n_prompt + _numbered(is_row_BT)], dim=1
+        )
+        seen_BK = torch.cat([is_prompt_SP[of_B], is_row_BT], dim=1)
+        query_R = torch.cat([batch.prompt_len_S, batch.fed_lengths()])
+        key_R = torch.cat([batch.prompt_len_S, batch.prompt_len_S[of_B] + batch.fed_lengths()])
+        return cls(
+            keys_M=torch.cat([torch.arange(int(n_prompt), device=of_B.device), place_BK[seen_BK]]),
+            first_query_R1=F.pad(query_R.cumsum(0), (1, 0)).int(),
+            first_key_R1=F.pad(key_R.cumsum(0), (1, 0)).int(),
+            most_queries=int(query_R.max()),
+            most_keys=int(key_R.max()),
+        )
+
+    def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
+        """See ``Sight``; on a GPU, in half precision."""
+        from torch.nn.attention.varlen import varlen_attn
+
+        found: Any = varlen_attn(
+            q_NhD.contiguous(),
+            _gathered(k_NhD, self.keys_M),
+            _gathered(v_NhD, self.keys_M),
+            self.first_query_R1,
+            self.first_key_R1,
+            self.most_queries,
+            self.most_keys,
+            scale=scale,
+            window_size=(-1, 0),  # causal; the last query of a sequence sees its last key
+            enable_gqa=q_NhD.shape[1] != k_NhD.shape[1],
+        )
+        out_NhD: Tensor = found
+        return out_NhD
+
+
+@lru_cache
+def flash_works(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> bool:
+    """Whether the flash kernel gives what grids give, gradients too: found out by trying, once."""
+    half = dtype in (torch.float16, torch.bfloat16)
+    if device.type != "cuda" or not half or heads.dim != heads.value_dim:
+        return False
+    batch = _example(device)
+    n = int(batch.prompt_len_S.sum() + batch.fed_lengths().sum())
+    draw = torch.Generator().manual_seed(0)
+    given = [
+        torch.randn(n, h, heads.dim, generator=draw).to(device, dtype)
+        for h in (heads.queries, heads.keys, heads.keys, heads.queries)
+    ]
+    found: list[list[Tensor]] = []
+    try:
+        with torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            for way in (Lengths.of(batch), Grids.of(batch)):
+                q, k, v = (x.detach().requires_grad_() for x in given[:3])
+                out = way.attend(q, k, v, heads.dim**-0.5)
+                found.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
+    except (RuntimeError, ValueError, TypeError, ImportError):
+        return False  # no such kernel in this torch, for this GPU or for heads of this size
+    pairs = zip(*found, strict=True)
+    return all(bool(((a - b).abs().max() <= 0.05 * b.abs().max()).item()) for a, b in pairs)
+
+
+def _example(device: torch.device) -> MicroBatch:
+    rows = [
+        Row(tuple(range(prompt)), (0,) * n, (True,) * n, (0.0,) * n, 0.0)
+        for prompt, n in ((5, 1), (5, 4), (5, 9), (3, 7), (2, 1))
+    ]
+    (batch,) = micro_batches(rows, tokens_per_micro_batch=1000, device=device)
+    return batch
+
+
+def attention(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A transformers attention function that knows packed tokens.
+
+    Args:
+        plain: What is called without a ``sight``.
+    """
+
+    def attend(
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        *,
+        sight: Sight | None = None,
+        **more: Any,
+    ) -> Any:
+        if sight is None:
+            return plain(module, query, key, value, attention_mask, **more)
+        own_mask = attention_mask is not None and attention_mask.numel() > 1
+        if own_mask or more.get("dropout") or any(more.get(n) is not None for n in _OTHER_FORMS):
+            raise ValueError("attention of this kind is not packed")
+        scaling = more.get("scaling")
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        q_NhD, k_NhD, v_NhD = (_computed(x[0].transpose(0, 1)) for x in (query, key, value))
+        return sight.attend(q_NhD, k_NhD, v_NhD, scale)[None], None
+
+    return attend
+
+
+def _computed(x: Tensor) -> Tensor:
+    """In the precision of the region, as torch's own attention takes it."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

@@ -1,0 +1,163 @@
+"""The reference of the KL term: the model the run began with, or one that follows the policy.
+
+It follows in one way: after every ``every`` updates, ``reference = (1 - mix) * reference + mix *
+policy``. A ``mix`` of 1 copies; a smaller one makes it a moving average.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from rlvr_core.builtin.lora import lora
+from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.parallel.sharded import like, whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from rlvr_core.config.model import ReferenceSection
+
+
+class Reference(Protocol):
+    """What the policy is held to."""
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[PreTrainedModel]:
+        """The model to run; it is the reference within the block, where no graph is alive."""
+
+    def follow(self, version: int) -> bool:
+        """Move if that is due after the update that made ``version``; whether it did."""
+
+    def metrics(self, version: int) -> dict[str, float]:
+        """What to record of it in the step that begins at ``version``."""
+
+    def named(self) -> dict[str, Tensor]:
+        """What a checkpoint has to hold; nothing when the reference never moves."""
+
+
+class _Moving(ABC):
+    """What both kinds have in common.
+
+    Args:
+        section: When the reference moves.
+    """
+
+    def __init__(self, section: ReferenceSection) -> None:
+        self.section = section
+
+    @abstractmethod
+    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The reference's tensors and the policy's."""
+
+    def follow(self, version: int) -> bool:
+        """See ``Reference``. Under LoRA, a moving average is one of the adapter's matrices."""
+        due = self.section.every is not None and version % self.section.every == 0
+        if due:
+            for own, new in self._pairs():
+                _mix(own, new, self.section.mix)
+        return due
+
+    def metrics(self, version: int) -> dict[str, float]:
+        """See ``Reference``."""
+        every = self.section.every
+        return {} if every is None else {"reference/version": version - version % every}
+
+
+class SeparateModel(_Moving):
+    """A model of its own: the reference of a policy that is trained as a whole.
+
+    Args:
+        model: It; no gradients.
+        policy: The policy, the same architecture.
+        section: When it moves.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, policy: PreTrainedModel, section: ReferenceSection
+    ) -> None:
+        super().__init__(section)
+        self.model, self.policy = model, policy
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[PreTrainedModel]:
+        """See ``Reference``."""
+        yield self.model
+
+    def named(self) -> dict[str, Tensor]:
+        """See ``Reference``."""
+        return dict(self.model.named_parameters()) if self.section.every else {}
+
+    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.model.parameters(), self.policy.parameters(), strict=True)
+
+
+class UnderAdapter(_Moving):
+    """The policy's own weights without its adapter, or with a second one that follows it.
+
+    Args:
+        policy: The policy, with LoRA.
+        section: When it moves.
+    """
+
+    def __init__(self, policy: PreTrainedModel, section: ReferenceSection) -> None:
+        super().__init__(section)
+        self.policy = policy
+        if section.every:
+            lora.attach_reference(policy)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[PreTrainedModel]:
+        """See ``Reference``."""
+        with (lora.reference if self.section.every else lora.base)(self.policy):
+            yield self.policy
+
+    def named(self) -> dict[str, Tensor]:
+        """See ``Reference``."""
+        return dict(matrices(self.policy, lora.REFERENCE)) if self.section.every else {}
+
+    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((own, new) for _, own, new in lora.pairs(self.policy))
+
+
+def collect(reference: Reference | None, *, keep: bool = True) -> dict[str, Tensor]:
+    """What a checkpoint has to hold, whole. Of sharded tensors every process has to ask.
+
+    Args:
+        reference: The run's; None if it has none.
+        keep: Whether this process is the one that writes.
+    """
+    held = {}
+    for name, tensor in (reference.named() if reference else {}).items():
+        full = whole(tensor.detach())
+        if keep:
+            held[name] = full.cpu().contiguous()
+    return held
+
+
+@torch.no_grad()
+def restore(reference: Reference | None, saved: dict[str, Tensor]) -> None:
+    """Put back what ``collect`` gave.
+
+    Raises:
+        ValueError: If it belongs to another reference.
+    """
+    ours = reference.named() if reference else {}
+    if ours.keys() != saved.keys():
+        odd = sorted(ours.keys() ^ saved.keys())[:3]
+        raise ValueError(f"the checkpoint holds another reference: {odd} do not match")
+    for name, tensor in ours.items():
+        tensor.copy_(like(saved[name], tensor))
+
+
+@torch.no_grad()
+def _mix(own: Tensor, new: Tensor, mix: float) -> None:
+    if mix == 1.0:
+        own.copy_(new)
+    else:
+        own.lerp_(new.to(own.dtype), mix)

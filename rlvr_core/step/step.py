@@ -1,0 +1,403 @@
+"""The step, top to bottom: groups -> advantages -> mini-batches -> losses -> updates.
+
+groups        judged completions of one policy version
+rows          one per completion that has a reward, with its advantage
+parts         those rows and the losses taken over them; given answers are a part of their own
+mini-batches  a share of the groups each; every one makes an update, in every iteration
+              (of given answers a share, too, whether there are groups enough or not)
+micro-batches rows packed under the token budget, each prompt once
+loss          summed over losses and micro-batches; denominators were counted before the first
+update        clipped, applied at the step's learning rate, or skipped if not finite
+entropy       of an update that was applied; it steers the next one's bonus where a loss asks for it
+
+One mini-batch and one iteration, the default, are one update a step. With more, the log-probs at
+the time of sampling are computed before the first update, and every ratio starts from them.
+
+With several processes, all of them have all groups and so all rows; each packs its part of the rows
+(``deal``), the gradient is summed by ``Spread``, and everything else is the same in each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from rlvr_core.algorithm.entropy import TIE, entropy_threshold
+from rlvr_core.algorithm.entropy_control import EntropyController
+from rlvr_core.api.protocols import LossBatch, LossOutput, Normalizer
+from rlvr_core.builtin.lora import lora
+from rlvr_core.parallel.model import Spread, Work
+from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.step.batch import MicroBatch, Row, micro_batches
+from rlvr_core.step.deal import deal
+from rlvr_core.step.forward import completion_logprobs, completion_scores, top_tokens
+from rlvr_core.step.mini_batches import Job, MiniBatch, Told, counts, cut, reads, summary
+from rlvr_core.step.model import Precision
+from rlvr_core.step.objective import Objective, Part, Term
+from rlvr_core.step.optim import Optimizer, Update
+from rlvr_core.step.reference import Reference
+from rlvr_core.step.rows import rows_of
+from rlvr_core.step.totals import Totals
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from rlvr_core.api.types import Group
+    from rlvr_core.config.model import TrainSection
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What one step did.
+
+    Attributes:
+        updates: The optimizer's word on each, in order; none when there was no row to train on.
+        metrics: Numbers for the step's line.
+        advantages: Per group, in the order given, one per member; None where it was left out.
+        thrown_away: Per group, whether every update that was made of it was skipped.
+        seconds: Wall seconds by phase.
+    """
+
+    updates: list[Update]
+    metrics: dict[str, float]
+    advantages: list[list[float | None]]
+    thrown_away: list[bool]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def applied(self) -> int:
+        """Updates that changed the weights: so many versions has the policy gone on."""
+        return sum(update.applied for update in self.updates)
+
+
+@dataclass(slots=True)
+class PolicyTrainer:
+    """Trains the policy on groups.
+
+    Attributes:
+        model: The policy; float32 master weights.
+        reference: What a loss holds the policy to, when one asks for it.
+        objective: The losses.
+        optimizer: Guarded AdamW.
+        precision: Compute dtype.
+        train: The config's train section.
+        temperature: Of sampling, applied to every log-prob (T2).
+        max_completion_tokens: The run's cap.
+        reward_weights: The weight of each reward at a step.
+        advantage_scale: Factor on advantages by problem id; 1 where there is none.
+        compiled: The policy's compiled body, when it is to be used.
+        seed: Of the run.
+        ranks: The processes that train together.
+        spread: The models as they compute them; None in a process that is alone.
+        entropy: What steers the entropy bonus of each loss that has it steered, by term.
+    """
+
+    model: PreTrainedModel
+    reference: Reference | None
+    objective: Objective
+    optimizer: Optimizer
+    precision: Precision
+    train: TrainSection
+    temperature: float
+    max_completion_tokens: int
+    reward_weights: Callable[[int], Sequence[float]]
+    advantage_scale: Mapping[str, float] = field(default_factory=dict)
+    compiled: Any = None
+    seed: int = 0
+    ranks: Ranks = field(default_factory=Ranks)
+    spread: Spread | None = None
+    entropy: dict[str, EntropyController] = field(init=False)
+
+    def __post_init__(self) -> None:
+        made = {term.name: term.entropy_controller() for term in self.objective.terms}
+        self.entropy = {name: one for name, one in made.items() if one is not None}
+
+    def update(self, groups: Sequence[Group], step: int, version: int) -> StepReport:
+        """The updates of one step; the reference follows each.
+
+        Args:
+            groups: What to train on.
+            step: The step, for the learning rate.
+            version: The policy's; a group of an older one is off-policy.
+        """
+        seconds: dict[str, float] = {}
+        with _timed(seconds, "pack"):
+            made = rows_of(
+                groups,
+                self.objective,
+                weights=self.reward_weights(step),
+                scale=self.advantage_scale,
+                version=version,
+                mask_truncated=self.train.mask_truncated,
+            )
+            parts = self.objective.parts(made.by_group, step, self.temperature)
+            metrics = counts(parts, self._normalizer)
+        if self.objective.on_completions:
+            metrics["groups/lone"] = made.lone_groups
+        with _timed(seconds, "pack"):
+            batches = cut(parts, self.train.mini_batches, self._normalizer, self._pack)
+        with _timed(seconds, "forward"):
+            self._note_old(batches)
+        updates: list[Update] = []
+        totals: list[Totals] = []
+        lost = {place for batch in batches for place in batch.groups}
+        for _ in range(self.train.iterations):
+            for batch in batches:
+                totals.append(Totals(self.objective.terms))
+                self._accumulate(batch, step, len(updates), totals[-1], seconds)
+                with _timed(seconds, "optimizer"):
+                    updates.append(self.optimizer.step(step))
+                totals[-1].gather(self.ranks)
+                if updates[-1].applied:
+                    lost.difference_update(batch.groups)
+                    self._steer(totals[-1])
+                    version += 1
+                    if self.reference is not None:
+                        self.reference.follow(version)
+        if updates:
+            metrics |= summary(totals, updates, self.train.iterations)
+        for place, (name, controller) in enumerate(self.entropy.items()):
+            prefix = f"loss/{name}/" if place else ""
+            metrics[f"{prefix}entropy/coefficient"] = controller.coefficient
+        if self.train.updates_per_step > 1:
+            metrics |= reads(batches, updates, self.train)
+        thrown_away = [place in lost for place in range(len(groups))]
+        return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
+
+    @torch.no_grad()
+    def logprobs(self, groups: Sequence[Group]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Trainer's and engine's log-probs of every sampled token of these groups.
+
+        Returns:
+            Two float32 tensors of shape (N,), N the sampled tokens of all completions, scored or
+            not; those of an environment are nobody's sample.
+        """
+        rows = [
+            Row(
+                member.completion.prompt_ids,
+                member.completion.token_ids,
+                member.completion.loss_mask,
+                member.completion.logprobs,
+                0.0,
+            )
+            for group in groups
+            for member in group.members
+        ]
+        ours, theirs = [torch.zeros(0)], [torch.zeros(0)]
+        for one in self._pack(rows):
+            batch, logp_BT = one.batch, self._logprobs(self.model, one.batch)
+            if one.counts:
+                ours.append(logp_BT[batch.mask_BT].float().cpu())
+                theirs.append(batch.behaviour_logp_BT[batch.mask_BT].float().cpu())
+        parts = self.ranks.gather((torch.cat(ours), torch.cat(theirs)))
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    def _normalizer(self, part: Part) -> Normalizer:
+        rows = part.rows
+        return Normalizer(
+            rows=sum(any(row.loss_mask) for row in rows),
+            tokens=sum(sum(row.loss_mask) for row in rows),
+            max_completion_tokens=self.max_completion_tokens,
+            world_size=self.ranks.world,
+        )
+
+    @torch.no_grad()
+    def _note_old(self, batches: Sequence[MiniBatch]) -> None:
+        """Compute the log-probs at the time of sampling for every update but the first.
+
+        The first has the sampling policy itself, and its own log-probs are the old ones too.
+        """
+        later = batches[1:] if self.train.iterations == 1 else batches
+        for job in (job for batch in later for job in batch.jobs if job.part.needs_old):
+            job.old = [self._logprobs(self.model, one.batch) for one in job.work]
+
+    def _accumulate(
+        self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
+    ) -> None:
+        """Add up the gradient of one update."""
+        for number, job in enumerate(batch.jobs):
+            with _timed(seconds, "forward"):
+                least, chosen = self._chosen(job.part, job.work)
+            total.thresholds += least.values()
+            for place, (one, masks) in enumerate(zip(job.work, chosen, strict=True)):
+                with _timed(seconds, "forward"):
+                    # before the policy's pass: under LoRA the reference is the same model
+                    told = job.told.get(place) or self._told(job.part, one.batch)
+                if self._others_stay:
+                    job.told[place] = told
+                draw = update * len(self.objective.terms) + number
+                key = (self.seed, step, self.ranks.index, draw, place)
+                old_BT = job.old[place] if job.old and update > 0 else None
+                last = one is batch.jobs[-1].work[-1]
+                with lora.dropout(self.model, *key), self._accumulating(last=last):
+                    with _timed(seconds, "forward"):
+                        outputs = self._losses(job, one.batch, masks, told, old_BT)
+                        loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
+                    with _timed(seconds, "backward"):
+                        self.optimizer.backward(loss if one.counts else 0.0 * loss)
+                if one.counts:
+                    total.add(outputs)
+
+    def _steer(self, total: Totals) -> None:
+        """Move each entropy bonus by what the update saw in all processes."""
+        for name, controller in self.entropy.items():
+            entropy = total.mean(name, "entropy/mean")
+            if entropy is not None:
+                controller.observe(entropy)
+
+    @property
+    def _others_stay(self) -> bool:
+        """Whether what other models say of a row is worth keeping, and true, in each iteration."""
+        teachers = [term.teacher for term in self.objective.terms if term.teacher is not None]
+        return (
+            self.train.iterations > 1
+            and (self.reference is None or not self.reference.named())
+            and all(teacher.model is not None for teacher in teachers)
+        )
+
+    def _pack(self, rows: Sequence[Row]) -> list[Work]:
+        """This process's part of the rows in micro-batches."""
+        own = deal(rows, self.ranks.world)[self.ranks.index]
+        budget = self.train.tokens_per_micro_batch
+        work = [Work(batch) for batch in micro_batches(own, tokens_per_micro_batch=budget)]
+        if self.spread is not None:
+            work = self.spread.keep_step(work, rows)
+        return [Work(one.batch.to(self.model.device), one.counts) for one in work]
+
+    def _accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
+        if self.spread is None:
+            return contextlib.nullcontext()
+        return self.spread.accumulating(self.model, last=last)
+
+    @torch.no_grad()
+    def _chosen(
+        self, part: Part, work: Sequence[Work]
+    ) -> tuple[dict[float, float], list[dict[float, Tensor]]]:
+        """The tokens of highest entropy, for each share of tokens that a loss wants chosen.
+
+        It takes a forward pass of its own, as the threshold is one of the whole update: the choice
+        must not depend on micro-batches or processes, nor on the rounding of a second pass.
+
+        Returns:
+            Least entropy of a chosen token, by share, and the chosen tokens of each micro-batch.
+        """
+        shares = {term.top_entropy for term in part.terms if term.top_entropy < 1}
+        if not shares:
+            return {}, [{} for _ in work]
+        entropies = [
+            self._scores(one.batch, temperature=part.temperature)[1].double() for one in work
+        ]
+        own = [torch.zeros(0, dtype=torch.float64)]
+        own += [e[w.batch.mask_BT].cpu() for e, w in zip(entropies, work, strict=True) if w.counts]
+        known_N = torch.cat(self.ranks.gather(torch.cat(own)))
+        least = {share: entropy_threshold(known_N, share) for share in shares}
+        return least, [
+            {share: one.batch.mask_BT & (entropy_BT >= least[share] - TIE) for share in shares}
+            for one, entropy_BT in zip(work, entropies, strict=True)
+        ]
+
+    def _losses(
+        self,
+        job: Job,
+        batch: MicroBatch,
+        chosen: Mapping[float, Tensor],
+        told: Told,
+        old_BT: Tensor | None,
+    ) -> list[tuple[Term, LossOutput]]:
+        """Every loss of a part, of one forward pass of the policy.
+
+        ``old_BT`` is None where the policy still is the one that sampled the fresh rows.
+        """
+        part = job.part
+        ids_NK = [ids for ids, _ in told.taught.values()]
+        others_NK = torch.cat(ids_NK, dim=1) if ids_NK else None
+        logp_BT, entropy_BT, *other = self._scores(
+            batch, temperature=part.temperature, others_NK=others_NK
+        )
+        sizes = [ids.shape[1] for ids in ids_NK]
+        student = iter(torch.split(other[0], sizes, dim=2) if other else ())
+        # of rows that the step's first policy sampled its own log-probs are known; of others the
+        # engine's are all there is
+        own_BT = logp_BT.detach() if old_BT is None else old_BT.to(logp_BT.dtype)
+        behaviour_BT = batch.behaviour_logp_BT.to(logp_BT.dtype)
+        seen = LossBatch(
+            logp_BT=logp_BT,
+            old_logp_BT=torch.where(batch.on_policy_B[:, None], own_BT, behaviour_BT),
+            behaviour_logp_BT=batch.behaviour_logp_BT,
+            ref_logp_BT=told.ref_logp_BT,
+            mask_BT=batch.mask_BT,
+            advantage_B=batch.advantage_B,
+            entropy_BT=entropy_BT,
+            on_policy_B=batch.on_policy_B,
+        )
+        outputs = []
+        for term in part.terms:
+            shown = seen
+            if term.top_entropy < 1:
+                shown = replace(shown, chosen_BT=chosen[term.top_entropy])
+            if term.name in self.entropy:
+                shown = replace(shown, entropy_bonus=self.entropy[term.name].bonus)
+            if term.name in told.taught:
+                shown = replace(
+                    shown,
+                    teacher_logp_BTK=told.taught[term.name][1],
+                    student_logp_BTK=next(student),
+                )
+            outputs.append((term, term.of(shown, job.normalizer)))
+        return outputs
+
+    @torch.no_grad()
+    def _told(self, part: Part, batch: MicroBatch) -> Told:
+        vocabulary: int = self.model.config.get_text_config().vocab_size
+        taught = {
+            term.name: self._compute(
+                top_tokens,
+                term.teacher.model or self.model,
+                term.teacher.view(batch),
+                temperature=part.temperature,
+                k=min(term.teacher.top_k, vocabulary),
+                vocabulary=vocabulary,
+            )
+            for term in part.terms
+            if term.teacher is not None
+        }
+        ref_logp_BT = None
+        if self.reference is not None and any(term.loss.needs_reference for term in part.terms):
+            with self.reference.active() as reference:
+                ref_logp_BT = self._logprobs(reference, batch)
+        return Told(taught, ref_logp_BT)
+
+    def _logprobs(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+        return self._compute(completion_logprobs, model, batch, temperature=self.temperature)
+
+    def _scores(self, batch: MicroBatch, **more: Any) -> tuple[Tensor, ...]:
+        return self._compute(completion_scores, self.model, batch, **more)
+
+    def _compute(
+        self, compute: Callable[..., T], model: PreTrainedModel, batch: MicroBatch, **more: Any
+    ) -> T:
+        """One of the functions of ``rlvr_core.step.forward``, on several processes or on one."""
+        if self.spread is not None:
+            return self.spread.compute(compute, model, batch, **more)
+        return compute(
+            model,
+            batch,
+            autocast_dtype=self.precision.autocast,
+            compiled=self.compiled if model is self.model else None,
+            **more,
+        )
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    begun = time.perf_counter()
+    yield
+    seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - begun

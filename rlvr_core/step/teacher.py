@@ -1,0 +1,83 @@
+"""Who a distillation learns from, and what it sees of a completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Message, Problem
+from rlvr_core.data.rows import fill
+from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.step.batch import MicroBatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rlvr_core.data.prompts import Renderer
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """A teacher.
+
+    Attributes:
+        top_k: Its most likely tokens that are taken at each position.
+        model: A frozen model; None for the policy itself.
+        prompt: Its own prompt for a problem; None where it gets the policy's.
+    """
+
+    top_k: int
+    model: PreTrainedModel | None = None
+    prompt: Callable[[Problem], tuple[int, ...]] | None = None
+
+    def view(self, batch: MicroBatch) -> MicroBatch:
+        """The micro-batch as the teacher sees it: the same completions, maybe other prompts."""
+        if self.prompt is None:
+            return batch
+        assert batch.told is not None, "rows were made without the teacher's prompts"
+        return batch.told
+
+
+def prompt_of(template: str, renderer: Renderer) -> Callable[[Problem], tuple[int, ...]]:
+    """Renders a problem with its last user turn put into a template, with fields of its spec.
+
+    What it gives raises ``DataError`` for a problem that lacks a field.
+    """
+
+    def prompt(problem: Problem) -> tuple[int, ...]:
+        turns = problem.prompt
+        if isinstance(turns, str):
+            told = fill(template, {**problem.spec, "prompt": turns}, problem.id)
+            return renderer.render(replace(problem, prompt=told))
+        last = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=0)
+        told = fill(template, {**problem.spec, "prompt": turns[last].content}, problem.id)
+        chat = (*turns[:last], Message("user", told), *turns[last + 1 :])
+        return renderer.render(replace(problem, prompt=chat))
+
+    return prompt
+
+
+def path_of(teacher: str) -> str:
+    """Local folder or hub id of what is named as a teacher."""
+    return str(local_path(teacher)) if is_uri(teacher) else teacher
+
+
+def check_vocabulary(
+    teacher: PreTrainedTokenizerBase, policy: PreTrainedTokenizerBase, where: str
+) -> None:
+    """Refuse a teacher whose token ids mean something else.
+
+    Raises:
+        ConfigError: If the vocabularies differ.
+    """
+    theirs, ours = teacher.get_vocab(), policy.get_vocab()
+    if theirs != ours:
+        odd = sorted(set(theirs.items()) ^ set(ours.items()))[:3]
+        raise ConfigError(
+            f"the teacher's vocabulary is not the policy's: they differ in {len(odd)} or more "
+            f"tokens, such as {odd[0][0]!r}",
+            where=where,
+            remedy="take a teacher of the same family",
+        )

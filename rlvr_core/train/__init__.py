@@ -1,1 +1,0 @@
-"""The optimizer step and what it needs."""

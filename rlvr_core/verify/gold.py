@@ -1,0 +1,136 @@
+"""Guard ``gold``: before a run, gold answers must get full marks and non-answers none (T39, T60).
+
+Each data set and verifier pair is tried on a few problems, in the same worker pool that will judge
+the run: with the gold answer, with none, and with the gold answer of another problem. A pair whose
+verifier cannot produce a gold response is left out and named.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.verify.reward import outcome
+
+SAMPLE = 16
+"""Problems tried per pair."""
+
+MAX_FOREIGN = 0.5
+"""Share of problems that may be passed by another problem's gold answer: two answers written
+differently can mean the same, a verifier that passes most of them does not look."""
+
+Submit = Callable[[Problem, Sequence[Completion]], Future[list[dict[str, Verdict]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class GoldReport:
+    """What was tried.
+
+    Attributes:
+        checked: Gold answers judged, by ``dataset with verifier``.
+        unknown: Pairs whose verifier offers no gold response.
+    """
+
+    checked: Mapping[str, int]
+    unknown: tuple[str, ...]
+
+
+def check(
+    problems: Sequence[Problem],
+    name_of: Callable[[Problem], str],
+    verifiers: Mapping[str, Any],
+    submit: Submit,
+    *,
+    seed: int,
+    timeout: float,
+) -> GoldReport:
+    """Judge gold answers, empty ones, and those of other problems.
+
+    Args:
+        problems: All problems of the run.
+        name_of: Full name of the verifier that decides a problem's outcome.
+        verifiers: Its instances by full name, for ``gold``.
+        submit: Judges completions of a problem in the pool.
+        seed: Chooses the problems.
+        timeout: Seconds to wait for each answer.
+
+    Raises:
+        RunError: Naming the problems whose gold answer failed, or whose empty answer passed, or
+            the pair that passes answers to other problems.
+    """
+    pairs: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        pairs.setdefault((problem.dataset, name_of(problem)), []).append(problem)
+    checked: dict[str, int] = {}
+    unknown: list[str] = []
+    faults: list[str] = []
+    for (dataset, name), members in sorted(pairs.items()):
+        label = f"{dataset} with {name}"
+        gold = getattr(verifiers[name], "gold", None)
+        chosen = random.Random(f"{seed}:{label}").sample(members, min(SAMPLE, len(members)))
+        answers = [(p, gold(p)) for p in chosen] if gold is not None else []
+        answers = [(problem, answer) for problem, answer in answers if answer is not None]
+        if not answers:
+            unknown.append(label)
+            continue
+        others = _answers_of_others([answer for _, answer in answers])
+        tries = [
+            (
+                problem,
+                answer,
+                submit(problem, [Completion.from_text(t) for t in (answer, "", *other)]),
+            )
+            for (problem, answer), other in zip(answers, others, strict=True)
+        ]
+        foreign: list[bool] = []
+        for problem, answer, future in tries:
+            right, empty, *other = (verdicts[name] for verdicts in future.result(timeout))
+            faults.extend(_faults(problem, answer, right, empty, name))
+            foreign.extend(bool(outcome(one)) for one in other)
+        if sum(foreign) > MAX_FOREIGN * len(foreign):
+            faults.append(
+                f"{label}: {sum(foreign)} of {len(foreign)} problems are passed by the gold answer "
+                f"of another problem"
+            )
+        checked[label] = len(tries)
+    if faults:
+        raise _report(faults)
+    return GoldReport(checked, tuple(unknown))
+
+
+def _answers_of_others(answers: Sequence[str]) -> list[list[str]]:
+    """For each answer the next one that differs from it, if there is one."""
+    around = [*answers, *answers]
+    return [
+        next(([other] for other in around[i + 1 : i + len(answers)] if other != answer), [])
+        for i, answer in enumerate(answers)
+    ]
+
+
+def _faults(problem: Problem, answer: str, right: Verdict, empty: Verdict, name: str) -> list[str]:
+    found = []
+    if not outcome(right):
+        found.append(
+            f"{problem.id}: {name} gives the gold answer {answer[-60:]!r} score {right.score} "
+            f"(status {right.status}: {right.detail})"
+        )
+    if outcome(empty):
+        found.append(f"{problem.id}: {name} passes an empty answer")
+    return found
+
+
+def _report(faults: Sequence[str]) -> RlvrError:
+    more = f"and {len(faults) - 5} more" if len(faults) > 5 else ""
+    return RunError(
+        f"guard gold: {len(faults)} gold or wrong answers are judged wrongly before training",
+        remedy=(
+            *faults[:5],
+            more,
+            "fix the verifier or the data; guards.preflight: false skips this check",
+        ),
+    )
