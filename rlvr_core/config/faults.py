@@ -148,6 +148,8 @@ def _complaint(loc: Loc, detail: ErrorDetails, subject: Subject) -> Complaint:
 
 def _type_remedy(value: Any, given: str, schema: Schema, what: str) -> tuple[str, ...]:
     kinds = {branch.get("type") for branch in (schema, *schema.get("anyOf", ()))}
+    if isinstance(value, str) and value in schema.get("instead_of", {}):
+        return (schema["instead_of"][value],)
     if value is None:
         return ("give it a value, or leave the line out",)
     if isinstance(value, str) and value.lower() in _NOT_BOOLEANS and "false" in what:

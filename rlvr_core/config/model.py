@@ -18,6 +18,12 @@ Natural = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
+_FSDP_SHARDS = dict.fromkeys(
+    ("zero1", "zero2", "zero3", "deepspeed"),
+    "write fsdp: it shards weights, gradients and optimizer state, which is all that ZeRO shards",
+)
+"""What to write in the place of DeepSpeed's names."""
+
 ENGINE_RESTARTS = 3
 """Default of ``train.engine_restarts``."""
 
@@ -271,10 +277,11 @@ class TrainSection(ComponentConfig):
     """Recompute activations in the backward pass: less memory, more time."""
     compile: bool = False
     """torch.compile the model."""
-    parallel: Literal["ddp", "fsdp", "zero2"] = "ddp"
+    parallel: Annotated[
+        Literal["ddp", "fsdp"], Field(json_schema_extra={"instead_of": _FSDP_SHARDS})
+    ] = "ddp"
     """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a part of
-    its weights, gradients and optimizer state, ``zero2`` (DeepSpeed's ZeRO-2) whole weights and a
-    part of gradients and optimizer state. One process has all of it in any case."""
+    its weights, gradients and optimizer state. One process has all of it in any case."""
     reference: ReferenceSection = ReferenceSection()
     """What the reference of a loss with ``beta`` above 0 is."""
     max_staleness: Natural = 0

@@ -1,4 +1,4 @@
-"""The policy spread over processes: whole in each (DDP), or a part of it in each (FSDP2, ZeRO).
+"""The policy spread over processes: whole in each (DDP), or a part of it in each (FSDP2).
 
 Accelerate brings the processes together and gives them their devices. The policy is wrapped by the
 two torch functions that Accelerate itself would call, because its ``prepare`` also takes over the
@@ -23,14 +23,11 @@ from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.parallel.sharded import whole
 from rlvr_core.step.batch import MicroBatch, Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs, prove
-from rlvr_core.step.optim import Optimizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.config.model import TrainSection
-
-Strategy = Literal["ddp", "fsdp", "zero2"]
+Strategy = Literal["ddp", "fsdp"]
 T = TypeVar("T")
 
 
@@ -52,8 +49,8 @@ class Computed(nn.Module):
 class Work:
     """A micro-batch and whether it counts.
 
-    Under FSDP a forward pass needs all processes, and under ZeRO a backward pass, so one that has
-    fewer micro-batches than another runs some more, whose loss is multiplied by 0.
+    Under FSDP a forward pass needs all processes, so one that has fewer micro-batches than another
+    runs some more, whose loss is multiplied by 0.
     """
 
     batch: MicroBatch
@@ -65,7 +62,7 @@ class Spread:
 
     Args:
         ranks: The processes.
-        strategy: ``ddp``, ``fsdp`` or ``zero2``.
+        strategy: ``ddp`` or ``fsdp``.
 
     Attributes:
         sharded: Whether each process has but a part of the weights.
@@ -74,14 +71,7 @@ class Spread:
     def __init__(self, ranks: Ranks, strategy: Strategy) -> None:
         self.ranks = ranks
         self.sharded = strategy == "fsdp"
-        self._zero = strategy == "zero2"
         self._modules: dict[Any, Any] = {}
-        self._engines: dict[Any, Any] = {}
-
-    @property
-    def _each(self) -> bool:
-        """Whether gradients are summed with each micro-batch."""
-        return self.sharded or self._zero
 
     def add(self, model: PreTrainedModel, *, trained: bool, **options: Any) -> None:
         """Take a model in; ``options`` are for whatever is computed of it.
@@ -92,7 +82,7 @@ class Spread:
         if self.sharded:
             _shard(module)
             self._modules[model] = module
-        elif trained and not self._zero:
+        elif trained:
             from torch.nn.parallel import DistributedDataParallel
 
             with warnings.catch_warnings():
@@ -105,25 +95,11 @@ class Spread:
         else:
             self._modules[model] = module
 
-    def optimizer(
-        self, model: PreTrainedModel, train: TrainSection, compute_dtype: torch.dtype
-    ) -> Optimizer:
-        """The optimizer of a trained model that was taken in."""
-        if not self._zero:
-            return Optimizer(model, train, compute_dtype)
-        from rlvr_core.parallel.zero import ZeroOptimizer
-
-        optimizer = ZeroOptimizer(self._modules[model], train, compute_dtype)
-        self._engines[model] = optimizer.engine
-        return optimizer
-
     def compute(
         self, compute: Callable[..., T], model: PreTrainedModel, batch: MicroBatch, **more: Any
     ) -> T:
         """``compute`` of a micro-batch under a model that was taken in; all of them have to ask."""
         module = self._modules[model]
-        if torch.is_grad_enabled():
-            module = self._engines.get(model, module)
         found: T = module(compute, batch, **more)
         if self.sharded and not torch.is_grad_enabled():
             module.reshard()  # no backward pass comes that would
@@ -132,14 +108,14 @@ class Spread:
     def keep_step(self, own: Sequence[Work], rows: Sequence[Row]) -> list[Work]:
         """A process's micro-batches, with idle ones where others have more.
 
-        DDP asks for one at least; FSDP and ZeRO for as many as the process with most has.
+        DDP asks for one at least; FSDP for as many as the process with most has.
 
         Args:
             own: What it has to do.
             rows: Rows of all processes, the shortest of which makes the idle micro-batch.
         """
         most = max(self.ranks.gather(len(own)))
-        missing = (most if self._each else min(1, most)) - len(own)
+        missing = (most if self.sharded else min(1, most)) - len(own)
         if missing <= 0:
             return list(own)
         trained = [row for row in rows if any(row.loss_mask)]
@@ -151,10 +127,10 @@ class Spread:
     def accumulating(self, model: PreTrainedModel, *, last: bool) -> Iterator[None]:
         """Around forward and backward pass of a micro-batch.
 
-        DDP sums gradients over processes with the last one alone. FSDP and ZeRO do it with each, so
-        that no process ever holds more than its part.
+        DDP sums gradients over processes with the last one alone. FSDP does it with each, so that
+        no process ever holds more than its part.
         """
-        if self._each or last:
+        if self.sharded or last:
             yield
             return
         with self._modules[model].no_sync():

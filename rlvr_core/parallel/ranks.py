@@ -2,7 +2,7 @@
 
 Sampler, ledger, guards, rewards and advantages are the same in every process: each makes its share
 of the completions, all exchange what they made, and from there on everyone computes the same.
-Gradients alone are summed by DDP, FSDP or ZeRO. Rank 0 is the one that writes and shows.
+Gradients alone are summed by DDP or FSDP. Rank 0 is the one that writes and shows.
 
 When a process fails it leaves its error in the store the processes met at, and goes; the others
 find the connection closed, read there why, and end too.
@@ -287,7 +287,7 @@ def _check_start() -> None:
             remedy="start several processes by rlvr launch, or unset WORLD_SIZE",
         )
     for name, answer in (
-        ("DEEPSPEED", "say train.parallel: zero2 in the config instead"),
+        ("DEEPSPEED", "say train.parallel: fsdp in the config instead"),
         ("FSDP", "say train.parallel: fsdp in the config instead"),
     ):
         if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":

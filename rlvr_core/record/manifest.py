@@ -29,7 +29,6 @@ Outcome = Literal["running", "finished", "stopped", "failed", "interrupted"]
 _LIBRARIES = (
     "accelerate",
     "datasets",
-    "deepspeed",
     "numpy",
     "pydantic",
     "safetensors",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,16 +57,11 @@ def check_reference(resolved: Resolved) -> None:
         )
 
 
-ZERO = (0, 19, 8)
-"""The least DeepSpeed: older ones may ignore that norm and accumulation are left to us."""
-
-
 def check_processes(config: RunConfig) -> None:
     """Refuse what several processes cannot do together.
 
     Raises:
         ConfigError: If parts of the config do not go together.
-        MachineError: If DeepSpeed is asked for and not there, or too old.
     """
     strategy = config.train.parallel
     if ranks.count() == 1 or strategy == "ddp":
@@ -79,31 +72,6 @@ def check_processes(config: RunConfig) -> None:
             where="train.compile",
             remedy="set train.compile: false, or train.parallel: ddp",
         )
-    if strategy != "zero2":
-        return
-    if config.model.lora is not None:
-        raise ConfigError(
-            "train.parallel: zero2 spreads gradients and optimizer state, and those of an adapter "
-            "are small",
-            where="train.parallel",
-            remedy="set train.parallel: ddp, or fsdp to spread the weights below the adapter",
-        )
-    found = _version_of("deepspeed")
-    if found is None or found < ZERO:
-        wanted = ".".join(map(str, ZERO))
-        raise MachineError(
-            f"train.parallel: zero2 needs DeepSpeed {wanted} or newer, which is not installed",
-            where="train.parallel",
-            remedy="pip install 'rlvr-core[deepspeed]', or set train.parallel: fsdp",
-        )
-
-
-def _version_of(distribution: str) -> tuple[int, ...] | None:
-    try:
-        version = metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def check_background(

@@ -67,7 +67,6 @@ def trainer_of(
     if spread is not None and sharded:
         replica = replica_of(model, device) if shares_model(engine) else None
         source = GatheredSource(model, replica, spread)
-    optimizer = None
     if spread is not None:
         options = {
             "temperature": config.sampling.temperature,
@@ -78,12 +77,11 @@ def trainer_of(
         own = [reference.model] if isinstance(reference, SeparateModel) else []
         for frozen in [*own, *objective.teachers]:
             spread.add(frozen, trained=False, **options)
-        optimizer = spread.optimizer(model, config.train, precision.compute)
     trainer = PolicyTrainer(
         model=model,
         reference=reference,
         objective=objective,
-        optimizer=optimizer or Optimizer(model, config.train, precision.compute),
+        optimizer=Optimizer(model, config.train, precision.compute),
         precision=precision,
         train=config.train,
         temperature=config.sampling.temperature,

@@ -73,7 +73,6 @@ Answers = list[tuple["Problem", str]]
 _STRATEGIES = {
     "ddp": "the whole model in each (ddp)",
     "fsdp": "a part of the model in each (fsdp), without the fast path of tiny models on a CPU",
-    "zero2": "whole weights and a part of gradients and optimizer state in each (zero2)",
 }
 
 

@@ -239,6 +239,15 @@ def test_bad_syntax_shows_an_example(write, option):
     assert complaint.remedy == ("for example: --set train.lr=1e-6",)
 
 
+@pytest.mark.parametrize("name", ["zero2", "zero3", "deepspeed"])
+def test_who_asks_for_deepspeed_hears_of_fsdp(write, name):
+    write(BASE)
+    found = only("run.yaml", f"train.parallel={name}")
+    assert found.what == f"train.parallel must be one of 'ddp', 'fsdp', not '{name}'"
+    (remedy,) = found.remedy
+    assert remedy.startswith("write fsdp: it shards weights, gradients and optimizer state")
+
+
 @pytest.mark.parametrize(
     ("option", "what"),
     [

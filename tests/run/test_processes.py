@@ -5,8 +5,6 @@ import os
 import shutil
 import signal
 import time
-from importlib import metadata
-from importlib.util import find_spec
 
 import psutil
 import pytest
@@ -14,13 +12,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api.errors import ConfigError
 from rlvr_core.config.model import RunConfig
 from rlvr_core.run.checks import check_processes
 
 pytestmark = pytest.mark.slow
 
-DEEPSPEED = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs rlvr-core[deepspeed]")
 SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
 TRAIN = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "tokens_per_micro_batch": 60}
 
@@ -88,12 +85,7 @@ def fsdp(shared, ddp):
     return launch(shared, "config.yaml", "--set", "train.parallel=fsdp")
 
 
-@pytest.fixture(scope="module")
-def zero2(shared, fsdp):
-    return launch(shared, "config.yaml", "--set", "train.parallel=zero2")
-
-
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", pytest.param("zero2", marks=DEEPSPEED)])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     """The same completions in the same order, the same numbers, a ledger that balances."""
     two = request.getfixturevalue(strategy)
@@ -115,8 +107,7 @@ def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     [
         ("fsdp", "fsdp", 1),
         ("alone", "fsdp", 2),
-        pytest.param("zero2", "ddp", 2, marks=DEEPSPEED),
-        pytest.param("alone", "zero2", 2, marks=DEEPSPEED),
+        ("fsdp", "ddp", 2),
     ],
 )
 def test_a_run_goes_on_with_other_processes(shared, alone, first, strategy, processes, request):
@@ -174,10 +165,7 @@ class Launched:
         return json.loads((self.run / "run.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("strategy", "rank"),
-    [("ddp", 0), ("ddp", 1), pytest.param("zero2", 1, marks=DEEPSPEED)],
-)
+@pytest.mark.parametrize(("strategy", "rank"), [("ddp", 0), ("ddp", 1), ("fsdp", 1)])
 def test_when_a_process_is_killed_all_end_with_a_word(lab, strategy, rank):
     launched = Launched(lab, parallel=strategy)
     launched.ranks[rank].send_signal(signal.SIGKILL)
@@ -277,34 +265,3 @@ def test_what_several_processes_cannot_do_is_refused(monkeypatch):
         check_processes(RunConfig.model_validate(whole | {"train": compiled}))
     sharded = RunConfig.model_validate(whole | {"train": compiled | {"compile": False}})
     check_processes(sharded)
-
-
-def test_what_zero2_cannot_do_is_refused(monkeypatch):
-    def check(**sections):
-        train = {"steps": 3, "warmup_steps": 0, "parallel": "zero2"} | sections.pop("train", {})
-        model = {"path": "m"} | sections.pop("model", {})
-        data = {"sources": [{"use": "core/jsonl"}]}
-        whole = {"model": model, "data": data, "train": train}
-        check_processes(RunConfig.model_validate(whole))
-
-    versions = ["0.20.0"]
-    monkeypatch.setattr(metadata, "version", lambda name: versions[-1])
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    check()
-    with pytest.raises(ConfigError, match=r"is not compiled under .*: zero2"):
-        check(train={"compile": True})
-    with pytest.raises(ConfigError, match="those of an adapter are small"):
-        check(model={"lora": {}})
-    versions.append("0.19.7+cpu")
-    with pytest.raises(MachineError, match=r"needs DeepSpeed 0\.19\.8 or newer"):
-        check()
-
-    def missing(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", missing)
-    with pytest.raises(MachineError, match="not installed") as caught:
-        check()
-    assert "pip install 'rlvr-core[deepspeed]'" in str(caught.value.complaints[0].remedy)
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    check()  # one process has all of it

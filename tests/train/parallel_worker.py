@@ -132,12 +132,11 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train
         spread.add(model, trained=True, **options)
         for other in frozen:
             spread.add(other, trained=False, **options)
-    made = Optimizer if spread is None else spread.optimizer
     return PolicyTrainer(
         model=model,
         reference=held_to,
         objective=Objective(tuple(terms)),
-        optimizer=made(model, section, dtype),
+        optimizer=Optimizer(model, section, dtype),
         precision=precision,
         train=section,
         temperature=1.0,

@@ -3,9 +3,7 @@ import math
 import pytest
 import torch
 
-from rlvr_core.api.errors import ConfigError
 from rlvr_core.config.model import TrainSection
-from rlvr_core.parallel.zero import ZeroOptimizer
 from rlvr_core.step.optim import Optimizer, learning_rate
 
 
@@ -127,11 +125,3 @@ def test_state_of_another_model_is_refused():
     optimizer = Optimizer(_model(), _train(), torch.float32)
     with pytest.raises(ValueError, match="lacks"):
         optimizer.load_state_tensors({"other|exp_avg": torch.zeros(1)})
-
-
-def test_parameters_that_were_not_updated_equally_often_are_nothing_for_zero2():
-    whole = object.__new__(ZeroOptimizer)
-    whole.names = ["a", "b"]
-    with pytest.raises(ConfigError, match="not all updated equally often") as caught:
-        whole.load_state_tensors({"a|step": torch.tensor(3.0), "b|step": torch.tensor(2.0)})
-    assert caught.value.complaints[0].remedy == ("set train.parallel: ddp",)

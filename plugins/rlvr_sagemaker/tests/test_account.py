@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -139,9 +138,8 @@ def test_t92_one_pinned_base_and_harnesses_apart(tmp_path, monkeypatch):
     folder = tmp_path / "context"
     (folder / "wheels").mkdir(parents=True)
     (folder / "wheels" / "rlvr_core-0.0.9-py3-none-any.whl").touch()
-    extras = "deepspeed," if importlib.util.find_spec("deepspeed") else ""
     assert image.context(folder, vllm=False) == [
-        f"rlvr-core[{extras}lora,openai,tensorboard] @ "
+        "rlvr-core[lora,openai,tensorboard] @ "
         "file:///opt/rlvr/wheels/rlvr_core-0.1.0-py3-none-any.whl",
         f"click=={click_.version}",
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging as std_logging
 import os
 import shutil
 import sys
@@ -267,17 +268,21 @@ def _threads_for(size: Size) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _is_error(record: std_logging.LogRecord) -> bool:
+    return record.levelno >= std_logging.ERROR
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep transformers from drawing a bar for a file of a megabyte.
 
-    Where DeepSpeed is installed saving imports it, which has something to say, too.
+    Where DeepSpeed is installed, saving a model imports it, and it logs warnings to standard
+    output; its errors stay.
     """
     from transformers.utils import logging
 
-    from rlvr_core.parallel.zero import quiet_deepspeed
-
-    quiet_deepspeed()
+    # a filter, because the import sets the logger's level anew
+    std_logging.getLogger("DeepSpeed").addFilter(_is_error)
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
