@@ -150,7 +150,7 @@ def test_resolve_clears_what_a_killed_process_left(cache):
 
 def test_two_processes_at_once_make_it_once(tmp_path):
     code = (
-        "import sys; from rlvr_core.testing import tiny; tiny.STEPS = 30\n"
+        "import sys; from rlvr_core.builtin.tiny import tiny; tiny.STEPS = 30\n"
         "from rlvr_core.host.host import load_host\n"
         "print(tiny.resolve_tiny('tiny:math/arithmetic', load_host()))"
     )
