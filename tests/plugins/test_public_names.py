@@ -7,13 +7,16 @@ import sys
 
 import rlvr_core
 from rlvr_core import api
+from rlvr_core.api import services
 
 
 def test_every_public_name_resolves():
-    for name in api.__all__:
-        assert getattr(api, name) is not None
-    assert set(api._HOME) == set(api.__all__)
-    assert set(api.__all__) <= set(dir(api))
+    for face in (api, services):
+        for name in face.__all__:
+            assert getattr(face, name) is not None
+        assert set(face._HOME) == set(face.__all__)
+        assert set(face.__all__) <= set(dir(face))
+    assert not set(api.__all__) & set(services.__all__)
 
 
 def test_version_is_that_of_the_distribution():

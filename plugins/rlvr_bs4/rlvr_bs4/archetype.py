@@ -13,7 +13,7 @@ from rlvr_bs4.dom import Node
 from rlvr_bs4.site import Site
 from rlvr_bs4.task import Abstain, Difficulty, Limit, Par
 from rlvr_bs4.world import World
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 
 @dataclass(frozen=True, slots=True)

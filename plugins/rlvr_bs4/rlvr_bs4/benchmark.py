@@ -10,8 +10,7 @@ from rlvr_bs4 import catalog, solvers
 from rlvr_bs4.manifest import Entry
 from rlvr_bs4.web.environment import Web
 from rlvr_bs4.web.replay import Recorded, replay
-from rlvr_core.api import DataError, Transcript
-from rlvr_core.api.types import Json
+from rlvr_core.api import DataError, Json, Transcript
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.api.tools import spoken
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json, spoken
 
 MOST = 200_000
 """Characters that are read, from the end."""

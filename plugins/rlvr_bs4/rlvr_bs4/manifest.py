@@ -22,8 +22,7 @@ from rlvr_bs4.generate import SEEDS, generate
 from rlvr_bs4.modes import PER_ARCHETYPE
 from rlvr_bs4.task import SizeName, Task, canonical
 from rlvr_bs4.world import World, stream
-from rlvr_core.api import DataError
-from rlvr_core.api.types import Json
+from rlvr_core.api import DataError, Json
 
 VERSION = "1.0"
 _LIBRARIES = ("rlvr-bs4", "beautifulsoup4", "soupsieve", "lxml")

@@ -12,7 +12,7 @@ from collections import Counter
 from decimal import Decimal
 
 from rlvr_bs4.task import canonical
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 STRING: Json = {"type": "string"}
 INTEGER: Json = {"type": "integer"}

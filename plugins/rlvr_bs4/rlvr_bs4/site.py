@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urldefrag, urljoin
 
 from rlvr_bs4.task import Task
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag

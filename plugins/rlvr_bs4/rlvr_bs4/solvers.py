@@ -13,7 +13,7 @@ from rlvr_bs4.generate import SEEDS, Split, generate
 from rlvr_bs4.grade import Grade, grade
 from rlvr_bs4.site import Site
 from rlvr_bs4.task import Abstain, SizeName, Task
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 Solver = Callable[[Site], Json | Abstain]
 

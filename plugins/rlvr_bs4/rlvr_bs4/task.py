@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 Difficulty = Literal["primer", "easy", "medium", "hard"]
 SizeName = Literal["bare", "small", "medium", "large"]

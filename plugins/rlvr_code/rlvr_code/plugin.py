@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_core.api import Registrar, hookimpl
-from rlvr_core.api.hooks import Finding
+from rlvr_core.api import Finding, Registrar, hookimpl
 
 
 @hookimpl

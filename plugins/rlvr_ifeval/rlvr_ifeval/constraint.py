@@ -13,8 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
-from rlvr_core.api import ComponentConfig, DataError
-from rlvr_core.api.errors import Complaint
+from rlvr_core.api import Complaint, ComponentConfig, DataError
 from rlvr_ifeval.substance import always
 from rlvr_ifeval.text import visible
 

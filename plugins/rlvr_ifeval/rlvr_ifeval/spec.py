@@ -7,8 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_core.api import DataError
-from rlvr_core.api.types import Json
+from rlvr_core.api import DataError, Json
 from rlvr_ifeval.constraint import Bound, ConstraintSet
 
 MAX_LITERAL = 1_000_000

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, EvalReport, Group, Problem, SamplingParams
-from rlvr_core.api.types import Json
+from rlvr_core.api import ComponentConfig, EvalReport, Group, Json, Problem, SamplingParams
 from rlvr_ifeval import spec, wordings
 from rlvr_ifeval.constraint import Args, Bound, Constraint, ConstraintSet, NoArgs, Positive
 from rlvr_ifeval.evals import report

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
-from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
-from rlvr_core.api.types import Json
+from rlvr_core.api import Completion, ComponentConfig, DataError, Json, Problem, Verdict
 from rlvr_ifeval import spec
 from rlvr_ifeval.constraint import Bound, ConstraintSet
 from rlvr_ifeval.ifeval import IFEVAL

@@ -13,11 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, DataError, Problem
-from rlvr_core.api.types import Json
-from rlvr_core.builtin.datasets.hub import hub_rows
-from rlvr_core.builtin.datasets.jsonl import read_rows
-from rlvr_core.data.uri import local_path
+from rlvr_core.api import ComponentConfig, DataError, Json, Problem
+from rlvr_core.api.services import hub_rows, local_path, read_rows
 from rlvr_math import compare, extract, styles
 from rlvr_math.styles import StyleName
 

@@ -20,8 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
-from rlvr_core.api import DataError
-from rlvr_core.api.protocols import StoredFile
+from rlvr_core.api import DataError, StoredFile
 from rlvr_sagemaker.place import Place
 from rlvr_sagemaker.store import S3Store
 

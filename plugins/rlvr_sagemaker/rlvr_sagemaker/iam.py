@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.api import ConfigError
-from rlvr_core.api.errors import Complaint
-from rlvr_core.api.types import Json
+from rlvr_core.api import Complaint, ConfigError, Json
 from rlvr_sagemaker.names import secret_faults
 from rlvr_sagemaker.place import Place
 

@@ -119,7 +119,7 @@ class Attempt:
 
     def _evaluate(self, environment: dict[str, str]) -> int:
         """An evaluation, by the first machine; one that was cut off goes on where it was."""
-        from rlvr_core.builtin.jobs.again import fetch_results, send_results
+        from rlvr_core.api.services import fetch_results, send_results
 
         if self._machine.index > 0:
             return 0
@@ -198,7 +198,7 @@ class Attempt:
         if uri is None:
             here = [path.parent for path in self._runs.glob("*/run.json")]
             return max(here, key=lambda path: path.stat().st_mtime, default=None)
-        from rlvr_core.builtin.jobs.again import fetch_newest
+        from rlvr_core.api.services import fetch_newest
 
         return fetch_newest(uri, self._runs, _say)
 
@@ -299,7 +299,7 @@ class Attempt:
             _say(f"rlvr watch ended with {code}")
         if self._said["runs"] is not None:
             # results that came after the run had copied its last file
-            from rlvr_core.builtin.jobs.again import send_results
+            from rlvr_core.api.services import send_results
 
             try:
                 send_results(folder / "evals", f"{self._said['runs']}/{folder.name}/evals")
@@ -325,7 +325,7 @@ class Attempt:
 
         A job whose last checkpoint is nowhere must not look completed.
         """
-        from rlvr_core.builtin.jobs.again import unsent
+        from rlvr_core.api.services import unsent
 
         for run in unsent(self._runs):
             words = ["jobs", "push", str(run), self._said["runs"]]

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from rlvr_core.api import ConfigError, MachineError
-from rlvr_core.api.protocols import JobState, JobStatus, LaunchPlan, LaunchRequest
-from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.api import ConfigError, JobState, JobStatus, LaunchPlan, LaunchRequest, MachineError
+from rlvr_core.api.services import Job, JobBook
 from rlvr_sagemaker import staging
 from rlvr_sagemaker.again import as_before, kept
 from rlvr_sagemaker.aws import call, client, code_of, region_here

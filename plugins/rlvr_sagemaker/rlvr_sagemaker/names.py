@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import Complaint
+from rlvr_core.api import Complaint
 from rlvr_sagemaker.place import is_s3
 
 if TYPE_CHECKING:

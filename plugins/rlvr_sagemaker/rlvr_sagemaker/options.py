@@ -9,9 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, ConfigError
-from rlvr_core.api.errors import Complaint
-from rlvr_core.builtin.jobs.secrets import secrets_in_words
+from rlvr_core.api import Complaint, ComponentConfig, ConfigError
+from rlvr_core.api.services import secrets_in_words
 from rlvr_sagemaker.aws import region_here
 from rlvr_sagemaker.names import (
     account_faults,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.api import Registrar, hookimpl
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import Store
+    from rlvr_core.api import Store
 
 
 @hookimpl

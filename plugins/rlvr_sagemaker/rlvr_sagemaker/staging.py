@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError
-from rlvr_core.api.errors import Complaint
-from rlvr_core.api.protocols import LaunchRequest
-from rlvr_core.builtin.jobs.secrets import secrets_in
-from rlvr_core.builtin.jobs.staging import Layout, overrides
+from rlvr_core.api import Complaint, ConfigError, LaunchRequest
+from rlvr_core.api.services import Layout, overrides, secrets_in
 from rlvr_sagemaker.bar import uploading
 from rlvr_sagemaker.options import Options, gpu_list, pairs
 from rlvr_sagemaker.request import DESCRIPTION

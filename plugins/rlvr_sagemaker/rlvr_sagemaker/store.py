@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rlvr_core.api.protocols import StoredFile
+from rlvr_core.api import StoredFile
 from rlvr_sagemaker.aws import TornError, call, client, is_gone, is_refused
 from rlvr_sagemaker.place import Place
 

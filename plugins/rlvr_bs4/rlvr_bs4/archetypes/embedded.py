@@ -11,7 +11,7 @@ from rlvr_bs4.dom import h
 from rlvr_bs4.schema import INTEGER, STRING, record
 from rlvr_bs4.site import Site, attr, text
 from rlvr_bs4.world import World
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 
 class NextData(Archetype):

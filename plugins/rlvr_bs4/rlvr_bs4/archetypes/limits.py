@@ -18,7 +18,7 @@ from rlvr_bs4.schema import STRING
 from rlvr_bs4.site import Site, attr, one, text
 from rlvr_bs4.task import Abstain, Difficulty, Limit
 from rlvr_bs4.world import World
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 
 class MaybeAbsent(Archetype):

@@ -8,7 +8,7 @@ from rlvr_bs4.dom import h
 from rlvr_bs4.schema import STRING, array, nullable, record
 from rlvr_bs4.site import Site, one, text
 from rlvr_bs4.world import World
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 
 class NoneAttributeError(Archetype):

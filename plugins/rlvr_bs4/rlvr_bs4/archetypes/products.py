@@ -12,7 +12,7 @@ from rlvr_bs4.dom import Element, h
 from rlvr_bs4.schema import INTEGER, MONEY, STRING, record
 from rlvr_bs4.site import Site, attr, one, text
 from rlvr_bs4.world import World, cents, dollars
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 if TYPE_CHECKING:
     from bs4 import Tag

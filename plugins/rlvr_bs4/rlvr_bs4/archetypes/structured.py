@@ -13,7 +13,7 @@ from rlvr_bs4.schema import STRING, record
 from rlvr_bs4.site import Site, attr, one, text
 from rlvr_bs4.task import Difficulty
 from rlvr_bs4.world import World
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 _LD = "application/ld+json"
 

@@ -8,7 +8,7 @@ from rlvr_bs4.dom import Element, Node, h
 from rlvr_bs4.schema import STRING, array, nullable, record
 from rlvr_bs4.site import Site, attr, text
 from rlvr_bs4.world import World
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 
 class _Table(Archetype):

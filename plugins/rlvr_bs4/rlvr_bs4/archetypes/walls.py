@@ -16,7 +16,7 @@ from rlvr_bs4.dom import Comment, Element, Node, h
 from rlvr_bs4.site import Site, attr, one, text
 from rlvr_bs4.task import Abstain
 from rlvr_bs4.world import World
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 
 class SpaShell(MaybeAbsent):

@@ -17,9 +17,18 @@ from rlvr_bs4.web import tools
 from rlvr_bs4.web.judge import Scoring, judge
 from rlvr_bs4.web.programs import SLACK, STARTING, Piece, Programs
 from rlvr_bs4.web.record import FREE, Called, CallName, Conversation, Step
-from rlvr_core.api import BadCall, Done, Message, Observation, Problem, Reply, ToolCall, Verdict
-from rlvr_core.api.tools import FormatName
-from rlvr_core.api.types import Json
+from rlvr_core.api import (
+    BadCall,
+    Done,
+    FormatName,
+    Json,
+    Message,
+    Observation,
+    Problem,
+    Reply,
+    ToolCall,
+    Verdict,
+)
 
 ENVIRONMENT = "bs4/web"
 _STATE = "the state of a conversation"

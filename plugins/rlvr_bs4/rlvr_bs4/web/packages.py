@@ -13,7 +13,7 @@ import tempfile
 from importlib import metadata, util
 from pathlib import Path
 
-from rlvr_core.data.uri import cache_folder
+from rlvr_core.api.services import cache_folder
 
 NEEDED = ("beautifulsoup4", "soupsieve", "typing_extensions")
 WISHED = ("lxml",)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlvr_bs4.web import packages, prelude
 from rlvr_code.sandbox import Limits, Result, Sandbox
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 STARTING = 20.0
 """Seconds that the program's surroundings may take beside its own."""

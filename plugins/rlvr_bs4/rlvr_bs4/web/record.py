@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlvr_bs4.web.programs import Use
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 CallName = Literal["run_python", "navigate", "back", "get_task_metadata", "lint_json", ""]
 FREE: tuple[CallName, ...] = ("get_task_metadata", "lint_json")

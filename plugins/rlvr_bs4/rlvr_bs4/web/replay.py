@@ -13,8 +13,7 @@ from rlvr_bs4.task import Task
 from rlvr_bs4.web import tools
 from rlvr_bs4.web.datasets import problem
 from rlvr_bs4.web.environment import Web
-from rlvr_core.api import DataError, Transcript
-from rlvr_core.api.types import Ended
+from rlvr_core.api import DataError, Ended, Transcript
 from rlvr_core.testing import play
 
 _PROBLEM = re.compile(r"bs4_[0-9a-f]{16}")

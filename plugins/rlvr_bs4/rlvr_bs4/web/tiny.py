@@ -26,14 +26,14 @@ from rlvr_core.api import (
     DataError,
     EvalReport,
     Group,
+    Json,
     NoConfig,
     Problem,
     SamplingParams,
     ToolCall,
     tool_format,
 )
-from rlvr_core.api.types import Json
-from rlvr_core.builtin.environments.questions import Questions, response
+from rlvr_core.api.services import Questions, response
 
 DATASET = ENVIRONMENT = "bs4/tiny"
 URL = "https://site.example/"

@@ -10,9 +10,7 @@ from dataclasses import replace
 from rlvr_bs4 import final
 from rlvr_bs4.schema import canon, describe
 from rlvr_bs4.task import REASONS, Task
-from rlvr_core.api import BadCall, Tool, ToolCall, tool_format
-from rlvr_core.api.tools import FormatName
-from rlvr_core.api.types import Json
+from rlvr_core.api import BadCall, FormatName, Json, Tool, ToolCall, tool_format
 
 RUN = Tool(
     "run_python",

@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 from rlvr_code.sandbox.launch import Plan, Variant, available
 from rlvr_code.sandbox.limits import Limits
 from rlvr_code.sandbox.server import BrokenError, Run, Server
-from rlvr_core.api import MachineError
-from rlvr_core.api.hooks import Finding
+from rlvr_core.api import Finding, MachineError
 
 Choice = Literal["auto", "bwrap", "namespaces", "landlock", "docker", "podman", "unsafe"]
 ORDER: tuple[Variant, ...] = ("bwrap", "namespaces", "landlock", "podman", "docker")
