@@ -19,7 +19,7 @@ import click
 from rlvr_core import __version__
 from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
 from rlvr_core.cli import output
-from rlvr_core.host import discovery
+from rlvr_core.host import discovery, origin
 
 COMMANDS = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
@@ -207,7 +207,10 @@ def _bug() -> int:
     traceback.print_exc()
     error = sys.exception()
     found = discovery.blamed(error, os.environ) if error is not None else None
-    if found is None:
+    file = None if error is None else origin.in_file(error)
+    if file is not None:
+        told = f"{type(error).__name__} in your file\n  at {file}\n  mend it there"
+    elif found is None:
         told = (
             "this is a bug in rlvr\n  please report it with the lines above and the output of: "
             "rlvr doctor --json"

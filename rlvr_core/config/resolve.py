@@ -6,7 +6,7 @@ What comes out has full names and every default filled in, and can itself be run
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError
 
 from rlvr_core.api.errors import Complaint, ConfigError, PluginError, RlvrError
 from rlvr_core.api.protocols import ComponentConfig, config_class
+from rlvr_core.api.types import Problem
 from rlvr_core.config.asked import unknown_verifiers
 from rlvr_core.config.dialect import write
 from rlvr_core.config.faults import Subject, complaints
@@ -24,6 +25,8 @@ from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.refs import AUTO, pattern, places
 from rlvr_core.config.rules import rule_faults, rule_warnings
 from rlvr_core.config.tree import Loc, Mark, Node, made
+from rlvr_core.host import files
+from rlvr_core.host.discovery import CORE
 from rlvr_core.host.host import Host
 from rlvr_core.host.registry import Entry, spoken
 
@@ -71,6 +74,20 @@ class Resolved:
     def build(self, kind: str, ref: ComponentRef, where: str = "") -> Any:
         """Make the component that ``ref`` names."""
         return build(self.host, kind, ref, where)
+
+    def sources(self, problems: Iterable[Problem]) -> dict[str, str]:
+        """What is named by file or module: where it is imported from, by how it is named.
+
+        Args:
+            problems: Those of the run, which may name their verifier and environment so.
+        """
+        entries = [component.entry for component in self.components.values()]
+        named: set[tuple[str, str]] = set()
+        for problem in problems:
+            named.add(("verifier", problem.verifier))
+            named.add(("environment", problem.environment or ""))
+        entries += [self.host.entry(kind, name) for kind, name in named if files.parse(name)]
+        return {entry.name: entry.target for entry in entries if not entry.plugin}
 
     def dump(self) -> dict[str, Any]:
         """Everything as plain data that runs again as it is.
@@ -195,26 +212,31 @@ def find(
     """
     where = root.where((*loc, "use"))
     entry = host.entry(kind, use, where)
-    cls = entry.load()
     try:
+        cls = entry.load()
         model = config_class(cls)
     except TypeError as error:
-        raise PluginError(
-            str(error), where=where, remedy=f"see: rlvr plugins show {entry.plugin}"
-        ) from error
+        raise PluginError(str(error), where=where, remedy=entry.help) from error
+    except RlvrError as error:
+        placed = [replace(one, where=one.where or where) for one in error.complaints]
+        raise type(error).collect(placed) from error
     owner = f"{spoken(kind)} '{entry.name}'"
     try:
         config = model.model_validate(dict(options))
     except ValidationError as error:
         subject = Subject(model, root, (*loc, "with"), owner)
         raise ConfigError.collect(complaints(error, dict(options), subject)) from error
+    except RlvrError:
+        raise
+    except Exception as error:
+        raise _fault(entry, error, where, "failed to check its options") from error
     try:
         _plain(config)
     except (PydanticSerializationError, ValueError) as error:
         raise PluginError(
             f"the options of {owner} cannot be written down: {error}",
             where=where,
-            remedy=f"report it to the author of {entry.plugin}",
+            remedy=entry.help,
         ) from error
     return Component(entry, cls, config)
 
@@ -241,7 +263,24 @@ def build(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
     except RlvrError as error:
         placed = [replace(one, where=one.where or where) for one in error.complaints]
         raise type(error).collect(placed) from error
-    return component.cls(component.config)
+    try:
+        return component.cls(component.config)
+    except RlvrError:
+        raise
+    except Exception as error:
+        if component.entry.plugin == CORE:
+            raise  # a bug of ours, shown with its traceback
+        raise _fault(component.entry, error, where, "cannot be made with its options") from error
+
+
+def _fault(entry: Entry, error: Exception, where: str, what: str) -> PluginError:
+    """An exception in a plugin's code, named as the plugin's."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    place = entry.place(error)
+    asked = [f"it was asked for at {where}"] if where and place else []
+    return PluginError(
+        f"{entry.owner} {what}: {text}", where=place or where, remedy=[*asked, entry.help]
+    )
 
 
 def parse_options(options: Sequence[str], flag: str = "--with") -> dict[str, Any]:

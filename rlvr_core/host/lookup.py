@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Sequence
 
 from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
+from rlvr_core.host import files
 from rlvr_core.host.discovery import FIRST_PARTY
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.registry import Entry, Registry, plural, spoken
@@ -19,6 +20,8 @@ def entry(
     registry: Registry, records: Sequence[PluginRecord], kind: str, name: str, where: str
 ) -> Entry:
     """The component of this kind and name; see ``Host.entry``."""
+    if (written := files.parse(name)) is not None:
+        return Entry(kind, name, files.target(written, kind, where), f"From {written.path}.", "")
     try:
         found = registry.find(kind, name)
     except ConfigError as ambiguous:

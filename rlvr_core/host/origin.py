@@ -22,6 +22,9 @@ class Place(NamedTuple):
 
 NOWHERE = Place("", 0)
 
+FILE_PREFIX = "_rlvr_file_"
+"""What the names of modules begin with that are imported from files that a config names."""
+
 
 def of_error(error: BaseException, package: str) -> Place:
     """The place to look at for an error.
@@ -39,6 +42,12 @@ def of_error(error: BaseException, package: str) -> Place:
         return Place(error.filename, error.lineno or 0)
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     return _innermost(reversed(frames), package)
+
+
+def in_file(error: BaseException) -> Place | None:
+    """The innermost line an error came through of a file that the config names; None if none."""
+    named = [one for one in packages(error) if one.startswith(FILE_PREFIX)]
+    return of_error(error, named[-1]) if named else None
 
 
 def packages(error: BaseException) -> list[str]:

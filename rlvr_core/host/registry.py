@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
 from rlvr_core.api.protocols import Kind
-from rlvr_core.host import origin
+from rlvr_core.host import files, functions, origin
 from rlvr_core.host.origin import Place
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -50,7 +50,8 @@ class Entry:
         name: Full name, ``plugin/leaf``.
         target: ``module:attribute`` of its class.
         summary: One sentence.
-        plugin: Name of the plugin that registered it (``core`` for built-ins).
+        plugin: Name of the plugin that registered it (``core`` for built-ins); empty when the user
+            named it by its file or module.
         registered: The line that registered it.
     """
 
@@ -66,18 +67,38 @@ class Entry:
         """The short name."""
         return self.name.partition("/")[2]
 
+    @property
+    def help(self) -> str:
+        """Where to look when something about it is wrong."""
+        return f"see: rlvr plugins show {self.plugin}" if self.plugin else "mend it there"
+
+    @property
+    def owner(self) -> str:
+        """It and where it comes from, for messages."""
+        of = f" of plugin {self.plugin}" if self.plugin else ""
+        return f"{spoken(self.kind)} '{self.name}'{of}"
+
     def load(self) -> Any:
-        """Import the component's class.
+        """Import the component's class; a plain function becomes one.
 
         Raises:
+            ConfigError: If the user named it by file or module, and it is not what it should be.
             PluginError: If its module or attribute cannot be imported.
         """
         module, _, attribute = self.target.partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute)
+            imported = importlib.import_module(module)
+            if not self.plugin:
+                found = files.attribute(imported, attribute, self.name, "")
+                found = functions.component(self.kind, found)
+                functions.check_kind(self.kind, self.name, found, "")
+                return found
+            return functions.component(self.kind, getattr(imported, attribute))
         except (RlvrError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a module may even call sys.exit
+            if not self.plugin:
+                raise files.failed(self.name, module, error) from error
             place = origin.of_error(error, module.partition(".")[0])
             raise PluginError(
                 f"{spoken(self.kind)} '{self.name}' failed to load: "
@@ -85,6 +106,10 @@ class Entry:
                 where=str(self.registered if place.file in ("", __file__) else place),
                 remedy=f"its target is {self.target}; see: rlvr plugins show {self.plugin}",
             ) from error
+
+    def place(self, error: BaseException) -> str:
+        """The innermost line of its package that an error came through; empty if there is none."""
+        return str(origin.of_error(error, self.target.partition(":")[0].partition(".")[0]))
 
 
 @dataclass(slots=True)

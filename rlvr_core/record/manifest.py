@@ -19,6 +19,7 @@ from rlvr_core.api.types import Json
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.patches import save_patches
 from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.sources import save_sources
 from rlvr_core.record.text import Redactor
 
 SCHEMA = 1
@@ -61,6 +62,7 @@ class Manifest:
         command: Sequence[str],
         plugins: Mapping[str, str],
         data: Json = None,
+        sources: Mapping[str, str] | None = None,
         processes: int = 1,
         now: datetime | None = None,
     ) -> Manifest:
@@ -72,6 +74,7 @@ class Manifest:
             command: The command line, program first; secrets in it are taken out.
             plugins: Version of each plugin distribution that is loaded.
             data: Fingerprints of the data, JSON; may come later by ``update``.
+            sources: Where each component is imported from that the config names by file or module.
             processes: Processes that train together.
             now: Time of the start; the current time when left out.
 
@@ -97,6 +100,7 @@ class Manifest:
             "processes": processes,
             "versions": versions(plugins),
             "git": save_patches(folder, Path.cwd()),
+            "sources": save_sources(folder, sources or {}),
             "data": data,
             "hardware": hardware(),
         }
@@ -135,17 +139,28 @@ class Manifest:
         *,
         command: Sequence[str],
         step: int,
+        sources: Json = None,
         processes: int = 1,
         now: datetime | None = None,
     ) -> None:
-        """Note that the run goes on from a checkpoint, on this machine, by this command."""
-        again = {
+        """Note that the run goes on from a checkpoint, on this machine, by this command.
+
+        Args:
+            command: The command line, program first.
+            step: Steps of the checkpoint.
+            sources: ``sources`` as they are now, where they have changed; None where not.
+            processes: Processes that train together.
+            now: The time; the current time when left out.
+        """
+        again: dict[str, Json] = {
             "time": _stamp(now),
             "step": step,
             "command": Redactor().command(list(command)),
             "processes": processes,
             "hardware": hardware(),
         }
+        if sources is not None:
+            again["sources"] = sources
         self.update(
             outcome="running",
             error=None,

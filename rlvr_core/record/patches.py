@@ -25,15 +25,15 @@ def save_patches(folder: RunFolder, directory: Path) -> dict[str, Json] | None:
     Returns:
         Root, commit, branch and whether it had changes; None outside a checkout.
     """
-    commit = _git(directory, "rev-parse", "HEAD")
-    root = _git(directory, "rev-parse", "--show-toplevel")
+    commit = git(directory, "rev-parse", "HEAD")
+    root = git(directory, "rev-parse", "--show-toplevel")
     if root is None:
         return None
-    status = _git(directory, "status", "--porcelain=v1", "--branch")
+    status = git(directory, "status", "--porcelain=v1", "--branch")
     patches = {
         "git_status.txt": status,
-        "git_diff.patch": _git(directory, "diff", "--no-ext-diff", "--no-textconv"),
-        "git_diff_cached.patch": _git(
+        "git_diff.patch": git(directory, "diff", "--no-ext-diff", "--no-textconv"),
+        "git_diff_cached.patch": git(
             directory, "diff", "--cached", "--no-ext-diff", "--no-textconv"
         ),
     }
@@ -42,7 +42,7 @@ def save_patches(folder: RunFolder, directory: Path) -> dict[str, Json] | None:
     for name, text in patches.items():
         if text:
             write_atomic(folder.patches / name, redact.patch(text))
-    branch = _git(directory, "rev-parse", "--abbrev-ref", "HEAD")
+    branch = git(directory, "rev-parse", "--abbrev-ref", "HEAD")
     changed = None if status is None else any(not s.startswith("##") for s in status.splitlines())
     return {
         "root": root.strip(),
@@ -52,7 +52,7 @@ def save_patches(folder: RunFolder, directory: Path) -> dict[str, Json] | None:
     }
 
 
-def _git(directory: Path, *arguments: str) -> str | None:
+def git(directory: Path, *arguments: str) -> str | None:
     """What a git command prints, cut at ``_PATCH_BYTES``; None if it fails or takes too long."""
     environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:

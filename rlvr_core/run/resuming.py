@@ -8,6 +8,7 @@ from pathlib import Path
 from rlvr_core.api.errors import ConfigError, MachineError, RunError
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.manifest import Manifest
+from rlvr_core.record.sources import changed, save_sources
 from rlvr_core.run.saving import restore
 from rlvr_core.run.session import Session
 from rlvr_core.step import checkpoint
@@ -62,7 +63,16 @@ def resume(
     for tracker in session.trackers:
         tracker.resume(session.step)
     if manifest is not None:
-        manifest.resume(command=command, step=session.step, processes=session.ranks.world)
+        sources = save_sources(session.folder, session.resolved.sources(session.problems.values()))
+        told = changed(manifest.fields.get("sources") or {}, sources)
+        for line in told:
+            session.display.say(f"warning: {line}")
+        manifest.resume(
+            command=command,
+            step=session.step,
+            sources=sources if told else None,
+            processes=session.ranks.world,
+        )
 
 
 def _check_seen(checkpoint_folder: Path, ranks: Ranks) -> None:

@@ -209,6 +209,7 @@ def _manifest(
         command=command,
         plugins=plugins,
         data=prepared.fingerprints,
+        sources=prepared.resolved.sources(prepared.problems.values()),
         processes=ranks.world,
     )
 

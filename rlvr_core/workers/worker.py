@@ -28,6 +28,7 @@ from typing import IO, Any
 
 from rlvr_core.api.protocols import config_class
 from rlvr_core.api.types import Json, Usage, Verdict
+from rlvr_core.host.functions import component
 
 STATUSES = ("ok", "unscorable", "timeout", "error")
 MAX_DETAIL = 500
@@ -59,20 +60,20 @@ class VerifierSpec:
     config: Mapping[str, Json]
 
     def load(self) -> Any:
-        """Import the class."""
+        """Import the class; a plain function becomes one."""
         module, _, attribute = self.target.partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return component("verifier", getattr(importlib.import_module(module), attribute))
 
     def build(self) -> Any:
         """Construct the verifier."""
-        component = self.load()
-        return component(config_class(component)(**self.config))
+        cls = self.load()
+        return cls(config_class(cls)(**self.config))
 
     def time_limit(self, usual: float) -> float:
         """Seconds a verdict may take: those the verifier itself names, or the usual ones."""
-        component = self.load()
-        own = getattr(component, "time_limit", None)
-        return usual if own is None else float(own(config_class(component)(**self.config)))
+        cls = self.load()
+        own = getattr(cls, "time_limit", None)
+        return usual if own is None else float(own(config_class(cls)(**self.config)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,3 +102,22 @@ def test_binary_files_are_not_read(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"\xff\xfetoken: abcdef123456")
     assert list(secrets_in(path, "m")) == []
+
+
+def test_a_file_that_a_component_is_named_by_goes_along_with_what_it_imports(here, tmp_path):
+    (here / "near.py").write_text("import beside_near\ndef f(text):\n    return 1.0\n")
+    (here / "beside_near.py").touch()
+    (tmp_path / "far.py").write_text("def g(text):\n    return 1.0\n")
+    found = references(
+        {
+            "rewards": [{"use": "./near.py:f"}, {"use": f"{tmp_path}/far.py:g"}],
+            "loss": {"use": "package.module:Loss"},
+        }
+    )
+    assert [(one.key, one.path) for one in found] == [
+        ("rewards.0.use", here / "near.py"),
+        ("rewards.0.use", here / "beside_near.py"),
+        ("rewards.1.use", tmp_path / "far.py"),
+    ]
+    layout = Layout.of(here, [one.path for one in found])
+    assert overrides(found, layout) == ["rewards.1.use=../../far.py:g"]

@@ -18,9 +18,11 @@ from rlvr_core.api.errors import Complaint, ConfigError
 from rlvr_core.api.protocols import Reference
 from rlvr_core.config.dialect import read, read_option
 from rlvr_core.config.layers import escape, expand
+from rlvr_core.host import files
 
 _PATH_KEYS = {"path", "order", "repo", "file", "teacher"}
 _LEFT_ALONE = {"use", "name", "dir", "mirror", "cache_uri", "notes", "based_on", "system", "prefix"}
+_NAMES_COMPONENT = {"use", "verifier", "environment"}
 _LEFT_OUT = {"notes", "based_on", "system", "prefix", "mirror"}
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://\S+$")
 _STEP = re.compile(r"[^\s.=]+")
@@ -41,6 +43,9 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
     found: list[Reference] = []
     faults: list[Complaint] = []
     for key, value in _texts(data, ()):
+        if key[-1] in _NAMES_COMPONENT and (named := files.parse(value)) and named.in_file:
+            found += _of_component(".".join(map(str, key)), value, named)
+            continue
         leaf = next((str(step) for step in reversed(key) if isinstance(step, str)), "")
         if leaf in _LEFT_ALONE or "://" in value or value.startswith("tiny:") or "\n" in value:
             continue
@@ -60,6 +65,12 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
     if faults:
         raise ConfigError.collect(faults)
     return tuple(found)
+
+
+def _of_component(key: str, use: str, named: files.Written) -> list[Reference]:
+    """A file that a component is named by, and those beside it that it imports."""
+    beside = [Reference(key, os.path.relpath(one), one) for one in files.siblings(named.file)]
+    return [Reference(key, use, named.file), *beside]
 
 
 def uris(data: Any) -> tuple[str, ...]:
@@ -150,7 +161,13 @@ class Layout:
 
 def overrides(found: Sequence[Reference], layout: Layout) -> list[str]:
     """``--set`` for references that do not hold on another machine as they are written."""
-    return [f"{one.key}={_written(layout.moved(one.path))}" for one in found if moves(one.value)]
+    return [f"{one.key}={_written(_moved(one, layout))}" for one in found if moves(one.value)]
+
+
+def _moved(one: Reference, layout: Layout) -> str:
+    named = files.parse(one.value)
+    path = layout.moved(one.path)
+    return f"{path}:{named.name}" if named is not None and named.name else path
 
 
 def _written(path: str) -> str:

@@ -1,0 +1,310 @@
+"""Components named by where they stand: ``./my_reward.py:fn`` and ``package.module:Name``.
+
+A file is imported under a name made of the hash of its content, which nothing else has, and from a
+snapshot in the cache: worker processes that start later, or are replaced, import what the run began
+with, whatever becomes of the file in the meantime. Its folder goes to the end of ``sys.path``, so
+that it can import what lies beside it and hides nothing that is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rlvr_core.api.errors import ConfigError, MachineError, PluginError, RlvrError
+from rlvr_core.host import origin
+
+PREFIX = origin.FILE_PREFIX
+
+_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
+_MODULE = re.compile(r"(?P<path>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A component as it is named by its place.
+
+    Attributes:
+        path: The file, or the module.
+        name: Its name in there.
+        in_file: Whether ``path`` is a file.
+    """
+
+    path: str
+    name: str
+    in_file: bool
+
+    @property
+    def file(self) -> Path:
+        """The file, absolute; relative paths start at the working directory."""
+        return Path(self.path).expanduser().absolute()
+
+
+def parse(use: str) -> Written | None:
+    """What ``use`` names by its place; None if it is a registered name."""
+    if found := _FILE.fullmatch(use):
+        return Written(found["path"], found["name"] or "", True)
+    if found := _MODULE.fullmatch(use):
+        return Written(found["path"], found["name"], False)
+    return None
+
+
+def target(written: Written, kind: str, where: str) -> str:
+    """The ``module:name`` under which it can be imported, in this process and its children.
+
+    Args:
+        written: What the user wrote.
+        kind: What it is to be, for messages.
+        where: Where the user wrote it.
+
+    Raises:
+        ConfigError: If there is no such file or module, or no name is given.
+        MachineError: If the cache cannot be written.
+    """
+    if not written.in_file:
+        _check_module(written, where)
+        return f"{written.path}:{written.name}"
+    file = written.file
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        near = difflib.get_close_matches(file.name, _beside(file.parent), n=3)
+        there = f"did you mean: {', '.join(str(Path(written.path).parent / n) for n in near)}?"
+        raise ConfigError(
+            f"there is no file '{written.path}'"
+            if isinstance(error, FileNotFoundError)
+            else f"'{written.path}' cannot be read: {error.strerror}",
+            where=where,
+            remedy=[there] * bool(near) + [f"paths start at the working directory, {Path.cwd()}"],
+        ) from None
+    if not written.name.isidentifier():
+        raise ConfigError(
+            f"'{written.path}' is a file, and which {kind.replace('_', ' ')} in it is not said",
+            where=where,
+            remedy=f"write {written.path}:NAME, with one of: {', '.join(_defined(source))}",
+        )
+    return f"{_snapshot(file, source)}:{written.name}"
+
+
+def attribute(module: ModuleType, name: str, use: str, where: str) -> Any:
+    """What a module holds under a name.
+
+    Raises:
+        ConfigError: If it holds nothing of that name.
+    """
+    try:
+        return vars(module)[name]
+    except KeyError:
+        if (found := inspect.getattr_static(module, name, None)) is not None:
+            return found
+        names = [one for one in vars(module) if not one.startswith("_")]
+        near = difflib.get_close_matches(name, names, n=3)
+        own = [
+            one for one in names if getattr(vars(module)[one], "__module__", "") == _name(module)
+        ]
+        raise ConfigError(
+            f"there is no '{name}' in {use.rpartition(':')[0]}",
+            where=where,
+            remedy=f"did you mean: {', '.join(near)}?"
+            if near
+            else f"it defines: {', '.join(own) or 'nothing'}",
+        ) from None
+
+
+def find_spec(name: str) -> importlib.machinery.ModuleSpec | None:
+    """The import system's answer for a module that was imported from a file (``PREFIX``)."""
+    folder = _cache() / name.removeprefix(PREFIX).rpartition("_")[2]
+    try:
+        origin_file = (folder / "origin").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    loader = _Loader(folder / "source.py", Path(origin_file))
+    return importlib.util.spec_from_file_location(name, origin_file, loader=loader)
+
+
+class _Loader(importlib.abc.Loader):
+    """Runs the snapshot of a file as if it were the file."""
+
+    def __init__(self, snapshot: Path, file: Path) -> None:
+        self.snapshot, self._file = snapshot, file
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """An ordinary module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the code.
+
+        Raises:
+            ImportError: If it imports another module than the one of that name beside it.
+        """
+        folder = str(self._file.parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
+        source = self.snapshot.read_bytes()
+        exec(compile(source, str(self._file), "exec", dont_inherit=True), vars(module))
+        for name, path in _imported_beside(source, self._file):
+            other = getattr(sys.modules.get(name), "__file__", None)
+            if other is not None and not Path(other).samefile(path):
+                raise ImportError(
+                    f"'import {name}' found {other}, not {path}: a module of that name is "
+                    f"installed or was imported before; rename the file"
+                )
+
+
+def of_module(use: str) -> Path | None:
+    """The source file of a component named by its place; None if it has none."""
+    written = parse(use)
+    if written is None or written.in_file:
+        return written.file if written else None
+    found = getattr(sys.modules.get(written.path), "__file__", None)
+    return Path(found) if found else None
+
+
+def siblings(file: Path) -> list[Path]:
+    """Files beside ``file`` that it imports, and those that these import, without itself."""
+    found: dict[Path, None] = {}
+    open_ = [file]
+    while open_:
+        one = open_.pop()
+        try:
+            source = one.read_bytes()
+            beside = [path for _, path in _imported_beside(source, file)]
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for path in beside:
+            inside = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+            fresh = [p for p in inside if p not in found and p != file]
+            found.update(dict.fromkeys(fresh))
+            open_ += fresh
+    return sorted(found)
+
+
+def source_of(use: str, target: str) -> tuple[Path, bytes] | None:
+    """The file of a component named by its place, and its content when it was imported.
+
+    Args:
+        use: How the user named it.
+        target: Where it is imported from.
+
+    Returns:
+        None if it has no source.
+    """
+    path, module = of_module(use), target.partition(":")[0]
+    if path is None:
+        return None
+    found = importlib.util.find_spec(module) if module.startswith(PREFIX) else None
+    if found is not None and isinstance(found.loader, _Loader):
+        return path, found.loader.snapshot.read_bytes()
+    try:
+        return path, path.read_bytes()
+    except OSError:
+        return None
+
+
+def _check_module(written: Written, where: str) -> None:
+    package = written.path.partition(".")[0]
+    if package not in sys.modules and importlib.util.find_spec(package) is None:
+        raise _no_module(written, where)
+
+
+def _no_module(written: Written, where: str) -> ConfigError:
+    file = f"./{written.path.replace('.', '/')}.py:{written.name}"
+    return ConfigError(
+        f"there is no module '{written.path}' to import",
+        where=where,
+        remedy=[f"name the file: {file}", "or install the package it belongs to"],
+    )
+
+
+def _snapshot(file: Path, source: bytes) -> str:
+    """Keep a file's content in the cache; the name of its module."""
+    digest = hashlib.sha256(os.fsencode(file) + b"\0" + source).hexdigest()[:24]
+    folder = _cache() / digest
+    stem = re.sub(r"\W", "_", file.stem)
+    if not (folder / "origin").exists():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            made = Path(tempfile.mkdtemp(dir=folder.parent))
+            (made / "source.py").write_bytes(source)
+            (made / "origin").write_text(str(file), encoding="utf-8")
+            try:
+                made.rename(folder)
+            except OSError:  # another process was first
+                shutil.rmtree(made)
+        except OSError as error:
+            raise MachineError(
+                f"the cache cannot be written: {error.strerror}",
+                where=str(folder.parent),
+                remedy="make it writable, or set XDG_CACHE_HOME to a folder that is",
+            ) from error
+    return f"{PREFIX}{stem}_{digest}"
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "rlvr" / "files"
+
+
+def _beside(folder: Path) -> list[str]:
+    try:
+        return sorted(one.name for one in folder.glob("*.py"))
+    except OSError:
+        return []
+
+
+def _defined(source: bytes) -> Iterable[str]:
+    """Names of the functions and classes at the top of a file."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    try:
+        return [n.name for n in ast.parse(source).body if isinstance(n, kinds)] or ["(none)"]
+    except (SyntaxError, ValueError):
+        return ["(it has a syntax error)"]
+
+
+def _imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
+    """Top-level modules that a source imports and that lie beside ``file``, each once."""
+    names: dict[str, None] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(dict.fromkeys(one.name.partition(".")[0] for one in node.names))
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names[node.module.partition(".")[0]] = None
+    for name in names:
+        for path in (file.parent / f"{name}.py", file.parent / name / "__init__.py"):
+            if path.is_file() and path != file:
+                yield name, path
+                break
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__
+
+
+def failed(use: str, module: str, error: BaseException) -> RlvrError:
+    """The error for a file or module that cannot be imported, which names its line."""
+    written = parse(use)
+    missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+    if written is not None and not written.in_file and missing:
+        return _no_module(written, "")
+    place = origin.of_error(error, module.partition(".")[0])
+    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    return PluginError(
+        f"'{use}' failed to load: {type(error).__name__}: {text}",
+        where=str(place) if place.file else str(of_module(use) or module),
+        remedy="mend it there",
+    )

@@ -1,0 +1,92 @@
+"""Plain functions as components: each kind that allows it has a class made of the function."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import DatasetLoader, Environment, Guard, Loss, Sampler, Verifier
+
+ADAPTERS = {
+    "verifier": "rlvr_core.verify.function:verifier_of",
+    "dataset": "rlvr_core.data.function:dataset_of",
+}
+"""By kind, what makes a component class of a function."""
+
+_PROTOCOLS: dict[str, type[Any]] = {
+    "verifier": Verifier,
+    "dataset": DatasetLoader,
+    "environment": Environment,
+    "guard": Guard,
+    "loss": Loss,
+    "sampler": Sampler,
+}
+
+
+def component(kind: str, found: Any) -> Any:
+    """The component class that ``found`` is or, a plain function, stands for.
+
+    Args:
+        kind: What it is to be.
+        found: What the target of a component names.
+
+    Raises:
+        ConfigError: If it is a function and this kind is not made of functions, or its parameters
+            do not fit.
+    """
+    if not inspect.isfunction(found):
+        return found
+    adapter = ADAPTERS.get(kind)
+    if adapter is None:
+        raise ConfigError(
+            f"{found.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
+            where=f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}",
+            remedy=f"functions can be: {', '.join(ADAPTERS)}",
+        )
+    module, _, name = adapter.partition(":")
+    return getattr(importlib.import_module(module), name)(found)
+
+
+def check_kind(kind: str, use: str, found: Any, where: str) -> None:
+    """Refuse what cannot be a component of this kind.
+
+    Args:
+        kind: What it is to be.
+        use: How the user named it.
+        found: What that names.
+        where: Where the user wrote it.
+
+    Raises:
+        ConfigError: If it is no class, or lacks a method of the kind's protocol.
+    """
+    what = kind.replace("_", " ")
+    article = "an" if what[0] in "aeiou" else "a"
+    if not isinstance(found, type):
+        raise ConfigError(
+            f"'{use}' is a {type(found).__name__}, not {article} {what}",
+            where=where,
+            remedy="name a class"
+            + (" or a function" if kind in ADAPTERS else "")
+            + ", defined with class or def",
+        )
+    missing = [
+        name
+        for name, value in vars(_PROTOCOLS.get(kind, object)).items()
+        if inspect.isfunction(value) and _public(name) and not _has(found, name)
+    ]
+    if missing:
+        raise ConfigError(
+            f"'{use}' is not {article} {what}: it has no method {', '.join(missing)}",
+            where=where,
+            remedy=f"what {article} {what} has is in docs/plugins.md",
+        )
+
+
+def _has(found: type[Any], name: str) -> bool:
+    return any(name in vars(base) for base in found.__mro__)
+
+
+def _public(name: str) -> bool:
+    return name == "__call__" or not name.startswith("_")

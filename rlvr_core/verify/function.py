@@ -1,0 +1,203 @@
+"""A plain Python function as a verifier.
+
+What it is given is decided by the names of its parameters:
+
+- ``fn(problem, completion)``: the objects that a verifier class gets. Gives a number, True or
+  False, or a ``Verdict``.
+- ``fn(prompts, completions, **columns)``: lists over the completions of one group, as TRL calls
+  its reward functions; each further parameter, or ``**columns``, is a list of a field of the
+  problem's spec. Gives a list of numbers, with None for a completion that it cannot judge.
+- ``fn(text, answer)``: the text of the completion; each further parameter is a field of the
+  problem's spec. Gives a number, or True or False.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api.protocols import NoConfig
+from rlvr_core.api.types import Completion, Problem, Verdict
+
+Form = Literal["problem", "group", "text"]
+
+_FORMS = (
+    "fn(problem, completion)",
+    "fn(prompts, completions, **columns)",
+    "fn(text, answer)",
+)
+_GROUP = ("prompts", "completions", "completion_ids")
+
+
+def verifier_of(function: Callable[..., Any]) -> type[Any]:
+    """A verifier class that calls the function.
+
+    Raises:
+        ConfigError: If its parameters are not those of one of the three forms.
+    """
+    form, parameters = _form(function)
+    base = {"problem": _OfProblem, "group": _OfGroup, "text": _OfText}[form]
+    members = {
+        "function": staticmethod(function),
+        "fields": _fields(form, parameters),
+        "every_field": any(p.kind is p.VAR_KEYWORD for p in parameters),
+        "taken": tuple(p.name for p in parameters),
+        "__module__": function.__module__,
+        "__doc__": function.__doc__,
+    }
+    return type(function.__name__, (base,), members)
+
+
+class _Function:
+    """What the three forms share.
+
+    Attributes:
+        function: What the user wrote.
+        fields: Fields of the spec that it cannot do without.
+        taken: Names of its parameters.
+        every_field: Whether it takes all fields.
+    """
+
+    Config = NoConfig
+    function: Callable[..., Any]
+    fields: tuple[str, ...]
+    taken: tuple[str, ...]
+    every_field: bool
+
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem whose spec lacks a field.
+
+        Raises:
+            DataError: If it does.
+        """
+        for name in self.fields:
+            if name not in problem.spec:
+                raise DataError(
+                    f"{problem.id}: the reward function {self.function.__name__} takes '{name}', "
+                    f"and the problem has no such field",
+                    where=problem.where,
+                    remedy=f"its fields are: {', '.join(problem.spec) or 'none'}; which ones it "
+                    f"has is decided by the option 'spec' of its data source",
+                )
+
+
+class _OfProblem(_Function):
+    """``fn(problem, completion)``."""
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one completion."""
+        return _verdict(self.function(problem, completion))
+
+
+class _OfText(_Function):
+    """``fn(text, answer)``."""
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one completion."""
+        given = {
+            name: value
+            for name, value in problem.spec.items()
+            if name != "text" and (self.every_field or name in self.taken)
+        }
+        return _verdict(self.function(text=completion.text, **given))
+
+
+class _OfGroup(_Function):
+    """``fn(prompts, completions, **columns)``."""
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one completion, as a group of one."""
+        return self.verify_group(problem, [completion])[0]
+
+    def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
+        """Judge the completions of one problem."""
+        n = len(completions)
+        given: dict[str, list[Any]] = {name: [value] * n for name, value in problem.spec.items()}
+        prompt: Any = problem.prompt
+        answers: list[Any] = [one.text for one in completions]
+        if not isinstance(prompt, str):  # as TRL gives what is a conversation
+            prompt = [{"role": turn.role, "content": turn.content} for turn in prompt]
+            answers = [[{"role": "assistant", "content": text}] for text in answers]
+        given |= {
+            "prompts": [prompt] * n,
+            "completions": answers,
+            "completion_ids": [list(one.token_ids) for one in completions],
+        }
+        if not self.every_field:
+            given = {name: value for name, value in given.items() if name in self.taken}
+        found = self.function(**given)
+        if isinstance(found, str | bytes) or not isinstance(found, Sequence):
+            raise TypeError(f"returned {type(found).__name__}, not a list of numbers")
+        if len(found) != n:
+            raise ValueError(f"returned {len(found)} numbers for {n} completions")
+        return [
+            Verdict(None, "unscorable", detail="the reward function gave None")
+            if one is None
+            else _verdict(one)
+            for one in found
+        ]
+
+
+def _verdict(value: Any) -> Verdict:
+    """The verdict that a returned value stands for."""
+    if isinstance(value, Verdict):
+        return value
+    if isinstance(value, bool):
+        return Verdict(float(value), passed=value)
+    if value is None or isinstance(value, str):
+        raise TypeError(f"returned {type(value).__name__}, not a number")
+    return Verdict(value)  # that it is a finite number is checked as of every verdict
+
+
+def _form(function: Callable[..., Any]) -> tuple[Form, list[inspect.Parameter]]:
+    code = function.__code__
+    where = f"{code.co_filename}:{code.co_firstlineno}"
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise ConfigError(
+            f"the reward function {function.__name__} is a coroutine or a generator",
+            where=where,
+            remedy="write it as a plain function, without async and yield",
+        )
+    parameters = list(inspect.signature(function).parameters.values())
+    names = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    fits: list[Form] = []
+    if {"problem", "completion"} <= names:
+        fits.append("problem")
+    if "completions" in names:
+        fits.append("group")
+    if "text" in names:
+        fits.append("text")
+    forms = f"write it in one of these forms: {'; '.join(_FORMS)}"
+    written = f"{function.__name__}{inspect.signature(function)}"
+    if len(fits) != 1:
+        why = "fits several forms" if fits else "has the parameters of no form"
+        raise ConfigError(f"the reward function {written} {why}", where=where, remedy=forms)
+    odd = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
+    if fits[0] == "problem":
+        more = {"problem", "completion"}
+        odd += [p.name for p in parameters if p.name not in more and p.default is p.empty]
+    if odd:
+        raise ConfigError(
+            f"the reward function {written} has parameters that cannot be given by name: "
+            f"{', '.join(dict.fromkeys(odd))}",
+            where=where,
+            remedy=forms,
+        )
+    return fits[0], parameters
+
+
+def _fields(form: Form, parameters: Sequence[inspect.Parameter]) -> tuple[str, ...]:
+    """Fields of the spec that a function cannot do without."""
+    if form == "problem":
+        return ()
+    own = _GROUP if form == "group" else ("text",)
+    return tuple(
+        p.name
+        for p in parameters
+        if p.name not in own and p.default is p.empty and p.kind is not p.VAR_KEYWORD
+    )
