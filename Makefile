@@ -2,7 +2,7 @@
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
 # make test   install everything, vLLM's CPU build included, and run all tests
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
-# make check  lint, format, types, layers, generated documents, limits of size
+# make check  lint, format, types, layers, dependencies, generated documents, limits of size
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SEED ?= 0
 JOBS ?= 3
@@ -66,6 +66,9 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
+	@# each distribution declares what it imports, and imports what it declares
+	$(BIN)/deptry rlvr_core
+	$(foreach plugin,$(PLUGINS),cd plugins/rlvr_$(plugin) && $(CURDIR)/$(BIN)/deptry rlvr_$(plugin) && cd $(CURDIR) &&) true
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/house.py --check
 
