@@ -157,6 +157,7 @@ def verdict_row(verdict: Verdict) -> dict[str, Json]:
         "parts": dict(verdict.parts),
         "extracted": verdict.extracted,
         "detail": verdict.detail,
+        **({"spans": [asdict(span) for span in verdict.spans]} if verdict.spans else {}),
         **usage_row(verdict.usage),
     }
 

@@ -244,7 +244,9 @@ class Generator:
         members = []
         for completion, verdict in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = self.judge.reward(verdict, step)
-            members.append(Judged(completion, verdict, reward, passed))
+            scored_in_parts = any(one.spans for one in verdict.values())
+            spans = self.judge.plan.spans(completion, verdict, step) if scored_in_parts else ()
+            members.append(Judged(completion, verdict, reward, passed, spans))
         group = Group(answered.draw.problem, tuple(members), version)
         return Sampled(answered.draw, answered.prompt.text, group)
 

@@ -7,11 +7,11 @@ The reward is the weighted sum of the scores, with weights that may move over th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Problem, Verdict
+from rlvr_core.api.types import Completion, Problem, Span, Verdict
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule
 from rlvr_core.config.resolve import build
 from rlvr_core.workers.worker import VerifierSpec
@@ -166,6 +166,26 @@ class RewardPlan:
                 continue
             reward = None if verdict.score is None else reward + weight * verdict.score
         return reward, outcome(next(iter(verdicts.values())))
+
+    def spans(
+        self, completion: Completion, verdicts: Mapping[str, Verdict], step: int
+    ) -> tuple[Span, ...]:
+        """Scores of stretches of a completion, as ``Judged.spans`` has them.
+
+        Args:
+            completion: The completion.
+            verdicts: As for ``combine``.
+            step: Optimizer steps done, for the schedules.
+        """
+        found: list[Span] = []
+        for term, verdict in zip(self.terms, verdicts.values(), strict=True):
+            weight = term.weight_at(step)
+            if weight != 0.0:
+                found += [
+                    replace(span, score=weight * span.score)
+                    for span in completion.spans_in_tokens(verdict.spans)
+                ]
+        return tuple(found)
 
 
 def outcome(verdict: Verdict) -> bool | None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlvr_core.api.protocols import config_class
-from rlvr_core.api.types import Json, Usage, Verdict
+from rlvr_core.api.types import Completion, Json, Span, Usage, Verdict
 from rlvr_core.host.functions import component
 
 STATUSES = ("ok", "unscorable", "timeout", "error")
@@ -37,6 +37,8 @@ MAX_EXTRACTED = 20_000
 """Characters of an extracted answer that are kept."""
 MAX_PARTS = 1_000
 """Named partial scores a verdict may have."""
+MAX_SPANS = 100_000
+"""Spans a verdict may have."""
 REPORT_EVERY = 0.002
 """Seconds of verdicts that may go into one report: a message each would cost the pool more than
 many verdicts cost the worker."""
@@ -44,7 +46,7 @@ many verdicts cost the worker."""
 OUT_OF_MEMORY = "out of memory"
 
 PlainVerdict = list[Json]
-"""``[score, status, passed, parts, extracted, detail, usage]``, fit for JSON."""
+"""``[score, status, passed, parts, extracted, detail, usage, spans]``, fit for JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,10 @@ def _judge(verifier: Any, task: Task) -> tuple[list[PlainVerdict] | None, str]:
                 raise ValueError(f"{len(found)} verdicts on {len(completions)} completions")
         else:
             found = [verifier.verify(problem, completion) for completion in completions]
-        return [in_range(plain(verdict), verifier) for verdict in found], ""
+        return [
+            in_range(plain(verdict, completion), verifier)
+            for verdict, completion in zip(found, completions, strict=True)
+        ], ""
     except MemoryError:
         return None, OUT_OF_MEMORY
     except BaseException as error:
@@ -246,12 +251,17 @@ def describe(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {message[:MAX_DETAIL]}".split())[:MAX_DETAIL]
 
 
-def plain(verdict: object) -> PlainVerdict:
+def plain(verdict: object, completion: Completion | None = None) -> PlainVerdict:
     """Check a verdict and turn it into plain JSON.
+
+    Args:
+        verdict: What a verifier or an environment returned.
+        completion: What it is about, to hold its spans against; None while it is being written.
 
     Raises:
         TypeError: If it is no verdict or a field has the wrong type.
-        ValueError: If a number in it is not finite, or score and status disagree.
+        ValueError: If a number in it is not finite, score and status disagree, or a span is out of
+            range.
     """
     if not isinstance(verdict, Verdict):
         raise TypeError(f"returned {type(verdict).__name__}, not a Verdict")
@@ -272,6 +282,20 @@ def plain(verdict: object) -> PlainVerdict:
         extracted,
         _text(verdict.detail, "detail", MAX_DETAIL) or "",
         None if verdict.usage is None else asdict(verdict.usage),
+        _plain_spans(verdict, completion),
+    ]
+
+
+def _plain_spans(verdict: Verdict, completion: Completion | None) -> list[Json]:
+    if len(verdict.spans) > MAX_SPANS:
+        raise ValueError(f"{len(verdict.spans)} spans; {MAX_SPANS} are the most")
+    if completion is not None:
+        completion.spans_in_tokens(verdict.spans)
+    elif any(span.unit != "turn" for span in verdict.spans):
+        raise ValueError("an environment gives spans of turns: it does not see tokens")
+    return [
+        [span.start, span.end, _finite(span.score, "score of a span"), span.unit]
+        for span in verdict.spans
     ]
 
 
@@ -294,9 +318,10 @@ def _finite(value: object, what: str) -> float:
 
 def from_plain(value: Sequence[Json]) -> Verdict:
     """The verdict that ``plain`` was given."""
-    score, status, passed, parts, extracted, detail, usage = value
+    score, status, passed, parts, extracted, detail, usage, spans = value
     spent = None if usage is None else Usage(**usage)
-    return Verdict(score, status, passed, parts, extracted, detail, spent)
+    stretches = tuple(Span(*span) for span in spans)
+    return Verdict(score, status, passed, parts, extracted, detail, spent, stretches)
 
 
 def _send(connection: Connection, *message: Json) -> None:

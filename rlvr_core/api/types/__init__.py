@@ -11,7 +11,7 @@ from rlvr_core.api.types.group import EvalReport, Group, Judged
 from rlvr_core.api.types.problem import Json, Message, Problem
 from rlvr_core.api.types.request import REMOTE, GenerationRequest, Prompt, SamplingParams
 from rlvr_core.api.types.sampling import Draw, Drop, Extend, Fate, Keep, Outcome
-from rlvr_core.api.types.verdict import Usage, Verdict, VerdictStatus
+from rlvr_core.api.types.verdict import Span, SpanUnit, Usage, Verdict, VerdictStatus
 
 __all__ = [
     "REMOTE",
@@ -36,6 +36,8 @@ __all__ = [
     "Prompt",
     "Reply",
     "SamplingParams",
+    "Span",
+    "SpanUnit",
     "Transcript",
     "Turn",
     "Usage",

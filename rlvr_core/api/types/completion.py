@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rlvr_core.api.types.conversation import Transcript
-from rlvr_core.api.types.verdict import Usage
+from rlvr_core.api.types.verdict import Span, SpanUnit, Usage
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -63,6 +64,51 @@ class Completion:
     def n_sampled(self) -> int:
         """Tokens that the model wrote: all but those of an environment."""
         return sum(self.loss_mask)
+
+    def span_limit(self, unit: SpanUnit) -> int:
+        """Positions that a span of this unit may cover: tokens, or turns that the model wrote."""
+        if unit == "token":
+            return len(self.token_ids)
+        return 1 if self.transcript is None else self.transcript.n_turns
+
+    def spans_in_tokens(self, spans: Sequence[Span]) -> tuple[Span, ...]:
+        """The same stretches as token positions, in order.
+
+        A stretch of turns goes from the first token of its first turn to the last token of its
+        last one; what an environment said in between is inside it, and out of ``loss_mask``. A
+        turn without tokens, as of a remote engine, gives no span.
+
+        Raises:
+            ValueError: If a span ends after the completion does.
+        """
+        turns = self._turns_in_tokens()
+        found = []
+        for span in spans:
+            limit = self.span_limit(span.unit)
+            if span.end > limit:
+                raise ValueError(
+                    f"span [{span.start}, {span.end}) ends after the completion, which has "
+                    f"{limit} {span.unit}s"
+                )
+            if span.unit == "token":
+                found.append(span)
+                continue
+            start, end = turns[span.start][0], turns[span.end - 1][1]
+            if start < end:
+                found.append(Span(start, end, span.score))
+        return tuple(found)
+
+    def _turns_in_tokens(self) -> list[tuple[int, int]]:
+        """First token of each turn that the model wrote, and the one after its last."""
+        if self.transcript is None:
+            return [(0, len(self.token_ids))]
+        found, position = [], 0
+        for turn in self.transcript.turns:
+            length = turn.n_tokens if self.token_ids else 0
+            if turn.role == "assistant":
+                found.append((position, position + length))
+            position += length
+        return found
 
     @classmethod
     def from_text(cls, text: str) -> Completion:

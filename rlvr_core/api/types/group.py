@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rlvr_core.api.types.completion import Completion
 from rlvr_core.api.types.problem import Json, Problem
-from rlvr_core.api.types.verdict import Verdict
+from rlvr_core.api.types.verdict import Span, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,16 @@ class Judged:
         verdicts: One per reward of the config, by reward name, in config order.
         reward: The shaped number training uses; None when it cannot be scored.
         passed: The outcome, apart from shaping; None when unknown.
+        spans: Scores of stretches of the completion, in token positions, each multiplied by the
+            weight of the reward that gave it. Spans of different rewards may overlap: the score
+            of a token is their sum. Empty where no verifier scores parts.
     """
 
     completion: Completion
     verdicts: Mapping[str, Verdict]
     reward: float | None
     passed: bool | None
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

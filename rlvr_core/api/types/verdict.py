@@ -1,7 +1,9 @@
-"""What a verifier says of a completion, and what it took to ask a remote model."""
+"""What a verifier says of a completion and of its parts, and what it took to ask a remote model."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,6 +11,7 @@ from typing import Any, Literal
 from rlvr_core.api.types.problem import Json
 
 VerdictStatus = Literal["ok", "unscorable", "timeout", "error"]
+SpanUnit = Literal["token", "turn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,42 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """The score of one stretch of a completion, for advantages per token or per turn.
+
+    Attributes:
+        start: First position of the stretch, counted from 0.
+        end: Position after its last; greater than ``start``.
+        score: A finite number.
+        unit: What positions count: ``token``, an index into ``Completion.token_ids``, or
+            ``turn``, a turn that the model wrote, as ``Reply.turn`` counts them. A single answer
+            is turn 0. An environment does not see tokens and scores turns.
+
+    Raises:
+        TypeError: If a position or the score is no number.
+        ValueError: If the stretch is empty or negative, or the score is not finite.
+    """
+
+    start: int
+    end: int
+    score: float
+    unit: SpanUnit = "token"
+
+    def __post_init__(self) -> None:
+        for position in (self.start, self.end):
+            if not isinstance(position, int) or isinstance(position, bool):
+                raise TypeError(f"a span's start and end are integers, not {position!r}")
+        if not isinstance(self.score, int | float):
+            raise TypeError(f"a span's score is a number, not {type(self.score).__name__}")
+        if self.unit not in ("token", "turn"):
+            raise ValueError(f"a span's unit is 'token' or 'turn', not {self.unit!r}")
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"span [{self.start}, {self.end}) is empty or starts before 0")
+        if not math.isfinite(self.score):
+            raise ValueError(f"span [{self.start}, {self.end}) has the score {self.score}")
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What a verifier says of one completion.
 
@@ -59,6 +98,13 @@ class Verdict:
         extracted: The text taken as the answer, or None.
         detail: One line for a person: which rule decided, or what went wrong.
         usage: What it took to ask a remote model for it, whatever the status.
+        spans: Scores of stretches of the completion, in order, of one unit and not overlapping;
+            they need not cover it. Only with status ``ok``. They do not change ``score``:
+            advantage estimators that work per token or per turn read them.
+
+    Raises:
+        TypeError: If ``spans`` holds something else than spans.
+        ValueError: If score and status disagree, or spans are out of order, overlap or mix units.
     """
 
     score: float | None
@@ -68,13 +114,30 @@ class Verdict:
     extracted: str | None = None
     detail: str = ""
     usage: Usage | None = None
+    spans: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.score is None) == (self.status == "ok"):
             raise ValueError(f"score {self.score!r} does not go with status {self.status!r}")
+        if not self.spans:
+            return
+        if self.score is None:
+            raise ValueError(f"spans do not go with status {self.status!r}")
+        for span in self.spans:
+            if not isinstance(span, Span):
+                raise TypeError(f"spans are Span, not {type(span).__name__}")
+        for one, following in itertools.pairwise(self.spans):
+            if one.unit != following.unit:
+                raise ValueError("the spans of a verdict are of one unit")
+            if one.end > following.start:
+                raise ValueError(
+                    f"spans [{one.start}, {one.end}) and [{following.start}, {following.end}) "
+                    f"overlap or are out of order"
+                )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Verdict:
         """The verdict that ``dataclasses.asdict`` made this of."""
         usage = data.get("usage")
-        return cls(**{**data, "usage": None if usage is None else Usage(**usage)})
+        spans = tuple(Span(**span) for span in data.get("spans", ()))
+        return cls(**{**data, "usage": None if usage is None else Usage(**usage), "spans": spans})

@@ -8,7 +8,17 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
-from rlvr_core.api.types import Completion, Draw, Group, Json, Judged, Problem, Transcript, Verdict
+from rlvr_core.api.types import (
+    Completion,
+    Draw,
+    Group,
+    Json,
+    Judged,
+    Problem,
+    Span,
+    Transcript,
+    Verdict,
+)
 from rlvr_core.rollout.collect import Sampled
 
 
@@ -117,4 +127,5 @@ def member_of(saved: Mapping[str, Json]) -> Judged:
         completion["transcript"] = Transcript.from_json(completion["transcript"])
     completion["token_versions"] = tuple(completion.get("token_versions", ()))
     verdicts = {name: Verdict.from_json(verdict) for name, verdict in saved["verdicts"].items()}
-    return Judged(Completion(**completion), verdicts, saved["reward"], saved["passed"])
+    spans = tuple(Span(**span) for span in saved["spans"])
+    return Judged(Completion(**completion), verdicts, saved["reward"], saved["passed"], spans)

@@ -339,10 +339,7 @@ def _member(said: Row, judged: Row) -> Judged:
         usage=_usage(judged),
         transcript=transcript,
     )
-    verdicts = {
-        name: Verdict(**{**fields, "usage": _usage(fields)})
-        for name, fields in judged["verdicts"].items()
-    }
+    verdicts = {name: Verdict.from_json(fields) for name, fields in judged["verdicts"].items()}
     return Judged(completion, verdicts, judged["score"], judged["passed"])
 
 
