@@ -16,6 +16,7 @@ from pydantic import Field
 
 from rlvr_core.api.errors import Complaint, ConfigError, DataError
 from rlvr_core.api.protocols import ComponentConfig, Source
+from rlvr_core.api.traits import SamplerTraits
 from rlvr_core.api.types import Draw, Drop, Extend, Group, Json, Keep, Outcome, Problem
 from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig, GroupSize
 
@@ -54,7 +55,7 @@ class SamplerBase(ABC):
     def __init__(self, config: SamplerConfig) -> None:
         self._options = config
         self.prompts_per_step = config.prompts_per_step
-        self.max_reads = config.max_reads
+        self.traits = SamplerTraits(max_reads=config.max_reads)
         self._size = GroupSize(0, 0)
         self._seed = 0
         self._drawn = 0
@@ -143,7 +144,7 @@ class SamplerBase(ABC):
         scored = [member for member in group.members if member.reward is not None]
         if not scored:
             return Drop("unscorable")
-        keep = Keep(self.max_reads)
+        keep = Keep(self.traits.max_reads)
         if not self._options.drop_zero_variance:
             return keep
         rewards = [member.reward for member in scored if member.reward is not None]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.config.load import Draft
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc
@@ -92,7 +93,7 @@ def _different_advantages(terms: Mapping[Loc, Component], draft: Draft) -> list[
 
 def _engine(components: Mapping[Loc, Component], draft: Draft) -> list[ConfigError]:
     engine = components.get(("engine",))
-    if engine is None or getattr(engine.cls, "text_only", False) is not True:
+    if engine is None or not traits_of(engine.cls, EngineTraits).text_only:
         return []
     return [
         ConfigError(

@@ -29,6 +29,11 @@ class ModuleSource:
 
     module: PreTrainedModel
 
+    @property
+    def sharded(self) -> bool:
+        """Never: ``module`` can always be asked for."""
+        return False
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Full tensors by Hugging Face name, a tied weight once, adapters merged; no graph."""
         return merged_tensors(self.module)
@@ -95,14 +100,14 @@ def trainer_logprobs(
 
 def has_trainer(source: WeightSource) -> bool:
     """Whether there is a trainer in this process that an engine can be held against."""
-    return getattr(source, "sharded", False) or source.module is not None
+    return source.sharded or source.module is not None
 
 
 def source_logprobs(
     source: WeightSource, prompt_ids: Sequence[int], token_ids: Sequence[int], dtype: torch.dtype
 ) -> list[float]:
     """``trainer_logprobs`` of a source's model. If that is sharded every process has to ask."""
-    sharded: Any = source if getattr(source, "sharded", False) else None
+    sharded: Any = source if source.sharded else None
     if sharded is None:
         return trainer_logprobs(source.module, prompt_ids, token_ids, dtype)
     found: list[float] = sharded.logprobs(prompt_ids, token_ids)

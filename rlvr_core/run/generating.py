@@ -11,6 +11,7 @@ import torch
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.protocols import BackgroundEngine
+from rlvr_core.api.traits import EngineTraits, SamplerTraits, traits_of
 from rlvr_core.builtin.asynchronous.background_turns import BackgroundTurns
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.builtin.asynchronous.link import link_up
@@ -78,7 +79,7 @@ def _background(prepared: Prepared, engine: Engine) -> BackgroundEngine:
                 where=prepared.resolved.where(("train", "engine_restarts")),
                 remedy="leave it out; rlvr list engine NAME shows the engine's own options",
             )
-    elif getattr(engine, "separate", False):
+    elif traits_of(engine, EngineTraits).separate:
         raise ConfigError(
             f"engine {prepared.engine.use} is spoken to by the process that trains: it generates "
             "and trains in turns",
@@ -125,7 +126,7 @@ def _own_producer(prepared: Prepared, generator: Generator) -> Producer:
             max_staleness=train.max_staleness,
             steps=train.steps,
             updates_per_step=train.updates_per_step,
-            reads=getattr(prepared.sampler, "max_reads", 1),
+            reads=traits_of(prepared.sampler, SamplerTraits).max_reads,
         ),
         at_sync=train.at_sync,
         check=prepared.judge.errors.check,
@@ -134,7 +135,7 @@ def _own_producer(prepared: Prepared, generator: Generator) -> Producer:
 
 def share_threads(config: RunConfig, model: PreTrainedModel, engine: Engine) -> None:
     """Leave half of the threads to the engine's process, which takes as many as this one has."""
-    if not in_background(config) or getattr(engine, "elsewhere", False):
+    if not in_background(config) or traits_of(engine, EngineTraits).elsewhere:
         return
     if model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.builtin.lora import lora
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import GatheredSource, Spread, replica_of
@@ -98,7 +99,8 @@ def trainer_of(
 
 def shares_model(engine: Engine) -> bool:
     """Whether an engine needs the trainer's model itself, and not just its weights by name."""
-    return not any(getattr(engine, one, False) for one in ("separate", "own_weights"))
+    traits = traits_of(engine, EngineTraits)
+    return not (traits.separate or traits.own_weights)
 
 
 def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> PreTrainedModel:

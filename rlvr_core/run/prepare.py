@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api.protocols import Sampler, Source
 from rlvr_core.api.sampler_base import replacements
+from rlvr_core.api.traits import SamplerTraits, traits_of
 from rlvr_core.builtin.datasets.hub import cached_at
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.evals import contamination
@@ -193,7 +194,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     check_teachers(resolved, tokenizer, renderer, kept)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
     sampler: Sampler = resolved.build("sampler", config.sampler)
-    check_background(resolved, demonstrations, getattr(sampler, "max_reads", 1))
+    check_background(resolved, demonstrations, traits_of(sampler, SamplerTraits).max_reads)
     sampler.start(sources, n=config.sampling.n, seed=config.run.seed)
     with VerifierPool(
         plan.specs,

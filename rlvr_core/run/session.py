@@ -17,6 +17,7 @@ from rlvr_core.api.hooks import (
     StepFinished,
 )
 from rlvr_core.api.protocols import Telling
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import SamplingParams
 from rlvr_core.builtin.asynchronous.producer import Producer, producing
 from rlvr_core.builtin.asynchronous.replay import ReplayBuffer
@@ -116,7 +117,7 @@ class Session:
         self.tell("run_started", RunStarted(self.folder.path, self.resolved.dump(), self.step))
         self.stop.stepping = True
         if self.step == 0:
-            if getattr(self.engine, "separate", False):
+            if traits_of(self.engine, EngineTraits).separate:
                 # a server may hold any weights; from here on they are known to be the run's
                 self.engine.load_weights(self.version, self.source)
             evaluate_run(self)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.builtin.jobs.mirror import Mirror
 from rlvr_core.builtin.trackers.tensorboard import TensorBoard
 from rlvr_core.parallel.ranks import Ranks
@@ -147,9 +148,9 @@ def _started(
 ) -> Iterator[None]:
     config = prepared.config
     model: PreTrainedModel | None = None
-    if not getattr(engine, "separate", False):
+    if not traits_of(engine, EngineTraits).separate:
         # of a sharded model an engine with weights of its own reads the settings alone
-        model = trainer.model if getattr(source, "sharded", False) else source.module
+        model = trainer.model if source.sharded else source.module
     longest = max(
         [config.sampling.max_tokens, *(named.task.sampling.max_tokens for named in prepared.tasks)]
     )

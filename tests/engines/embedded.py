@@ -11,6 +11,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api.errors import RunError
 from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api.traits import EngineTraits
 from rlvr_core.api.types import GenerationRequest, SamplingParams
 from rlvr_core.builtin.lora.adapter import write_adapter
 from rlvr_core.builtin.tiny.tiny_tokenizer import train_tokenizer
@@ -79,7 +80,7 @@ def exact_logits(model, prompt_ids, token_ids):
 class Own(TransformersEngine):
     """One with a model of its own, which takes weights by name."""
 
-    own_weights = True
+    traits = EngineTraits(own_weights=True)
 
     def start(self, context):
         self.mine = Qwen3ForCausalLM.from_pretrained(context.model_path).to(context.dtype).eval()
@@ -97,12 +98,7 @@ class Own(TransformersEngine):
 class Adapting(Own):
     """One that takes adapters, to put them on a base model of its own."""
 
-    class Config(TransformersEngine.Config):
-        lora: str = "adapter"
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.config = config
+    traits = EngineTraits(own_weights=True, takes_adapter=True)
 
     def start(self, context):
         self.path = context.model_path

@@ -43,6 +43,7 @@ class Queue(list):
 
 class Source:
     module = None
+    sharded = False
 
     def __init__(self, name):
         self.name = name

@@ -210,6 +210,7 @@ def test_weights_are_those_of_the_moment_and_versions_are_labels(model):
 
     class Source:
         module = model
+        sharded = False
 
         def tensors(self):
             return iter(())

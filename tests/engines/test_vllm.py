@@ -259,6 +259,7 @@ class Without:
 
     module: torch.nn.Module
     name: str
+    sharded = False
 
     def tensors(self):
         whole = ModuleSource(self.module).tensors()

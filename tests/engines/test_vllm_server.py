@@ -157,7 +157,7 @@ def test_work_goes_to_the_server_with_least_to_do_and_waits_at_the_cap(make):
 )
 def test_servers_on_other_machines_leave_all_cores_to_the_trainer(monkeypatch, options, elsewhere):
     engine = VllmServerEngine(VllmServerEngine.Config(**options))
-    assert engine.elsewhere is elsewhere
+    assert engine.traits.elsewhere is elsewhere
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     taken = []

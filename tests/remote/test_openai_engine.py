@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import EngineContext, TextEngine
+from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import GenerationRequest, Message, SamplingParams
 from rlvr_core.builtin.openai.engine import OpenAIEngine
 
@@ -41,10 +42,10 @@ def one(server, good_body, asked, **options):
 
 
 def test_it_says_what_it_is(server):
-    assert OpenAIEngine.text_only is True
-    assert isinstance(start(server), TextEngine)
-    assert start(server).takes_turns
-    assert not start(server, api="completions").takes_turns
+    assert OpenAIEngine.traits.text_only is True
+    assert traits_of(start(server), EngineTraits).text_only
+    assert start(server).traits.takes_turns
+    assert not start(server, api="completions").traits.takes_turns
 
 
 def test_a_chat_as_it_is_sent(server):

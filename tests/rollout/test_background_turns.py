@@ -13,6 +13,7 @@ import pytest
 
 from rlvr_core.api.errors import RunError
 from rlvr_core.api.protocols import BackgroundEngine, Generation
+from rlvr_core.api.traits import EngineTraits
 from rlvr_core.api.types import GenerationRequest, Problem, SamplingParams
 from rlvr_core.builtin.asynchronous.background_turns import BackgroundTurns
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
@@ -34,7 +35,7 @@ class Engine:
     at_sync = frozenset({"drain", "abort", "keep"})
 
     def __init__(self, *, continuous=False):
-        self.continuous = continuous
+        self.traits = EngineTraits(continuous=continuous)
         self.changed = threading.Condition()
         self.queue, self.open, self.seen = [], [], []
         self.version = 0

@@ -11,6 +11,7 @@ import pytest
 
 from rlvr_core.api.errors import RunError
 from rlvr_core.api.protocols import Generation
+from rlvr_core.api.traits import EngineTraits
 from rlvr_core.api.types import (
     Draw,
     GenerationRequest,
@@ -44,7 +45,7 @@ class Engine:
     def __init__(self, script, *, at_once=False):
         self.script = script
         self.at_once = at_once
-        self.continuous = at_once
+        self.traits = EngineTraits(continuous=at_once)
         self.queue = []
         self.requests = []
         self.drains = 0
@@ -363,14 +364,12 @@ def test_rounds_ask_in_the_order_of_the_draws():
 @pytest.mark.parametrize("takes_turns", [True, False])
 def test_an_engine_that_takes_text_is_told_the_conversation(takes_turns):
     class Remote(Engine):
-        text_only = True
-
         def answer(self, request, seed):
             text = "P" if len(self.requests) == 2 else "ab"
             return Generation((), (), text, "stop", 0, Usage(1, 5, len(text)))
 
-    Remote.takes_turns = takes_turns
     engine = Remote(None)
+    engine.traits = EngineTraits(text_only=True, takes_turns=takes_turns)
     taking = TurnTaking(engine, plan_of(), suffix)
     asked = (Message("user", "q0!"),)
     done = taking.submit(GenerationRequest("r", (), PARAMS, (1,), turns=asked, problem=problem(0)))

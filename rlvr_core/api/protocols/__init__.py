@@ -20,7 +20,6 @@ from rlvr_core.api.protocols.engine import (
     ScoreRequest,
     Scores,
     Telling,
-    TextEngine,
     WeightSource,
 )
 from rlvr_core.api.protocols.judging import Environment, Verifier
@@ -83,7 +82,6 @@ __all__ = [
     "Store",
     "StoredFile",
     "Telling",
-    "TextEngine",
     "Verifier",
     "WeightSource",
     "config_class",

@@ -49,8 +49,7 @@ class Sampler(Protocol):
     holds a copy that is asked and told the same, takes its share of the draws, and decides on its
     own groups with ``observe``, which changes nothing.
 
-    One whose ``Keep`` asks for several reads has an attribute ``max_reads``, the most it asks for:
-    with ``train.max_staleness`` generation runs the less far ahead.
+    Its traits are ``SamplerTraits``.
     """
 
     prompts_per_step: int

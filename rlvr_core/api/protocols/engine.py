@@ -83,10 +83,16 @@ class WeightSource(Protocol):
     def module(self) -> PreTrainedModel:
         """The trainer's model, for engines that share it.
 
-        In a process of its own, an engine finds its copy here, or None if it is one that says
-        ``own_weights = True``: it takes weights by name and holds no model of transformers.
-        Nor is there one for such an engine where processes share the model out among them (FSDP);
-        its ``tensors`` then come layer by layer, and every process has to ask for them.
+        In a process of its own, an engine finds its copy here, or None if its traits say
+        ``own_weights``: it takes weights by name and holds no model of transformers.
+        There is none for such an engine of a ``sharded`` policy either.
+        """
+
+    @property
+    def sharded(self) -> bool:
+        """Whether no process has a whole copy (FSDP): ``module`` cannot be asked for.
+
+        ``tensors`` then come layer by layer, and every process has to ask for them.
         """
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -103,16 +109,16 @@ class Engine(Protocol):
     Work that needs this process happens in ``drain``; a future may be resolved earlier by
     engines that work on their own.
 
-    In a run of several processes each has an engine. One that never touches the trainer's model in
-    this process says so by a class attribute ``separate = True``; it finds the GPUs that
+    What it can do beyond this is said by its traits (``EngineTraits``). In a run of several
+    processes each has an engine; one that is ``separate`` finds the GPUs that
     ``rlvr launch --engine-gpus`` keeps for it in ``RLVR_ENGINE_GPUS``.
-
-    One that begins with a request while ``drain`` is at work on others says so by a class attribute
-    ``continuous = True``; it must stand a ``submit`` from a callback of one of its futures.
     """
 
     def start(self, context: EngineContext) -> None:
         """Load what is needed; called once, before anything else.
+
+        One whose traits say ``text_only`` is started without model and tokenizer. Its requests have
+        ``turns`` and no ``prompt_ids``; its generations have ``usage`` and no tokens.
 
         Raises:
             MachineError: If this machine lacks what the engine needs.
@@ -229,20 +235,3 @@ class Scorer(Protocol):
         Raises:
             RunError: If that took longer than ``timeout`` seconds, or the engine failed.
         """
-
-
-@runtime_checkable
-class TextEngine(Engine, Protocol):
-    """An engine whose model is elsewhere: it takes text and gives text, no tokens, no log-probs.
-
-    It evaluates models that are named ``openai:NAME``; a run refuses to train with it. It is
-    started without model and tokenizer. Its requests have ``turns`` and no ``prompt_ids``; its
-    generations have ``usage`` and no tokens.
-    """
-
-    text_only: Literal[True]
-    """Of the class, so that it is known before an engine is made."""
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether it wants a chat; otherwise one turn that holds the whole raw text."""

@@ -346,7 +346,7 @@ class Producer:
                 f"the sampler wants a group trained on in {decision.reads} steps, and generation "
                 f"runs so far ahead that it is too old after {self._buffer.reads}",
                 where="sampler",
-                remedy="give the sampler an attribute max_reads, the most reads it asks for",
+                remedy="give the sampler traits = SamplerTraits(max_reads=MOST READS IT ASKS FOR)",
             )
         else:
             whole = replace(whole, reads=decision.reads)

@@ -28,10 +28,12 @@ from rlvr_core.api.protocols import (
     EngineContext,
     Generation,
     Interruptible,
+    Scorer,
     ScoreRequest,
     Scores,
     WeightSource,
 )
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import GenerationRequest, Json, SamplingParams
 from rlvr_core.builtin.child.child_host import Birth
 from rlvr_core.builtin.child.child_line import Line
@@ -69,7 +71,7 @@ def in_child(engine: Engine, deadline: float, restarts: int = 0) -> ChildEngine:
         deadline: Seconds that a weight sync or scoring may take.
         restarts: How often the process is started again when it dies.
     """
-    kind = ScoringChildEngine if hasattr(engine, "score") else ChildEngine
+    kind = ScoringChildEngine if isinstance(engine, Scorer) else ChildEngine
     return kind(engine, deadline, restarts)
 
 
@@ -78,6 +80,12 @@ class ChildEngine:
 
     def __init__(self, engine: Engine, deadline: float, restarts: int) -> None:
         self._engine: Any = engine
+        inner = traits_of(engine, EngineTraits)
+        self.traits = EngineTraits(
+            continuous=inner.continuous,
+            own_weights=inner.own_weights,
+            takes_adapter=inner.takes_adapter,
+        )
         self._deadline = deadline
         self.line = Line(restarts, self._restore)
         self._shared: SharedTensors | None = None
@@ -94,19 +102,9 @@ class ChildEngine:
         """See ``BackgroundEngine``."""
         if isinstance(self._engine, Interruptible):
             # what is unfinished names the adapter it began with, and that one goes
-            keep = set() if self._takes_adapters else {"keep"}
+            keep = set() if self.traits.takes_adapter else {"keep"}
             return frozenset({"drain", "abort"} | keep)
         return frozenset({"drain"})
-
-    @property
-    def own_weights(self) -> bool:
-        """Whether it takes weights by name and nothing else of the trainer's model."""
-        return bool(getattr(self._engine, "own_weights", False))
-
-    @property
-    def continuous(self) -> bool:
-        """Whether it takes up a request while it is at work on others."""
-        return bool(getattr(self._engine, "continuous", False))
 
     def start(self, context: EngineContext) -> None:
         """Start the process and wait until its model is loaded; see ``Engine.start``.
@@ -126,7 +124,7 @@ class ChildEngine:
         birth = Birth(
             engine=self._engine,
             context=replace(context, model=self._copy_of(model)),
-            device="" if self.own_weights else _place_of(model),
+            device="" if self.traits.own_weights else _place_of(model),
             fd=self._shared.fd,
             size=self._shared.size,
             threads=torch.get_num_threads(),
@@ -190,7 +188,7 @@ class ChildEngine:
         """
         assert self._shared is not None
         # if the policy is sharded, every process has to ask: before anything that only some do
-        module = None if getattr(source, "sharded", False) else source.module
+        module = None if source.sharded else source.module
         with self._may_write():
             weights, adapter_config = self._weights_of(source)
             self._held = (version, self._shared.write(weights), adapter_config)
@@ -242,29 +240,25 @@ class ChildEngine:
 
     def _copy_of(self, model: Any) -> Any:
         """What the engine's process has for the trainer's model."""
-        if self.own_weights:
+        if self.traits.own_weights:
             return SimpleNamespace(
                 config=model.config, generation_config=getattr(model, "generation_config", None)
             )
         return copy.deepcopy(model).cpu().requires_grad_(False)
 
-    @property
-    def _takes_adapters(self) -> bool:
-        return getattr(getattr(self._engine, "config", None), "lora", None) == "adapter"
-
     def _tensors_of(self, model: Any) -> Iterable[Tensor]:
         """What there has to be room for."""
-        return list(matrices(model).values() if self._takes_adapters else model.parameters())
+        return list(matrices(model).values() if self.traits.takes_adapter else model.parameters())
 
     def _weights_of(
         self, source: WeightSource
     ) -> tuple[Iterable[tuple[str, Tensor]], dict[str, Json] | None]:
         """What to send, and the settings of the adapter if it is one."""
-        if self._takes_adapters:
+        if self.traits.takes_adapter:
             adapter = source.adapter()
             # without peft's own types, which the engine's process need not know
             return adapter.tensors.items(), json.loads(json.dumps(adapter.config))
-        if self.own_weights:
+        if self.traits.own_weights:
             return source.tensors(), None
         # what is not trained is there since the start
         return [

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.protocols import EngineContext, Generation
+from rlvr_core.api.protocols import EngineContext, Generation, Interruptible
 
 Message = tuple[Any, ...]
 
@@ -82,7 +82,7 @@ class Host:
         self._open: dict[int, Future[tuple[Generation, ...]]] = {}
         self._closed = False
         self._engine.start(birth.context)
-        if hasattr(self._engine, "between"):
+        if isinstance(self._engine, Interruptible):
             self._engine.between = self._take_waiting
 
     def serve(self) -> None:
@@ -122,7 +122,7 @@ class Host:
                 self._submit(ticket, request)
         elif kind == "close":
             self._closed = True
-            if hasattr(self._engine, "abort"):
+            if isinstance(self._engine, Interruptible):
                 self._engine.abort()
         else:
             call, *arguments = rest

@@ -99,6 +99,11 @@ class SharedSource:
     places: list[Place]
     adapter_config: dict[str, Json] | None = None
 
+    @property
+    def sharded(self) -> bool:
+        """Never: the tensors are whole."""
+        return False
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors by name."""
         return self.shared.read(self.places)

@@ -23,6 +23,7 @@ from typing import Any
 
 from rlvr_core.api.errors import RunError
 from rlvr_core.api.protocols import Engine, EngineContext, Generation, WeightSource
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import (
     Ended,
     GenerationRequest,
@@ -59,8 +60,10 @@ class TurnTaking:
         section = plan.section
         self._section = section
         self._pool = EnvironmentPool(plan.specs, workers=section.workers, timeout=section.timeout)
-        self._text_only = bool(getattr(engine, "text_only", False))
-        self._continuous = bool(getattr(engine, "continuous", False))
+        traits = traits_of(engine, EngineTraits)
+        self._text_only = traits.text_only
+        self._takes_turns = traits.takes_turns
+        self._continuous = traits.continuous
         self._changed = threading.Condition(threading.RLock())
         self._numbers = 0
         self._version = 0
@@ -210,7 +213,7 @@ class TurnTaking:
         """The conversation for an engine that takes text; for others what was asked with."""
         if not self._text_only:
             return one.ticket.request.turns
-        return one.as_text(in_turns=getattr(self.bare, "takes_turns", True))
+        return one.as_text(in_turns=self._takes_turns)
 
     def _ask(self, group: Sequence[Conversation]) -> None:
         """Let the model go on in conversations that stand at the same point."""

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import Engine, EngineContext, TextEngine
+from rlvr_core.api.protocols import Engine, EngineContext
+from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import REMOTE, Json, Message, Problem, Prompt
 from rlvr_core.builtin.environments.conversation import Suffix
 from rlvr_core.builtin.evals.asking import SelfAsking
@@ -78,7 +79,7 @@ def inputs(session: Session, engine: Engine, say: Say) -> Inputs:
         MachineError: If the model cannot be loaded.
     """
     if is_remote(session.model_path):
-        return _remote(session, cast("TextEngine", engine), say)
+        return _remote(session, engine, say)
     return _local(session, say)
 
 
@@ -109,10 +110,12 @@ def _local(session: Session, say: Say) -> Inputs:
     return renderer.prompt, context, partial(suffix_ids, renderer)
 
 
-def _remote(session: Session, engine: TextEngine, say: Say) -> Inputs:
+def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
     config = session.config
     renderer = TextRenderer(
-        config.prompt, as_chat=engine.takes_turns, present=session.environments.present
+        config.prompt,
+        as_chat=traits_of(engine, EngineTraits).takes_turns,
+        present=session.environments.present,
     )
     say(f"prompts: {renderer.describe()}")
     for task in session.tasks:
@@ -122,7 +125,7 @@ def _remote(session: Session, engine: TextEngine, say: Say) -> Inputs:
     context = EngineContext(
         model_path=session.model_path,
         model=None,
-        tokenizer=cast("PreTrainedTokenizerBase", None),  # a TextEngine uses none
+        tokenizer=cast("PreTrainedTokenizerBase", None),  # a text_only engine uses none
         dtype=DTYPES[config.model.dtype],
         max_model_len=0,
         seed=config.seed,
@@ -169,7 +172,7 @@ def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
 
 
 def _check_fits(component: Any, path: str) -> None:
-    text_only = bool(getattr(component.cls, "text_only", False))
+    text_only = traits_of(component.cls, EngineTraits).text_only
     if text_only and not is_remote(path):
         raise ConfigError(
             f"engine '{component.entry.name}' asks a model on another machine, and '{path}' is "

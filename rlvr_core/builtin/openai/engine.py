@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Annotated, Literal
 
@@ -16,6 +16,7 @@ from pydantic import Field
 
 from rlvr_core.api.errors import MachineError, RunError
 from rlvr_core.api.protocols import EngineContext, Generation, WeightSource
+from rlvr_core.api.traits import EngineTraits
 from rlvr_core.api.types import REMOTE, GenerationRequest, Json, SamplingParams
 from rlvr_core.builtin.openai.client import Client, RemoteError, Reply
 from rlvr_core.builtin.openai.config import Endpoint
@@ -58,11 +59,11 @@ class OpenAIEngine:
         """What an answer is that the server's filter took: a failure of the evaluation, or an
         answer like any other, with what is left of it."""
 
-    text_only: Literal[True] = True
-    continuous = True
+    traits = EngineTraits(text_only=True, continuous=True)
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self.traits = replace(type(self).traits, takes_turns=config.api == "chat")
         self._client: Client | None = None
         self._model = ""
         self._models: dict[str, str] = {}
@@ -72,11 +73,6 @@ class OpenAIEngine:
         self._open: dict[int, _Pending] = {}
         self._in_a_row = 0
         self._stopped: RunError | None = None
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether it sends a chat."""
-        return self._config.api == "chat"
 
     def start(self, context: EngineContext) -> None:
         """Reach the server.
@@ -175,7 +171,7 @@ class OpenAIEngine:
         assert self._client is not None
         fields = self._fields(request.params, seed)
         try:
-            if self.takes_turns:
+            if self.traits.takes_turns:
                 said = [{"role": turn.role, "content": turn.content} for turn in request.turns]
                 reply = self._client.chat(said, fields)
             else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -22,6 +22,7 @@ from rlvr_core.api.protocols import (
     Scores,
     WeightSource,
 )
+from rlvr_core.api.traits import EngineTraits
 from rlvr_core.api.types import GenerationRequest, SamplingParams
 from rlvr_core.builtin.vllm.io import room_for
 from rlvr_core.builtin.vllm.lora import Adapters
@@ -64,9 +65,7 @@ class _Running:
 class VllmEngine:
     """Generates with vLLM, in this process."""
 
-    continuous = True
-    own_weights = True
-    """Of the trainer's model it takes the weights alone, by their Hugging Face names."""
+    traits = EngineTraits(continuous=True, own_weights=True)
 
     class Config(ComponentConfig):
         """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
@@ -99,6 +98,7 @@ class VllmEngine:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.traits = replace(type(self).traits, takes_adapter=config.lora == "adapter")
         self._running: _Running | None = None
         self._broken: str | None = None
         self.between: Callable[[], None] | None = None

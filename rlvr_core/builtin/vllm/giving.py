@@ -78,7 +78,7 @@ class Giving:
             weights.sent = Sent(label, weights.adapter.write(source.adapter()))
         else:
             give = self._outgoing(label, source)
-        module = None if getattr(source, "sharded", False) else source.module
+        module = None if source.sharded else source.module
         ours = None
         if module is not None:
             ours = partial(trainer_logprobs, module, dtype=self.context.dtype)

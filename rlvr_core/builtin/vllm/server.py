@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from rlvr_core.api.errors import RlvrError, RunError
 from rlvr_core.api.protocols import ComponentConfig, EngineContext, Generation, WeightSource
+from rlvr_core.api.traits import EngineTraits
 from rlvr_core.api.types import GenerationRequest
 from rlvr_core.builtin.vllm.client import ServerClient, label_of
 from rlvr_core.builtin.vllm.fit import check_server, declared_eos, gpus_of, key_of, over_nccl
@@ -124,11 +125,11 @@ class VllmServerEngine:
                 raise ValueError("an adapter goes through files: leave transfer out, or merge it")
             return self
 
-    separate: Literal[True] = True
-    """It never touches the trainer's model: the servers have their own."""
+    traits = EngineTraits(separate=True)
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.traits = replace(type(self).traits, elsewhere=_all_elsewhere(config.urls))
         self._running: _Running | None = None
         self._broken: str | None = None
 
@@ -281,7 +282,7 @@ class VllmServerEngine:
                 running.giving.lead(version, label, source)
             else:
                 running.fleet.weights.sent = Sent(label, "known to the leader")
-                if getattr(source, "sharded", False):
+                if source.sharded:
                     running.giving.along(source)
             running.ranks.gather(None)  # all servers have the new ones
             self._on_loop(running.fleet.release())
@@ -301,13 +302,6 @@ class VllmServerEngine:
         """The result of a coroutine; each of its waits has a deadline of its own."""
         assert self._running is not None
         return self._running.thread.spawn(work).result()
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether all servers are on other machines, and this one's cores are the trainer's."""
-        here = {"localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn()}
-        hosts = {urlsplit(url).hostname for url in self.config.urls}
-        return bool(hosts) and not hosts & here
 
     @property
     def at_sync(self) -> frozenset[str]:
@@ -388,6 +382,13 @@ class VllmServerEngine:
     def _break(self, running: _Running, error: RlvrError) -> None:
         self._broken = error.complaints[0].what
         running.pool.fail(error)
+
+
+def _all_elsewhere(urls: Sequence[str]) -> bool:
+    """Whether all servers are on other machines, and this one's cores are the trainer's."""
+    here = {"localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn()}
+    hosts = {urlsplit(url).hostname for url in urls}
+    return bool(hosts) and not hosts & here
 
 
 def _ranks() -> Ranks:

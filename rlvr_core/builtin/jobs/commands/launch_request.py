@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.traits import EngineTraits, traits_of
 
 if TYPE_CHECKING:
     from rlvr_core.api.protocols import LaunchRequest
@@ -32,7 +33,8 @@ def to_train(
         words += ["--display", display_kind]
     engine = resolved.config.engine
     apart = resolved.config.train.max_staleness > 0 or (
-        engine.use != "auto" and getattr(host.entry("engine", engine.use).load(), "separate", False)
+        engine.use != "auto"
+        and traits_of(host.entry("engine", engine.use).load(), EngineTraits).separate
     )
     request = LaunchRequest(
         arguments=tuple(words),

@@ -1,0 +1,139 @@
+"""What may be asked of a component stands in its traits, not in a ``getattr`` by a literal."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import rlvr_core
+from rlvr_core.api.errors import PluginError
+from rlvr_core.api.traits import EngineTraits, SamplerTraits, traits_of
+
+ROOT = Path(rlvr_core.__file__).parent
+
+FOREIGN = {
+    # objects of Python, torch, transformers, peft, vLLM and lm_eval, whose versions differ
+    "api/tools.py": {"keys"},  # of an ast node
+    "builtin/child/child.py": {"generation_config"},  # of a model
+    "builtin/lm_eval/ask.py": {"chat_template"},  # of a tokenizer
+    "builtin/lm_eval/load.py": {"MULTIMODAL", "UNSAFE_CODE"},  # of a task of lm_eval
+    "builtin/lora/adapter.py": {"base_layer", "full_tensor", "lora_A"},  # of peft's layers
+    "builtin/lora/lora.py": {"peft_config"},  # of a model that peft changed
+    "builtin/tiny/lean.py": {
+        "attention_dropout",
+        "bias",
+        "layer_types",
+        "q_norm",
+        "use_sliding_window",
+    },  # of a model's configuration and layers
+    "builtin/vllm/launch.py": {"_commit_hash"},  # of a model's configuration
+    "builtin/vllm/transfer.py": {"config", "cpu_linear", "tie_word_embeddings"},  # of vLLM's model
+    "cli/main.py": {"reconfigure"},  # of a standard stream, which a test runner replaces
+    "cli/output.py": {"ctx"},  # of an exception of click
+    "cli/verify.py": {"peek"},  # of a standard stream
+    "config/load.py": {"strerror"},  # of an OSError or a UnicodeError
+    "data/prompts.py": {"chat_template", "eos_token_id"},  # of a tokenizer and a configuration
+    "engines/decode.py": {"past_key_values"},  # of a model's output
+    "engines/transformers.py": {"eos_token_id", "generation_config"},  # of a model
+    "host/discovery.py": {"_path"},  # of a distribution of importlib.metadata
+    "host/hookcheck.py": {
+        "RLVR_API",
+        "__file__",
+        "__func__",
+        "__module__",
+        "rlvr_impl",
+        "rlvr_spec",
+    },
+    "host/loader.py": {"__file__"},  # of a module
+    "host/origin.py": {"__code__"},  # of a callable
+    "parallel/model.py": {"_no_split_modules"},  # of a model
+    "parallel/sharded.py": {"full_tensor"},  # of a DTensor
+    "step/offload.py": {"_no_split_modules"},  # of a model
+    "step/packed.py": {"layer_types", "packed"},  # of a configuration and an attention function
+    # where a component's class attributes are read, for all of rlvr
+    "api/protocols/component.py": {"Config"},
+    "api/traits.py": {"traits"},
+}
+
+OWED = {
+    # optional parts of components that are still asked for by name: the list only gets shorter
+    "builtin/evals/commands/regrade.py": {"check"},
+    "builtin/evals/evaluate.py": {"bare"},
+    "builtin/evals/metric.py": {"gold"},
+    "builtin/evals/session.py": {"graders"},
+    "builtin/evals/spec.py": {"beside"},
+    "builtin/evals/stored.py": {"combine"},
+    "builtin/jobs/commands/launch.py": {"again", "elsewhere", "evaluates", "evaluates_beside"},
+    "builtin/jobs/mirror.py": {"moved"},
+    "cli/verify.py": {"check"},
+    "config/presence.py": {"path"},
+    "config/rules.py": {
+        "demonstrations",
+        "group",
+        "max_reads",
+        "off_policy_mask",
+        "prompts_per_step",
+        "rows_per_step",
+    },
+    "run/checks.py": {"teacher", "top_k"},
+    "run/learner.py": {"teacher", "top_k"},
+    "run/prepare.py": {"demonstrations"},
+    "run/saving.py": {"load_state_dict", "state_dict"},
+    "run/session.py": {"bare"},
+    "step/objective.py": {"combine", "entropy_controller", "needs_old", "top_entropy"},
+    "testing/environments.py": {"check", "close", "cut"},
+    "testing/verifier_checks.py": {"reward_range"},
+    "verify/gold.py": {"gold"},
+    "verify/reward.py": {"check"},
+    "workers/pool.py": {"verify_group"},
+    "workers/worker.py": {"reward_range", "time_limit"},
+}
+
+
+def asked_by_literal(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(
+                func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(name), *_]
+            ):
+                yield name
+
+
+def test_nothing_new_is_asked_for_by_a_literal():
+    found = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in ROOT.rglob("*.py")
+        for name in asked_by_literal(path)
+    }
+    listed = {
+        (path, name) for part in (FOREIGN, OWED) for path, names in part.items() for name in names
+    }
+    assert sorted(found - listed) == [], "make it a field of the kind's traits in api/traits.py"
+
+
+class Plain: ...
+
+
+class Typed:
+    traits = EngineTraits(separate=True)
+
+    def __init__(self, elsewhere):
+        self.traits = EngineTraits(separate=True, elsewhere=elsewhere)
+
+
+class Wrong:
+    traits = {"separate": True}
+
+
+def test_traits_are_read_of_classes_and_of_instances():
+    assert traits_of(Plain, SamplerTraits).max_reads == 1
+    assert traits_of(Plain(), EngineTraits) == EngineTraits()
+    assert traits_of(Typed, EngineTraits).separate
+    assert not traits_of(Typed, EngineTraits).elsewhere
+    assert traits_of(Typed(True), EngineTraits).elsewhere
+
+
+@pytest.mark.parametrize("component", [Wrong, Wrong(), Typed])
+def test_traits_of_another_type_are_the_plugins_error(component):
+    with pytest.raises(PluginError, match=r"traits of .*test_traits:\w+ are .*not SamplerTraits"):
+        traits_of(component, SamplerTraits)
