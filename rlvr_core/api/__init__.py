@@ -125,6 +125,7 @@ if TYPE_CHECKING:
         VerdictStatus,
     )
     from rlvr_core.host.registry import Registrar
+    from rlvr_core.record.view import RunView
 
 __all__ = [
     "API_VERSION",
@@ -199,6 +200,7 @@ __all__ = [
     "RunError",
     "RunFinished",
     "RunStarted",
+    "RunView",
     "Sampler",
     "SamplerBase",
     "SamplerConfig",
@@ -350,6 +352,7 @@ _HOMES = {
         "traits_of",
     ),
     "host.registry": ("Registrar",),
+    "record.view": ("RunView",),
 }
 _HOME = {name: f"rlvr_core.{module}" for module, names in _HOMES.items() for name in names}
 

@@ -11,7 +11,7 @@ from rlvr_core.cli import output
 
 if TYPE_CHECKING:
     from rlvr_core.cli.plot import Points
-    from rlvr_core.record.rundir import RunFolder
+    from rlvr_core.record.view import RunView
 
 _WIDTH = 76
 _BAR = 24
@@ -54,10 +54,10 @@ def show(
     """
     from rlvr_core.record.evaluations import before_after
     from rlvr_core.record.jsonl import tail_jsonl
-    from rlvr_core.record.rundir import find_run
-    from rlvr_core.record.summary import read_metrics, summarise
+    from rlvr_core.record.view import RunView
 
-    folder = find_run(run, runs_dir)
+    view = RunView.find(run, runs_dir)
+    folder = view.folder
     if conversation is not None:
         from rlvr_core.builtin.environments.show import find_conversations, lines
 
@@ -67,8 +67,8 @@ def show(
         for line in () if as_json else lines(found):
             output.print_line(line)
         return
-    summary = summarise(folder)
-    chosen = _chosen_metrics(read_metrics(folder), metrics, folder)
+    summary = view.summary()
+    chosen = _chosen_metrics(view, metrics)
     groups = tail_jsonl(
         folder.traces / "rollouts.jsonl", rollouts if rollouts is not None else int(not as_json)
     )
@@ -121,9 +121,7 @@ def report(
             yield from _group(group)
 
 
-def _chosen_metrics(
-    lines: Sequence[Mapping[str, Any]], names: Sequence[str], folder: RunFolder
-) -> dict[str, Points]:
+def _chosen_metrics(view: RunView, names: Sequence[str]) -> dict[str, Points]:
     """Series of the metrics asked for.
 
     Raises:
@@ -133,13 +131,16 @@ def _chosen_metrics(
 
     from rlvr_core.api.errors import Complaint, ConfigError
 
-    known = sorted({name for line in lines for name in line} - {"step", "version"})
+    lines = view.metrics.rows
+    known = sorted(view.metrics.keys() - {"step", "version"})
     wrong = []
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:8]
             remedy = (f"it has: {', '.join(near)}",) if near else ()
-            wrong.append(Complaint(f"the run has no metric '{name}'", str(folder.metrics), remedy))
+            wrong.append(
+                Complaint(f"the run has no metric '{name}'", str(view.folder.metrics), remedy)
+            )
     if wrong:
         raise ConfigError.collect(wrong)
     return {

@@ -200,6 +200,19 @@ class CheckpointStore:
         return f"the last good checkpoint is {good}" if good else "there is no earlier checkpoint"
 
 
+def pointed_at(pointer: Path) -> str | None:
+    """Name of the checkpoint that ``latest`` or ``best`` points at; None if it is not there.
+
+    It is a link, or a file with the name where the file system has no links.
+    """
+    try:
+        if pointer.is_symlink():
+            return pointer.readlink().name
+        return pointer.read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
 def verify(path: Path, *, content: bool = True) -> str | None:
     """What is wrong with a checkpoint, in a clause; None if it is whole.
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.summary import summarise
 from rlvr_core.record.text import brief, printable
+from rlvr_core.record.view import RunView
 
 
 def write_results(folder: RunFolder) -> Path:
@@ -18,7 +18,7 @@ def write_results(folder: RunFolder) -> Path:
     Raises:
         RunError: If it cannot be written.
     """
-    summary = summarise(folder)
+    summary = RunView(folder).summary()
     lines = [f"# {_cell(summary['name'])}", "", "| | |", "|---|---|"]
     lines += [f"| {label} | {_cell(value)} |" for label, value in facts(summary)]
     evals = summary["curve"]["evals"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlvr_core.api.protocols import Store
-from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
+from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST, pointed_at
 from rlvr_core.record.jsonl import whole_lines
 
 CHECKPOINTS = "checkpoints/"
@@ -167,7 +167,7 @@ class FolderCopy:
 
     def _copy_pointers(self) -> None:
         for pointer in (LATEST, BEST):
-            target = _target(self._folder / CHECKPOINTS / pointer)
+            target = pointed_at(self._folder / CHECKPOINTS / pointer)
             if target is None:
                 continue
             if target not in self._sealed or self._pointed.get(pointer) == target:
@@ -190,7 +190,7 @@ class FolderCopy:
                 held.setdefault(match[1], []).append(key)
         complete = [name for name in held if f"{CHECKPOINTS}{name}/{COMPLETE}" in there]
         newest = sorted(complete, key=_number, reverse=True)[: self._keep]
-        best = _target(self._folder / CHECKPOINTS / BEST)
+        best = pointed_at(self._folder / CHECKPOINTS / BEST)
         local = {name for name, _ in self._complete()}
         for name in held.keys() - {*newest, best} - local:
             seal = f"{CHECKPOINTS}{name}/{COMPLETE}"
@@ -266,16 +266,6 @@ def _linked(folder: Path, aside: Path) -> Path:
 def _state(path: Path) -> tuple[int, int, int]:
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
-
-
-def _target(pointer: Path) -> str | None:
-    """What ``latest`` or ``best`` names."""
-    try:
-        if pointer.is_symlink():
-            return pointer.readlink().name
-        return pointer.read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
 
 
 def _number(name: str) -> int:

@@ -1,0 +1,388 @@
+"""A run read back from its folder: the one summary behind ``rlvr show``, ``RESULTS.md`` and code.
+
+Only records are read, so that old, copied, running and half-broken folders can be looked at; what
+is missing is said in ``notes``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.types import Json
+from rlvr_core.record.checkpoints import BEST, CheckpointStore, pointed_at
+from rlvr_core.record.evaluations import eval_curves, finite, heldout, read_evaluations
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.ledger import FATES
+from rlvr_core.record.manifest import Manifest, is_alive, seconds_between
+from rlvr_core.record.rundir import RunFolder, find_run
+
+_OUTCOMES = ("running", "finished", "stopped", "failed", "interrupted")
+
+
+class Metrics(Mapping[str, list[float]]):
+    """The metrics of a run as a table: column name -> one number per recorded step.
+
+    ``dict(metrics)`` and ``pandas.DataFrame(dict(metrics))`` work as expected. Columns are ``step``
+    (counted from 0), ``version``, and every metric that any step reported; a step without it has
+    NaN there.
+
+    Attributes:
+        rows: The same by step: each a dict with ``step`` and the metrics of that step.
+    """
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self.rows = list(rows)
+        self._names = dict.fromkeys(name for row in self.rows for name in row)
+
+    def __getitem__(self, name: str) -> list[float]:
+        if name not in self._names:
+            raise KeyError(name)
+        return [_number(row.get(name)) for row in self.rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class RunView:
+    """What one run did. Each part is read from the folder when first used, and then kept.
+
+    ```python
+    run = RunView("runs/demo-20260101-120000")  # or RunView.find("last")
+    run.outcome, run.steps, run.metrics["reward/mean"], run.best()
+    ```
+
+    To see what a running run has written since, make a new view.
+
+    Args:
+        path: The run's folder.
+
+    Raises:
+        ConfigError: If there is no folder, or it is not a run's.
+    """
+
+    def __init__(self, path: str | Path | RunFolder) -> None:
+        self.folder = path if isinstance(path, RunFolder) else RunFolder.open(path)
+
+    @classmethod
+    def find(cls, text: str = "last", runs_dir: str | Path = "runs") -> RunView:
+        """The run that ``rlvr show TEXT`` would show.
+
+        Args:
+            text: ``last``, a run's name, the beginning of one, or its folder.
+            runs_dir: Folder of run folders.
+
+        Raises:
+            ConfigError: If there is no such run, or several.
+        """
+        return cls(find_run(text, runs_dir))
+
+    def __repr__(self) -> str:
+        return f"<RunView {self.path}: {self.outcome}, {self.steps} steps>"
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.folder.path
+
+    @property
+    def name(self) -> str:
+        """The run's name, ``run.name`` of its configuration."""
+        return str(self.manifest.get("name") or self.folder.name)
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """``run.json``: versions, hardware, data, times; empty if it cannot be read."""
+        return self._manifest[0]
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The whole configuration, defaults filled in; empty if it cannot be read."""
+        try:
+            found = yaml.safe_load(self.folder.resolved.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def outcome(self) -> str:
+        """How it ended.
+
+        ``running``, ``finished``, ``stopped`` (early, see ``reason``), ``failed`` (see ``error``),
+        ``interrupted`` or ``unknown``.
+        """
+        return self._outcome[0]
+
+    @property
+    def error(self) -> str | None:
+        """What a failed run failed by."""
+        return self.manifest.get("error")
+
+    @property
+    def reason(self) -> str | None:
+        """Why a stopped run was stopped before its last step."""
+        return self.manifest.get("reason")
+
+    @property
+    def steps(self) -> int:
+        """Training steps done."""
+        rows = self.metrics.rows
+        return max(int(self.manifest.get("steps") or 0), rows[-1]["step"] + 1 if rows else 0)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Every metric of every step."""
+        steps: dict[int, dict[str, Any]] = {}
+        for row in read_jsonl(self.folder.metrics):
+            odd = row.pop("non_finite", {})
+            if isinstance(odd, dict):
+                row |= {name: _float(text) for name, text in odd.items()}
+            if isinstance(row.get("step"), int):
+                steps[row["step"]] = row
+        return Metrics([steps[step] for step in sorted(steps)])
+
+    def rollouts(self) -> Iterator[dict[str, Any]]:
+        """Every recorded group, oldest first; see ``docs/runs.md`` for the fields."""
+        return read_jsonl(self.folder.traces / "rollouts.jsonl")
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Evaluations during the run, oldest first: ``step``, ``task``, ``metrics``, ``n``, ..."""
+        return read_evaluations(self.folder)
+
+    @cached_property
+    def ledger(self) -> dict[str, Json] | None:
+        """Completions of the whole run by what became of them; None if they were not counted.
+
+        ``drawn``, each fate, ``in_flight``, and ``balanced``: whether these add up at every step.
+        """
+        return _ledger(self.metrics.rows)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Complete checkpoints, newest first."""
+        return CheckpointStore(self.folder.checkpoints, 1).complete()
+
+    def best(self) -> Path:
+        """The checkpoint to go on with: the best by ``checkpoint.keep_best``, else the newest.
+
+        Raises:
+            ConfigError: If the run has no complete checkpoint.
+        """
+        complete = self.checkpoints
+        if not complete:
+            raise ConfigError(
+                f"run '{self.folder.name}' has no complete checkpoint", where=str(self.path)
+            )
+        best = pointed_at(self.folder.checkpoints / BEST)
+        return next((path for path in complete if path.name == best), complete[0])
+
+    @property
+    def notes(self) -> list[str]:
+        """What is missing or odd, in sentences."""
+        rows, notes = self.metrics.rows, [self._manifest[1]]
+        if not rows:
+            there = self.folder.metrics.exists()
+            notes.append("metrics.jsonl has no steps yet" if there else _NO_METRICS)
+        notes.append(self._outcome[1])
+        if rows and all("rows" in row for row in rows) and not any(map(_moved, rows)):
+            notes.append("no update changed the weights: no group had rewards that differ")
+        return [note for note in notes if note]
+
+    def summary(self) -> dict[str, Json]:
+        """Everything worth knowing of the run as one JSON object, as ``rlvr show --json``.
+
+        ``heldout`` is there only where held-out problems were evaluated, ``parity`` and ``ledger``
+        only where they were recorded, ``staleness`` and ``ledger_by_version`` only where generation
+        went on while training ran. A number that is not known is None.
+        """
+        rows, manifest = self.metrics.rows, self.manifest
+        seconds, tokens_per_second = self._speed()
+        planned = _known(self.config, "train", "steps")
+        parts: dict[str, Json] = {
+            "heldout": heldout(self.folder, self.evaluations),
+            "parity": _parity(rows),
+            "ledger": self.ledger,
+            **_staleness(rows),
+        }
+        return {
+            "name": self.name,
+            "folder": str(self.path),
+            "outcome": self.outcome,
+            "error": self.error,
+            "reason": self.reason,
+            "steps": self.steps,
+            "planned_steps": planned if isinstance(planned, int) else None,
+            "settings": _settings(self.config),
+            "started": manifest.get("started"),
+            "resumed": len(manifest.get("resumed") or []),
+            "elapsed_seconds": seconds_between(manifest.get("started"), manifest.get("ended")),
+            "step_seconds": seconds,
+            "tokens_per_second": tokens_per_second,
+            "curve": {
+                "step": [row["step"] for row in rows],
+                "reward": [finite(row.get("reward/mean")) for row in rows],
+                "pass_rate": [finite(row.get("pass_rate")) for row in rows],
+                "evals": eval_curves(self.evaluations),
+            },
+            "checkpoints": [path.name for path in self.checkpoints],
+            **{name: part for name, part in parts.items() if part is not None},
+            "notes": self.notes,
+        }
+
+    @cached_property
+    def _manifest(self) -> tuple[dict[str, Any], str]:
+        """``run.json``, and what is wrong with it."""
+        try:
+            return Manifest.read(self.folder).fields, ""
+        except ConfigError as error:
+            return {}, error.complaints[0].what
+
+    @cached_property
+    def _outcome(self) -> tuple[str, str]:
+        """The outcome, and a note on it."""
+        outcome, process = self.manifest.get("outcome"), self.manifest.get("process")
+        if outcome not in _OUTCOMES:
+            return "unknown", ""
+        if outcome != "running" or not isinstance(process, dict):
+            return outcome, ""
+        alive = is_alive(process)
+        if alive is None:
+            host = process.get("host")
+            return outcome, (
+                f"it was running on {host}; whether it still does cannot be seen from here"
+            )
+        if not alive:
+            return "interrupted", (
+                "its process is gone without a word: killed, or the machine went down"
+            )
+        return outcome, ""
+
+    def _speed(self) -> tuple[float, float | None]:
+        """Seconds spent in the recorded steps, and completion tokens a second over them."""
+        rows, spent = self.metrics.rows, dict[int, float]()
+        for line in read_jsonl(self.folder.traces / "timing.jsonl"):
+            phases = line.get("seconds")
+            if isinstance(line.get("step"), int) and isinstance(phases, dict):
+                whole = (_float(value) for name, value in phases.items() if "." not in name)
+                spent[line["step"]] = math.fsum(value for value in whole if math.isfinite(value))
+        if rows:  # a resumed run has times of steps that were cut away, and may not be there yet
+            spent = {step: spent[step] for step in spent.keys() & {row["step"] for row in rows}}
+        total = math.fsum(spent.values())
+        tokens = sum(row.get("tokens/completion", 0) for row in rows if row["step"] in spent)
+        return total, tokens / total if total > 0 and tokens else None
+
+
+_NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
+
+
+def _known(found: Any, *path: str) -> Json:
+    """The value at a path of a mapping; None where there is no such path."""
+    for key in path:
+        if not isinstance(found, Mapping) or key not in found:
+            return None
+        found = found[key]
+    return found
+
+
+def _settings(resolved: Json) -> dict[str, Json]:
+    """What people quote of a run, from its configuration alone (T85)."""
+    losses, sources = _known(resolved, "loss"), _known(resolved, "data", "sources")
+    losses = losses if isinstance(losses, list) else [losses]
+    sources = sources if isinstance(sources, list) else []
+    return {
+        "model": _known(resolved, "model", "path"),
+        "data": [_known(source, "use") for source in sources],
+        "loss": [_known(loss, "use") for loss in losses],
+        "lr": _known(resolved, "train", "lr"),
+        "prompts_per_step": _known(resolved, "sampler", "with", "prompts_per_step"),
+        "n": _known(resolved, "sampling", "n"),
+        "max_tokens": _known(resolved, "sampling", "max_tokens"),
+        "seed": _known(resolved, "run", "seed"),
+    }
+
+
+def _parity(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
+    """The worst over all checks of a run."""
+    checked = [line for line in lines if "parity/mean" in line and "parity/max" in line]
+    if not checked:
+        return None
+    return {name: max(_float(line[f"parity/{name}"]) for line in checked) for name in _PARITY}
+
+
+_PARITY = ("mean", "max")
+
+
+def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
+    counted = [line for line in lines if "ledger/drawn" in line]
+    if not counted:
+        return None
+    totals = dict.fromkeys(("drawn", *FATES), 0)
+    details: dict[str, int] = {}
+    balanced, before = True, 0
+    for line in counted:
+        settled = sum(int(line.get(f"ledger/{fate}", 0)) for fate in FATES)
+        after = int(line.get("ledger/in_flight", 0))
+        balanced &= before + int(line["ledger/drawn"]) == settled + after
+        before = after
+        for name in totals:
+            totals[name] += int(line.get(f"ledger/{name}", 0))
+        for name, count in line.items():
+            if name.startswith("ledger/") and name.count("/") == 2:
+                key = name.removeprefix("ledger/")
+                details[key] = details.get(key, 0) + int(count)
+    return {"balanced": balanced, **totals, "in_flight": before, **dict(sorted(details.items()))}
+
+
+_AGE = re.compile(r"staleness/(\w+)/(\d+)")
+
+
+def _staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Readings of completions by age, and what became of those of each policy version."""
+    ages: Counter[int] = Counter()
+    versions: dict[int, Counter[str]] = {}
+    for line in lines:
+        for name, count in line.items():
+            found = _AGE.fullmatch(name)
+            if found is None or not isinstance(line.get("version"), int):
+                continue
+            fate, age = found[1], int(found[2])
+            if fate == "reread":  # the ledger has it since it was read first
+                ages[age] += int(count)
+                continue
+            versions.setdefault(line["version"] - age, Counter())[fate] += int(count)
+            if fate == "trained":
+                ages[age] += int(count)
+    if not versions:
+        return {}
+    return {
+        "staleness": {str(age): ages[age] for age in sorted(ages)},
+        "ledger_by_version": {str(v): dict(versions[v]) for v in sorted(versions)},
+    }
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _moved(row: Mapping[str, Any]) -> bool:
+    """Whether the step's update changed the weights."""
+    return bool(row.get("grad_norm"))
