@@ -6,8 +6,12 @@ one line to the function of its kind.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rlvr_core.api.hooks import hookimpl
-from rlvr_core.host.registry import Registrar
+
+if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+    from rlvr_core.api import Registrar
 
 
 @hookimpl
@@ -257,4 +261,54 @@ def register_guards(registrar: Registrar) -> None:
         "collapse",
         "rlvr_core.builtin.guards.collapse:Collapse",
         summary="Stops a run whose rewards, lengths or entropy fall apart.",
+    )
+
+
+@hookimpl
+def register_commands(registrar: Registrar) -> None:
+    """Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""
+    registrar.add(
+        "launch",
+        "rlvr_core.builtin.jobs.commands.launch:launch",
+        summary="Train on several processes or machines.",
+    )
+    registrar.add(
+        "jobs",
+        "rlvr_core.builtin.jobs.commands.jobs:jobs",
+        summary="Watch, stop and fetch what was launched elsewhere.",
+    )
+    registrar.add(
+        "eval",
+        "rlvr_core.builtin.evals.commands.eval:eval_",
+        summary="Evaluate a model or checkpoint on held-out tasks.",
+    )
+    registrar.add(
+        "compare",
+        "rlvr_core.builtin.evals.commands.compare:compare",
+        summary="Compare two evaluations problem by problem.",
+    )
+    registrar.add(
+        "passk",
+        "rlvr_core.builtin.evals.commands.passk:passk",
+        summary="Measure pass@k, and how hard each problem is.",
+    )
+    registrar.add(
+        "regrade",
+        "rlvr_core.builtin.evals.commands.regrade:regrade",
+        summary="Judge stored completions by another verifier.",
+    )
+    registrar.add(
+        "watch",
+        "rlvr_core.builtin.evals.commands.watch:watch",
+        summary="Evaluate checkpoints of a run as they appear.",
+    )
+    registrar.add(
+        "export",
+        "rlvr_core.builtin.lora.command:export_",
+        summary="Write a checkpoint's model or adapter, merged.",
+    )
+    registrar.add(
+        "tiny-model",
+        "rlvr_core.builtin.tiny.command:tiny_model",
+        summary="Make a tiny model to try things on.",
     )

@@ -20,66 +20,37 @@ from rlvr_core import __version__
 from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
 from rlvr_core.cli import output
 from rlvr_core.host import discovery, origin
+from rlvr_core.host.builtin import builtin_commands
 
-COMMANDS = {
+KERNEL = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
-    "launch": (
-        "rlvr_core.builtin.jobs.commands.launch:launch",
-        "Train on several processes or machines.",
-    ),
-    "jobs": (
-        "rlvr_core.builtin.jobs.commands.jobs:jobs",
-        "Watch, stop and fetch what was launched elsewhere.",
-    ),
     "show": ("rlvr_core.cli.show:show", "Show what a run did."),
-    "eval": (
-        "rlvr_core.builtin.evals.commands.eval:eval_",
-        "Evaluate a model or checkpoint on held-out tasks.",
-    ),
-    "compare": (
-        "rlvr_core.builtin.evals.commands.compare:compare",
-        "Compare two evaluations problem by problem.",
-    ),
-    "passk": (
-        "rlvr_core.builtin.evals.commands.passk:passk",
-        "Measure pass@k, and how hard each problem is.",
-    ),
-    "regrade": (
-        "rlvr_core.builtin.evals.commands.regrade:regrade",
-        "Judge stored completions by another verifier.",
-    ),
-    "watch": (
-        "rlvr_core.builtin.evals.commands.watch:watch",
-        "Evaluate checkpoints of a run as they appear.",
-    ),
-    "export": (
-        "rlvr_core.builtin.lora.command:export_",
-        "Write a checkpoint's model or adapter, merged.",
-    ),
     "config": ("rlvr_core.cli.config:config", "Check, resolve and explain configs."),
     "verify": ("rlvr_core.cli.verify:verify", "Try a verifier on a file of answers."),
     "list": ("rlvr_core.cli.list:list_", "List datasets, verifiers, losses and the like."),
     "plugins": ("rlvr_core.cli.plugins:plugins", "List installed plugins and what is wrong."),
-    "tiny-model": (
-        "rlvr_core.builtin.tiny.command:tiny_model",
-        "Make a tiny model to try things on.",
-    ),
     "doctor": ("rlvr_core.cli.doctor:doctor", "Say what this machine has, for a bug report."),
 }
-"""Target and short help of each command, in the order they are listed."""
+"""Target and summary of each command of the kernel, in the order they are listed."""
+
+
+def top_level() -> dict[str, tuple[str, str]]:
+    """Target and summary of the kernel's commands, then of those the built-in plugin registers."""
+    return KERNEL | builtin_commands()
 
 
 class Commands(click.Group):
-    """The built-in commands, and one group for each plugin that has commands."""
+    """The commands of the core, and one group for each plugin that has commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the built-in commands."""
-        return list(COMMANDS)
+        """Names of the commands that need no plugin's name before them."""
+        return list(top_level())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a built-in command, or make the group of a plugin."""
-        if cmd_name in COMMANDS:
-            module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        """Import a command, or make the group of a plugin."""
+        commands = KERNEL if cmd_name in KERNEL else builtin_commands()
+        if cmd_name in commands:
+            module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
         installed = {one.name for one in discovery.find(os.environ)}
@@ -95,7 +66,7 @@ class Commands(click.Group):
         """Add suggestions to what click says of an unknown command."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            names = [*COMMANDS, *(one.name for one in discovery.find(os.environ) if not one.off)]
+            names = [*top_level(), *(one.name for one in discovery.find(os.environ) if not one.off)]
             close = difflib.get_close_matches(name.lower(), names, n=3)
             hint = f"\n  did you mean: {', '.join(close)}?" if close else ""
             raise click.UsageError(f"there is no command '{name}'{hint}", ctx)
@@ -104,7 +75,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands without importing them, and the plugins' names."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
+            formatter.write_dl([(name, help_) for name, (_, help_) in top_level().items()])
         found = [one for one in discovery.find(os.environ) if not one.off]
         if found:
             with formatter.section("Plugins (their own commands: rlvr PLUGIN --help)"):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr_core.api.protocols import config_class
-from rlvr_core.builtin import plugin as builtin
 from rlvr_core.config.keys import Key, component_keys, run_keys
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.discovery import CORE
+from rlvr_core.host.host import load_host
 
 _HEAD = """# Every key of a configuration
 
@@ -29,9 +29,7 @@ together is in [losses.md](losses.md).
 
 def loss_options() -> str:
     """The page: what most losses share first, then what each has beyond it."""
-    registry = Registry()
-    builtin.register_losses(Registrar(registry, "loss", "core"))
-    entries = list(registry.of("loss"))
+    entries = [entry for entry in load_host().registry.of("loss") if entry.plugin == CORE]
     keys = {e.name: component_keys(config_class(e.load()), ("loss",)) for e in entries}
     policy = [one for one in keys.values() if any(key.path == "loss.with.beta" for key in one)]
     shared = [key for key in policy[0] if all(key in one for one in policy)]

@@ -12,12 +12,10 @@ from typing import TypeVar
 
 import pluggy
 
-import rlvr_core
 from rlvr_core.api.errors import PluginError, RlvrError
 from rlvr_core.api.hooks import Finding
 from rlvr_core.api.protocols import Store
-from rlvr_core.host import discovery, loader, lookup, origin
-from rlvr_core.host.discovery import CORE, Found
+from rlvr_core.host import builtin, discovery, loader, lookup, origin
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import Entry, Registry
@@ -198,10 +196,7 @@ def load_host(env: Mapping[str, str] = os.environ) -> Host:
     Returns:
         A host with one record for each plugin. No plugin can make this raise.
     """
-    core = Found(
-        CORE, "rlvr_core.builtin.plugin", "rlvr-core", rlvr_core.__version__, origin.NOWHERE
-    )
-    found = [core, *discovery.find(env)]
+    found = [builtin.FOUND, *discovery.find(env)]
     registry, manager = Registry(), loader.new_manager()
     records = tuple(loader.load(one, found, registry, manager) for one in found)
     return Host(registry, records, manager)

@@ -18,6 +18,7 @@ import pluggy
 from rlvr_core.api import hooks as hookspecs
 from rlvr_core.api.errors import RlvrError
 from rlvr_core.host import hookcheck, origin
+from rlvr_core.host.builtin import builtin_commands
 from rlvr_core.host.discovery import CORE, Found
 from rlvr_core.host.hookcheck import REGISTERING, SPECS, PluginProblem
 from rlvr_core.host.origin import Place
@@ -26,28 +27,11 @@ from rlvr_core.host.registry import NAME, Registrar, Registry
 HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sagemaker")
 """Packages that cost every command seconds when a plugin's module imports them."""
 
-RESERVED = frozenset(
-    {
-        CORE,
-        "compare",
-        "config",
-        "doctor",
-        "eval",
-        "export",
-        "jobs",
-        "launch",
-        "list",
-        "passk",
-        "plugins",
-        "regrade",
-        "run",
-        "show",
-        "tiny-model",
-        "verify",
-        "watch",
-    }
-)
-"""Names no plugin may have: the core's own, and those of its commands."""
+RESERVED = frozenset({CORE, "config", "doctor", "list", "plugins", "run", "show", "verify"})
+"""Names no plugin may have: the core's own, and those of the kernel's commands.
+
+Those of the commands that the core's own plugin registers are taken too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +160,7 @@ def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
             (f"rename the entry point of {one.distribution}, or uninstall it",),
         )
         return
-    if one.name != CORE and one.name in RESERVED:
+    if one.name != CORE and one.name in RESERVED | builtin_commands().keys():
         yield PluginProblem(
             f"a plugin cannot be called {one.name!r}, because 'rlvr {one.name}' is a command",
             one.declared,

@@ -14,8 +14,12 @@ import time
 import click
 import pytest
 
-from rlvr_core.cli.main import COMMANDS
+from rlvr_core.cli.main import KERNEL, top_level
+from rlvr_core.host.builtin import builtin_commands
+from rlvr_core.host.host import load_host
 from rlvr_core.host.loader import RESERVED
+
+COMMANDS = top_level()
 
 HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "numpy", "lm_eval")
 
@@ -93,7 +97,15 @@ def test_every_command_is_there(name):
 
 
 def test_no_plugin_may_have_a_commands_name():
-    assert {"core", *COMMANDS} == RESERVED
+    assert {"core", *KERNEL} == RESERVED  # a test of the host tries those of the core's plugin
+
+
+def test_the_core_registers_its_commands_by_the_hook_that_plugins_use():
+    entries = [e for e in load_host({}).registry.of("command") if e.plugin == "core"]
+    registered = {entry.leaf: (entry.target, entry.summary) for entry in entries}
+    assert registered == builtin_commands()
+    assert registered.keys() == COMMANDS.keys() - KERNEL.keys()
+    assert {"eval", "launch", "tiny-model"} <= registered.keys()
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,9 @@ def test_entry_point_without_target_spoils_no_other(listed):
     assert "names no module" in problem["message"]
 
 
-@pytest.mark.parametrize(("name", "message"), [("core", "core's own"), ("run", "is a command")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("core", "core's own"), ("run", "is a command"), ("eval", "is a command")]
+)
 def test_reserved_name(listed, name, message):
     record, problem = only_problem(listed, name)
     assert record["status"] == "failed"
