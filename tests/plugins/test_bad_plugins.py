@@ -100,6 +100,7 @@ def crowd(tmp_path_factory, new_site, good_plugin):
     site.install("acme-mangled", "mangled =")
     site.install("acme-core", "core = acme_good.plugin")
     site.install("acme-run", "run = acme_good.plugin")
+    site.install("acme-eval", "eval = acme_good.plugin")
     site.install("acme-alias", "zalias = acme_good.plugin")
     site.install("acme-one", "clash = acme_good.plugin")
     site.install("acme-two", "clash = acme_good.verifiers")
