@@ -13,7 +13,6 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -67,6 +66,7 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     import torch
     from step_ours import CONFIG, TOKENS_PER_MICRO_BATCH
 
+    from rlvr_core.api.hooks import StepFinished
     from rlvr_core.cli.display import Silent
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.host.host import load_host
@@ -79,9 +79,8 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     ends: Steps = []
 
     class Timed(Silent):
-        def step(
-            self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]
-        ) -> None:
+        def step_finished(self, event: StepFinished) -> None:
+            metrics = event.metrics
             assert case.natural or metrics["rows"] == case.completions, metrics
             age = metrics.get("staleness/mean", 0.0)
             ends.append({"wall": time.perf_counter(), "cpu": cpu_seconds(), "staleness": age})

@@ -31,7 +31,7 @@ import sys, time
 from rlvr_core.builtin.jobs import mirror
 from rlvr_core.run import start
 from rlvr_core.cli.main import main
-start.MIRROR_PATIENCE = 2.0
+mirror.PATIENCE = 2.0
 close = mirror.Mirror.close
 def timed(self, limit):
     begun = time.perf_counter()

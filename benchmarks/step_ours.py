@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from step_clock import Clock
 from step_task import Case, prompts, reward
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlvr_core.api.hooks import StepFinished
 from rlvr_core.api.protocols import EngineContext, NoConfig
 from rlvr_core.api.types import Completion, GenerationRequest, Problem, SamplingParams, Verdict
 from rlvr_core.cli.display import Silent
@@ -61,13 +61,12 @@ def run(case: Case, folder: Path, steps: int) -> list[dict[str, float]]:
     clock.wrap(TransformersEngine, "drain", "generate")
 
     class Timed(Silent):
-        def step(
-            self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]
-        ) -> None:
+        def step_finished(self, event: StepFinished) -> None:
+            metrics = event.metrics
             assert metrics["rows"] == case.completions, metrics
             for phase in ("forward", "backward", "optimizer"):
-                clock.add(phase, timing[f"train.{phase}"])
-            clock.add("rollout", timing["rollout"])
+                clock.add(phase, event.timing[f"train.{phase}"])
+            clock.add("rollout", event.timing["rollout"])
 
     rows = [json.dumps({"prompt": text}) for text in prompts(case.prompts)]
     (folder / "prompts.jsonl").write_text("\n".join(rows))

@@ -7,7 +7,7 @@ A plugin is a light module named by an entry point of the group ``rlvr``. It imp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,12 @@ hookimpl = pluggy.HookimplMarker("rlvr")
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run is about to take its first step (or its first after a resume)."""
+    """A run is about to take its first step, or its first after it was resumed."""
 
     run_dir: Path
     config: Mapping[str, object]
     step: int
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,15 @@ class GroupsScored:
 
 @dataclass(frozen=True, slots=True)
 class StepFinished:
-    """One step is recorded; ``metrics`` is its line of ``metrics.jsonl``."""
+    """One step is recorded; ``metrics`` is its line of ``metrics.jsonl``.
+
+    ``timing`` has the seconds of each phase, and ``tokens_per_second``.
+    """
 
     step: int
     version: int
     metrics: Mapping[str, float]
+    timing: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +79,14 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run ended: ``finished``, ``stopped`` (early), ``failed`` or ``interrupted``."""
+    """The run ended: ``finished``, ``stopped`` (early), ``failed`` or ``interrupted``.
+
+    ``reason`` says why a run was stopped before its last step; it is empty otherwise.
+    """
 
     run_dir: Path
     outcome: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,11 @@ def register_guards(registrar: Registrar) -> None:
 @hookspec
 def register_commands(registrar: Registrar) -> None:
     """Add click commands; they appear under ``rlvr <plugin> <command>``."""
+
+
+@hookspec
+def register_services(registrar: Registrar) -> None:
+    """Add parts of the core that a run loads only when its configuration needs them."""
 
 
 # -- observing: told what happened, unable to change it ------------------------------------------

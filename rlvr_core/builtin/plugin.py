@@ -255,6 +255,21 @@ def register_environments(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_services(registrar: Registrar) -> None:
+    """Parts of a run that are loaded only when it needs them."""
+    registrar.add(
+        "ahead",
+        "rlvr_core.builtin.asynchronous.ahead:Ahead",
+        summary="Rollouts ahead of the trainer, for train.max_staleness above 0.",
+    )
+    registrar.add(
+        "mirror",
+        "rlvr_core.builtin.jobs.mirror:RunMirror",
+        summary="A copy of the run's folder in a store, for run.mirror.",
+    )
+
+
+@hookimpl
 def register_guards(registrar: Registrar) -> None:
     """Guards that a run asks for; the others are always on."""
     registrar.add(

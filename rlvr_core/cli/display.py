@@ -9,43 +9,31 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, cast
+from typing import Any, Literal, TextIO, cast
 
+from rlvr_core.api.hooks import EvalFinished, RunFinished, StepFinished
+from rlvr_core.api.observer import RunObserver
 from rlvr_core.record.jsonl import encode
 from rlvr_core.record.text import brief, printable
-
-if TYPE_CHECKING:
-    from rlvr_core.api.types import EvalReport
 
 Kind = Literal["live", "plain", "jsonl", "none"]
 
 
-class Display(Protocol):
-    """What a run tells whoever watches. Every method takes text as it is, never as markup."""
-
-    def start(self, lines: Sequence[str]) -> None:
-        """The run begins; ``lines`` say what it is about to do."""
-
-    def phase(self, label: str) -> None:
-        """What the run is busy with or waits for, from now on."""
-
-    def step(self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]) -> None:
-        """A step is done.
-
-        Args:
-            step: Its number, counted from 0.
-            metrics: Its line of ``metrics.jsonl``.
-            timing: Seconds by phase, and ``tokens_per_second``.
-        """
-
-    def evaluation(self, step: int, task: str, report: EvalReport) -> None:
-        """An evaluation after ``step`` steps is done."""
-
-    def say(self, message: str) -> None:
-        """Something worth knowing."""
+class Display(RunObserver):
+    """What shows a run to whoever watches; text is shown as it is, never as markup."""
 
     def finish(self, lines: Sequence[str]) -> None:
-        """The run has ended; safe to call twice."""
+        """Show the last lines and give the terminal back; safe to call twice."""
+
+    def run_finished(self, event: RunFinished) -> None:
+        """Say how the run ended, and where it is."""
+        path = event.run_dir
+        reason = [event.reason] if event.reason else []
+        self.finish([*reason, f"{event.outcome}: {path}", f"see it: rlvr show {path}"])
+
+    def close(self) -> None:
+        """See ``finish``: whatever happens, the terminal is given back."""
+        self.finish([])
 
 
 def make_display(
@@ -71,29 +59,11 @@ def make_display(
     return Plain(stream, total_steps)
 
 
-class Silent:
+class Silent(Display):
     """Shows nothing."""
 
-    def start(self, lines: Sequence[str]) -> None:
-        """Nothing."""
 
-    def phase(self, label: str) -> None:
-        """Nothing."""
-
-    def step(self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]) -> None:
-        """Nothing."""
-
-    def evaluation(self, step: int, task: str, report: EvalReport) -> None:
-        """Nothing."""
-
-    def say(self, message: str) -> None:
-        """Nothing."""
-
-    def finish(self, lines: Sequence[str]) -> None:
-        """Nothing."""
-
-
-class Plain:
+class Plain(Display):
     """One line a step; for logs."""
 
     def __init__(self, stream: TextIO, total_steps: int) -> None:
@@ -103,7 +73,7 @@ class Plain:
         self._label = ""
         self._finished = False
 
-    def start(self, lines: Sequence[str]) -> None:
+    def plan(self, lines: Sequence[str]) -> None:
         """Print the lines."""
         self._print(*lines)
 
@@ -113,19 +83,19 @@ class Plain:
             self._print(f"{label} ...")
         self._label = label
 
-    def step(self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]) -> None:
+    def step_finished(self, event: StepFinished) -> None:
         """Print the step's line."""
         self._stepping = True
-        head = f"step {step + 1:>{len(str(self._total))}}/{self._total}"
-        self._print("  ".join([head, *step_facts(metrics, timing)]))
+        head = f"step {event.step + 1:>{len(str(self._total))}}/{self._total}"
+        self._print("  ".join([head, *step_facts(event.metrics, event.timing)]))
 
-    def evaluation(self, step: int, task: str, report: EvalReport) -> None:
+    def eval_finished(self, event: EvalFinished) -> None:
         """Print the evaluation's line."""
-        self._print(evaluation_line(step, task, report))
+        self._print(evaluation_line(event))
 
-    def say(self, message: str) -> None:
+    def message(self, text: str) -> None:
         """Print the message."""
-        self._print(message)
+        self._print(text)
 
     def finish(self, lines: Sequence[str]) -> None:
         """Print the lines."""
@@ -139,14 +109,14 @@ class Plain:
         self._out.flush()
 
 
-class JsonLines:
+class JsonLines(Display):
     """One JSON object an event; for programs."""
 
     def __init__(self, stream: TextIO) -> None:
         self._out = _Enduring(stream)
         self._finished = False
 
-    def start(self, lines: Sequence[str]) -> None:
+    def plan(self, lines: Sequence[str]) -> None:
         """``{"event": "start", "lines": [...]}``."""
         self._event("start", lines=list(lines))
 
@@ -154,17 +124,19 @@ class JsonLines:
         """``{"event": "phase", "label": ...}``."""
         self._event("phase", label=label)
 
-    def step(self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]) -> None:
+    def step_finished(self, event: StepFinished) -> None:
         """``{"event": "step", "step": ..., "metrics": {...}, "timing": {...}}``."""
-        self._event("step", step=step, metrics=dict(metrics), timing=dict(timing))
+        metrics, timing = dict(event.metrics), dict(event.timing)
+        self._event("step", step=event.step, metrics=metrics, timing=timing)
 
-    def evaluation(self, step: int, task: str, report: EvalReport) -> None:
+    def eval_finished(self, event: EvalFinished) -> None:
         """``{"event": "evaluation", "step": ..., "task": ..., "metrics": {...}, "n": ...}``."""
-        self._event("evaluation", step=step, task=task, metrics=dict(report.metrics), n=report.n)
+        metrics, n = dict(event.report.metrics), event.report.n
+        self._event("evaluation", step=event.step, task=event.task, metrics=metrics, n=n)
 
-    def say(self, message: str) -> None:
+    def message(self, text: str) -> None:
         """``{"event": "message", "message": ...}``."""
-        self._event("message", message=message)
+        self._event("message", message=text)
 
     def finish(self, lines: Sequence[str]) -> None:
         """``{"event": "finish", "lines": [...]}``."""
@@ -177,7 +149,7 @@ class JsonLines:
         self._out.flush()
 
 
-class Live:
+class Live(Display):
     """A progress bar with the newest numbers under it, redrawn in place."""
 
     def __init__(self, stream: TextIO, total_steps: int) -> None:
@@ -219,7 +191,7 @@ class Live:
         )
         self._finished = False
 
-    def start(self, lines: Sequence[str]) -> None:
+    def plan(self, lines: Sequence[str]) -> None:
         """Print the lines and begin the bar."""
         self._print(*lines)
         self._live.start()
@@ -228,18 +200,18 @@ class Live:
         """Show the label under the bar."""
         self._label = f"{printable(label)} ..."
 
-    def step(self, step: int, metrics: Mapping[str, float], timing: Mapping[str, float]) -> None:
+    def step_finished(self, event: StepFinished) -> None:
         """Move the bar and show the step's numbers."""
-        self._facts = "  ".join(step_facts(metrics, timing))
-        self._progress.update(self._task, completed=step + 1)
+        self._facts = "  ".join(step_facts(event.metrics, event.timing))
+        self._progress.update(self._task, completed=event.step + 1)
 
-    def evaluation(self, step: int, task: str, report: EvalReport) -> None:
+    def eval_finished(self, event: EvalFinished) -> None:
         """Print the evaluation's line above the bar."""
-        self._print(evaluation_line(step, task, report))
+        self._print(evaluation_line(event))
 
-    def say(self, message: str) -> None:
+    def message(self, text: str) -> None:
         """Print the message above the bar."""
-        self._print(message)
+        self._print(text)
 
     def finish(self, lines: Sequence[str]) -> None:
         """End the bar and print the lines."""
@@ -310,10 +282,11 @@ def step_facts(metrics: Mapping[str, float], timing: Mapping[str, float]) -> lis
     return facts
 
 
-def evaluation_line(step: int, task: str, report: EvalReport) -> str:
+def evaluation_line(event: EvalFinished) -> str:
     """One evaluation in a line."""
+    report = event.report
     numbers = "  ".join(f"{name} {value:.4g}" for name, value in report.metrics.items())
-    return f"evaluation after {step} steps: {task}  {numbers}  ({report.n} problems)"
+    return f"evaluation after {event.step} steps: {event.task}  {numbers}  ({report.n} problems)"
 
 
 def _thousands(value: float) -> str:

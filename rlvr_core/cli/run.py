@@ -105,7 +105,7 @@ def _run(
 
     with prepare(resolved, host, locate_model) as prepared:
         if dry_run:
-            display.start([*prepared.lines, *preview(prepared.sampler)])
+            display.plan([*prepared.lines, *preview(prepared.sampler)])
             display.finish(["dry run: nothing was trained and nothing written"])
             return
         start(prepared, display, folder=folder, command=sys.argv, ranks=together, stop=stop)

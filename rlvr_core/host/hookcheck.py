@@ -31,6 +31,7 @@ REGISTERING = {
     "register_environments": "environment",
     "register_guards": "guard",
     "register_commands": "command",
+    "register_services": "service",
 }
 """Each registering hook and the kind of what it registers."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pluggy
 
@@ -58,6 +58,17 @@ class Host:
             ConfigError: If the name is misspelt or ambiguous.
         """
         return lookup.entry(self.registry, self.records, kind, name, where)
+
+    def service(self, name: str) -> Any:
+        """Import a part of the core that stands outside the kernel.
+
+        Args:
+            name: Its registered name (``core/mirror``).
+
+        Raises:
+            PluginError: If it cannot be imported.
+        """
+        return self.entry("service", name).load()
 
     def observe(self, name: str, event: object) -> None:
         """Tell every plugin that implements an observing hook what happened.

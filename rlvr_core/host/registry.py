@@ -22,7 +22,10 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_PLURALS: dict[str, str] = {str(kind): f"{kind}s" for kind in KINDS} | {"loss": "losses"}
+_PLURALS: dict[str, str] = {str(kind): f"{kind}s" for kind in KINDS} | {
+    "loss": "losses",
+    "service": "services",
+}
 
 
 def plural(kind: str) -> str:

@@ -17,13 +17,14 @@ from rlvr_core.api.types import (
     Draw,
     Drop,
     Extend,
-    Fate,
     GenerationRequest,
     Group,
     Judged,
     Outcome,
     Problem,
     Prompt,
+    Rollouts,
+    Sampled,
     SamplingParams,
     Verdict,
 )
@@ -32,58 +33,6 @@ from rlvr_core.verify.judge import Judge
 
 Verdicts = dict[str, Verdict]
 Judgement = Future[list[Verdicts]]
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """A group, what became of it, and of each of its completions.
-
-    Attributes:
-        draw: The sampler's order it answers.
-        prompt_text: The prompt as the model saw it, decoded.
-        group: Its judged completions.
-        drop: Why it is not trained on; None when it is, and in evaluation.
-        reads: In how many steps it is trained on.
-    """
-
-    draw: Draw
-    prompt_text: str
-    group: Group
-    drop: Drop | None = None
-    reads: int = 1
-
-    def fates(self) -> list[Fate]:
-        """The ledger column of each completion, in order."""
-        return [self._fate(member) for member in self.group.members]
-
-    def _fate(self, member: Judged) -> Fate:
-        if member.reward is None:
-            statuses = {verdict.status for verdict in member.verdicts.values()}
-            return "error" if statuses & {"error", "timeout"} else "unscorable"
-        return self.drop.fate if self.drop else "trained"
-
-
-@dataclass(slots=True)
-class Rollouts:
-    """Everything one step drew.
-
-    Attributes:
-        kept: Groups to train on, in draw order.
-        dropped: The others, in draw order.
-    """
-
-    kept: list[Sampled] = field(default_factory=list)
-    dropped: list[Sampled] = field(default_factory=list)
-
-    @property
-    def all(self) -> list[Sampled]:
-        """Kept and dropped together, in draw order."""
-        return sorted(self.kept + self.dropped, key=lambda sampled: sampled.draw.index)
-
-    @property
-    def drawn(self) -> int:
-        """Groups drawn."""
-        return len(self.kept) + len(self.dropped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from rlvr_core.api.errors import Complaint, ConfigError, MachineError
 from rlvr_core.builtin.evals.metric import check_metric
 from rlvr_core.builtin.evals.runner import NamedTask
 from rlvr_core.parallel import ranks
-from rlvr_core.step.demonstrations import Demonstrations
 from rlvr_core.step.teacher import check_vocabulary, path_of, prompt_of
 from rlvr_core.verify.judge import Judge
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from rlvr_core.api.types import Problem
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.config.tree import Loc
     from rlvr_core.data.prompts import Renderer
 
 
@@ -72,41 +70,6 @@ def check_processes(config: RunConfig) -> None:
             where="train.compile",
             remedy="set train.compile: false, or train.parallel: ddp",
         )
-
-
-def check_background(
-    resolved: Resolved, demonstrations: Mapping[Loc, Demonstrations], max_reads: int
-) -> None:
-    """Refuse what does not go with generation in the background.
-
-    Args:
-        resolved: The configuration.
-        demonstrations: The given answers of each loss that learns from some.
-        max_reads: In how many steps the sampler has a group trained on.
-    """
-    config = resolved.config
-    if config.train.max_staleness == 0:
-        return
-    faults = []
-    least = max_reads * config.train.updates_per_step
-    if config.train.max_staleness < least:
-        faults.append(
-            (
-                f"a group that is sampled one step ahead and trained on in {max_reads} steps (the "
-                f"sampler's max_reads) is {least} updates old in the last of them",
-                (f"set max_staleness to {least} or more, or lower max_reads",),
-            )
-        )
-    if all(loc in demonstrations for loc in config.losses):
-        faults.append(
-            (
-                "no loss learns from completions, so nothing is generated while training runs",
-                ("take max_staleness out",),
-            )
-        )
-    if faults:
-        where = resolved.where(("train", "max_staleness"))
-        raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
 
 
 def check_teachers(

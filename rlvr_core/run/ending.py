@@ -37,17 +37,13 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
         trace = "".join(traceback.format_exception(error))
         raise
     finally:
-        path = session.folder.path
         closing: list[Callable[[], object]] = [
             session.recorder.sync,
             lambda: manifest.finish(
                 outcome, steps=session.step, error=fault, traceback=trace, reason=reason
             ),
             lambda: write_results(session.folder),
-            lambda: session.finish(outcome),
-            lambda: session.display.finish(
-                [*([reason] if reason else []), f"{outcome}: {path}", f"see it: rlvr show {path}"]
-            ),
+            lambda: session.finish(outcome, reason),
         ]
         _each(closing, quietly=outcome not in ("finished", "stopped"))
 

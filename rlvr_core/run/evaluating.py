@@ -42,8 +42,7 @@ def _record(session: Session, found: Evaluation) -> None:
     session.recorder.evaluation(
         session.step, session.version, found.name, found.temperature, found.report, found.sampled
     )
-    session.display.evaluation(session.step, found.name, found.report)
-    session.tell("eval_finished", EvalFinished(session.step, found.name, found.report))
+    session.events.eval_finished(EvalFinished(session.step, found.name, found.report))
 
 
 def _improves(session: Session, found: Evaluation) -> bool:

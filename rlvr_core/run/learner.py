@@ -12,7 +12,6 @@ from rlvr_core.builtin.lora import lora
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import GatheredSource, Spread, replica_of
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.run.generating import share_threads
 from rlvr_core.step.forward import compile_body
 from rlvr_core.step.model import (
     DTYPES,
@@ -39,7 +38,8 @@ ONE_THREAD = 500_000
 """Parameters below which a model on a CPU gets one thread."""
 
 
-def _device() -> torch.device:
+def trainer_device() -> torch.device:
+    """The device this process trains on."""
     from accelerate import PartialState
 
     return torch.device(PartialState().device)
@@ -51,14 +51,13 @@ def trainer_of(
     """The trainer, and where engines take its weights from."""
     config = prepared.config
     precision = Precision(DTYPES[config.model.dtype])
-    device = _device()
+    device = trainer_device()
     spread = Spread(ranks, config.train.parallel) if ranks.world > 1 else None
     # what is sharded goes to its device layer by layer
     sharded = spread is not None and spread.sharded
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
     model = _policy(prepared, place, precision)
-    share_threads(config, model, engine)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
-from typing import Literal
 
 from rlvr_core.api.sampler_base import EQUAL
-from rlvr_core.api.types import Drop, Fate, Group, Judged
-from rlvr_core.rollout.collect import Rollouts, Sampled
+from rlvr_core.api.types import Drop, Fate, Group, Judged, Rollouts, Sampled
 from rlvr_core.run.seed_check import unique_rate
 
 _EQUAL = ("all_passed", "all_failed", "equal")
@@ -158,25 +156,3 @@ def details(sampled: Sampled) -> list[str]:
     """
     why = sampled.drop.detail if sampled.drop else ""
     return ["" if member.reward is None else why for member in sampled.group.members]
-
-
-Ages = Counter[tuple[Fate | Literal["reread"], int]]
-"""Completions by fate and by the updates between their sampling and the step; ``reread`` are those
-of earlier steps that the step trained on again."""
-
-
-def staleness_metrics(ages: Ages) -> dict[str, float]:
-    """How old what was trained on is, and how old what was not."""
-    ages = +ages  # of a group that was read again, all completions may be masked
-    metrics: dict[str, float] = {
-        f"staleness/{fate}/{age}": count for (fate, age), count in sorted(ages.items())
-    }
-    trained: Counter[int] = Counter()
-    for (fate, age), count in ages.items():
-        if fate in ("trained", "reread"):
-            trained[age] += count
-    if trained:
-        weighed = sum(age * count for age, count in trained.items())
-        metrics["staleness/mean"] = weighed / sum(trained.values())
-        metrics["staleness/max"] = max(trained)
-    return metrics

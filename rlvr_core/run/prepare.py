@@ -35,8 +35,8 @@ from rlvr_core.data.load import (
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.parallel import ranks
+from rlvr_core.rollout.source import RolloutMode
 from rlvr_core.run.checks import (
-    check_background,
     check_metrics,
     check_processes,
     check_reference,
@@ -44,6 +44,7 @@ from rlvr_core.run.checks import (
     check_teachers,
     check_writable,
 )
+from rlvr_core.run.generating import rollout_mode
 from rlvr_core.step.demonstrations import (
     Demonstrations,
     answered,
@@ -91,6 +92,7 @@ class Prepared:
         longest_prompt: In tokens, over training and evaluation.
         tasks: Eval tasks.
         sampler: Stands before the first problem.
+        mode: How generation and training share the time.
         environments: What plays problems as conversations.
         judge: Verifier pool and reward.
         demonstrations: Given answers, by the place of the loss that learns from them.
@@ -108,6 +110,7 @@ class Prepared:
     longest_prompt: int
     tasks: list[NamedTask]
     sampler: Sampler
+    mode: RolloutMode
     environments: EnvironmentPlan
     judge: Judge
     demonstrations: Mapping[Loc, Demonstrations]
@@ -194,7 +197,9 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     check_teachers(resolved, tokenizer, renderer, kept)
     longest = max(report.longest, max((len(renderer.render(p)) for p in held_out), default=0))
     sampler: Sampler = resolved.build("sampler", config.sampler)
-    check_background(resolved, demonstrations, traits_of(sampler, SamplerTraits).max_reads)
+    mode = rollout_mode(resolved)
+    learns = any(loc not in demonstrations for loc in config.losses)
+    mode.check(learns=learns, max_reads=traits_of(sampler, SamplerTraits).max_reads)
     sampler.start(sources, n=config.sampling.n, seed=config.run.seed)
     with VerifierPool(
         plan.specs,
@@ -203,7 +208,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         memory_mb=config.verify.memory_mb,
     ) as pool:
         judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
-        lines = _lines(config, model_path, sources, renderer, engine, why)
+        lines = _lines(config, model_path, sources, renderer, engine, why, mode.lines())
         lines += answer_lines
         lines += environments.lines()
         lines += [*report.lines, *(f"warning: {text}" for text in resolved.warnings)]
@@ -221,6 +226,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
             longest_prompt=longest,
             tasks=tasks,
             sampler=sampler,
+            mode=mode,
             environments=environments,
             judge=judge,
             demonstrations=demonstrations,
@@ -379,6 +385,7 @@ def _lines(
     renderer: Renderer,
     engine: ComponentRef,
     why: str,
+    mode_lines: Sequence[str],
 ) -> list[str]:
     """What a run is about to do, in numbers (T15, T37)."""
     n, section = config.sampling.n, config.sampling
@@ -397,11 +404,7 @@ def _lines(
     ]
     if config.model.lora is not None:
         lines.append(_lora_line(config.model.lora))
-    if config.train.max_staleness:
-        lines.append(
-            f"rollouts: while training runs, at most {config.train.max_staleness} updates old; "
-            f"{config.train.at_sync} at a weight sync"
-        )
+    lines += mode_lines
     if ranks.count() > 1:
         lines.append(
             f"processes: {ranks.count()}, {_STRATEGIES[config.train.parallel]}; each has "

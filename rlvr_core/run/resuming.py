@@ -22,7 +22,7 @@ def checkpoint_to_go_on_from(session: Session, manifest: Manifest | None) -> Pat
         RunError: If the run has finished and nothing is left to go on from.
     """
     assert manifest is not None, "rank 0 decides"
-    newest = session.checkpoints.newest(session.display.say)
+    newest = session.checkpoints.newest(session.events.message)
     where = str(session.folder.path)
     if newest is None and manifest.fields.get("outcome") in ("finished", "stopped"):
         raise RunError(
@@ -40,7 +40,7 @@ def checkpoint_to_go_on_from(session: Session, manifest: Manifest | None) -> Pat
             remedy=f"set train.steps to more than {taken} to go on",
         )
     if taken == planned:
-        session.display.say("the run has taken all its steps: nothing is left to do")
+        session.events.message("the run has taken all its steps: nothing is left to do")
     return newest
 
 
@@ -49,19 +49,18 @@ def resume(
 ) -> None:
     """Put a session where a run stopped: at its newest checkpoint, or at the first step."""
     if newest is None:
-        session.display.say("no complete checkpoint: starting again from the first step")
+        session.events.message("no complete checkpoint: starting again from the first step")
         session.recorder.rewind({})
     else:
-        session.display.say(f"going on from {newest}")
+        session.events.message(f"going on from {newest}")
         _check_seen(newest, session.ranks)
         restore(session, newest)
         if session.stop_reason is not None:
-            session.display.say(
+            session.events.message(
                 f"nothing is left to do. {session.stop_reason}; a larger eval.early_stop.patience, "
                 f"or none (eval.early_stop=null), lets the run go on"
             )
-    for tracker in session.trackers:
-        tracker.resume(session.step)
+    session.resumed = True
     if manifest is not None:
         sources = save_sources(session.folder, session.resolved.sources(session.problems.values()))
         told = changed(manifest.fields.get("sources") or {}, sources)

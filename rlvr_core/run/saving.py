@@ -34,7 +34,7 @@ def save(session: Session, *, best: bool = False) -> None:
                 session.step, lambda folder: _fill(session, folder, tensors), best=best
             )
         )
-    session.tell("checkpoint_saved", CheckpointSaved(session.step, path))
+    session.events.checkpoint_saved(CheckpointSaved(session.step, path))
 
 
 def restore(session: Session, folder: Path) -> None:
@@ -56,15 +56,13 @@ def restore(session: Session, folder: Path) -> None:
         saved = state.get("guards", {}).get(name)
         if saved is not None and hasattr(guard, "load_state_dict"):
             guard.load_state_dict(saved)
-    session.resumed = True
+    session.parity_due = True
     session.errors.load_state_dict(state["errors"])
     session.sampler.load_state_dict(state["sampler"])
-    session.replay.load_state_dict(state["replay"], session.problems)
-    if session.producer is not None:
-        session.producer.load_state_dict(state["producer"], session.problems)
+    session.rollouts.load_state_dict(state["rollouts"], session.problems)
     session.ledger.load_state_dict(state["ledger"])
     for missing in session.recorder.rewind(state["offsets"]):
-        session.display.say(missing)
+        session.events.message(missing)
     session.engine.load_weights(session.version, session.source)
 
 
@@ -81,7 +79,7 @@ def _fill(session: Session, folder: Path, tensors: checkpoint.Tensors) -> None:
 
 
 def _state(session: Session) -> dict[str, Any]:
-    early_stop, producer = session.early_stop, session.producer
+    early_stop = session.early_stop
     return {
         "step": session.step,
         "version": session.version,
@@ -96,8 +94,7 @@ def _state(session: Session) -> dict[str, Any]:
         },
         "errors": session.errors.state_dict(),
         "sampler": session.sampler.state_dict(),
-        "replay": session.replay.state_dict(),
-        "producer": None if producer is None else producer.state_dict(),
+        "rollouts": session.rollouts.state_dict(),
         "ledger": session.ledger.state_dict(),
         "offsets": session.recorder.offsets(),
     }

@@ -5,29 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.errors import RunError
-from rlvr_core.api.hooks import (
-    GroupsScored,
-    RunFinished,
-    RunStarted,
-    StepFinished,
-)
+from rlvr_core.api.hooks import GroupsScored, RunFinished, RunStarted, StepFinished
 from rlvr_core.api.protocols import Telling
 from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.api.types import SamplingParams
-from rlvr_core.builtin.asynchronous.producer import Producer, producing
-from rlvr_core.builtin.asynchronous.replay import ReplayBuffer
-from rlvr_core.builtin.asynchronous.team import TeamProducer
+from rlvr_core.api.types import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.rollout.collect import Rollouts, collect
 from rlvr_core.run import parity
 from rlvr_core.run import seed_check as seeds
 from rlvr_core.run.evaluating import Best, evaluate_run
-from rlvr_core.run.metrics import Ages, details, fates, rollout_metrics, staleness_metrics
+from rlvr_core.run.metrics import details, fates, rollout_metrics
 from rlvr_core.run.saving import save
 from rlvr_core.run.stop import Stop
 from rlvr_core.step.optim import learning_rate
@@ -35,22 +26,19 @@ from rlvr_core.step.optim import learning_rate
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.protocols import Engine, Guard, Sampler, WeightSource
+    from rlvr_core.api.protocols import Engine, Guard, RolloutSource, Sampler, WeightSource
     from rlvr_core.api.types import Problem
     from rlvr_core.builtin.evals.runner import NamedTask
-    from rlvr_core.builtin.jobs.mirror import Mirror
-    from rlvr_core.builtin.trackers.tensorboard import TensorBoard
-    from rlvr_core.cli.display import Display
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.host.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.mute import MuteRecorder
     from rlvr_core.record.recorder import Recorder
     from rlvr_core.record.rundir import RunFolder
-    from rlvr_core.rollout.collect import Generator, Sampled
+    from rlvr_core.rollout.collect import Generator
     from rlvr_core.run.early_stop import EarlyStop
+    from rlvr_core.run.events import RunEvents
     from rlvr_core.step.step import PolicyTrainer, StepReport
     from rlvr_core.verify.error_rate import ErrorRate
     from rlvr_core.verify.reward import RewardPlan
@@ -65,17 +53,17 @@ class Session:
     and one of several mini-batches or iterations moves it on by several.
 
     In a run of several processes each has a session, and they take the same steps over the same
-    groups; only that of rank 0 writes, shows, and tells plugins.
+    groups; ``events`` has fewer subscribers in those that are not the main one.
     """
 
     resolved: Resolved
-    host: Host
     folder: RunFolder
     recorder: Recorder | MuteRecorder
     ledger: Ledger
     checkpoints: CheckpointStore
-    display: Display
+    events: RunEvents
     generator: Generator
+    rollouts: RolloutSource
     engine: Engine
     source: WeightSource
     sampler: Sampler
@@ -86,11 +74,7 @@ class Session:
     guards: list[Guard]
     errors: ErrorRate
     plan: RewardPlan
-    trackers: list[TensorBoard]
     early_stop: EarlyStop | None = None
-    mirror: Mirror | None = None
-    replay: ReplayBuffer = field(default_factory=ReplayBuffer)
-    producer: Producer | TeamProducer | None = None
     ranks: Ranks = field(default_factory=Ranks)
     stop: Stop = field(default_factory=Stop)
     step: int = 0
@@ -98,6 +82,7 @@ class Session:
     skipped: int = 0
     best: Best | None = None
     resumed: bool = False
+    parity_due: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -114,110 +99,80 @@ class Session:
 
     def run(self) -> None:
         """Take every step that is left, unless the evaluations say that it is enough."""
-        self.tell("run_started", RunStarted(self.folder.path, self.resolved.dump(), self.step))
+        config = self.resolved.dump()
+        self.events.run_started(RunStarted(self.folder.path, config, self.step, self.resumed))
         self.stop.stepping = True
         if self.step == 0:
             if traits_of(self.engine, EngineTraits).separate:
                 # a server may hold any weights; from here on they are known to be the run's
                 self.engine.load_weights(self.version, self.source)
             evaluate_run(self)
-        readings = self.replay.readings()
-        with producing(self.producer, self.step, self.version, readings):
+        with self.rollouts.running(self.step, self.version):
             while self.step < self.config.train.steps and self.stop_reason is None:
                 self.one_step()
                 improved = self._due(self.config.eval.every) and self._evaluate_in_between()
                 asked = self._end_of_step()
                 due = improved or self.stop_reason or self._due(self.config.checkpoint.every)
                 if due or asked:
-                    self._quiet()
+                    self._pause()
                     save(self, best=improved)
-                self._mirror(checkpoint=bool(due or asked))
                 if asked:
                     raise KeyboardInterrupt
-                if self.producer is not None:
-                    self.producer.release()
+                self.rollouts.resume()
 
     def one_step(self) -> None:
         """Draw, generate, verify, train, sync, record."""
         self.seconds = {}
         sampled_under = self.version
         self.recorder.at(self.step, self.version)
-        rollouts, metrics, replayed = Rollouts(), {}, []
+        rollouts, metrics = Rollouts(), dict[str, float]()
         if self.trainer.objective.on_completions:
-            replayed = self.replay.waiting(self.sampler.prompts_per_step)
             with self.phase("rollout"):
-                rollouts = self._collect(len(replayed))
-            if self.producer is not None:
-                # made ahead, when it was not known that a step would be skipped
-                room = self.sampler.prompts_per_step - len(rollouts.kept)
-                replayed = replayed[: max(0, room)]
+                rollouts = self.rollouts.take(self.step, self.version)
             metrics = rollout_metrics(rollouts)
-            metrics["groups/replayed"] = len(replayed)
-        if self.producer is None:
-            self.errors.check()
-            self.engine.sleep()
+            metrics["groups/replayed"] = len(rollouts.replayed)
+        self.rollouts.before_training()
         if self.trainer.objective.on_completions:
             with self.phase("guards"):
                 metrics |= self._guard(rollouts)
 
         with self.phase("train"):
-            groups = [one.group for one in [*rollouts.kept, *replayed]]
-            report = self.trainer.update(groups, self.step, self.version)
+            report = self.trainer.update(rollouts.trained, self.step, self.version)
         ages = self._account(rollouts, report)
-        again = report.thrown_away[len(rollouts.kept) :]
-        ages.update(self._reread(replayed, again))
         metrics |= report.metrics
         if self.trainer.reference is not None:
             metrics |= self.trainer.reference.metrics(sampled_under)
         metrics |= self._applied(report)
-        updated = report.applied > 0
-        if metrics["step_skipped"] == 0:
-            # a skipped update has learnt nothing from what it read
-            self.replay.take(len(replayed), [place for place, lost in enumerate(again) if lost])
-        if updated:
-            self.version += report.applied
-            for one, lost in zip(rollouts.kept, report.thrown_away, strict=False):
-                if not lost:
-                    self.replay.put(one)
-        if self.config.train.max_staleness:
-            oldest = self.version - self.config.train.max_staleness
-            metrics["staleness/expired"] = self.replay.expire(oldest)
-        self._sync(updated=updated)
+        self.version += report.applied
+        metrics |= self.rollouts.after_training(
+            rollouts,
+            report.thrown_away,
+            updated=report.applied > 0,
+            skipped=bool(metrics["step_skipped"]),
+            version=self.version,
+        )
+        with self.phase("sync"):
+            self.rollouts.sync(
+                self.step + 1, self.version, self._load_weights if report.applied else None
+            )
         metrics |= self._of_engine()
-        if self.producer is not None:
-            metrics |= staleness_metrics(ages)
         if self.trainer.objective.on_completions:
-            found = (self.producer or self).sampler_metrics()
-            metrics |= {f"sampler/{name}": value for name, value in found.items()}
+            metrics |= self.rollouts.metrics(ages)
         self._record(metrics, report, sampled_under)
 
-    @property
-    def sampling(self) -> SamplingParams:
-        """The run's sampling, as the engine takes it."""
-        return sampling_of(self.config)
-
-    def sampler_metrics(self) -> dict[str, float]:
-        """Numbers of the sampler, for the step's line."""
-        return self.sampler.metrics()
-
-    def finish(self, outcome: str) -> None:
-        """Tell plugins that the run has ended, and the user when it was for nothing."""
+    def finish(self, outcome: str, reason: str | None) -> None:
+        """Tell everybody that the run has ended, and the user when it was for nothing."""
         if outcome in ("finished", "stopped") and self.version == 0:
-            self.display.say(
+            self.events.message(
                 "no update was applied: no group of any step had rewards that differ, so the "
                 "model is the one the run began with"
             )
-        self.tell("run_finished", RunFinished(self.folder.path, outcome))
-
-    def tell(self, hook: str, event: object) -> None:
-        """Tell plugins, once however many processes there are."""
-        if self.ranks.main:
-            self.host.observe(hook, event)
+        self.events.run_finished(RunFinished(self.folder.path, outcome, reason or ""))
 
     @contextlib.contextmanager
     def phase(self, label: str) -> Iterator[None]:
-        """Name what the run is doing, on the display and in the trace, and time it."""
-        self.display.phase(label)
+        """Say what the run is doing, and time it."""
+        self.events.phase(label)
         begun = time.perf_counter()
         with self.recorder.span(label):
             yield
@@ -233,23 +188,8 @@ class Session:
             self.recorder.spans_of(spans)
         return any(asked for asked, _ in parts)
 
-    def _mirror(self, *, checkpoint: bool) -> None:
-        """Let the mirror copy what is new, and pass on what it has to say."""
-        if self.mirror is not None:
-            for text in self.mirror.changed(checkpoint=checkpoint):
-                self.display.say(text)
-
-    def _collect(self, replayed: int) -> Rollouts:
-        if self.producer is not None:
-            return self.producer.take(self.step)
-        return collect(
-            self.generator,
-            self.sampler,
-            self.sampling,
-            version=self.version,
-            step=self.step,
-            replayed=replayed,
-        )
+    def _load_weights(self) -> None:
+        self.engine.load_weights(self.version, self.source)
 
     def _of_engine(self) -> dict[str, float]:
         """What the engines of all processes tell of themselves, beside their answers, together."""
@@ -263,39 +203,18 @@ class Session:
             self.ranks.gather((engine.take_events(), engine.metrics()))
         ):
             for line in events:
-                self.display.say(f"process {rank}: {line}" if rank else line)
+                self.events.message(f"process {rank}: {line}" if rank else line)
             for name, value in found.items():
                 total[name] = total.get(name, 0.0) + value
         return total
 
-    def _sync(self, *, updated: bool) -> None:
-        """Give the engine new weights, if there are any."""
-
-        def load() -> None:
-            self.engine.load_weights(self.version, self.source)
-
-        if self.producer is not None:
-            with self.phase("sync"):
-                self.producer.sync(
-                    self.step + 1,
-                    self.version,
-                    load if updated else None,
-                    self.replay.readings(),
-                )
-            return
-        self.engine.wake()
-        if updated:
-            with self.phase("sync"):
-                load()
-
-    def _quiet(self) -> None:
-        """Hold generation that goes on in the background, until the end of the loop's pass."""
-        if self.producer is not None:
-            self.producer.quiet()
-            self.ledger.draw(self.producer.drawn())
+    def _pause(self) -> None:
+        """Hold generation that goes on beside training, until the end of the loop's pass."""
+        self.rollouts.pause()
+        self.ledger.draw(self.rollouts.drawn())
 
     def _evaluate_in_between(self) -> bool:
-        self._quiet()
+        self._pause()
         return evaluate_run(self)
 
     def _due(self, every: int) -> bool:
@@ -305,22 +224,19 @@ class Session:
     def _guard(self, rollouts: Rollouts) -> dict[str, float]:
         """Everything that may stop the run before its weights change."""
         groups = tuple(one.group for one in rollouts.all)
-        event = GroupsScored(self.step, self.version, groups)
-        self.tell("groups_scored", event)
-        for guard in self.guards:
-            guard.on_groups(event)
+        self.events.groups_scored(GroupsScored(self.step, self.version, groups))
         if self.step == 0:
             seeds.check(groups)
         # what older weights sampled tells nothing of today's
         groups = tuple(group for group in groups if group.version == self.version)
         section = self.config.guards.parity
         due = self.version <= self.config.train.updates_per_step  # before and after the first sync
-        if section is False or not groups or not (due or self.resumed):
+        if section is False or not groups or not (due or self.parity_due):
             return {}
         found = parity.measure(*self.trainer.logprobs(groups))
         if found is None:
             return {}
-        self.resumed = False
+        self.parity_due = False
         sampling = self.config.sampling
         parity.check(
             found,
@@ -340,8 +256,7 @@ class Session:
             Completions by fate and by the updates since they were sampled.
         """
         ages: Ages = Counter()
-        if self.producer is not None:
-            self.ledger.draw(self.producer.drawn())
+        self.ledger.draw(self.rollouts.drawn())
         # what is replayed comes behind what was kept, and was settled when it was drawn
         kept = iter(report.advantages)
         advantages = {one.draw.index: next(kept) for one in rollouts.kept}
@@ -351,8 +266,6 @@ class Session:
             ends = fates(one, mask_truncated=self.config.train.mask_truncated)
             if one.drop is None and one.draw.index in thrown_away:
                 ends = ["error" if fate == "trained" else fate for fate in ends]
-            if self.producer is None:
-                self.ledger.draw(len(ends))
             for fate, detail in zip(ends, details(one), strict=True):
                 ages[fate, self.version - one.group.version] += 1
                 self.ledger.settle(fate, 1, detail)
@@ -366,12 +279,8 @@ class Session:
                 advantages.get(one.draw.index, none) if one.drop is None else none,
                 one.draw.index,
             )
-        return ages
-
-    def _reread(self, replayed: Sequence[Sampled], thrown_away: Sequence[bool]) -> Ages:
-        """Completions that the step trained on again, by the updates since they were sampled."""
-        ages: Ages = Counter()
-        for one, lost in zip(replayed, thrown_away, strict=False):
+        again = report.thrown_away[len(rollouts.kept) :]
+        for one, lost in zip(rollouts.replayed, again, strict=False):
             ends = fates(one, mask_truncated=self.config.train.mask_truncated)
             if not lost:
                 ages["reread", self.version - one.group.version] += ends.count("trained")
@@ -397,26 +306,12 @@ class Session:
         }
 
     def _record(self, metrics: dict[str, float], report: StepReport, version: int) -> None:
-        if self.producer is not None:
-            self.ledger.draw(self.producer.drawn())
+        self.ledger.draw(self.rollouts.drawn())
         metrics |= self.ledger.step_line()
         self.recorder.metrics(self.step, version, metrics)
-        for tracker in self.trackers:
-            tracker.metrics(self.step, metrics)
         seconds = {**self.seconds, **{f"train.{k}": v for k, v in report.seconds.items()}}
         rate = metrics.get("tokens/completion", 0.0) / max(sum(self.seconds.values()), 1e-9)
         self.recorder.timing(self.step, version, seconds, {"tokens_per_second": rate})
-        self.display.step(self.step, metrics, {**seconds, "tokens_per_second": rate})
-        event = StepFinished(self.step, version, metrics)
-        self.tell("step_finished", event)
-        for guard in self.guards:
-            guard.on_step(event)
+        timing = {**seconds, "tokens_per_second": rate}
+        self.events.step_finished(StepFinished(self.step, version, metrics, timing))
         self.step += 1
-
-
-def sampling_of(config: RunConfig) -> SamplingParams:
-    """The run's sampling, as the engine takes it."""
-    section = config.sampling
-    return SamplingParams(
-        section.temperature, section.top_p, section.top_k, section.max_tokens, tuple(section.stop)
-    )

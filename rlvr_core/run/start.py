@@ -6,15 +6,15 @@ The folder is made last, so that a run that can not start leaves nothing behind.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.observer import RunObserver
 from rlvr_core.api.protocols import EngineContext
 from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.builtin.jobs.mirror import Mirror
 from rlvr_core.builtin.trackers.tensorboard import TensorBoard
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
@@ -25,8 +25,9 @@ from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.early_stop import EarlyStop
 from rlvr_core.run.ending import recorded_outcome
-from rlvr_core.run.generating import engine_of, generator_of, producer_of, spread_over
-from rlvr_core.run.learner import trainer_of
+from rlvr_core.run.events import GuardWatch, PluginHooks, RunEvents
+from rlvr_core.run.generating import engine_of, source_parts
+from rlvr_core.run.learner import trainer_device, trainer_of
 from rlvr_core.run.resuming import checkpoint_to_go_on_from, resume
 from rlvr_core.run.session import Session
 from rlvr_core.run.stop import Stop
@@ -35,21 +36,14 @@ from rlvr_core.step.step import PolicyTrainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.protocols import Engine, Guard, Store, WeightSource
-    from rlvr_core.cli.display import Display
+    from rlvr_core.api.hooks import RunStarted, StepFinished
+    from rlvr_core.api.protocols import Engine, Guard, WeightSource
     from rlvr_core.run.prepare import Prepared
-
-
-MIRROR_PATIENCE = 600.0
-"""Seconds without any progress after which the end of a run no longer waits for its mirror."""
-
-MIRROR_GRACE = 60.0
-"""The same for a run that was asked to stop: a managed machine goes two minutes after notice."""
 
 
 def start(
     prepared: Prepared,
-    display: Display,
+    display: RunObserver,
     *,
     folder: RunFolder | None,
     command: Sequence[str],
@@ -60,7 +54,7 @@ def start(
 
     Args:
         prepared: What to run.
-        display: Where to show it.
+        display: Shows it.
         folder: The folder of a run to go on with; None for a new run.
         command: The command line, for the record.
         ranks: The processes of the run; this one alone when left out.
@@ -74,21 +68,21 @@ def start(
         MachineError: If model or engine cannot be loaded.
     """
     ranks, stop = ranks or Ranks(), stop or Stop()
+    events = RunEvents(display)
     with contextlib.ExitStack() as stack:
-        stack.callback(display.finish, [])  # whatever happens, the terminal is given back
-        display.start(prepared.lines)
-        display.phase("loading the model")
-        engine = engine_of(prepared)
+        stack.callback(display.close)  # whatever happens, the terminal is given back
+        events.plan(prepared.lines)
+        events.phase("loading the model")
+        engine = engine_of(prepared, trainer_device())
         trainer, source = trainer_of(prepared, ranks, engine)
-        display.phase("starting the engine")
+        events.phase("starting the engine")
         stack.enter_context(_started(engine, prepared, trainer, source))
         guards = _guards(prepared)
+        mirror = _mirror(prepared, events)
         fresh = folder is None
-        store = _mirror_store(prepared)
         folder = folder or ranks.on_main(lambda: _new_folder(prepared))
-        mirror = None
-        if store is not None and ranks.main:
-            mirror = stack.enter_context(_mirrored(store(folder), folder, prepared, display, fresh))
+        if mirror is not None and ranks.main:
+            stack.enter_context(mirror.copying(folder.path, fresh=fresh))
         recorder: Recorder | MuteRecorder = MuteRecorder(ranks.index)
         if ranks.main:
             recorder = stack.enter_context(Recorder(folder))
@@ -96,12 +90,19 @@ def start(
         if manifest is not None and prepared.contamination:
             found = {name: one.data() for name, one in prepared.contamination.items()}
             manifest.update(contamination=found)
-        session = _session(prepared, display, folder, recorder, trainer, source, engine, guards)
-        session.stop, session.mirror = stop, mirror
         if ranks.main:
             for _ in prepared.config.track:
-                tracker = stack.enter_context(contextlib.closing(TensorBoard(folder)))
-                session.trackers.append(tracker)
+                tracking = Tracking(TensorBoard(folder))
+                stack.callback(tracking.close)  # before the mirror copies what is left
+                events.subscribe(tracking)
+            events.subscribe(PluginHooks(prepared.host))
+        for guard in guards:
+            events.subscribe(GuardWatch(guard))
+        if mirror is not None and ranks.main:
+            events.subscribe(mirror)
+        session = _session(
+            prepared, events, folder, recorder, trainer, source, engine, guards, stop
+        )
         newest = None
         if not fresh:
             newest = ranks.on_main(partial(checkpoint_to_go_on_from, session, manifest))
@@ -114,32 +115,33 @@ def start(
     return folder
 
 
-def _mirror_store(prepared: Prepared) -> Callable[[RunFolder], Store] | None:
-    """Where run folders are mirrored to; asked for before there is one, lest it be in vain."""
-    uri = prepared.config.run.mirror
-    if uri is None:
+class Tracking(RunObserver):
+    """Sends each step's numbers to a tracker."""
+
+    def __init__(self, tracker: TensorBoard) -> None:
+        self._tracker = tracker
+
+    def run_started(self, event: RunStarted) -> None:
+        """Go on from the step a run was resumed at."""
+        if event.resumed:
+            self._tracker.resume(event.step)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """Send the step's numbers."""
+        self._tracker.metrics(event.step, event.metrics)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._tracker.close()
+
+
+def _mirror(prepared: Prepared, events: RunEvents) -> Any:
+    """What copies the run's folder to ``run.mirror``; None where the configuration names none."""
+    config, host = prepared.config, prepared.host
+    if config.run.mirror is None:
         return None
-    prepared.host.ask_store(uri)
-    return lambda folder: prepared.host.ask_store(f"{uri.rstrip('/')}/{folder.name}")
-
-
-@contextlib.contextmanager
-def _mirrored(
-    store: Store, folder: RunFolder, prepared: Prepared, display: Display, fresh: bool
-) -> Iterator[Mirror]:
-    """A mirror for the length of the run, which has its whole folder when the run has ended."""
-    mirror = Mirror(store, folder.path, keep=prepared.config.checkpoint.keep)
-    mirror.start(fresh=fresh)
-    limit = MIRROR_PATIENCE
-    try:
-        yield mirror
-    except KeyboardInterrupt:
-        limit = MIRROR_GRACE
-        raise
-    finally:
-        display.say("copying what is left to run.mirror")
-        for text in mirror.close(limit):
-            display.say(text)
+    mirror = host.service("core/mirror")
+    return mirror(config.run.mirror, host.ask_store, config.checkpoint.keep, events.message)
 
 
 @contextlib.contextmanager
@@ -217,38 +219,37 @@ def _manifest(
 
 def _session(
     prepared: Prepared,
-    display: Display,
+    events: RunEvents,
     folder: RunFolder,
     recorder: Recorder | MuteRecorder,
     trainer: PolicyTrainer,
     source: WeightSource,
     engine: Engine,
     guards: list[Guard],
+    stop: Stop,
 ) -> Session:
     config = prepared.config
-    tokenizer = prepared.tokenizer
-    alone = generator_of(prepared, display, engine)
+    parts = source_parts(prepared, engine, trainer.ranks, events.phase)
     return Session(
         resolved=prepared.resolved,
-        host=prepared.host,
         folder=folder,
         recorder=recorder,
         ledger=Ledger(),
         checkpoints=CheckpointStore(folder.checkpoints, config.checkpoint.keep),
-        display=display,
-        generator=spread_over(alone, trainer.ranks),
-        producer=producer_of(prepared, alone, trainer.ranks),
+        events=events,
+        generator=parts.shared,
+        rollouts=prepared.mode.source(parts),
         engine=engine,
         source=source,
         sampler=prepared.sampler,
         problems=prepared.problems,
         trainer=trainer,
-        tokenizer=tokenizer,
+        tokenizer=prepared.tokenizer,
         tasks=prepared.tasks,
         guards=guards,
         errors=prepared.judge.errors,
         plan=prepared.judge.plan,
-        trackers=[],
         early_stop=None if config.eval.early_stop is None else EarlyStop(config.eval.early_stop),
         ranks=trainer.ranks,
+        stop=stop,
     )

@@ -5,6 +5,7 @@ import math
 import pytest
 from rich.console import Console
 
+from rlvr_core.api.hooks import EvalFinished, StepFinished
 from rlvr_core.api.types import EvalReport
 from rlvr_core.cli.display import JsonLines, Live, Plain, Silent, make_display, step_facts
 
@@ -36,13 +37,14 @@ class Gone(io.StringIO):
 
 
 def drive(display):
-    display.start(["run [bold]demo[/bold]", "8 prompts a step"])
+    display.plan(["run [bold]demo[/bold]", "8 prompts a step"])
     display.phase("loading the model")
-    display.evaluation(0, "math/sums", EvalReport({"accuracy": 0.25}, 64))
-    display.step(0, METRICS, TIMING)
+    display.eval_finished(EvalFinished(0, "math/sums", EvalReport({"accuracy": 0.25}, 64)))
+    display.step_finished(StepFinished(0, 0, METRICS, TIMING))
     display.phase("rollout")
-    display.say("hostile \x1b[2J")
-    display.step(1, {"pass_rate": 1.0, "verify/error_rate": 0.1, "step_skipped": 1.0}, {})
+    display.message("hostile \x1b[2J")
+    odd = {"pass_rate": 1.0, "verify/error_rate": 0.1, "step_skipped": 1.0}
+    display.step_finished(StepFinished(1, 1, odd))
     display.finish(["done"])
     display.finish(["done"])
 
@@ -124,7 +126,7 @@ def test_jsonl_is_one_object_an_event():
     stream = io.StringIO()
     display = make_display("jsonl", 5, stream)
     drive(display)
-    display.step(2, {"loss": math.nan}, {})
+    display.step_finished(StepFinished(2, 2, {"loss": math.nan}))
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [e["event"] for e in events] == [
         "start", "phase", "evaluation", "step", "phase", "message", "step", "finish", "step",

@@ -39,10 +39,10 @@ from rlvr_core.api.protocols import (
     Interruptible,
     ScoreRequest,
 )
-from rlvr_core.builtin.asynchronous.background_turns import BackgroundTurns
-from rlvr_core.builtin.child import child_line
-from rlvr_core.builtin.child.child import in_child
-from rlvr_core.builtin.child.shared import SharedSource, SharedTensors
+from rlvr_core.builtin.asynchronous import child_rpc
+from rlvr_core.builtin.asynchronous.child import in_child
+from rlvr_core.builtin.asynchronous.shared_weights import SharedSource, SharedTensors
+from rlvr_core.builtin.environments.background_turns import BackgroundTurns
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices
@@ -208,7 +208,7 @@ def test_an_engine_with_weights_of_its_own_needs_no_whole_copy_of_a_sharded_poli
         # unfinished here, perhaps not in another process: all compute the probe together
         source = Gathered(model)
         with monkeypatch.context() as patched:
-            patched.setattr(engine.line, "unfinished", lambda: ["something"])
+            patched.setattr(engine.channel, "unfinished", lambda: ["something"])
             engine.load_weights(2, source)
         assert source.asked == ["tensors", "logprobs"]
         assert engine._known.version == 1
@@ -257,7 +257,7 @@ def test_an_engine_that_takes_adapters_gets_nothing_else_and_has_it_after_a_rest
 def test_a_probe_waits_for_itself_alone(fresh, model, monkeypatch):
     """What another thread begins meanwhile may take as long as it likes."""
     unfinished = iter([[]])
-    monkeypatch.setattr(fresh.line, "unfinished", lambda: next(unfinished, [Future()]))
+    monkeypatch.setattr(fresh.channel, "unfinished", lambda: next(unfinished, [Future()]))
     monkeypatch.setattr(fresh, "_deadline", 30.0)
     fresh.load_weights(1, ModuleSource(other(model)))
     assert fresh._known.version == 1
@@ -321,7 +321,7 @@ def hardy(model, context):
     trainer = copy.deepcopy(model)
     engine = in_child(TransformersEngine(TransformersEngine.Config()), PATIENCE, 99)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(child_line, "FIRST_PAUSE", 0.05)
+        patch.setattr(child_rpc, "FIRST_PAUSE", 0.05)
         engine.start(replace(context, model=trainer))
         with torch.no_grad():
             for parameter in trainer.parameters():
@@ -332,9 +332,9 @@ def hardy(model, context):
 
 def kill(engine):
     """kill -9 of its process; waits until it is missed."""
-    restarts = engine.line.restarts
+    restarts = engine.channel.restarts
     os.kill(engine.pid, signal.SIGKILL)
-    wait_until(lambda: engine.line.restarts > restarts)
+    wait_until(lambda: engine.channel.restarts > restarts)
 
 
 def asked(n=4, **params):
@@ -419,14 +419,14 @@ def test_t32_a_sync_in_which_the_process_is_killed_ends_with_the_new_weights(
 @pytest.mark.slow
 def test_t19_t30_a_process_that_comes_back_with_other_weights_is_not_trusted(hardy, model):
     hardy.load_weights(10, ModuleSource(model))
-    hardy.line._most = hardy.line.restarts + 1
+    hardy.channel._most = hardy.channel.restarts + 1
     future = hardy.submit(request((5, 6, 7), n=64, max_tokens=LONG))
     hardy.begin()
     hardy._shared.write((n, p + 0.5) for n, p in other(model).named_parameters())
     kill(hardy)
     with pytest.raises(RunError, match=r"disagree by|answers their probe by another token") as told:
         future.result(PATIENCE)
-    assert f"it was started again {hardy.line.restarts} times" in str(told.value)
+    assert f"it was started again {hardy.channel.restarts} times" in str(told.value)
 
 
 @pytest.mark.slow
@@ -457,8 +457,8 @@ def test_t32_while_there_is_no_process_abort_and_close_leave_nothing(context):
     engine.abort()
     assert all(future.cancelled() for future in futures)
     late = engine.submit(request((5, 6, 7), max_tokens=2))
-    wait_until(lambda: engine.line.starting is not None)
-    process = psutil.Process(engine.line.starting.pid)
+    wait_until(lambda: engine.channel.starting is not None)
+    process = psutil.Process(engine.channel.starting.pid)
     engine.close()
     with pytest.raises(RunError, match="closed before"):
         late.result(0)
@@ -530,7 +530,7 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import time, torch\n"
         "from embedded import make_model, make_tokenizer\n"
-        "from rlvr_core.builtin.child.child import in_child\n"
+        "from rlvr_core.builtin.asynchronous.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
         "from rlvr_core.api.protocols import EngineContext\n"
         "t = make_tokenizer(); m = make_model(t)\n"

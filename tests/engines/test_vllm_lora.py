@@ -11,7 +11,7 @@ import torch
 from rlvr_core.api.errors import ConfigError, RunError
 from rlvr_core.api.protocols import Adapter, EngineContext, ScoreRequest
 from rlvr_core.api.types import GenerationRequest, SamplingParams
-from rlvr_core.builtin.child.child import in_child
+from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices
 from rlvr_core.builtin.vllm.engine import VllmEngine

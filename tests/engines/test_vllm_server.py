@@ -27,6 +27,7 @@ from embedded import make_tokenizer  # type: ignore[import-not-found]
 from rlvr_core.api.errors import ConfigError, MachineError, RunError
 from rlvr_core.api.protocols import Engine, EngineContext, Telling
 from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import serve as vllm_serve
 from rlvr_core.builtin.vllm.client import OtherWeightsError, _first_version
@@ -39,7 +40,6 @@ from rlvr_core.engines.fingerprint import Fingerprint
 from rlvr_core.engines.loop_thread import LoopThread
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.run.generating import share_threads
 
 EOS = make_tokenizer().eos_token_id
 
@@ -162,8 +162,7 @@ def test_servers_on_other_machines_leave_all_cores_to_the_trainer(monkeypatch, o
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     taken = []
     monkeypatch.setattr(torch, "set_num_threads", taken.append)
-    config = SimpleNamespace(train=SimpleNamespace(max_staleness=1))
-    share_threads(config, SimpleNamespace(device=torch.device("cpu")), engine)
+    share_threads(engine, torch.device("cpu"))
     assert taken == ([] if elsewhere else [4])
 
 

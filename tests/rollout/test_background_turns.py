@@ -15,7 +15,7 @@ from rlvr_core.api.errors import RunError
 from rlvr_core.api.protocols import BackgroundEngine, Generation
 from rlvr_core.api.traits import EngineTraits
 from rlvr_core.api.types import GenerationRequest, Problem, SamplingParams
-from rlvr_core.builtin.asynchronous.background_turns import BackgroundTurns
+from rlvr_core.builtin.environments.background_turns import BackgroundTurns
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.workers.worker import VerifierSpec

@@ -11,10 +11,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rlvr_core.api.types import Completion, Draw, Drop, Group, Judged, Problem, Usage, Verdict
+from rlvr_core.api.types import (
+    Completion,
+    Draw,
+    Drop,
+    Group,
+    Judged,
+    Problem,
+    Sampled,
+    Usage,
+    Verdict,
+)
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
-from rlvr_core.builtin.asynchronous.replay import Reading, ReplayBuffer
-from rlvr_core.rollout.collect import Sampled
+from rlvr_core.rollout.replay import Reading, ReplayBuffer
 from rlvr_core.run.metrics import rollout_metrics
 
 PER_STEP, STEPS = 3, 30

@@ -9,12 +9,13 @@ import pytest
 
 from rlvr_core.api.protocols import Generation, Source
 from rlvr_core.api.types import Drop, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
 from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig
 from rlvr_core.builtin.samplers.sequential import Sequential
 from rlvr_core.engines.seeds import completion_seed
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.rollout.collect import Generator, collect
-from rlvr_core.run.metrics import details, fates, rollout_metrics, staleness_metrics
+from rlvr_core.run.metrics import details, fates, rollout_metrics
 
 PARAMS = SamplingParams(max_tokens=5)
 

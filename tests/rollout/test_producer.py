@@ -15,10 +15,10 @@ from rlvr_core.api.types import Problem, Prompt, SamplingParams, Verdict
 from rlvr_core.builtin.asynchronous import producer
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.builtin.asynchronous.producer import Producer
-from rlvr_core.builtin.asynchronous.replay import Reading
 from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig
 from rlvr_core.builtin.samplers.sequential import Sequential
 from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.replay import Reading
 
 PATIENCE = 60.0
 """Seconds after which a test gives up."""

@@ -14,8 +14,8 @@ import pytest
 from rlvr_core.api.errors import MachineError, RunError
 from rlvr_core.api.protocols import Generation
 from rlvr_core.api.types import Draw, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.builtin.asynchronous.distributed import BalancedGenerator, Peer, Worker
 from rlvr_core.builtin.asynchronous.link import Link, link_up
-from rlvr_core.builtin.asynchronous.team import Helper, Other, TeamGenerator
 from rlvr_core.parallel.ranks import LostError
 from rlvr_core.rollout.collect import Generator
 
@@ -102,15 +102,15 @@ class Team:
         self.engines = [Engine() for _ in range(n + 1)]
         links = [pair() for _ in range(n)]
         self.helpers = [
-            Helper(generator_of(engine), theirs, rank)
+            Worker(generator_of(engine), theirs, rank)
             for rank, (engine, (_, theirs)) in enumerate(
                 zip(self.engines[1:], links, strict=True), start=1
             )
         ]
         alone = generator_of(self.engines[0])
         parts = {name: getattr(alone, name) for name in Generator.__slots__}
-        self.others = [Other(ours) for ours, _ in links]
-        self.generator = TeamGenerator(**parts, others=self.others)
+        self.peers = [Peer(ours) for ours, _ in links]
+        self.generator = BalancedGenerator(**parts, peers=self.peers)
 
     def begin(self, *draws, version=3):
         return [self.generator.begin(draw, PARAMS, version=version) for draw in draws]
@@ -167,7 +167,7 @@ def test_t29_a_process_that_does_not_abort_is_waited_for_until_the_deadline():
     ours, theirs = pair()  # nobody listens there, as in a process that was stopped
     alone = generator_of(Engine(), deadline=1.0)
     parts = {name: getattr(alone, name) for name in Generator.__slots__}
-    generator = TeamGenerator(**parts, others=[Other(ours)])
+    generator = BalancedGenerator(**parts, peers=[Peer(ours)])
     with pytest.raises(RunError, match="were not aborted within 1 s by all processes"):
         generator.abort()
     theirs.close()
@@ -176,9 +176,9 @@ def test_t29_a_process_that_does_not_abort_is_waited_for_until_the_deadline():
 def test_t32_what_a_lost_process_had_fails_and_it_is_asked_for_nothing_more():
     ours, theirs = pair()
     team = Team(0)
-    generator = TeamGenerator(
+    generator = BalancedGenerator(
         **{name: getattr(team.generator, name) for name in Generator.__slots__},
-        others=[Other(ours)],
+        peers=[Peer(ours)],
     )
     here, there = (generator.begin(draw, PARAMS, version=1)[1] for draw in draws(2))
     theirs.start(lambda message: None, lambda: None)

@@ -162,7 +162,10 @@ class Lab:
     def run_beside_with_nothing_ahead(self) -> Path:
         """A run by the machinery of asynchronous rollouts at staleness 0; the run's folder."""
         force = (
-            "import sys, rlvr_core.run.generating as to; to.in_background = lambda c: True; "
+            "import sys, rlvr_core.run.prepare as to; "
+            "to.rollout_mode = lambda resolved: resolved.host.service('core/ahead')(resolved); "
+            "from rlvr_core.builtin.asynchronous.ahead import Ahead; "
+            "Ahead.check = lambda *_, **__: None; "
             "from rlvr_core.cli.main import main; sys.exit(main())"
         )
         subprocess.run(

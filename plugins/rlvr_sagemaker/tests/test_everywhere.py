@@ -133,7 +133,7 @@ HASTY = """
 import sys
 from rlvr_core.cli.main import main
 from rlvr_core.run import start
-start.MIRROR_PATIENCE = float(sys.argv.pop(1))
+mirror.PATIENCE = float(sys.argv.pop(1))
 sys.exit(main())
 """
 

@@ -41,6 +41,7 @@ from rlvr_core.api.protocols.loss import (
     LossOutput,
     Normalizer,
 )
+from rlvr_core.api.protocols.rollouts import RolloutSource
 from rlvr_core.api.protocols.store import Store, StoredFile
 from rlvr_core.api.protocols.watching import EvalTask, Guard
 
@@ -74,6 +75,7 @@ __all__ = [
     "NoConfig",
     "Normalizer",
     "Reference",
+    "RolloutSource",
     "Sampler",
     "ScoreRequest",
     "Scorer",

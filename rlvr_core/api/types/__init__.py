@@ -10,11 +10,13 @@ from rlvr_core.api.types.conversation import Done, Ended, Observation, Reply, Tr
 from rlvr_core.api.types.group import EvalReport, Group, Judged
 from rlvr_core.api.types.problem import Json, Message, Problem
 from rlvr_core.api.types.request import REMOTE, GenerationRequest, Prompt, SamplingParams
+from rlvr_core.api.types.rollouts import Ages, Rollouts, Sampled
 from rlvr_core.api.types.sampling import Draw, Drop, Extend, Fate, Keep, Outcome
 from rlvr_core.api.types.verdict import Span, SpanUnit, Usage, Verdict, VerdictStatus
 
 __all__ = [
     "REMOTE",
+    "Ages",
     "Completion",
     "Done",
     "Draw",
@@ -35,6 +37,8 @@ __all__ = [
     "Problem",
     "Prompt",
     "Reply",
+    "Rollouts",
+    "Sampled",
     "SamplingParams",
     "Span",
     "SpanUnit",

@@ -9,28 +9,35 @@ and ``keep`` it decides on each group as it comes in.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from rlvr_core.api.errors import ConfigError, RunError
 from rlvr_core.api.protocols import Sampler
-from rlvr_core.api.types import Draw, Drop, Extend, Json, Outcome, Problem, SamplingParams
+from rlvr_core.api.types import (
+    Draw,
+    Drop,
+    Extend,
+    Json,
+    Outcome,
+    Problem,
+    Rollouts,
+    Sampled,
+    SamplingParams,
+)
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
-from rlvr_core.builtin.asynchronous.replay import Reading
 from rlvr_core.rollout.collect import (
     Answered,
     Generator,
     Judgement,
-    Rollouts,
-    Sampled,
     joined,
     outcome_of,
 )
+from rlvr_core.rollout.replay import Reading
 
 AtSync = Literal["drain", "abort", "keep"]
 
@@ -399,28 +406,3 @@ class Producer:
                 f"come within {self._deadline:g} s; {self._account_of(None)}",
                 remedy="raise run.deadline, or ask for fewer or shorter completions",
             )
-
-
-class Starting(Protocol):
-    """What generates between a start and a stop, as ``Producer`` does."""
-
-    def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
-        """Begin."""
-
-    def stop(self) -> None:
-        """End."""
-
-
-@contextlib.contextmanager
-def producing(
-    producer: Starting | None, step: int, version: int, readings: Iterable[Reading] = ()
-) -> Iterator[None]:
-    """Generate in the background while the block runs, if there is a producer."""
-    if producer is None:
-        yield
-        return
-    producer.start(step, version, readings)
-    try:
-        yield
-    finally:
-        producer.stop()

@@ -13,7 +13,8 @@ from rlvr_core.api.types import Draw, EvalReport
 
 if TYPE_CHECKING:
     from rlvr_core.api.protocols import EvalTask
-    from rlvr_core.rollout.collect import Generator, Sampled
+    from rlvr_core.api.types import Sampled
+    from rlvr_core.rollout.collect import Generator
 
 
 @dataclass(frozen=True, slots=True)

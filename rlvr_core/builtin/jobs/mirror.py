@@ -6,20 +6,98 @@ again, ever more rarely, and never stops a run.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
+from rlvr_core.api.hooks import CheckpointSaved, EvalFinished, StepFinished
+from rlvr_core.api.observer import RunObserver
 from rlvr_core.api.protocols import Store
 from rlvr_core.builtin.jobs.copying import Behind, FolderCopy
 
 BEHIND = ".mirror-behind"
 """File in a run's folder for as long as its store is not known to have everything."""
 
+PATIENCE = 600.0
+"""Seconds without any progress after which the end of a run no longer waits for its mirror."""
+
+GRACE = 60.0
+"""The same for a run that was asked to stop: a managed machine goes two minutes after notice."""
+
 _LONGEST_WAIT = 60.0
 _TRIES = 5
+
+
+class RunMirror(RunObserver):
+    """The mirror of a run: it hears of the run's events, and copies what they left in the folder.
+
+    Args:
+        uri: ``run.mirror``.
+        open_store: Opens the store at a URI.
+        keep: How many of the newest checkpoints the store keeps, beside the best one.
+        say: Tells the user something.
+
+    Raises:
+        PluginError: If no plugin opens such URIs: known before the run has a folder.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        open_store: Callable[[str], Store],
+        keep: int,
+        say: Callable[[str], None],
+    ) -> None:
+        open_store(uri)
+        self._uri, self._open_store = uri.rstrip("/"), open_store
+        self._keep, self._say = keep, say
+        self._mirror: Mirror | None = None
+
+    @contextlib.contextmanager
+    def copying(self, folder: Path, *, fresh: bool) -> Iterator[None]:
+        """Mirror a folder for the length of the block; at its end, copy all that is left.
+
+        Args:
+            folder: The run's folder.
+            fresh: Whether the run has just begun.
+
+        Raises:
+            ConfigError: If the store already holds a run of this name.
+        """
+        store = self._open_store(f"{self._uri}/{folder.name}")
+        self._mirror = Mirror(store, folder, keep=self._keep)
+        self._mirror.start(fresh=fresh)
+        limit = PATIENCE
+        try:
+            yield
+        except KeyboardInterrupt:
+            limit = GRACE
+            raise
+        finally:
+            self._say("copying what is left to run.mirror")
+            for text in self._mirror.close(limit):
+                self._say(text)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """Copy soon what the step wrote."""
+        self._changed()
+
+    def eval_finished(self, event: EvalFinished) -> None:
+        """Copy soon what the evaluation wrote."""
+        self._changed()
+
+    def checkpoint_saved(self, event: CheckpointSaved) -> None:
+        """Copy the checkpoint at once."""
+        self._changed(checkpoint=True)
+
+    def _changed(self, *, checkpoint: bool = False) -> None:
+        if self._mirror is not None:
+            for text in self._mirror.changed(checkpoint=checkpoint):
+                self._say(text)
 
 
 class Mirror:

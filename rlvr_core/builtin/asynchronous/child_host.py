@@ -24,7 +24,7 @@ Message = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class SpawnArgs:
     """What the process begins with.
 
     Attributes:
@@ -52,8 +52,8 @@ def main(fd: int) -> None:
         signal.signal(notice, signal.SIG_IGN)
     connection = Connection(fd)
     try:
-        birth: Birth = pickle.loads(connection.recv_bytes())
-        host = Host(connection, birth)
+        spawn_args: SpawnArgs = pickle.loads(connection.recv_bytes())
+        host = Host(connection, spawn_args)
     except BaseException as error:
         connection.send_bytes(pickle.dumps(("broken", _plain(error))))
         return
@@ -64,24 +64,24 @@ def main(fd: int) -> None:
 class Host:
     """An engine and the messages it is sent."""
 
-    def __init__(self, connection: Connection, birth: Birth) -> None:
+    def __init__(self, connection: Connection, spawn_args: SpawnArgs) -> None:
         import torch
 
-        from rlvr_core.builtin.child.shared import SharedTensors
+        from rlvr_core.builtin.asynchronous.shared_weights import SharedTensors
 
-        torch.set_num_threads(birth.threads)
+        torch.set_num_threads(spawn_args.threads)
         self._connection = connection
         self._sending = threading.Lock()
         self._inbox: SimpleQueue[Message] = SimpleQueue()
-        self._engine = birth.engine
-        self._shared = SharedTensors(birth.fd, birth.size)
-        self._module = birth.context.model if birth.device else None
+        self._engine = spawn_args.engine
+        self._shared = SharedTensors(spawn_args.fd, spawn_args.size)
+        self._module = spawn_args.context.model if spawn_args.device else None
         if self._module is not None:
             module: Any = self._module
-            module.to(birth.device)
+            module.to(spawn_args.device)
         self._open: dict[int, Future[tuple[Generation, ...]]] = {}
         self._closed = False
-        self._engine.start(birth.context)
+        self._engine.start(spawn_args.context)
         if isinstance(self._engine, Interruptible):
             self._engine.between = self._take_waiting
 
@@ -157,7 +157,7 @@ class Host:
         self._engine.abort()
 
     def _load_weights(self, version: int, places: Any, adapter_config: Any) -> None:
-        from rlvr_core.builtin.child.shared import SharedSource
+        from rlvr_core.builtin.asynchronous.shared_weights import SharedSource
 
         source = SharedSource(self._module, self._shared, places, adapter_config)
         if self._module is not None:

@@ -35,10 +35,10 @@ from rlvr_core.api.protocols import (
 )
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import GenerationRequest, Json, SamplingParams
-from rlvr_core.builtin.child.child_host import Birth
-from rlvr_core.builtin.child.child_line import Line
-from rlvr_core.builtin.child.child_process import ChildProcess, gpus_for
-from rlvr_core.builtin.child.shared import Place, SharedTensors
+from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
+from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
+from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
+from rlvr_core.builtin.asynchronous.shared_weights import Place, SharedTensors
 from rlvr_core.builtin.lora.adapter import matrices
 from rlvr_core.engines.sync import (
     PROBE_TOKENS,
@@ -87,7 +87,7 @@ class ChildEngine:
             takes_adapter=inner.takes_adapter,
         )
         self._deadline = deadline
-        self.line = Line(restarts, self._restore)
+        self.channel = RequestChannel(restarts, self._restore)
         self._shared: SharedTensors | None = None
         self._dtype: Any = None
         self._device: Any = None
@@ -121,7 +121,7 @@ class ChildEngine:
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         length = max(1, min(_PROBE_PROMPT, context.max_model_len - PROBE_TOKENS))
         self._probe_ids = probe_prompt(context.tokenizer, vocabulary, length)
-        birth = Birth(
+        spawn_args = SpawnArgs(
             engine=self._engine,
             context=replace(context, model=self._copy_of(model)),
             device="" if self.traits.own_weights else _place_of(model),
@@ -130,7 +130,7 @@ class ChildEngine:
             threads=torch.get_num_threads(),
         )
         try:
-            message = pickle.dumps(birth, pickle.HIGHEST_PROTOCOL)
+            message = pickle.dumps(spawn_args, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             raise MachineError(
                 f"engine {type(self._engine).__name__} cannot be put into a process of its own: "
@@ -138,15 +138,15 @@ class ChildEngine:
                 where="engine",
                 remedy="set train.max_staleness: 0, or choose another engine",
             ) from error
-        self.line.open(message, [self._shared.fd], gpus_for(model.device))
+        self.channel.open(message, [self._shared.fd], gpus_for(model.device))
 
     def submit(self, request: GenerationRequest) -> Future[Answers]:
         """Queue a request for the next ``begin`` or ``drain``."""
-        return self.line.submit(request)
+        return self.channel.submit(request)
 
     def begin(self) -> None:
         """Send what is queued, all of it at once; see ``BackgroundEngine``."""
-        self.line.begin()
+        self.channel.begin()
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until everything that was submitted is finished.
@@ -157,7 +157,7 @@ class ChildEngine:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             self.begin()
-            waiting = self.line.unfinished()
+            waiting = self.channel.unfinished()
             if not waiting:
                 return
             left = None if until is None else until - time.monotonic()
@@ -174,8 +174,8 @@ class ChildEngine:
 
     def abort(self) -> None:
         """See ``BackgroundEngine``."""
-        if self.line.drop():
-            self.line.call("abort", timeout=self._deadline)
+        if self.channel.drop():
+            self.channel.call("abort", timeout=self._deadline)
 
     def load_weights(self, version: int, source: WeightSource) -> None:
         """Copy the trainer's weights over; see ``Engine.load_weights``.
@@ -192,8 +192,8 @@ class ChildEngine:
         with self._may_write():
             weights, adapter_config = self._weights_of(source)
             self._held = (version, self._shared.write(weights), adapter_config)
-        self.line.call("load_weights", *self._held, timeout=self._deadline)
-        answer = None if self.line.unfinished() else self._ask_probe(version)
+        self.channel.call("load_weights", *self._held, timeout=self._deadline)
+        answer = None if self.channel.unfinished() else self._ask_probe(version)
         ours: Sequence[float] = ()
         if module is None:
             # all have to ask here too, whether their engine has something unfinished or not
@@ -207,7 +207,7 @@ class ChildEngine:
 
     def metrics(self) -> dict[str, float]:
         """How often the process was started again, and what was asked again; see ``Telling``."""
-        now, before = (self.line.restarts, self.line.resent), self._told
+        now, before = (self.channel.restarts, self.channel.resent), self._told
         self._told = now
         return {
             "engine/restarts": float(now[0] - before[0]),
@@ -216,7 +216,7 @@ class ChildEngine:
 
     def take_events(self) -> list[str]:
         """What happened to the process, in words; see ``Telling``."""
-        return self.line.take_events()
+        return self.channel.take_events()
 
     def sleep(self) -> None:
         """Nothing: it generates while the trainer works."""
@@ -226,15 +226,15 @@ class ChildEngine:
 
     def close(self) -> None:
         """End the process; see ``Engine.close``."""
-        self.line.close()
+        self.channel.close()
         if self._shared is not None:
             self._shared.close()
 
     @property
     def pid(self) -> int:
         """Process id of the engine's process."""
-        assert self.line.working is not None
-        return self.line.working.pid
+        assert self.channel.working is not None
+        return self.channel.working.pid
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -309,11 +309,11 @@ class ChildEngine:
                 return  # the weights of the start, which it was born with
             version = self._held[0]
             limit, known = self._deadline, self._known
-            self.line.ask(process, "load_weights", *self._held, timeout=limit)
+            self.channel.ask(process, "load_weights", *self._held, timeout=limit)
             if known is None or known.version != version:
                 return  # there was no probe of them: requests were unfinished
             request = self._probe_request(version)
-            (answer,) = self.line.ask(process, "submit", request, timeout=limit)
+            (answer,) = self.channel.ask(process, "submit", request, timeout=limit)
         n = common(known.token_ids, answer.token_ids)
         if n == 0:
             raise RunError(
@@ -330,7 +330,7 @@ class ScoringChildEngine(ChildEngine):
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``."""
         limit = self._deadline if timeout is None else timeout
-        found: list[Scores] = self.line.call("score", list(requests), timeout, timeout=limit)
+        found: list[Scores] = self.channel.call("score", list(requests), timeout, timeout=limit)
         return found
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlvr_core.api.types import Draw, SamplingParams
+from rlvr_core.api.types import Draw, Sampled, SamplingParams
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.rollout.collect import Answered, Generator, Sampled
+from rlvr_core.rollout.collect import Answered, Generator
 from rlvr_core.verify.error_rate import ErrorRate
 
 
 @dataclass(frozen=True)
-class SpreadGenerator(Generator):
+class DistributedGenerator(Generator):
     """A generator in each process: every one samples and judges its share, and gets all groups.
 
     A completion's seed depends on its problem, version and draw and not on the process, so the

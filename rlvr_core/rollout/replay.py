@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -15,11 +15,12 @@ from rlvr_core.api.types import (
     Json,
     Judged,
     Problem,
+    Rollouts,
+    Sampled,
     Span,
     Transcript,
     Verdict,
 )
-from rlvr_core.rollout.collect import Sampled
 
 
 class Reading(NamedTuple):
@@ -53,6 +54,27 @@ class ReplayBuffer:
         """Keep a group for the reads it has left after its first step."""
         if sampled.reads > 1:
             self._entries.append(_Entry(sampled, sampled.reads - 1))
+
+    def after_training(
+        self, rollouts: Rollouts, thrown_away: Sequence[bool], *, updated: bool, skipped: bool
+    ) -> None:
+        """Count a step's reads, and keep its new groups for theirs.
+
+        Args:
+            rollouts: The step's groups.
+            thrown_away: For each group of ``rollouts.trained``, whether all its updates were
+                skipped.
+            updated: Whether any update of the step was applied.
+            skipped: Whether there were updates, and none was applied: nothing was read then.
+        """
+        if not skipped:
+            again = thrown_away[len(rollouts.kept) :]
+            unread = [place for place, lost in enumerate(again) if lost]
+            self.take(len(rollouts.replayed), unread)
+        if updated:
+            for one, lost in zip(rollouts.kept, thrown_away, strict=False):
+                if not lost:
+                    self.put(one)
 
     def readings(self) -> list[Reading]:
         """What waits, as a buffer that is filled ahead has to know it."""

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.types import Draw, Json, Problem, SamplingParams
+from rlvr_core.api.types import Draw, Json, Problem, Rollouts, SamplingParams
 from rlvr_core.builtin.asynchronous.link import Link, Message
 from rlvr_core.builtin.asynchronous.producer import Producer
-from rlvr_core.builtin.asynchronous.replay import Reading
 from rlvr_core.parallel.ranks import LostError, Ranks, fault_of
-from rlvr_core.rollout.collect import Answered, Generator, Judgement, Rollouts
+from rlvr_core.rollout.collect import Answered, Generator, Judgement
+from rlvr_core.rollout.replay import Reading
 
 
-class Helper:
+class Worker:
     """In a process other than rank 0: has generated and judged what rank 0 asks for.
 
     Args:
@@ -54,7 +54,7 @@ class Helper:
             act()
             self._link.send("done", number, None)
         except Exception as error:
-            self._link.send("failed", number, self._told(error))
+            self._link.send("failed", number, self._as_fault(error))
 
     def _draw(self, number: int, draw: Draw, params: SamplingParams, version: int) -> None:
         answered, judged = self._generator.begin(draw, params, version=version)
@@ -63,13 +63,13 @@ class Helper:
             if done.cancelled():
                 self._link.send("cancelled", number)
             elif (error := done.exception()) is not None:
-                self._link.send("failed", number, self._told(error))
+                self._link.send("failed", number, self._as_fault(error))
             else:
                 self._link.send("done", number, (answered.completions, done.result()))
 
         judged.add_done_callback(tell)
 
-    def _told(self, error: BaseException) -> RlvrError:
+    def _as_fault(self, error: BaseException) -> RlvrError:
         """The fault, as rank 0 is to tell it."""
         if not isinstance(error, RlvrError):
             first, *_ = str(error).strip().splitlines() or [""]
@@ -77,8 +77,8 @@ class Helper:
         return fault_of(self._rank, error.exit_code, error.complaints)
 
 
-class Other:
-    """A helper, as rank 0 sees it.
+class Peer:
+    """A worker, as rank 0 sees it.
 
     Args:
         link: To it.
@@ -141,19 +141,19 @@ class Other:
 
 
 @dataclass(frozen=True)
-class TeamGenerator(Generator):
+class BalancedGenerator(Generator):
     """Rank 0's generator for a producer: a draw goes to the process that has least to do.
 
     Attributes:
-        others: The other processes.
+        peers: The other processes.
     """
 
-    others: Sequence[Other]
+    peers: Sequence[Peer]
     _load: list[int] = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_load", [0] * (1 + len(self.others)))
+        object.__setattr__(self, "_load", [0] * (1 + len(self.peers)))
 
     def begin(
         self,
@@ -177,15 +177,15 @@ class TeamGenerator(Generator):
         else:
             assert each is None, "nobody asks for it"
             answered, judged = Answered(draw, self.prompt(draw.problem), []), Judgement()
-            found = self.others[rank - 1].ask("draw", draw, params, version)
+            found = self.peers[rank - 1].ask("draw", draw, params, version)
             found.add_done_callback(lambda done: _put_in(answered, judged, done))
         judged.add_done_callback(settled)
         return answered, judged
 
     def launch(self) -> None:
         """Have what was begun generated, everywhere."""
-        for other in self.others:
-            other.launch()
+        for peer in self.peers:
+            peer.launch()
         super().launch()
 
     def abort(self) -> None:
@@ -194,7 +194,7 @@ class TeamGenerator(Generator):
         Raises:
             RunError: If a process does not do so within the deadline.
         """
-        told = [other.ask("abort") for other in self.others]
+        told = [peer.ask("abort") for peer in self.peers]
         super().abort()
         for done in told:
             try:
@@ -218,7 +218,7 @@ def _put_in(answered: Answered, judged: Judgement, done: Future[Any]) -> None:
         judged.set_result(verdicts)
 
 
-class TeamProducer:
+class DistributedProducer:
     """The producer as every process of a run has it: rank 0's own, whose results all get.
 
     All have to call the same methods in the same order, in their main threads; what rank 0 waits
@@ -230,7 +230,7 @@ class TeamProducer:
         links: What is closed when generation ends.
     """
 
-    def __init__(self, ranks: Ranks, own: Producer | None, links: Sequence[Helper | Other]) -> None:
+    def __init__(self, ranks: Ranks, own: Producer | None, links: Sequence[Worker | Peer]) -> None:
         self._ranks = ranks
         self._own = own
         self._links = links

@@ -28,17 +28,17 @@ Message = tuple[Any, ...]
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from rlvr_core.builtin.child.child_host import main; main(int(sys.argv[1]))"
+    "from rlvr_core.builtin.asynchronous.child_host import main; main(int(sys.argv[1]))"
 )
 _LAST_LINES = 5
 _FAREWELL = 5.0
 
 
 class ChildProcess:
-    """One process, from its birth to its end; an engine that is started again has another.
+    """One process, from its start to its end; an engine that is started again has another.
 
     Args:
-        birth: What it begins with, pickled.
+        spawn_args: What it begins with, pickled.
         fds: Files that it inherits.
         gpus: GPUs that it sees; empty for those that this process sees.
         hear: Called with each message that comes, from a thread of its own.
@@ -48,7 +48,7 @@ class ChildProcess:
 
     def __init__(
         self,
-        birth: bytes,
+        spawn_args: bytes,
         fds: Sequence[int],
         gpus: str,
         hear: Callable[[Message], None],
@@ -73,7 +73,7 @@ class ChildProcess:
                 env=environment(gpus),
             )
         self._connection = Connection(ours.detach())
-        self._outbox.put(birth)
+        self._outbox.put(spawn_args)
         for work in (self._listen, self._write):
             threading.Thread(target=work, name="engine-process", daemon=True).start()
 

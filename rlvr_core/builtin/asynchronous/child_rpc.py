@@ -18,7 +18,7 @@ from typing import Any
 from rlvr_core.api.errors import RlvrError, RunError
 from rlvr_core.api.protocols import Generation
 from rlvr_core.api.types import GenerationRequest
-from rlvr_core.builtin.child.child_process import ChildProcess, Message
+from rlvr_core.builtin.asynchronous.child_process import ChildProcess, Message
 
 START_LIMIT = 900.0
 """Seconds the process has to load the model."""
@@ -28,7 +28,7 @@ _LONGEST_PAUSE = 30.0
 
 
 @dataclass(slots=True)
-class Owed:
+class Pending:
     """What the process has not answered.
 
     Attributes:
@@ -54,7 +54,7 @@ class Owed:
         return bool(self.message[0] == "submit")
 
 
-class Line:
+class RequestChannel:
     """To an engine's process. Methods may be called from any thread.
 
     Args:
@@ -64,26 +64,26 @@ class Line:
 
     def __init__(self, restarts: int, restore: Callable[[ChildProcess], None]) -> None:
         self._most, self._restore = restarts, restore
-        self._birth, self._fds, self._gpus = b"", list[int](), ""
+        self._spawn_args, self._fds, self._gpus = b"", list[int](), ""
         self.working: ChildProcess | None = None
         """The process; None before the start and while another is brought up."""
         self.starting: ChildProcess | None = None
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._queue: list[int] = []
-        self._owed: dict[int, Owed] = {}
+        self._pending: dict[int, Pending] = {}
         self._broken: RlvrError | None = None
         self._closing = threading.Event()
         self.restarts = self.resent = 0
         self._events: list[str] = []
 
-    def open(self, birth: bytes, fds: Sequence[int], gpus: str) -> None:
+    def open(self, spawn_args: bytes, fds: Sequence[int], gpus: str) -> None:
         """Start the first process; see ``ChildProcess`` for the arguments.
 
         Raises:
             RlvrError: If it does not come up.
         """
-        self._birth, self._fds, self._gpus = birth, list(fds), gpus
+        self._spawn_args, self._fds, self._gpus = spawn_args, list(fds), gpus
         self._launch()
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
@@ -91,9 +91,9 @@ class Line:
         with self._lock:
             self._check()
             number = next(self._numbers)
-            owed = self._owed[number] = Owed(("submit", [(number, request)]), Future())
+            pending = self._pending[number] = Pending(("submit", [(number, request)]), Future())
             self._queue.append(number)
-        return owed.future
+        return pending.future
 
     def begin(self) -> None:
         """Send what is queued, all of it at once."""
@@ -110,14 +110,14 @@ class Line:
         """
         with self._lock:
             self._check()
-            return [owed.future for owed in self._requests().values()]
+            return [pending.future for pending in self._requests().values()]
 
     def drop(self) -> bool:
         """Cancel what no process is at work on; whether one is at work on the rest."""
         with self._lock:
             down = self.working is None
             dropped = list(self._requests()) if down else self._queue
-            futures = [self._owed.pop(number).future for number in dropped]
+            futures = [self._pending.pop(number).future for number in dropped]
             self._queue = []
         for future in futures:
             future.cancel()
@@ -128,11 +128,11 @@ class Line:
         with self._lock:
             self._check()
             number = next(self._numbers)
-            owed = self._owed[number] = Owed((name, number, *arguments), Future())
+            pending = self._pending[number] = Pending((name, number, *arguments), Future())
             if self.working is not None:
-                owed.sent = True
-                self.working.send(*owed.message)
-        return _answer(owed.future, name, timeout)
+                pending.sent = True
+                self.working.send(*pending.message)
+        return _answer(pending.future, name, timeout)
 
     def ask(self, process: ChildProcess, name: str, *arguments: Any, timeout: float) -> Any:
         """What this process answers; an error if it dies."""
@@ -141,9 +141,9 @@ class Line:
             rest = [[(number, *arguments)]] if name == "submit" else [number, *arguments]
             if process.gone is not None:
                 raise process.gone
-            owed = self._owed[number] = Owed((name, *rest), Future(), process, sent=True)
-            process.send(*owed.message)
-        return _answer(owed.future, name, timeout)
+            pending = self._pending[number] = Pending((name, *rest), Future(), process, sent=True)
+            process.send(*pending.message)
+        return _answer(pending.future, name, timeout)
 
     def take_events(self) -> list[str]:
         """What happened to the process, in words, since this was asked before."""
@@ -177,7 +177,7 @@ class Line:
         with self._lock:
             if self._closing.is_set():
                 raise RunError("the engine was closed")
-            process = ChildProcess(self._birth, self._fds, self._gpus, self._hear, self._lost)
+            process = ChildProcess(self._spawn_args, self._fds, self._gpus, self._hear, self._lost)
             self.starting = process
         try:
             process.await_start(START_LIMIT)
@@ -197,25 +197,25 @@ class Line:
     def _send_again(self, process: ChildProcess) -> None:
         """Send all that is not answered, in its order; requests together where that goes."""
         requests: list[int] = []
-        for number, owed in sorted(self._owed.items()):
+        for number, pending in sorted(self._pending.items()):
             if number in self._queue:
                 continue
-            self.resent += owed.n_completions if owed.sent else 0
-            if owed.is_request:
+            self.resent += pending.n_completions if pending.sent else 0
+            if pending.is_request:
                 requests.append(number)
                 continue
             self._send(process, requests)
             requests = []
-            owed.sent = True
-            process.send(*owed.message)
+            pending.sent = True
+            process.send(*pending.message)
         self._send(process, requests)
 
     def _lost(self, process: ChildProcess, reason: RlvrError, died: bool) -> None:
         """A process is gone: bring up another, unless that is being done or was done enough."""
         with self._lock:
             process.gone = reason
-            mine = [number for number, owed in self._owed.items() if owed.bound is process]
-            futures = [self._owed.pop(number).future for number in mine]
+            mine = [number for number, pending in self._pending.items() if pending.bound is process]
+            futures = [self._pending.pop(number).future for number in mine]
             worked = process is self.working
             if worked:
                 self.working = None
@@ -271,32 +271,32 @@ class Line:
         """Take in an answer."""
         kind, number, *rest = message
         with self._lock:
-            owed = self._owed.pop(number, None)
-        if owed is None:
+            pending = self._pending.pop(number, None)
+        if pending is None:
             return  # the engine was closed, or given up, meanwhile
         if kind == "cancelled":
-            owed.future.cancel()
+            pending.future.cancel()
         elif kind == "failed":
-            owed.future.set_exception(rest[0])
+            pending.future.set_exception(rest[0])
         else:
-            owed.future.set_result(rest[0])
+            pending.future.set_result(rest[0])
 
-    def _requests(self) -> dict[int, Owed]:
+    def _requests(self) -> dict[int, Pending]:
         """Unfinished requests of the run, by number."""
         return {
-            number: owed
-            for number, owed in self._owed.items()
-            if owed.is_request and owed.bound is None
+            number: pending
+            for number, pending in self._pending.items()
+            if pending.is_request and pending.bound is None
         }
 
     def _send(self, process: ChildProcess, numbers: Sequence[int]) -> None:
         """Send requests in one message."""
         if not numbers:
             return
-        owed = [self._owed[number] for number in numbers]
-        for one in owed:
+        pending = [self._pending[number] for number in numbers]
+        for one in pending:
             one.sent = True
-        process.send("submit", [one.message[1][0] for one in owed])
+        process.send("submit", [one.message[1][0] for one in pending])
 
     def _check(self) -> None:
         if self._broken is not None:
@@ -306,8 +306,8 @@ class Line:
         """Give every open future this error, and refuse further work."""
         with self._lock:
             self._broken = self._broken or error
-            futures = [owed.future for owed in self._owed.values()]
-            self._owed, self._queue = {}, []
+            futures = [pending.future for pending in self._pending.values()]
+            self._pending, self._queue = {}, []
         for future in futures:
             future.set_exception(error)
 

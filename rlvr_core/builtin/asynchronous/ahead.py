@@ -1,0 +1,274 @@
+"""Rollouts ahead of the trainer: ``train.max_staleness`` above 0."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api.protocols import BackgroundEngine, Engine, RolloutSource
+from rlvr_core.api.traits import EngineTraits, SamplerTraits, traits_of
+from rlvr_core.api.types import Ages, Json, Problem, Rollouts
+from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
+from rlvr_core.builtin.asynchronous.child import in_child
+from rlvr_core.builtin.asynchronous.distributed import (
+    BalancedGenerator,
+    DistributedProducer,
+    Peer,
+    Worker,
+)
+from rlvr_core.builtin.asynchronous.link import link_up
+from rlvr_core.builtin.asynchronous.producer import Producer
+from rlvr_core.config.model import ENGINE_RESTARTS
+from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.replay import ReplayBuffer
+from rlvr_core.rollout.source import SourceParts
+
+if TYPE_CHECKING:
+    from rlvr_core.config.model import ComponentRef
+    from rlvr_core.config.resolve import Resolved
+
+
+LINK_LIMIT = 60.0
+"""Seconds that processes, which have met already, have to find each other once more."""
+
+
+class Ahead:
+    """Generation goes on while training runs; groups may be ``max_staleness`` updates old.
+
+    Args:
+        resolved: The checked configuration.
+    """
+
+    background = True
+
+    def __init__(self, resolved: Resolved) -> None:
+        self._resolved = resolved
+        self._run, self._train = resolved.config.run, resolved.config.train
+
+    def check(self, *, learns: bool, max_reads: int) -> None:
+        """Refuse a staleness that no group could keep, and a run that generates nothing.
+
+        Raises:
+            ConfigError: With both faults at once.
+        """
+        faults = []
+        least = max_reads * self._train.updates_per_step
+        if self._train.max_staleness < least:
+            faults.append(
+                (
+                    f"a group that is sampled one step ahead and trained on in {max_reads} steps "
+                    f"(the sampler's max_reads) is {least} updates old in the last of them",
+                    (f"set max_staleness to {least} or more, or lower max_reads",),
+                )
+            )
+        if not learns:
+            faults.append(
+                (
+                    "no loss learns from completions, so nothing is generated while training runs",
+                    ("take max_staleness out",),
+                )
+            )
+        if faults:
+            where = self._resolved.where(("train", "max_staleness"))
+            raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
+
+    def lines(self) -> list[str]:
+        """The bound on staleness, and what becomes of unfinished requests."""
+        return [
+            f"rollouts: while training runs, at most {self._train.max_staleness} updates old; "
+            f"{self._train.at_sync} at a weight sync"
+        ]
+
+    def engine(self, engine: Engine, ref: ComponentRef, device: torch.device) -> BackgroundEngine:
+        """The engine, in a process of its own if it does not work in the background by itself.
+
+        Raises:
+            ConfigError: If it cannot do what ``train.at_sync`` asks for.
+        """
+        background = self._background(engine, ref)
+        if self._train.at_sync not in background.at_sync:
+            raise ConfigError(
+                f"engine {ref.use} cannot {self._train.at_sync} unfinished requests at a weight "
+                f"sync; it can {', '.join(sorted(background.at_sync))}",
+                where=self._resolved.where(("train", "at_sync")),
+                remedy="set train.at_sync: drain",
+            )
+        share_threads(engine, device)
+        return background
+
+    def _background(self, engine: Engine, ref: ComponentRef) -> BackgroundEngine:
+        if isinstance(engine, BackgroundEngine):
+            if self._train.engine_restarts != ENGINE_RESTARTS:
+                raise ConfigError(
+                    f"train.engine_restarts is for engines that are put into a process of their "
+                    f"own, and {ref.use} has processes of its own making",
+                    where=self._resolved.where(("train", "engine_restarts")),
+                    remedy="leave it out; rlvr list engine NAME shows the engine's own options",
+                )
+            return engine
+        if traits_of(engine, EngineTraits).separate:
+            raise ConfigError(
+                f"engine {ref.use} is spoken to by the process that trains: it generates and "
+                "trains in turns",
+                where=self._resolved.where(("train", "max_staleness")),
+                remedy="set max_staleness: 0, or engine: vllm",
+            )
+        return in_child(engine, self._run.deadline, self._train.engine_restarts)
+
+    def source(self, parts: SourceParts) -> RolloutSource:
+        """See ``RolloutMode.source``; all processes of the run call it together."""
+        return AheadSource(
+            self._producer(parts),
+            prompts_per_step=parts.sampler.prompts_per_step,
+            max_staleness=self._train.max_staleness,
+        )
+
+    def _producer(self, parts: SourceParts) -> Producer | DistributedProducer:
+        ranks = parts.ranks
+        if ranks.world == 1:
+            return self._own_producer(parts, parts.generator)
+        links = link_up(ranks, LINK_LIMIT)
+        if not ranks.main:
+            worker = Worker(parts.generator, links[0], ranks.index)
+            return DistributedProducer(ranks, None, [worker])
+        peers = [Peer(links[rank]) for rank in range(1, ranks.world)]
+        own = {field.name: getattr(parts.generator, field.name) for field in fields(Generator)}
+        balanced = BalancedGenerator(**own, peers=peers)
+        return DistributedProducer(ranks, self._own_producer(parts, balanced), peers)
+
+    def _own_producer(self, parts: SourceParts, generator: Generator) -> Producer:
+        sampler, train = parts.sampler, self._train
+        return Producer(
+            generator,
+            sampler,
+            parts.params,
+            GroupBuffer(
+                sampler.refill,
+                max_staleness=train.max_staleness,
+                steps=train.steps,
+                updates_per_step=train.updates_per_step,
+                reads=traits_of(sampler, SamplerTraits).max_reads,
+            ),
+            at_sync=train.at_sync,
+            check=parts.check,
+        )
+
+
+class AheadSource:
+    """Takes each step's groups from a producer that works ahead.
+
+    Args:
+        producer: Fills the buffer.
+        prompts_per_step: The most groups a step trains on.
+        max_staleness: The most updates between a group's sampling and its step.
+    """
+
+    def __init__(
+        self,
+        producer: Producer | DistributedProducer,
+        *,
+        prompts_per_step: int,
+        max_staleness: int,
+    ) -> None:
+        self._producer = producer
+        self._prompts_per_step = prompts_per_step
+        self._max_staleness = max_staleness
+        self._replay = ReplayBuffer()
+
+    @contextlib.contextmanager
+    def running(self, step: int, version: int) -> Iterator[None]:
+        """Generate in a thread while the block runs."""
+        self._producer.start(step, version, self._replay.readings())
+        try:
+            yield
+        finally:
+            self._producer.stop()
+
+    def take(self, step: int, version: int) -> Rollouts:
+        """Wait for the step's groups; see ``RolloutSource.take``."""
+        replayed = self._replay.waiting(self._prompts_per_step)
+        rollouts = self._producer.take(step)
+        # new groups were made ahead, when it was not known that a step would be skipped
+        room = self._prompts_per_step - len(rollouts.kept)
+        rollouts.replayed = replayed[: max(0, room)]
+        return rollouts
+
+    def before_training(self) -> None:
+        """Nothing: the engine goes on."""
+
+    def after_training(
+        self,
+        rollouts: Rollouts,
+        thrown_away: Sequence[bool],
+        *,
+        updated: bool,
+        skipped: bool,
+        version: int,
+    ) -> dict[str, float]:
+        """See ``RolloutSource.after_training``; groups too old to be read again are given up."""
+        self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
+        if not self._max_staleness:
+            return {}
+        return {"staleness/expired": self._replay.expire(version - self._max_staleness)}
+
+    def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
+        """Hold generation and load the weights; see ``RolloutSource.sync``."""
+        self._producer.sync(step, version, load, self._replay.readings())
+
+    def pause(self) -> None:
+        """See ``RolloutSource.pause``."""
+        self._producer.quiet()
+
+    def resume(self) -> None:
+        """See ``RolloutSource.resume``."""
+        self._producer.release()
+
+    def drawn(self) -> int:
+        """See ``RolloutSource.drawn``: completions of later steps are among them."""
+        return self._producer.drawn()
+
+    def metrics(self, ages: Ages) -> dict[str, float]:
+        """The sampler's numbers, and how old the step's completions are."""
+        found = self._producer.sampler_metrics()
+        return staleness_metrics(ages) | {f"sampler/{name}": v for name, v in found.items()}
+
+    def state_dict(self) -> dict[str, Json]:
+        """Groups that wait for their step, and groups that are to be trained on again."""
+        return {"replay": self._replay.state_dict(), "producer": self._producer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
+        """See ``RolloutSource.load_state_dict``."""
+        self._replay.load_state_dict(state["replay"], problems)
+        self._producer.load_state_dict(state["producer"], problems)
+
+
+def share_threads(engine: Engine, device: torch.device) -> None:
+    """Leave half of the threads to the engine's process, which takes as many as this one has."""
+    if device.type != "cpu" or traits_of(engine, EngineTraits).elsewhere:
+        return
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+
+
+def staleness_metrics(ages: Ages) -> dict[str, float]:
+    """How old what was trained on is, and how old what was not."""
+    ages = +ages  # of a group that was read again, all completions may be masked
+    metrics: dict[str, float] = {
+        f"staleness/{fate}/{age}": count for (fate, age), count in sorted(ages.items())
+    }
+    trained: Counter[int] = Counter()
+    for (fate, age), count in ages.items():
+        if fate in ("trained", "reread"):
+            trained[age] += count
+    if trained:
+        weighed = sum(age * count for age, count in trained.items())
+        metrics["staleness/mean"] = weighed / sum(trained.values())
+        metrics["staleness/max"] = max(trained)
+    return metrics

@@ -1,1 +1,0 @@
-"""An engine in a process of its own."""

@@ -1,0 +1,184 @@
+"""How a run shares its time between generation and training, and the plain way: in turns."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rlvr_core.api.protocols import Engine, RolloutSource, Sampler
+from rlvr_core.api.types import Ages, Json, Problem, Rollouts, SamplingParams
+from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.rollout.collect import Generator, collect
+from rlvr_core.rollout.replay import ReplayBuffer
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlvr_core.config.model import ComponentRef, RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SourceParts:
+    """What a ``RolloutSource`` is made of.
+
+    Attributes:
+        generator: Makes judged groups in this process.
+        shared: Makes judged groups with all processes of the run, which call it together.
+        sampler: Chooses problems, and which groups are kept.
+        params: How to sample.
+        check: Raises ``RunError`` when too many verdicts were errors.
+        ranks: The processes of the run.
+    """
+
+    generator: Generator
+    shared: Generator
+    sampler: Sampler
+    params: SamplingParams
+    check: Callable[[], None]
+    ranks: Ranks
+
+
+class RolloutMode(Protocol):
+    """Decides how generation and training share a run's time; chosen once, before the start."""
+
+    background: bool
+    """Whether the engine has to generate while this process does something else."""
+
+    def check(self, *, learns: bool, max_reads: int) -> None:
+        """Refuse a run that does not go with this mode.
+
+        Args:
+            learns: Whether any loss learns from completions.
+            max_reads: In how many steps the sampler has a group trained on.
+
+        Raises:
+            ConfigError: If it does not.
+        """
+
+    def lines(self) -> list[str]:
+        """Lines for the overview at the start of a run."""
+
+    def engine(self, engine: Engine, ref: ComponentRef, device: torch.device) -> Engine:
+        """Return the engine as this mode needs it; it is not started yet.
+
+        Args:
+            engine: As the configuration names it.
+            ref: Its name and options, for messages.
+            device: Where the trainer computes.
+
+        Raises:
+            ConfigError: If this engine cannot be used so.
+        """
+
+    def source(self, parts: SourceParts) -> RolloutSource:
+        """Make the run's source, with an engine that has started."""
+
+
+class InTurns:
+    """Generation and training take turns: every group is sampled under the newest weights."""
+
+    background = False
+
+    def check(self, *, learns: bool, max_reads: int) -> None:
+        """Any run can take turns."""
+
+    def lines(self) -> list[str]:
+        """Nothing to add: it is what a reader expects."""
+        return []
+
+    def engine(self, engine: Engine, ref: ComponentRef, device: torch.device) -> Engine:
+        """Use the engine as it is."""
+        return engine
+
+    def source(self, parts: SourceParts) -> RolloutSource:
+        """See ``RolloutMode.source``."""
+        return TurnSource(parts)
+
+
+class TurnSource:
+    """Samples a step's groups when the step asks for them."""
+
+    def __init__(self, parts: SourceParts) -> None:
+        self._generator = parts.shared
+        self._sampler = parts.sampler
+        self._params = parts.params
+        self._check = parts.check
+        self._replay = ReplayBuffer()
+        self._drawn = 0
+
+    @contextlib.contextmanager
+    def running(self, step: int, version: int) -> Iterator[None]:
+        """Nothing goes on beside training."""
+        yield
+
+    def take(self, step: int, version: int) -> Rollouts:
+        """Sample, judge and decide on the step's groups; see ``RolloutSource.take``."""
+        replayed = self._replay.waiting(self._sampler.prompts_per_step)
+        rollouts = collect(
+            self._generator,
+            self._sampler,
+            self._params,
+            version=version,
+            step=step,
+            replayed=len(replayed),
+        )
+        rollouts.replayed = replayed
+        self._drawn += sum(len(one.group.members) for one in rollouts.all)
+        self._check()
+        return rollouts
+
+    def before_training(self) -> None:
+        """Put the engine to sleep."""
+        self._generator.engine.sleep()
+
+    def after_training(
+        self,
+        rollouts: Rollouts,
+        thrown_away: Sequence[bool],
+        *,
+        updated: bool,
+        skipped: bool,
+        version: int,
+    ) -> dict[str, float]:
+        """See ``RolloutSource.after_training``."""
+        self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
+        return {}
+
+    def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
+        """Wake the engine and load the weights, if they changed."""
+        self._generator.engine.wake()
+        if load is not None:
+            load()
+
+    def pause(self) -> None:
+        """Nothing is under way between two calls of ``take``."""
+
+    def resume(self) -> None:
+        """Nothing was held back."""
+
+    def drawn(self) -> int:
+        """See ``RolloutSource.drawn``."""
+        drawn, self._drawn = self._drawn, 0
+        return drawn
+
+    def metrics(self, ages: Ages) -> dict[str, float]:
+        """The sampler's numbers."""
+        return {f"sampler/{name}": value for name, value in self._sampler.metrics().items()}
+
+    def state_dict(self) -> dict[str, Json]:
+        """The groups that are to be trained on again."""
+        return {"replay": self._replay.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
+        """See ``RolloutSource.load_state_dict``."""
+        self._replay.load_state_dict(state["replay"], problems)
+
+
+def sampling_of(config: RunConfig) -> SamplingParams:
+    """The run's sampling, as the engine takes it."""
+    section = config.sampling
+    return SamplingParams(
+        section.temperature, section.top_p, section.top_k, section.max_tokens, tuple(section.stop)
+    )

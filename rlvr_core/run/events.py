@@ -1,0 +1,126 @@
+"""The run's event bus: whoever watches a run subscribes here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlvr_core.api.hooks import (
+    CheckpointSaved,
+    EvalFinished,
+    GroupsScored,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+)
+from rlvr_core.api.observer import RunObserver
+
+if TYPE_CHECKING:
+    from rlvr_core.api.protocols import Guard
+    from rlvr_core.host.host import Host
+
+
+class RunEvents(RunObserver):
+    """Tells every subscriber, in the order in which they subscribed.
+
+    In a run of several processes, what shows or writes something subscribes in the main process
+    alone, and guards in each.
+    """
+
+    def __init__(self, *observers: RunObserver) -> None:
+        self._observers = list(observers)
+
+    def subscribe(self, observer: RunObserver) -> None:
+        """Tell one more, after all others."""
+        self._observers.append(observer)
+
+    def plan(self, lines: Sequence[str]) -> None:
+        """See ``RunObserver.plan``."""
+        for one in self._observers:
+            one.plan(lines)
+
+    def phase(self, label: str) -> None:
+        """See ``RunObserver.phase``."""
+        for one in self._observers:
+            one.phase(label)
+
+    def message(self, text: str) -> None:
+        """See ``RunObserver.message``."""
+        for one in self._observers:
+            one.message(text)
+
+    def run_started(self, event: RunStarted) -> None:
+        """See ``RunObserver.run_started``."""
+        for one in self._observers:
+            one.run_started(event)
+
+    def groups_scored(self, event: GroupsScored) -> None:
+        """See ``RunObserver.groups_scored``."""
+        for one in self._observers:
+            one.groups_scored(event)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """See ``RunObserver.step_finished``."""
+        for one in self._observers:
+            one.step_finished(event)
+
+    def eval_finished(self, event: EvalFinished) -> None:
+        """See ``RunObserver.eval_finished``."""
+        for one in self._observers:
+            one.eval_finished(event)
+
+    def checkpoint_saved(self, event: CheckpointSaved) -> None:
+        """See ``RunObserver.checkpoint_saved``."""
+        for one in self._observers:
+            one.checkpoint_saved(event)
+
+    def run_finished(self, event: RunFinished) -> None:
+        """See ``RunObserver.run_finished``."""
+        for one in self._observers:
+            one.run_finished(event)
+
+
+class PluginHooks(RunObserver):
+    """Calls the observing hooks of all plugins; one that raises does not stop the run."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def run_started(self, event: RunStarted) -> None:
+        """Call the hook of this name, as do all methods here."""
+        self._host.observe("run_started", event)
+
+    def groups_scored(self, event: GroupsScored) -> None:
+        """See ``run_started``."""
+        self._host.observe("groups_scored", event)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """See ``run_started``."""
+        self._host.observe("step_finished", event)
+
+    def eval_finished(self, event: EvalFinished) -> None:
+        """See ``run_started``."""
+        self._host.observe("eval_finished", event)
+
+    def checkpoint_saved(self, event: CheckpointSaved) -> None:
+        """See ``run_started``."""
+        self._host.observe("checkpoint_saved", event)
+
+    def run_finished(self, event: RunFinished) -> None:
+        """See ``run_started``."""
+        self._host.observe("run_finished", event)
+
+
+class GuardWatch(RunObserver):
+    """Shows a guard each step; the guard stops the run by raising ``RunError``."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def groups_scored(self, event: GroupsScored) -> None:
+        """Let it see the step's groups."""
+        self._guard.on_groups(event)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """Let it see the step's numbers."""
+        self._guard.on_step(event)
