@@ -65,7 +65,7 @@ def resume(
         sources = save_sources(session.folder, session.resolved.sources(session.problems.values()))
         told = changed(manifest.fields.get("sources") or {}, sources)
         for line in told:
-            session.display.say(f"warning: {line}")
+            session.events.message(f"warning: {line}")
         manifest.resume(
             command=command,
             step=session.step,

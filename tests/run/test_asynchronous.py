@@ -13,10 +13,10 @@ import pytest
 from pydantic import ValidationError
 
 from rlvr_core.api.errors import ConfigError
+from rlvr_core.builtin.asynchronous.ahead import Ahead
 from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.host.host import load_host
-from rlvr_core.run.checks import check_background
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
@@ -364,7 +364,7 @@ def test_every_reason_against_it_is_told_at_once(lab):
     lab.config["data"]["sources"][0]["with"]["verifier"] = "exact"
     resolved = resolve_file(lab.write(train=TRAIN, sampler=TWICE), (), load_host())
     with pytest.raises(ConfigError) as error:
-        check_background(resolved, {("loss",): None}, max_reads=2)
+        Ahead(resolved).check(learns=False, max_reads=2)
     told = str(error.value)
     assert "trained on in 2 steps" in told
     assert "is 2 updates old in the last of them" in told
