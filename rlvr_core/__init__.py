@@ -5,13 +5,40 @@ What a plugin imports is in ``rlvr_core.api``.
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
+    from rlvr_core.builtin.evals.python import evaluate
+    from rlvr_core.cli.python import train
+    from rlvr_core.record.view import RunView
+
+__all__ = ["RunView", "__version__", "evaluate", "train"]
+
 __version__ = "0.1.0"
+
+
+_HOMES = {
+    "RunView": "rlvr_core.record.view",
+    "evaluate": "rlvr_core.builtin.evals.python",
+    "train": "rlvr_core.cli.python",
+}
+"""Where each name is, imported when it is first used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rlvr_core' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 class _Files:

@@ -75,10 +75,10 @@ def run(
     with ranks.joined(resolved.config.run.deadline) as together:
         kind = display_kind if together.main else "none"
         display = make_display(kind, total_steps=resolved.config.train.steps)
-        _run(resolved, folder, host, display, together, stop, dry_run=dry_run)
+        carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 
-def _run(
+def carry_out(
     resolved: Resolved,
     folder: RunFolder | None,
     host: Host,
@@ -86,8 +86,9 @@ def _run(
     together: Ranks,
     stop: Stop,
     *,
-    dry_run: bool,
-) -> None:
+    dry_run: bool = False,
+) -> RunFolder | None:
+    """Prepare a run and take its steps; its folder, or None of a dry run."""
     from rlvr_core.data.uri import is_uri, local_path
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.preview import preview
@@ -107,8 +108,8 @@ def _run(
         if dry_run:
             display.plan([*prepared.lines, *preview(prepared.sampler)])
             display.finish(["dry run: nothing was trained and nothing written"])
-            return
-        start(prepared, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
+            return None
+        return start(prepared, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
 
 
 def what_to_run(

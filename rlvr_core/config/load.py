@@ -115,8 +115,15 @@ def all_paths() -> tuple[str, ...]:
     )
 
 
-def read_draft(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Draft:
+def read_draft(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), text: str | None = None
+) -> Draft:
     """Read a file, what it extends, and put the options on top.
+
+    Args:
+        path: The file.
+        overrides: ``key.path=value`` options.
+        text: Its content, where there is no such file and ``path`` is a name for messages.
 
     Raises:
         ConfigError: If a file or an option cannot be read; all faulty options at once.
@@ -131,7 +138,8 @@ def read_draft(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> D
     while following is not None:
         _no_cycle(following, chain, seen, where)
         chain.append(following)
-        texts.append(_text_of(following, where))
+        given = text if not texts else None
+        texts.append(_text_of(following, where) if given is None else given)
         layers.append(_mapping(texts[-1], following))
         following, where = _base(layers[-1], following)
     root = layers.pop()

@@ -122,19 +122,25 @@ def resolve(loaded: LoadedConfig, host: Host) -> Resolved:
     return _resolve(loaded.draft, loaded.config, [], host)
 
 
-def resolve_file(path: str | os.PathLike[str], overrides: Sequence[str], host: Host) -> Resolved:
+def resolve_file(
+    path: str | os.PathLike[str],
+    overrides: Sequence[str],
+    host: Host,
+    text: str | None = None,
+) -> Resolved:
     """Load and resolve in one go, which reports the faults of both together.
 
     Args:
         path: The YAML file.
         overrides: ``key.path=value`` options.
         host: The plugins.
+        text: Content of the file, where there is none and ``path`` is a name for messages.
 
     Raises:
         ConfigError: If the file, a key, a name or an option is wrong; all faults at once.
         PluginError: The same, when a plugin is at fault for one of them.
     """
-    draft = read_draft(path, overrides)
+    draft = read_draft(path, overrides, text)
     config, faults = validate(draft)
     return _resolve(draft, config, faults, host)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from rlvr_core.api.errors import DataError
+from rlvr_core.host.files import cache_folder
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -41,9 +41,3 @@ def local_path(uri: str) -> Path:
     from rlvr_core.host.host import load_host
 
     return load_host().ask_uri(uri, cache_folder())
-
-
-def cache_folder() -> Path:
-    """Folder for downloads: ``$XDG_CACHE_HOME/rlvr``, or ``~/.cache/rlvr``."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "rlvr"

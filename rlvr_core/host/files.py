@@ -255,9 +255,14 @@ def _snapshot(file: Path, source: bytes) -> str:
     return f"{PREFIX}{stem}_{digest}"
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Folder for what can be made again: ``$XDG_CACHE_HOME/rlvr``, or ``~/.cache/rlvr``."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "rlvr" / "files"
+    return Path(home) / "rlvr"
+
+
+def _cache() -> Path:
+    return cache_folder() / "files"
 
 
 def _beside(folder: Path) -> list[str]:

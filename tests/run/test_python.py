@@ -1,0 +1,165 @@
+"""Runs from Python: scripts without a guard, running event loops, interrupted cells, two in one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import pytest
+import yaml
+
+SCRIPT = """
+import asyncio
+import re
+from pathlib import Path
+
+import yaml
+
+import rlvr_core
+
+with open("executed", "a") as file:
+    file.write("x")
+
+LIMIT = "n"
+VOWELS = re.compile("[aeiou]")
+
+
+def share(text):
+    return sum(c < LIMIT for c in text) / max(1, len(text))
+
+
+def early(text, answer):
+    assert answer == "x"
+    return share(text) + 0.0 * len(VOWELS.findall(text))
+
+
+config = yaml.safe_load(Path("config.yaml").read_text())
+first = rlvr_core.train(config, rewards=[early], set={"train.steps": 2}, display="none")
+config["rewards"] = [{"use": early, "weight": 1.0}]
+
+
+async def cell():  # a notebook's cells run inside of an event loop
+    return rlvr_core.train(config, set={"train.steps": 2}, display="none")
+
+
+second = asyncio.run(cell())
+assert first.path != second.path
+assert first.outcome == second.outcome == "finished"
+assert first.metrics["reward/mean"] == second.metrics["reward/mean"]
+assert any(first.metrics["reward/mean"])
+print(first.path)
+"""
+
+
+def script(lab, text, **more):
+    (lab.folder / "script.py").write_text(text)
+    return subprocess.Popen(
+        [sys.executable, "script.py"],
+        cwd=lab.folder,
+        env=lab.env() | {"XDG_CACHE_HOME": str(lab.folder / "cache")} | more,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process):
+    out, err = process.communicate(timeout=500)
+    assert process.returncode == 0, out + err
+    return out
+
+
+def test_a_function_of_a_script_without_a_guard_is_a_reward_in_two_runs(lab):
+    lab.write()
+    out = ended(script(lab, SCRIPT))
+    assert (lab.folder / "executed").read_text() == "x"  # workers did not run the script again
+    run = lab.folder / out.strip()
+    record = json.loads((run / "run.json").read_text())
+    ((use, source),) = record["sources"].items()
+    assert use.endswith("/early.py:early")
+    assert len(source["sha256"]) == 64
+    kept = (run / "patches" / source["copy"]).read_text()
+    assert "LIMIT = 'n'" in kept
+    assert "def share(text):" in kept
+    # what it ran is what its own record runs again, from the command line
+    lab.rlvr("run", str(run / "resolved.yaml"), "--display", "none", "--set", "train.steps=1")
+
+
+def test_the_same_file_by_yaml_and_by_function_gives_the_same_run(lab):
+    (lab.folder / "my_reward.py").write_text(
+        "def early(text, answer):\n    return sum(c < 'n' for c in text) / max(1, len(text))\n"
+    )
+    by_yaml = lab.run("--set", "train.steps=2", rewards=["./my_reward.py:early"])
+    text = (
+        "import rlvr_core\nfrom my_reward import early\n"
+        "run = rlvr_core.train('config.yaml', rewards=[early], set={'train.steps': 2},"
+        " display='none')\nprint(run.path)\n"
+    )
+    by_call = lab.folder / ended(script(lab, text)).strip()
+
+    def rewards(run):
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line).get("reward/mean") for line in lines if "reward" in line]
+
+    assert rewards(by_yaml) == rewards(by_call)
+    assert yaml.safe_load((by_call / "resolved.yaml").read_text())["rewards"][0]["use"] == (
+        "./my_reward.py:early"
+    )
+    # a change of the file is told when the run goes on, and recorded
+    with (lab.folder / "my_reward.py").open("a") as file:
+        file.write("# another line\n")
+    said = lab.rlvr(
+        "run", "--resume", str(by_yaml), "--set", "train.steps=3", "--display", "plain"
+    ).stderr
+    assert "my_reward.py has changed since the run began" in said
+    (resumed,) = json.loads((by_yaml / "run.json").read_text())["resumed"]
+    assert list(resumed["sources"]) == ["./my_reward.py:early"]
+
+
+INTERRUPTED = """
+import rlvr_core
+
+def early(text):
+    return float(len(text))
+
+try:
+    rlvr_core.train("config.yaml", rewards=[early], set={"train.steps": 100000}, display="none")
+except KeyboardInterrupt:
+    print("interrupted")
+run = rlvr_core.train("config.yaml", rewards=[early], set={"train.steps": 1}, display="none")
+print(run.outcome)
+"""
+
+
+def test_an_interrupted_cell_leaves_a_checkpoint_and_the_next_one_runs(lab):
+    lab.write(checkpoint={"every": 0})
+    process = script(lab, INTERRUPTED)
+    until = time.monotonic() + 300
+    while time.monotonic() < until and process.poll() is None:
+        metrics = list(lab.folder.glob("runs/*/metrics.jsonl"))
+        if metrics and metrics[0].read_text().count("\n") >= 2:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert ended(process).split() == ["interrupted", "finished"]
+    first = lab.runs()
+    outcomes = [json.loads((run / "run.json").read_text())["outcome"] for run in first]
+    assert sorted(outcomes) == ["finished", "interrupted"]
+    stopped = first[outcomes.index("interrupted")]
+    assert list((stopped / "checkpoints").glob("step*/COMPLETE"))
+
+
+def test_a_wrong_config_is_told_by_its_keys(lab, monkeypatch):
+    import rlvr_core
+    from rlvr_core.api import ConfigError
+
+    monkeypatch.chdir(lab.folder)
+    with pytest.raises(ConfigError) as caught:
+        rlvr_core.train(lab.config | {"trian": {}}, set={"train.lr": "fast"})
+    said = str(caught.value)
+    assert "trian" in said
+    assert "train.lr" in said
+    with pytest.raises(ConfigError, match="a YAML file or a mapping, not a int"):
+        rlvr_core.train(3)
