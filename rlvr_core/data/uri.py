@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 from rlvr_core.api.errors import DataError
 from rlvr_core.host.files import cache_folder
 
+__all__ = ["cache_folder", "is_uri", "local_path"]
+
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 

@@ -5,7 +5,6 @@ written, with all that it uses, to a file of its own in the cache.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
