@@ -12,10 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-    from rlvr_core.builtin.evals.python import evaluate
-    from rlvr_core.cli.python import train
-    from rlvr_core.record.view import RunView
-
 __all__ = ["RunView", "__version__", "evaluate", "train"]
 
 __version__ = "0.1.0"

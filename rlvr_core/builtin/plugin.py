@@ -23,6 +23,21 @@ def register_datasets(registrar: Registrar) -> None:
         summary="Problems from a file of JSON objects, gzipped or not.",
     )
     registrar.add(
+        "csv",
+        "rlvr_core.builtin.datasets.tables:Csv",
+        summary="Problems from a table of text, gzipped or not.",
+    )
+    registrar.add(
+        "parquet",
+        "rlvr_core.builtin.datasets.tables:Parquet",
+        summary="Problems from a Parquet file.",
+    )
+    registrar.add(
+        "folder",
+        "rlvr_core.builtin.datasets.tables:Folder",
+        summary="Problems from a folder of JSON, CSV or Parquet files, or a saved data set.",
+    )
+    registrar.add(
         "hub",
         "rlvr_core.builtin.datasets.hub:Hub",
         summary="Problems from a data set on the Hugging Face hub.",

@@ -69,7 +69,8 @@ def train(
     resolved = resolve_file(path, overrides, host, text)
     quiet_libraries()
     stop = Stop(patient=True)
-    with listening(stop), ranks.joined(resolved.config.run.deadline) as together:
+    with signals_restored(), ranks.joined(resolved.config.run.deadline) as together:
+        stop.listen()
         if display is None or isinstance(display, str):
             kind = display if together.main else "none"
             display = make_display(kind, total_steps=resolved.config.train.steps)
@@ -120,15 +121,13 @@ def plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def listening(stop: Any) -> Iterator[None]:
-    """Let signals of the main thread ask ``stop`` in this block, and nobody after it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals go to the main thread, which does as it likes
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    stop.listen()
+def signals_restored() -> Iterator[None]:
+    """After this block signals go to whom they went before, such as a notebook."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -90,8 +90,21 @@ class ModelSection(ComponentConfig):
     """Train LoRA adapters (by peft) in the place of the whole model; null trains it all."""
 
 
+class SplitSection(ComponentConfig):
+    """A share of a source's problems that is held out, decided by a hash of each problem's id."""
+
+    heldout: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the problems that is not trained on."""
+    seed: Natural = 0
+    """Another seed holds out other problems."""
+
+
 class SourceRef(ComponentRef):
     """One data source."""
+
+    split: SplitSection | None = None
+    """Train on all but a held-out share; the eval task ``core/dataset`` with the same ``split``
+    has that share."""
 
     weight: Annotated[float, Field(gt=0)] | None = None
     """Share of draws relative to the other sources; without weights, all problems are one pool."""

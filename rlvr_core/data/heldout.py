@@ -7,31 +7,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated
 
-from pydantic import Field
-
-from rlvr_core.api.protocols import ComponentConfig
 from rlvr_core.api.types import Problem
+from rlvr_core.config.model import SplitSection
 
 
-class Split(ComponentConfig):
-    """Which share of a source is held out, and by which draw."""
+def is_heldout(problem_id: str, split: SplitSection) -> bool:
+    """Whether a hash of the id, as a number in [0, 1), is below ``split.heldout``."""
+    digest = hashlib.sha256(f"{split.seed}\0{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < split.heldout * 2**64
 
-    heldout: Annotated[float, Field(gt=0, lt=1)]
-    """Share of the problems that is not trained on."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Another seed holds out other problems."""
 
-    def is_heldout(self, problem_id: str) -> bool:
-        """Whether the problem of this id is held out."""
-        digest = hashlib.sha256(f"{self.seed}\0{problem_id}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") < self.heldout * 2**64
+def train_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
+    """The problems to train on, in their order."""
+    return tuple(one for one in problems if not is_heldout(one.id, split))
 
-    def train(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """The problems to train on, in their order."""
-        return tuple(one for one in problems if not self.is_heldout(one.id))
 
-    def held_out(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """The others, in their order."""
-        return tuple(one for one in problems if self.is_heldout(one.id))
+def heldout_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
+    """The others, in their order."""
+    return tuple(one for one in problems if is_heldout(one.id, split))

@@ -11,6 +11,8 @@ from typing import Any
 from rlvr_core.api.errors import Complaint, DataError, PluginError, RlvrError
 from rlvr_core.api.protocols import DatasetLoader, Source
 from rlvr_core.api.types import Message, Problem
+from rlvr_core.config.model import SplitSection
+from rlvr_core.data.heldout import train_part
 
 SHOWN = 5
 """Faulty problems that are reported one by one; of the others there is the number."""
@@ -26,6 +28,7 @@ class NamedLoader:
         weight: See ``Source``.
         order: See ``Source``.
         count: See ``Source``.
+        split: What is held out of it; None for nothing.
         where: Where the user wrote it, for messages.
     """
 
@@ -35,6 +38,7 @@ class NamedLoader:
     where: str = ""
     order: str | None = None
     count: int | None = None
+    split: SplitSection | None = None
 
 
 def load_sources(loaders: Sequence[NamedLoader]) -> list[Source]:
@@ -53,9 +57,26 @@ def load_sources(loaders: Sequence[NamedLoader]) -> list[Source]:
             raise _placed(error, named) from error
         if not problems:
             raise DataError(f"{named.name} gave no problems", where=named.where)
+        if named.split is not None:
+            problems = _trained(problems, named.split, named)
         sources.append(Source(named.name, problems, named.weight, named.order, named.count))
     _collect([*_repeated(sources), *_malformed(sources)])
     return sources
+
+
+def _trained(
+    problems: tuple[Problem, ...], split: SplitSection, named: NamedLoader
+) -> tuple[Problem, ...]:
+    kept = train_part(problems, split)
+    if not kept or len(kept) == len(problems):
+        part = "all" if not kept else "none"
+        raise DataError(
+            f"{named.name}: split.heldout {split.heldout:g} holds out {part} of its "
+            f"{len(problems)} problems",
+            where=named.where,
+            remedy="choose another share or seed, or take the split out",
+        )
+    return kept
 
 
 def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Problem, ...]:

@@ -23,7 +23,8 @@ from rlvr_core.builtin.evals.runner import NamedTask
 from rlvr_core.builtin.evals.trained_on import inherit
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.trackers.tensorboard import check_installed
-from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.model import ComponentRef, SourceRef
+from rlvr_core.data.heldout import is_heldout
 from rlvr_core.data.load import (
     NamedLoader,
     check_problems,
@@ -280,6 +281,7 @@ def _loaders(resolved: Resolved) -> list[NamedLoader]:
             resolved.where(("data", "sources", index)),
             ref.order,
             ref.count,
+            ref.split,
         )
         for index, ref in enumerate(resolved.config.data.sources)
     ]
@@ -300,8 +302,15 @@ def _answers(resolved: Resolved) -> dict[Loc, Answers]:
             for pair in load_answers(
                 resolved.build("dataset", one), loss.target, seed, resolved.where(place)
             )
+            if not _is_held_out(pair[0], one)
         ]
     return found
+
+
+def _is_held_out(problem: Problem, ref: ComponentRef) -> bool:
+    """Whether the source it comes from holds it out."""
+    split = ref.split if isinstance(ref, SourceRef) else None
+    return split is not None and is_heldout(problem.id, split)
 
 
 def _demonstrations(

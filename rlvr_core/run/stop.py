@@ -8,6 +8,7 @@ checkpoint; before the first step, and with a second signal, the process ends as
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType
 
 
@@ -28,7 +29,9 @@ class Stop:
         self.stepping = False
 
     def listen(self) -> None:
-        """Take over both signals; to be called in the main thread."""
+        """Take over both signals; only the main thread can, and elsewhere nothing is done."""
+        if threading.current_thread() is not threading.main_thread():
+            return
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 

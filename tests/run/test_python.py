@@ -158,7 +158,9 @@ def test_a_wrong_config_is_told_by_its_keys(lab, monkeypatch):
 
     monkeypatch.chdir(lab.folder)
     with pytest.raises(ConfigError) as caught:
-        rlvr_core.train(lab.config | {"trian": {}}, set={"train.lr": "fast"})
+        rlvr_core.train(
+            lab.config | {"trian": {}}, rewards=["core/exact"], set={"train.lr": "fast"}
+        )
     said = str(caught.value)
     assert "trian" in said
     assert "train.lr" in said

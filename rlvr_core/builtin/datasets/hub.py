@@ -49,8 +49,8 @@ def hub_rows(
     if is_uri(repo):
         repo = str(local_path(repo))
     folder = _cached(repo, config, split, revision) or Path(repo).expanduser()
-    if any((folder / mark).is_file() for mark in _SAVED):
-        yield from _saved_rows(folder, split)
+    if is_saved(folder):
+        yield from saved_rows(folder, split)
         return
     named = f"{repo} ({config})" if config else repo
     where = f"{named}, split {split}" + (f", revision {revision}" if revision else "")
@@ -106,7 +106,17 @@ def _cached(repo: str, config: str | None, split: str, revision: str | None) -> 
     return folder
 
 
-def _saved_rows(folder: Path, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def is_saved(folder: Path) -> bool:
+    """Whether ``save_to_disk`` wrote this folder."""
+    return any((folder / mark).is_file() for mark in _SAVED)
+
+
+def saved_rows(folder: Path, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows of a folder that ``save_to_disk`` wrote, counted from 1.
+
+    Raises:
+        DataError: If it cannot be read, or has no such split.
+    """
     import datasets
 
     try:

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.errors import ConfigError, DataError
 from rlvr_core.api.protocols import ComponentConfig, config_class
 from rlvr_core.api.types import EvalReport, Group, Problem, SamplingParams
-from rlvr_core.config.model import ComponentRef
+from rlvr_core.config.model import ComponentRef, SplitSection
 from rlvr_core.config.resolve import build
+from rlvr_core.data.heldout import heldout_part
 from rlvr_core.data.load import NamedLoader, load_sources
 from rlvr_core.host.host import load_host
 
@@ -30,13 +31,16 @@ class DatasetTask:
 
         data: ComponentRef
         """The dataset loader with its options, as in ``data.sources``."""
+        split: SplitSection | None = None
+        """Take the held-out share alone, as ``data.sources`` with the same ``split`` leaves it
+        out."""
         max_tokens: Annotated[int, Field(gt=0)] = 512
         """Cap on an answer, in tokens; that of training, or pass rates do not compare."""
 
     n = 1
 
     def __init__(self, config: Config) -> None:
-        self._ref = config.data
+        self._ref, self._split = config.data, config.split
         self.sampling = SamplingParams(temperature=1.0, max_tokens=config.max_tokens)
 
     def problems(self) -> Sequence[Problem]:
@@ -50,12 +54,22 @@ class DatasetTask:
         loader = build(host, "dataset", self._ref, _WHERE)
         self._check_split(type(loader))
         (source,) = load_sources([NamedLoader(self._ref.use, loader)])
-        return source.problems
+        if self._split is None:
+            return source.problems
+        found = heldout_part(source.problems, self._split)
+        if not found:
+            raise DataError(
+                f"split.heldout {self._split.heldout:g} holds out none of the "
+                f"{len(source.problems)} problems of {self._ref.use}",
+                where="the option split of core/dataset",
+                remedy="choose a larger share",
+            )
+        return found
 
     def _check_split(self, loader: type[Any]) -> None:
         """Training data is what loaders give by default; an evaluation has to ask for it (T75)."""
         split = config_class(loader).model_fields.get("split")
-        if split is not None and "split" not in self._ref.with_:
+        if split is not None and "split" not in self._ref.with_ and self._split is None:
             raise ConfigError(
                 f"which split of {self._ref.use}? It would be {split.default!r} by default, and an "
                 f"evaluation has no default split",

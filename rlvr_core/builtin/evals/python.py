@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.builtin.evals.commands.eval_options import Options, open_session, say
-from rlvr_core.cli.python import listening, option, plain
-from rlvr_core.run.stop import Stop
+from rlvr_core.cli.python import option, plain, signals_restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +89,7 @@ def evaluate(
         as_json=False,
     )
     text = plain(model) if isinstance(model, str | os.PathLike) else str(model.path)
-    with listening(Stop()):
+    with signals_restored():
         session, folder = open_session(text, given)
         where = given.out or folder
         summaries = carry_out(session, where, say)
