@@ -76,12 +76,10 @@ if TYPE_CHECKING:
     from rlvr_core.api.sampler_base import SamplerBase, SamplerConfig
     from rlvr_core.api.tools import (
         BadCall,
-        FormatName,
         Tool,
         ToolCall,
         ToolFormat,
         spoken,
-        tool_format,
     )
     from rlvr_core.api.traits import (
         EngineTraits,
@@ -125,6 +123,7 @@ if TYPE_CHECKING:
         VerdictStatus,
     )
     from rlvr_core.host.registry import Registrar
+    from rlvr_core.host.tool_formats import tool_format
     from rlvr_core.record.view import RunView
 
 __all__ = [
@@ -160,7 +159,6 @@ __all__ = [
     "Fate",
     "Finding",
     "FinishReason",
-    "FormatName",
     "Generation",
     "GenerationRequest",
     "Group",
@@ -303,13 +301,12 @@ _HOMES = {
     ),
     "api.tools": (
         "BadCall",
-        "FormatName",
         "Tool",
         "ToolCall",
         "ToolFormat",
         "spoken",
-        "tool_format",
     ),
+    "host.tool_formats": ("tool_format",),
     "api.types": (
         "Completion",
         "Done",

@@ -147,6 +147,11 @@ def register_guards(registrar: Registrar) -> None:
 
 
 @hookspec
+def register_tool_formats(registrar: Registrar) -> None:
+    """Add tool formats."""
+
+
+@hookspec
 def register_commands(registrar: Registrar) -> None:
     """Add click commands; they appear under ``rlvr <plugin> <command>``."""
 

@@ -285,6 +285,26 @@ def register_services(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_tool_formats(registrar: Registrar) -> None:
+    """Ways in which models write tool calls."""
+    registrar.add(
+        "hermes",
+        "rlvr_core.builtin.environments.tool_formats:Hermes",
+        summary="JSON in <tool_call> tags, as Hermes and Qwen write it.",
+    )
+    registrar.add(
+        "llama",
+        "rlvr_core.builtin.environments.tool_formats:Llama",
+        summary="A turn that is JSON, as Llama 3 writes it.",
+    )
+    registrar.add(
+        "python",
+        "rlvr_core.builtin.environments.tool_formats:Python",
+        summary="A fenced block of Python, as a call of the tool python.",
+    )
+
+
+@hookimpl
 def register_guards(registrar: Registrar) -> None:
     """Guards that a run asks for; the others are always on."""
     registrar.add(

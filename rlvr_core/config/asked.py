@@ -1,7 +1,8 @@
-"""Verifiers that data sources ask for by an option, looked up where the option is written.
+"""Components that are named by an option of another component, looked up where it is written.
 
 ``rewards: [{use: auto}]`` takes the verifier that each problem names. Most loaders know theirs; a
-loader of the user's own files has an option for it, which is checked here like any other name.
+loader of the user's own files has an option for it, which is checked here like any other name. So
+is the tool format of an environment.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from rlvr_core.config.tree import Loc, Node
 from rlvr_core.host.host import Host
 
 
-def unknown_verifiers(
+def unknown_names(
     data: Mapping[str, Any], options: Mapping[Loc, ComponentConfig], root: Node, host: Host
 ) -> list[RlvrError]:
-    """What is wrong with the verifiers that sources ask for; nothing if no reward asks them.
+    """What is wrong with names that options hold.
+
+    Verifiers of data sources count only if a reward asks for each problem's own.
 
     Args:
         data: The configuration as plain data, with or without other faults.
@@ -26,13 +29,15 @@ def unknown_verifiers(
         root: The tree they come from, for lines.
         host: The plugins.
     """
-    if not _asks(data.get("rewards", "auto")):
-        return []
     errors: list[RlvrError] = []
+    own_verifiers = _asks(data.get("rewards", "auto"))
     for loc, section in options.items():
-        for field, name in _named(section, "verifier") if loc[:2] == ("data", "sources") else ():
+        named = [("tool_format", *one) for one in _named(section, "tool_format")]
+        if own_verifiers and loc[:2] == ("data", "sources"):
+            named += [("verifier", *one) for one in _named(section, "verifier")]
+        for kind, field, name in named:
             try:
-                host.entry("verifier", name, root.where((*loc, "with", field)))
+                host.entry(kind, name, root.where((*loc, "with", field)))
             except RlvrError as error:
                 errors.append(error)
     return errors

@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError
 from rlvr_core.api.errors import Complaint, ConfigError, PluginError, RlvrError
 from rlvr_core.api.protocols import ComponentConfig, config_class
 from rlvr_core.api.types import Problem
-from rlvr_core.config.asked import unknown_verifiers
+from rlvr_core.config.asked import unknown_names
 from rlvr_core.config.dialect import write
 from rlvr_core.config.faults import Subject, complaints
 from rlvr_core.config.layers import escape, options_to_node
@@ -160,7 +160,7 @@ def _resolve(
             if found is not None:
                 components[loc] = found
     options = {loc: component.config for loc, component in components.items()}
-    errors += unknown_verifiers(data, options, draft.root, host)
+    errors += unknown_names(data, options, draft.root, host)
     if config is not None:
         errors += rule_faults(config, components, draft)
     if errors or config is None:

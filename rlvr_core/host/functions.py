@@ -8,6 +8,7 @@ from typing import Any
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.protocols import DatasetLoader, Environment, Guard, Loss, Sampler, Verifier
+from rlvr_core.api.tools import ToolFormat
 
 ADAPTERS = {
     "verifier": "rlvr_core.verify.function:verifier_of",
@@ -22,6 +23,7 @@ _PROTOCOLS: dict[str, type[Any]] = {
     "guard": Guard,
     "loss": Loss,
     "sampler": Sampler,
+    "tool_format": ToolFormat,
 }
 
 

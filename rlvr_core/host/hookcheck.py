@@ -30,6 +30,7 @@ REGISTERING = {
     "register_engines": "engine",
     "register_environments": "environment",
     "register_guards": "guard",
+    "register_tool_formats": "tool_format",
     "register_commands": "command",
     "register_services": "service",
 }

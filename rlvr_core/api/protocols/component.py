@@ -17,6 +17,7 @@ Kind = Literal[
     "engine",
     "environment",
     "guard",
+    "tool_format",
 ]
 
 

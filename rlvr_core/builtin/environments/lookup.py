@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from rlvr_core.api.errors import DataError
 from rlvr_core.api.protocols import NoConfig
-from rlvr_core.api.tools import BadCall, Tool, ToolCall, tool_format
+from rlvr_core.api.tools import BadCall, Tool, ToolCall
 from rlvr_core.api.types import (
     Done,
     EvalReport,
@@ -28,14 +28,14 @@ from rlvr_core.api.types import (
     Verdict,
 )
 from rlvr_core.builtin.environments.questions import Questions, response
+from rlvr_core.builtin.environments.tool_formats import Hermes
 
 DATASET = ENVIRONMENT = "core/lookup"
 MAX_TOKENS = 80
 """Cap on a conversation: room for a call, its result and the answer, and a slip."""
 
 TOOL = Tool("count", "How many there are.", {"of": {"type": "string"}})
-FORMAT = tool_format("hermes")
-STOP = "</tool_call>"
+FORMAT = Hermes()
 
 
 class Lookup(Questions):
@@ -90,7 +90,7 @@ class LookupWorld:
 
     def present(self, problem: Problem) -> Problem:
         """The problem with what ends a turn: a call is answered before anything is added to it."""
-        return replace(problem, stop=(*problem.stop, STOP))
+        return replace(problem, stop=(*problem.stop, *FORMAT.stop))
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that does not say what is to be counted.

@@ -20,24 +20,19 @@ from rlvr_bs4.web.record import FREE, Called, CallName, Conversation, Step
 from rlvr_core.api import (
     BadCall,
     Done,
-    FormatName,
     Json,
     Message,
+    Names,
     Observation,
     Problem,
     Reply,
     ToolCall,
     Verdict,
+    tool_format,
 )
 
 ENVIRONMENT = "bs4/web"
 _STATE = "the state of a conversation"
-_STOPS: Mapping[FormatName, tuple[str, ...]] = {
-    "hermes": ("</tool_call>",),
-    "llama": (),
-    "python": ("\n```\n",),
-}
-"""What ends a turn of a model that has no chat template to end it."""
 _ROLE = """\
 Answer a question about a web site. You do not see its pages: programs that you write do. {tools}
 You have {calls} calls; each one beyond what is needed lowers the score, and further ones are not \
@@ -50,8 +45,8 @@ class Web:
     class Config(Scoring):
         """Options of ``bs4/web``."""
 
-        format: FormatName = "hermes"
-        """How the model writes calls: ``hermes``, ``llama`` or ``python``."""
+        format: Annotated[str, Names("tool_format")] = "hermes"
+        """How the model writes calls: ``hermes``, ``llama``, ``python`` or another tool format."""
         prompt: Literal["chat", "text"] = "chat"
         """``chat``: messages, for a chat template, which tells the tools where the format is
         hermes or llama. ``text``: raw text, for models without one."""
@@ -112,14 +107,14 @@ class Web:
     def present(self, problem: Problem) -> Problem:
         """The prompt with tools and rules; the same for all tasks but for question and form."""
         task, name = self.task(problem.spec, f"problem {problem.id}"), self.config.format
-        by_template = self.config.prompt == "chat" and name != "python"
+        by_template = self.config.prompt == "chat" and not tools.is_python(name)
         known = tools.of(self.config.session)
         told = "" if by_template else f"\n\n{tools.told(name, known)}\n"
         role = _ROLE.format(tools=told, calls=self.config.max_calls)
         asked = f"{ask(task)}\nThe page you begin on is {task.start}"
         if self.config.prompt == "text":
             prompt = f"{role}\n{rules()}\n\n{asked}\n"
-            return replace(problem, prompt=prompt, stop=(*problem.stop, *_STOPS[name]))
+            return replace(problem, prompt=prompt, stop=(*problem.stop, *tool_format(name).stop))
         return replace(
             problem,
             prompt=(Message("system", f"{role}\n{rules()}"), Message("user", asked)),
@@ -177,7 +172,7 @@ class Web:
     def _message(self, text: str) -> Message:
         if self.config.prompt == "text":
             return Message("tool", f"\n<tool_response>\n{text}\n</tool_response>\n")
-        return Message("user" if self.config.format == "python" else "tool", text)
+        return Message(tool_format(self.config.format).role, text)
 
     def _call(
         self, task: Task, state: Conversation, call: ToolCall | BadCall

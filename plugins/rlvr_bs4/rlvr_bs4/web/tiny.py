@@ -40,7 +40,6 @@ URL = "https://site.example/"
 MAX_TOKENS = 160
 """Cap on a conversation: room for a program, what it prints and the answer, and a slip."""
 ITEMS = 4
-_FORMAT = tool_format("hermes")
 _STOP = "</tool_call>"
 
 
@@ -131,7 +130,7 @@ class TinyHeldout:
 def program(name: str) -> str:
     """The call that reads a number off the page."""
     code = f"print(make_soup().find(id='{name.replace(' ', '-')}').text)"
-    return _FORMAT.render(ToolCall(RUN.name, {"code": code}))
+    return tool_format("hermes").render(ToolCall(RUN.name, {"code": code}))
 
 
 def answer(number: int) -> str:

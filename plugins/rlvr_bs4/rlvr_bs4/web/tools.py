@@ -10,7 +10,7 @@ from dataclasses import replace
 from rlvr_bs4 import final
 from rlvr_bs4.schema import canon, describe
 from rlvr_bs4.task import REASONS, Task
-from rlvr_core.api import BadCall, FormatName, Json, Tool, ToolCall, tool_format
+from rlvr_core.api import BadCall, Json, Tool, ToolCall, tool_format
 
 RUN = Tool(
     "run_python",
@@ -57,17 +57,22 @@ def of(session: bool) -> list[Tool]:
     return [GOING_ON if session and one is RUN else one for one in TOOLS.values()]
 
 
-def told(name: FormatName, tools: Sequence[Tool]) -> str:
+def told(name: str, tools: Sequence[Tool]) -> str:
     """How to call the tools, for a prompt that no chat template tells."""
-    if name == "python":
+    if is_python(name):
         return f"{tools[0].description}\n{_ALONE}"
     return tool_format(name).describe(list(tools))
 
 
-def calls(name: FormatName, text: str, repair: bool) -> list[ToolCall | BadCall]:
+def is_python(name: str) -> bool:
+    """Whether calls are blocks of Python, of which one that is a single call may be of any tool."""
+    return tool_format(name).name == "python"
+
+
+def calls(name: str, text: str, repair: bool) -> list[ToolCall | BadCall]:
     """The calls in a turn, each of a tool that there is, with arguments that fit."""
     found = tool_format(name).parse(text, repair=repair)
-    if name == "python":
+    if is_python(name):
         found = [_alone(call) if isinstance(call, ToolCall) else call for call in found]
     return [_fitting(call) if isinstance(call, ToolCall) else call for call in found]
 

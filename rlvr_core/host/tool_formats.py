@@ -1,0 +1,43 @@
+"""Tool formats by name, wherever an environment runs: also in its worker processes."""
+
+from __future__ import annotations
+
+import functools
+
+from rlvr_core.api.errors import PluginError
+from rlvr_core.api.tools import ToolFormat
+from rlvr_core.host.host import load_host
+from rlvr_core.host.loader import describe
+
+
+@functools.cache
+def tool_format(name: str) -> ToolFormat:
+    """The tool format of this name, from whichever installed plugin registered it.
+
+    Args:
+        name: Full name, or the short name while only one plugin uses it: ``core/hermes``,
+            ``hermes``.
+
+    Raises:
+        ConfigError: If there is none of this name; it names the nearest ones.
+        PluginError: If its plugin is missing or broken, or what it registered is no tool format.
+    """
+    entry = load_host().entry("tool_format", name, "")
+    remedy = f"report it to the author of {entry.plugin}: see rlvr_core.api.ToolFormat"
+    try:
+        made = entry.load()()
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"tool format '{entry.name}' cannot be constructed: {describe(error)}",
+            where=str(entry.registered),
+            remedy=remedy,
+        ) from error
+    if not isinstance(made, ToolFormat):
+        raise PluginError(
+            f"{entry.target} is no tool format",
+            where=str(entry.registered),
+            remedy=remedy,
+        )
+    return made
