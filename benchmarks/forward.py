@@ -32,11 +32,12 @@ from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.builtin.tiny.lean_path import lean_hidden
 from rlvr_core.engines.decode import RowPlan, decode
 from rlvr_core.engines.stop import StopStrings
+from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step.batch import MicroBatch, Row, micro_batches
-from rlvr_core.step.forward import _whole_rows
+from rlvr_core.step.forward_path import whole_rows
 from rlvr_core.step.logprobs import fused_logprobs
-from rlvr_core.step.packed import heads_of, packed_rows
-from rlvr_core.step.packed_attention import sight_of
+from rlvr_core.step.packed import heads_of, pack, packed_rows
+from rlvr_core.step.packed_attention import attention_mask_of
 
 VOCABULARY = 419
 GROUP = 8
@@ -130,23 +131,23 @@ def _rows(groups: Iterable[tuple[int, list[int]]]) -> list[Row]:
 def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
     """Median seconds of a forward and backward pass over the rows, by side."""
     model = _model(size)
-    lean = recognise(model)
+    lean = recognise(model, adapter_of(model))
     assert lean is not None
     as_given = [_only(rows[i : i + GROUP]) for i in range(0, len(rows), GROUP)]
     packed = micro_batches(rows, tokens_per_micro_batch=4096)
 
     runs: list[tuple[list[MicroBatch], Callable[[MicroBatch], Any]]] = [
-        (as_given, lambda batch: _whole_rows(model.model, batch)),
+        (as_given, lambda batch: whole_rows(model.model, batch)),
         (packed, lambda batch: _packed(model, batch)),
-        (packed, lambda batch: lean_hidden(lean, batch)),
+        (packed, lambda batch: lean_hidden(lean, pack(batch))),
     ]
     return _timed(model, runs, repeats)
 
 
 def _packed(model: Any, batch: MicroBatch) -> Any:
-    heads = heads_of(model, _whole_rows)
-    sight = sight_of(batch, torch.float32, heads, compiled=False)
-    return packed_rows(model.model, batch, sight)
+    heads = heads_of(model, whole_rows)
+    packed_mask = attention_mask_of(batch, torch.float32, heads, compiled=False)
+    return packed_rows(model.model, batch, packed_mask)
 
 
 def _timed(
@@ -176,7 +177,7 @@ def _packing(name: str, size: str, rows: list[Row], repeats: int) -> None:
     by_length = micro_batches(rows, tokens_per_micro_batch=4096)
 
     def whole(batch: MicroBatch) -> Any:
-        return _whole_rows(model.model, batch)
+        return whole_rows(model.model, batch)
 
     def packed(batch: MicroBatch) -> Any:
         return _packed(model, batch)
@@ -214,7 +215,8 @@ class _NoStops(StopStrings):
 
 def _generate(size: str, prompt: int, tokens: int, repeats: int) -> tuple[float, float]:
     """Median seconds of sampling four groups: every row's prompt computed, and every group's."""
-    lean = recognise(_model(size))
+    model = _model(size)
+    lean = recognise(model, adapter_of(model))
     assert lean is not None
     prompts = [row.prompt_ids for row in _rows([(prompt, [1])] * 4)]
     plan = RowPlan(SamplingParams(max_tokens=tokens), 0, tokens)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from rlvr_core.api.errors import MachineError, RunError
+from rlvr_core.api.protocols import Decoder
 from rlvr_core.api.types import SamplingParams
 from rlvr_core.engines.sample import RandomStreams, RowSampling, sample
 from rlvr_core.engines.stop import StopStrings
@@ -21,31 +22,6 @@ if TYPE_CHECKING:
 _COMPACT_BELOW = 0.85
 """Share of rows still alive below which finished ones are taken out of the batch: moving the
 cache costs about as much as a step."""
-
-
-class Decoder(Protocol):
-    """A model with a key-value cache."""
-
-    vocabulary: int
-    device: torch.device
-
-    def prefill(
-        self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int], max_new_tokens: int
-    ) -> Tensor:
-        """Run each prompt once and give it ``counts`` rows of cache.
-
-        Returns:
-            (B, V) logits of each row's first token; the caller may overwrite them.
-        """
-
-    def step(self, token_B: Tensor) -> Tensor:
-        """Append a token to every row; (B, V) logits of the next."""
-
-    def select(self, rows_K: Tensor) -> None:
-        """Keep only these rows."""
-
-    def renew(self) -> None:
-        """Take the model's weights as they are now; the cache stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlvr_core.api.errors import RunError
 from rlvr_core.api.protocols import Adapter, WeightSource
-from rlvr_core.builtin.lora.adapter import adapter_of, merged_tensors
+from rlvr_core.parallel.model_adapter import adapter_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -36,11 +36,11 @@ class ModuleSource:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Full tensors by Hugging Face name, a tied weight once, adapters merged; no graph."""
-        return merged_tensors(self.module)
+        return adapter_of(self.module).merged_tensors(self.module)
 
     def adapter(self) -> Adapter:
         """The LoRA adapter alone."""
-        return adapter_of(self.module)
+        return adapter_of(self.module).adapter(self.module)
 
 
 PROBE_TOKENS = 4

@@ -18,16 +18,17 @@ from pydantic import Field
 from rlvr_core.api.errors import MachineError
 from rlvr_core.api.protocols import (
     ComponentConfig,
+    Decoder,
     EngineContext,
+    FastModel,
     Generation,
     ScoreRequest,
     Scores,
     WeightSource,
 )
 from rlvr_core.api.types import GenerationRequest
-from rlvr_core.builtin.tiny.lean import LeanModel, recognise
-from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
-from rlvr_core.engines.decode import Decoder, HuggingFaceDecoder, RowPlan, Sampled, decode
+from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
+from rlvr_core.engines.fast_model import fast_model
 from rlvr_core.engines.score import score
 from rlvr_core.engines.stop import StopStrings
 
@@ -232,13 +233,13 @@ class TransformersEngine:
     def _decoder(self) -> Decoder:
         """The model with the weights of this moment, so that none can be stale."""
         assert self._model is not None
-        lean = self._lean()
-        return HuggingFaceDecoder(self._model) if lean is None else LeanDecoder(lean)
+        fast = self._fast()
+        return HuggingFaceDecoder(self._model) if fast is None else fast.decoder()
 
-    def _lean(self) -> LeanModel | None:
+    def _fast(self) -> FastModel | None:
         assert self._model is not None
         assert self._context is not None
-        return recognise(self._model) if self._context.dtype == torch.float32 else None
+        return fast_model(self._model) if self._context.dtype == torch.float32 else None
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:
@@ -256,7 +257,7 @@ class TransformersEngine:
         try:
             # inference mode saves bookkeeping, but whatever a foreign model keeps of it could
             # not be trained through later
-            with torch.inference_mode() if self._lean() else torch.no_grad(), autocast:
+            with torch.inference_mode() if self._fast() else torch.no_grad(), autocast:
                 yield
         finally:
             for module in training:

@@ -1,4 +1,4 @@
-"""The policy spread over processes: whole in each (DDP), or a part of it in each (FSDP2).
+"""The policy over several processes: whole in each (DDP), or a part of it in each (FSDP2).
 
 Accelerate brings the processes together and gives them their devices. The policy is wrapped by the
 two torch functions that Accelerate itself would call, because its ``prepare`` also takes over the
@@ -8,21 +8,14 @@ optimizer and divides by accumulation steps, and both belong to the step, in the
 from __future__ import annotations
 
 import contextlib
-import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rlvr_core.api.protocols import Adapter
-from rlvr_core.builtin.lora.adapter import adapter_of, merged_tensors
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.parallel.sharded import whole
-from rlvr_core.step.batch import MicroBatch, Row, micro_batches
-from rlvr_core.step.forward import completion_logprobs, prove
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,24 +33,12 @@ class Computed(nn.Module):
         # a compiled body must not count as a part of this module
         self._options = [options]
 
-    def forward(self, compute: Callable[..., Any], batch: MicroBatch, **more: Any) -> Any:
+    def forward(self, compute: Callable[..., Any], batch: Any, **more: Any) -> Any:
         """Call one of the functions of ``rlvr_core.step.forward``."""
         return compute(self.model, batch, **(self._options[0] | more))
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A micro-batch and whether it counts.
-
-    Under FSDP a forward pass needs all processes, so one that has fewer micro-batches than another
-    runs some more, whose loss is multiplied by 0.
-    """
-
-    batch: MicroBatch
-    counts: bool = True
-
-
-class Spread:
+class ParallelModel:
     """Models as several processes compute them.
 
     Args:
@@ -76,7 +57,8 @@ class Spread:
     def add(self, model: PreTrainedModel, *, trained: bool, **options: Any) -> None:
         """Take a model in; ``options`` are for whatever is computed of it.
 
-        With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards.
+        With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards,
+        and what a forward pass is to find out (``probe_forward_path``) before.
         """
         module = Computed(model, **options)
         if self.sharded:
@@ -96,7 +78,7 @@ class Spread:
             self._modules[model] = module
 
     def compute(
-        self, compute: Callable[..., T], model: PreTrainedModel, batch: MicroBatch, **more: Any
+        self, compute: Callable[..., T], model: PreTrainedModel, batch: Any, **more: Any
     ) -> T:
         """``compute`` of a micro-batch under a model that was taken in; all of them have to ask."""
         module = self._modules[model]
@@ -105,23 +87,17 @@ class Spread:
             module.reshard()  # no backward pass comes that would
         return found
 
-    def keep_step(self, own: Sequence[Work], rows: Sequence[Row]) -> list[Work]:
-        """A process's micro-batches, with idle ones where others have more.
+    def idle(self, own: int) -> int:
+        """How many micro-batches this process has to add to its own; every process has to ask.
 
-        DDP asks for one at least; FSDP for as many as the process with most has.
+        A forward pass under FSDP needs all processes, so each computes as many micro-batches as
+        the one with most; DDP needs one of each process.
 
         Args:
-            own: What it has to do.
-            rows: Rows of all processes, the shortest of which makes the idle micro-batch.
+            own: How many it has.
         """
-        most = max(self.ranks.gather(len(own)))
-        missing = (most if self.sharded else min(1, most)) - len(own)
-        if missing <= 0:
-            return list(own)
-        trained = [row for row in rows if any(row.loss_mask)]
-        shortest = min(trained, key=lambda row: len(row.prompt_ids) + len(row.token_ids))
-        (idle,) = micro_batches([shortest], tokens_per_micro_batch=1)
-        return [*own, *(Work(idle, counts=False) for _ in range(missing))]
+        most = max(self.ranks.gather(own))
+        return max(0, (most if self.sharded else min(1, most)) - own)
 
     @contextlib.contextmanager
     def accumulating(self, model: PreTrainedModel, *, last: bool) -> Iterator[None]:
@@ -145,7 +121,6 @@ def _shard(module: Computed) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    prove(module.model)  # needs a forward pass of its own
     device = "cuda" if torch.cuda.is_available() else "cpu"
     mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
     layers = set(getattr(module.model, "_no_split_modules", None) or ())
@@ -154,59 +129,3 @@ def _shard(module: Computed) -> None:
             fully_shard(child, mesh=mesh)
     # the outermost part stays whole until the backward pass, which needs it first
     fully_shard(module, mesh=mesh, reshard_after_forward=False)
-
-
-class GatheredSource:
-    """The weights of a sharded policy, for engines.
-
-    Attributes:
-        policy: The sharded policy.
-    """
-
-    def __init__(
-        self, policy: PreTrainedModel, replica: PreTrainedModel | None, spread: Spread
-    ) -> None:
-        self.policy = policy
-        self._replica = replica
-        self._spread = spread
-
-    @property
-    def sharded(self) -> bool:
-        """Whether there is no whole copy of the policy: ``module`` cannot be asked for."""
-        return self._replica is None
-
-    @property
-    def module(self) -> PreTrainedModel:
-        """A whole copy of the policy, brought up to date: every process has to ask."""
-        assert self._replica is not None, "no engine of this run shares the trainer's model"
-        with torch.no_grad():
-            pairs = zip(self._replica.parameters(), self.policy.parameters(), strict=True)
-            for own, new in pairs:
-                own.copy_(whole(new))
-        return self._replica
-
-    def logprobs(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
-        """Log-probs of tokens after a prompt, at temperature 1; every process has to ask."""
-        n = len(token_ids)
-        row = Row(tuple(prompt_ids), tuple(token_ids), (True,) * n, (0.0,) * n, 0.0)
-        device = next(self.policy.parameters()).device
-        (batch,) = micro_batches([row], tokens_per_micro_batch=1, device=device)
-        with torch.no_grad():
-            logp_BT = self._spread.compute(completion_logprobs, self.policy, batch, temperature=1.0)
-        found: list[float] = logp_BT[0].tolist()
-        return found
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Full tensors by Hugging Face name; every process has to iterate."""
-        return merged_tensors(self.policy)
-
-    def adapter(self) -> Adapter:
-        """The LoRA adapter alone; every process has to ask."""
-        return adapter_of(self.policy)
-
-
-def replica_of(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    """A whole copy, for an engine that samples from the trainer's model while that is sharded."""
-    copied: Any = copy.deepcopy(model)
-    replica: PreTrainedModel = copied.to(device)  # which parameters are trained is still told
-    return replica

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.builtin.lora import lora
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.parallel.model import GatheredSource, Spread, replica_of
+from rlvr_core.parallel.model import ParallelModel
+from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.step.forward import compile_body
+from rlvr_core.step.forward_path import compile_body, probe_forward_path
+from rlvr_core.step.gathered_source import GatheredSource, replica_of
 from rlvr_core.step.model import (
     DTYPES,
     Precision,
@@ -52,9 +53,9 @@ def trainer_of(
     config = prepared.config
     precision = Precision(DTYPES[config.model.dtype])
     device = trainer_device()
-    spread = Spread(ranks, config.train.parallel) if ranks.world > 1 else None
+    parallel = ParallelModel(ranks, config.train.parallel) if ranks.world > 1 else None
     # what is sharded goes to its device layer by layer
-    sharded = spread is not None and spread.sharded
+    sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
     model = _policy(prepared, place, precision)
@@ -64,19 +65,21 @@ def trainer_of(
         reference = _reference(prepared, model, place, precision)
     compiled = compile_body(model) if config.train.compile else None
     source: WeightSource = ModuleSource(model)
-    if spread is not None and sharded:
+    if parallel is not None and sharded:
         replica = replica_of(model, device) if shares_model(engine) else None
-        source = GatheredSource(model, replica, spread)
-    if spread is not None:
+        source = GatheredSource(model, replica, parallel)
+    if parallel is not None:
         options = {
             "temperature": config.sampling.temperature,
             "autocast_dtype": precision.autocast,
         }
-        spread.add(model, trained=True, compiled=compiled, **options)
+        probe_forward_path(model)
+        parallel.add(model, trained=True, compiled=compiled, **options)
         # a reference under the adapter is the policy, which is in already
         own = [reference.model] if isinstance(reference, SeparateModel) else []
         for frozen in [*own, *objective.teachers]:
-            spread.add(frozen, trained=False, **options)
+            probe_forward_path(frozen)
+            parallel.add(frozen, trained=False, **options)
     trainer = PolicyTrainer(
         model=model,
         reference=reference,
@@ -91,7 +94,7 @@ def trainer_of(
         compiled=compiled,
         seed=config.run.seed,
         ranks=ranks,
-        spread=spread,
+        parallel=parallel,
     )
     return trainer, source
 
@@ -108,16 +111,15 @@ def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> Pr
     _spare_threads(model)
     if config.train.gradient_checkpointing:
         enable_checkpointing(model)
-    if config.model.lora is not None:
-        lora.attach(
-            model,
-            config.model.lora,
-            seed=config.run.seed,
-            compute=precision.compute,
-            path=prepared.model_path,
-            revision=config.model.revision,
-            where=prepared.resolved.where(("model", "lora", "target_modules")),
-        )
+    chosen_adapter(config.model.lora).install(
+        model,
+        config.model.lora,
+        seed=config.run.seed,
+        compute=precision.compute,
+        path=prepared.model_path,
+        revision=config.model.revision,
+        where=prepared.resolved.where(("model", "lora", "target_modules")),
+    )
     return model
 
 
@@ -167,7 +169,7 @@ def _reference(
     prepared: Prepared, policy: PreTrainedModel, place: torch.device, precision: Precision
 ) -> Reference:
     section = prepared.config.train.reference
-    if prepared.config.model.lora is not None:
+    if adapter_of(policy).keeps_base:
         return UnderAdapter(policy, section)
     # what is added up in small parts is not rounded in between
     dtype = precision.compute if section.mix == 1.0 else torch.float32

@@ -21,7 +21,6 @@ from rlvr_core.builtin.evals import contamination
 from rlvr_core.builtin.evals.asking import refuse
 from rlvr_core.builtin.evals.runner import NamedTask
 from rlvr_core.builtin.evals.trained_on import inherit
-from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.trackers.tensorboard import check_installed
 from rlvr_core.config.model import ComponentRef, SourceRef
 from rlvr_core.data.heldout import is_heldout
@@ -36,6 +35,7 @@ from rlvr_core.data.load import (
 from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.parallel import ranks
+from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.source import RolloutMode
 from rlvr_core.run.checks import (
     check_metrics,
@@ -168,8 +168,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     check_writable(Path(config.run.dir))
     if config.track:
         check_installed()
-    if config.model.lora is not None:
-        lora.check_installed()
+    chosen_adapter(config.model.lora).check_installed()
     check_reference(resolved)
     sources = load_sources(_loaders(resolved))
     tasks = _tasks(resolved)

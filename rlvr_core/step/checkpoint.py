@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.sharded import is_sharded, like, whole
 from rlvr_core.step import reference as references
 from rlvr_core.step.reference import Reference
@@ -69,7 +68,7 @@ def collect(
         keep: Whether this process is the one that writes them; the others only take part.
     """
     gathered = {}
-    for name, tensor in weights(model).items():
+    for name, tensor in adapter_of(model).trained_tensors(model).items():
         full = whole(tensor)
         if keep:
             gathered[name] = full.cpu() if is_sharded(tensor) else full
@@ -100,17 +99,10 @@ def save(
         tensors: What ``collect`` gave; collected here when left out.
     """
     tensors = tensors or collect(model, optimizer)
-    adapter = lora.is_lora(model)
-    if adapter:
-        lora.write(folder, model, tensors.weights)
-        tokenizer.save_pretrained(folder)
-    else:
-        export(folder, tensors.weights, model, tokenizer, compute_dtype)
     trainer = folder / "trainer"
     trainer.mkdir()
-    if compute_dtype != torch.float32 and not adapter:
-        master = {name: tensor.cpu().contiguous() for name, tensor in tensors.weights.items()}
-        save_file(master, trainer / "master.safetensors")
+    adapter_of(model).save(folder, model, tensors.weights, compute_dtype)
+    tokenizer.save_pretrained(folder)
     save_file(tensors.moments, trainer / "optimizer.safetensors")
     if tensors.reference:
         save_file(tensors.reference, trainer / "reference.safetensors")
@@ -142,12 +134,8 @@ def load(
     state: dict[str, Any] = json.loads((trainer / "state.json").read_text(encoding="utf-8"))
     if state.pop("format") != FORMAT:
         raise ValueError(f"{folder} was written in another checkpoint format")
-    if lora.is_lora(model):
-        saved = lora.read(folder, model)
-    else:
-        master = trainer / "master.safetensors"
-        saved = load_file(master if master.is_file() else folder / "model.safetensors")
-    ours = weights(model)
+    adapter = adapter_of(model)
+    saved, ours = adapter.load(folder, model), adapter.trained_tensors(model)
     if set(saved) != set(ours):
         odd = sorted(set(saved) ^ set(ours))[:3]
         raise ValueError(f"{folder} holds another model: {odd} do not match")
@@ -167,45 +155,3 @@ def step_of(folder: Path) -> int:
     """Steps the run had taken when it wrote this checkpoint."""
     state = json.loads((folder / "trainer" / "state.json").read_text(encoding="utf-8"))
     return int(state["step"])
-
-
-def export(
-    folder: Path,
-    weights: dict[str, torch.Tensor],
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    dtype: torch.dtype,
-) -> None:
-    """Write a folder that transformers and vLLM load as it is.
-
-    Args:
-        folder: Where.
-        weights: The weights, whole, by name.
-        model: Its configurations are written too.
-        tokenizer: Written too.
-        dtype: What the weights are rounded to.
-    """
-    exported = {
-        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
-        for name, tensor in weights.items()
-    }
-    save_file(exported, folder / "model.safetensors", metadata={"format": "pt"})
-    config = model.config.to_dict()
-    config["dtype"] = str(dtype).removeprefix("torch.")
-    type(model.config).from_dict(config).save_pretrained(folder)
-    if model.can_generate() and model.generation_config is not None:
-        model.generation_config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers by name, a tied one once; they share the model's memory.
-
-    With LoRA, the matrices of the policy's adapter alone.
-    """
-    if lora.is_lora(model):
-        return {name: matrix.detach() for name, matrix in matrices(model).items()}
-    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    tied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    buffers = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
-    return parameters | buffers

@@ -8,18 +8,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from rlvr_core.builtin.tiny.lean import recognise
-from rlvr_core.builtin.tiny.lean_path import lean_hidden
 from rlvr_core.step.batch import MicroBatch
-from rlvr_core.step.chosen import chosen_logits, top_logprobs
+from rlvr_core.step.forward_path import forward_path, plain_head
+from rlvr_core.step.gather_logits import gather_logits, top_logprobs
 from rlvr_core.step.logprobs import entropy, fused_logprobs
-from rlvr_core.step.packed import heads_of, packed_rows
-from rlvr_core.step.packed_attention import sight_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -47,7 +43,7 @@ def completion_logprobs(
         (B, T) log-probs, 0 where ``batch.mask_BT`` is False; differentiable.
     """
     predicted = _predict(model, batch, temperature, autocast_dtype, compiled)
-    return predicted.spread(predicted.logprobs())
+    return predicted.unpack(predicted.logprobs())
 
 
 def completion_scores(
@@ -79,7 +75,7 @@ def completion_scores(
     found = [logp_N, entropy_N]
     if others_NK is not None:
         found.append(predicted.logprobs_of(others_NK, logp_N))
-    return tuple(predicted.spread(value) for value in found)
+    return tuple(predicted.unpack(value) for value in found)
 
 
 @torch.no_grad()
@@ -100,7 +96,7 @@ def top_tokens(
     """
     predicted = _predict(model, batch, temperature, autocast_dtype, compiled)
     ids_Nk, logp_Nk = predicted.top(k, vocabulary)
-    return ids_Nk, predicted.spread(logp_Nk)
+    return ids_Nk, predicted.unpack(logp_Nk)
 
 
 def _predict(
@@ -114,30 +110,16 @@ def _predict(
     autocast: Any = contextlib.nullcontext()
     if autocast_dtype is not None and autocast_dtype != torch.float32:
         autocast = torch.autocast(device.type, dtype=autocast_dtype)
-    lean = None
-    plain = isinstance(autocast, contextlib.nullcontext) and compiled is None
-    if plain and not model.is_gradient_checkpointing:
-        lean = recognise(model)
     with autocast:
-        head = _head(model)
-        if lean is not None and head is not None:
-            states = lean_hidden(lean, batch)
-        else:
-            body = _body(model) if compiled is None else compiled
-            body = model if head is None else body
-            heads = heads_of(model, _whole_rows)
-            if heads:
-                dtype = autocast_dtype or model.dtype
-                sight = sight_of(batch, dtype, heads, compiled=compiled is not None)
-                states = packed_rows(body, batch, sight)
-            else:
-                states = _whole_rows(body, batch)
+        head = plain_head(model)
+        path = forward_path(model, head, autocast_dtype=autocast_dtype, compiled=compiled)
+        states = path(batch)
     return _Predicted(states, head, batch, temperature, autocast)
 
 
 @dataclass(frozen=True, slots=True)
 class _Predicted:
-    """The distributions at every loss token of a micro-batch, as yet unspoken.
+    """The distributions at every loss token of a micro-batch, not computed yet.
 
     Attributes:
         states: Last hidden states (N, H), or logits (N, V) where there is no head.
@@ -158,7 +140,7 @@ class _Predicted:
         """(N,) tokens that were sampled."""
         return self.batch.completion_ids_BT[self.batch.mask_BT]
 
-    def spread(self, value: Tensor) -> Tensor:
+    def unpack(self, value: Tensor) -> Tensor:
         """Values of the N loss tokens at their places in (B, T), 0 elsewhere."""
         mask_BT = self.batch.mask_BT
         out = torch.zeros(*mask_BT.shape, *value.shape[1:], dtype=value.dtype, device=value.device)
@@ -198,7 +180,7 @@ class _Predicted:
             return self._whole().gather(-1, ids_NK)
         every_NK = torch.cat([self.targets[:, None], ids_NK], dim=1)
         with self.autocast:
-            logits_NK = chosen_logits(self.states, self.head.weight, every_NK, self.head.bias)
+            logits_NK = gather_logits(self.states, self.head.weight, every_NK, self.head.bias)
         return logp_N[:, None] + (logits_NK[:, 1:] - logits_NK[:, :1]) / self.temperature
 
     def top(self, k: int, vocabulary: int) -> tuple[Tensor, Tensor]:
@@ -214,79 +196,3 @@ class _Predicted:
     def _whole(self) -> Tensor:
         wide = torch.promote_types(self.states.dtype, torch.float32)
         return (self.states.to(wide) / self.temperature).log_softmax(-1)
-
-
-def _whole_rows(module: Any, batch: MicroBatch) -> Tensor:
-    """Run each row's prompt and completion as one sequence.
-
-    Returns:
-        The module's output (hidden states or logits) that predicts each loss token, (N, ...).
-    """
-    prompt_len_B = batch.prompt_len_S[batch.prompt_of_row_B]
-    length_B = prompt_len_B + batch.completion_len_B
-    position_L = torch.arange(int(length_B.max()), device=length_B.device)
-    offset_BL = position_L - prompt_len_B[:, None]
-    prompt_BP = batch.prompt_ids_SP[batch.prompt_of_row_B]
-    ids_BL = torch.where(
-        offset_BL < 0,
-        prompt_BP.gather(1, position_L.clamp(max=prompt_BP.shape[1] - 1).expand_as(offset_BL)),
-        batch.completion_ids_BT.gather(1, offset_BL.clamp(0, batch.completion_ids_BT.shape[1] - 1)),
-    )
-    output = module(
-        input_ids=ids_BL,
-        attention_mask=(position_L < length_B[:, None]).long(),
-        position_ids=position_L.expand_as(ids_BL),
-        use_cache=False,
-    )
-    predicted_BL: Tensor = output[0]
-    row_N, t_N = batch.mask_BT.nonzero(as_tuple=True)
-    return predicted_BL[row_N, prompt_len_B[row_N] + t_N - 1]
-
-
-_LOGIT_OPTIONS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-_HEADS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-
-
-def _body(model: PreTrainedModel) -> Any:
-    return getattr(model, model.base_model_prefix)
-
-
-def compile_body(model: PreTrainedModel) -> Any:
-    """The model without its LM head, compiled for training; the model itself stays as it is.
-
-    Generation goes on uncompiled: its shapes change with every token.
-    """
-    return torch.compile(_body(model), dynamic=True)
-
-
-def prove(model: PreTrainedModel) -> None:
-    """Find out now how the model is to be run: that takes a forward pass."""
-    recognise(model)
-    _head(model)
-    heads_of(model, _whole_rows)
-
-
-def _head(model: PreTrainedModel) -> torch.nn.Linear | None:
-    """The LM head, if the model's logits are nothing but it applied to its last hidden states.
-
-    Models that scale, cap or otherwise treat their logits are found out by trying, once.
-    """
-    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    if not isinstance(head, torch.nn.Linear) or not hasattr(model, model.base_model_prefix):
-        return None
-    if any(getattr(model.config, name, None) not in (None, 1.0) for name in _LOGIT_OPTIONS):
-        return None  # a cap on logits does not show while they are small
-    if model not in _HEADS:
-        was_training = [module for module in model.modules() if module.training]
-        model.train(False)
-        ids = torch.arange(4, device=head.weight.device)[None] % head.weight.shape[0]
-        try:
-            with torch.no_grad():
-                logits = model(input_ids=ids, use_cache=False).logits
-                plain = head(_body(model)(input_ids=ids, use_cache=False)[0])
-        finally:
-            for module in was_training:
-                module.training = True
-        close = torch.allclose(logits.float(), plain.float(), rtol=1e-3, atol=1e-3)
-        _HEADS[model] = logits.shape == plain.shape and close
-    return head if _HEADS[model] else None

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_core.builtin.tiny.lean import flash
 from rlvr_core.step.batch import MicroBatch
 
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 Heads = tuple[Tensor, Tensor, Tensor]
@@ -140,102 +140,98 @@ class Layout:
         total = grid.new_zeros(self.prompts.rows, *grid.shape[1:])
         return total.index_add_(0, self.prompt_of_row_B, grid)
 
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Attention of packed (N, h, D) heads.
 
-def attend(
-    layout: Layout, q: Tensor, k: Tensor, v: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of packed (N, h, D) heads.
-
-    Returns:
-        Output (N, h, D), and log-sum-exp of the prompts (S, h, P) and the completions (B, h, T).
-    """
-    out_NhD = torch.empty_like(q, memory_format=torch.contiguous_format)
-    prompts, completions = layout.prompts, layout.completions
-    prompt_q, prompt_k, prompt_v = (prompts.grid(x) for x in (q, k, v))
-    out, prompt_lse = flash(prompt_q, prompt_k, prompt_v, 0.0, True, scale=scale)
-    prompts.pack(out, out_NhD)
-    if completions.width == 0:
-        return out_NhD, prompt_lse, prompt_lse
-    own_q, own_k, own_v = (completions.grid(x) for x in (q, k, v))
-    own_out, own_lse = flash(own_q, own_k, own_v, 0.0, True, scale=scale)
-    far_out, far_lse = flash(
-        layout.of_prompt(own_q),
-        layout.prompt_keys(prompt_k),
-        layout.prompt_keys(prompt_v),
-        0.0,
-        False,
-        attn_mask=layout.mask_as(q),
-        scale=scale,
-    )
-    far_out, far_lse = layout.of_rows(far_out), layout.of_rows(far_lse)
-    share_BhT1 = torch.sigmoid(far_lse - own_lse)[..., None]  # of the softmax's mass
-    joined = torch.lerp(own_out, far_out, share_BhT1.to(own_out.dtype))
-    completions.pack(joined, out_NhD)
-    return out_NhD, prompt_lse, torch.logaddexp(own_lse, far_lse)
-
-
-def attend_backward(
-    layout: Layout,
-    grad: Tensor,
-    heads: Heads,
-    out: Tensor,
-    prompt_lse: Tensor,
-    lse: Tensor,
-    scale: float,
-) -> Heads:
-    """Gradients of packed query, key and value."""
-    prompts, completions = layout.prompts, layout.completions
-    grads = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads)
-    prompt_q, prompt_k, prompt_v = (prompts.grid(x) for x in heads)
-    d_prompt = _flash_backward(
-        prompts.grid(grad),
-        prompt_q,
-        prompt_k,
-        prompt_v,
-        prompts.grid(out),
-        prompt_lse,
-        0.0,
-        True,
-        scale=scale,
-    )
-    if completions.width > 0:
-        own_grad, own_out = completions.grid(grad), completions.grid(out)
-        own_q, own_k, own_v = (completions.grid(x) for x in heads)
-        d_own = _flash_backward(own_grad, own_q, own_k, own_v, own_out, lse, 0.0, True, scale=scale)
-        d_far = _flash_backward(
-            layout.of_prompt(own_grad),
-            layout.of_prompt(own_q),
-            layout.prompt_keys(prompt_k),
-            layout.prompt_keys(prompt_v),
-            layout.of_prompt(own_out),
-            _of_prompt_lse(layout, lse),
+        Returns:
+            Output (N, h, D), log-sum-exp of prompts (S, h, P) and of completions (B, h, T).
+        """
+        out_NhD = torch.empty_like(q, memory_format=torch.contiguous_format)
+        prompts, completions = self.prompts, self.completions
+        prompt_q, prompt_k, prompt_v = (prompts.grid(x) for x in (q, k, v))
+        out, prompt_lse = _flash(prompt_q, prompt_k, prompt_v, 0.0, True, scale=scale)
+        prompts.pack(out, out_NhD)
+        if completions.width == 0:
+            return out_NhD, prompt_lse, prompt_lse
+        own_q, own_k, own_v = (completions.grid(x) for x in (q, k, v))
+        own_out, own_lse = _flash(own_q, own_k, own_v, 0.0, True, scale=scale)
+        far_out, far_lse = _flash(
+            self.of_prompt(own_q),
+            self.prompt_keys(prompt_k),
+            self.prompt_keys(prompt_v),
             0.0,
             False,
-            attn_mask=layout.mask_as(heads[0]),
+            attn_mask=self.mask_as(q),
             scale=scale,
         )
-        d_own[0].add_(layout.of_rows(d_far[0]))
-        for new, packed in zip(d_own, grads, strict=True):
-            completions.pack(new, packed)
-        for index in (1, 2):
-            d_prompt[index].add_(layout.sum_prompt_keys(d_far[index]))
-    for new, packed in zip(d_prompt, grads, strict=True):
-        prompts.pack(new, packed)
-    return grads[0], grads[1], grads[2]
+        far_out, far_lse = self.of_rows(far_out), self.of_rows(far_lse)
+        share_BhT1 = torch.sigmoid(far_lse - own_lse)[..., None]  # of the softmax's mass
+        joined = torch.lerp(own_out, far_out, share_BhT1.to(own_out.dtype))
+        completions.pack(joined, out_NhD)
+        return out_NhD, prompt_lse, torch.logaddexp(own_lse, far_lse)
 
-
-def _of_prompt_lse(layout: Layout, lse_BhT: Tensor) -> Tensor:
-    return layout.of_prompt(lse_BhT[..., None])[..., 0]
+    def backward(
+        self,
+        grad: Tensor,
+        heads: Heads,
+        out: Tensor,
+        prompt_lse: Tensor,
+        lse: Tensor,
+        scale: float,
+    ) -> Heads:
+        """Gradients of packed query, key and value."""
+        prompts, completions = self.prompts, self.completions
+        grads = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads)
+        prompt_q, prompt_k, prompt_v = (prompts.grid(x) for x in heads)
+        d_prompt = _flash_backward(
+            prompts.grid(grad),
+            prompt_q,
+            prompt_k,
+            prompt_v,
+            prompts.grid(out),
+            prompt_lse,
+            0.0,
+            True,
+            scale=scale,
+        )
+        if completions.width > 0:
+            own_grad, own_out = completions.grid(grad), completions.grid(out)
+            own_q, own_k, own_v = (completions.grid(x) for x in heads)
+            d_own = _flash_backward(
+                own_grad, own_q, own_k, own_v, own_out, lse, 0.0, True, scale=scale
+            )
+            d_far = _flash_backward(
+                self.of_prompt(own_grad),
+                self.of_prompt(own_q),
+                self.prompt_keys(prompt_k),
+                self.prompt_keys(prompt_v),
+                self.of_prompt(own_out),
+                self.of_prompt(lse[..., None])[..., 0],
+                0.0,
+                False,
+                attn_mask=self.mask_as(heads[0]),
+                scale=scale,
+            )
+            d_own[0].add_(self.of_rows(d_far[0]))
+            for new, packed in zip(d_own, grads, strict=True):
+                completions.pack(new, packed)
+            for index in (1, 2):
+                d_prompt[index].add_(self.sum_prompt_keys(d_far[index]))
+        for new, packed in zip(d_prompt, grads, strict=True):
+            prompts.pack(new, packed)
+        return grads[0], grads[1], grads[2]
 
 
 class _Joined(torch.autograd.Function):
-    """``attend`` with ``attend_backward``."""
+    """``Layout.forward`` with ``Layout.backward``."""
 
     @staticmethod
     def forward(
         ctx: Any, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, layout: Layout, scale: float
     ) -> Tensor:
-        out_NhD, prompt_lse, lse = attend(layout, q_NhD, k_NhD, v_NhD, scale)
+        out_NhD, prompt_lse, lse = layout.forward(q_NhD, k_NhD, v_NhD, scale)
         ctx.save_for_backward(q_NhD, k_NhD, v_NhD, out_NhD, prompt_lse, lse)
         ctx.layout, ctx.scale = layout, scale
         return out_NhD
@@ -243,7 +239,5 @@ class _Joined(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_NhD: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out_NhD, prompt_lse, lse = ctx.saved_tensors
-        grads = attend_backward(
-            ctx.layout, grad_NhD, (q, k, v), out_NhD, prompt_lse, lse, ctx.scale
-        )
+        grads = ctx.layout.backward(grad_NhD, (q, k, v), out_NhD, prompt_lse, lse, ctx.scale)
         return (*grads, None, None)

@@ -16,8 +16,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from rlvr_core.api.protocols import PackedTokens
 from rlvr_core.step.batch import MicroBatch, Row, micro_batches
-from rlvr_core.step.packed_attention import Grids, HeadSizes, Sight, attention
+from rlvr_core.step.joined_attention import Layout
+from rlvr_core.step.packed_attention import AttentionMask, GridMask, HeadSizes, attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,13 +52,19 @@ def predictors(batch: MicroBatch) -> Tensor:
     return torch.where(t_M == 0, last_S[batch.prompt_of_row_B[row_M]], first_B[row_M] + t_M - 1)
 
 
-def packed_rows(module: Any, batch: MicroBatch, sight: Sight) -> Tensor:
+def pack(batch: MicroBatch) -> PackedTokens:
+    """All of a micro-batch on a CPU that a fast path needs."""
+    ids_N, position_N = packed_tokens(batch)
+    return PackedTokens(ids_N, position_N, predictors(batch), Layout.of(batch))
+
+
+def packed_rows(module: Any, batch: MicroBatch, packed_mask: AttentionMask) -> Tensor:
     """Run all rows of a micro-batch as one sequence.
 
     Args:
         module: A Hugging Face model that packs (``heads_of``), or its body.
         batch: The rows.
-        sight: Who sees whom in them.
+        packed_mask: Who sees whom in them.
 
     Returns:
         The module's output (hidden states or logits) that predicts each loss token, (M, ...).
@@ -68,7 +76,7 @@ def packed_rows(module: Any, batch: MicroBatch, sight: Sight) -> Tensor:
         attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=ids_N.device),
         position_ids=position_N[None],
         use_cache=False,
-        sight=sight,
+        packed_mask=packed_mask,
     )
     predicted_1N: Tensor = output[0]
     return predicted_1N[0, predictors(batch)]
@@ -103,14 +111,14 @@ def _sees_everything(model: PreTrainedModel) -> bool:
 
 @dataclass(slots=True)
 class _Noted:
-    """A sight that notes who asks."""
+    """A packed_mask that notes who asks."""
 
-    sight: Sight
+    packed_mask: AttentionMask
     heads: set[HeadSizes] = field(default_factory=set)
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
         self.heads.add(HeadSizes(q_NhD.shape[1], k_NhD.shape[1], q_NhD.shape[2], v_NhD.shape[2]))
-        return self.sight.attend(q_NhD, k_NhD, v_NhD, scale)
+        return self.packed_mask.attend(q_NhD, k_NhD, v_NhD, scale)
 
 
 @torch.no_grad()
@@ -126,7 +134,7 @@ def _tried(
         prompt_ids = tuple(token % vocabulary for token in prompt)
         rows.append(Row(prompt_ids, answer, (True,) * n, (0.0,) * n, 0.0))
     (batch,) = micro_batches(rows, tokens_per_micro_batch=1000, device=model.device)
-    noted = _Noted(Grids.of(batch))
+    noted = _Noted(GridMask.of(batch))
     training = [module for module in model.modules() if module.training]
     model.train(False)
     try:
@@ -144,7 +152,7 @@ def _tried(
 
 
 def _teach_transformers() -> None:
-    """Let ``sdpa`` know packed tokens; without a ``sight`` it is what it was."""
+    """Let ``sdpa`` know packed tokens; without a ``packed_mask`` it is what it was."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     plain = ALL_ATTENTION_FUNCTIONS["sdpa"]

@@ -27,7 +27,7 @@ _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
 """What some models ask of attention beside scores, scale and order; nothing here does it."""
 
 
-class Sight(Protocol):
+class AttentionMask(Protocol):
     """Who sees whom among the packed tokens of a micro-batch."""
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
@@ -43,9 +43,9 @@ class HeadSizes(NamedTuple):
     value_dim: int
 
 
-def sight_of(
+def attention_mask_of(
     batch: MicroBatch, dtype: torch.dtype, heads: Collection[HeadSizes], *, compiled: bool
-) -> Sight:
+) -> AttentionMask:
     """The fastest way there is.
 
     Args:
@@ -58,14 +58,14 @@ def sight_of(
     device = batch.prompt_len_S.device
     if device.type == "cpu":
         joined = not compiled and all(one.dim == one.value_dim for one in heads)
-        return Layout.of(batch) if joined else Grids.of(batch)
+        return Layout.of(batch) if joined else GridMask.of(batch)
     if all(flash_works(device, dtype, one) for one in heads):
-        return Lengths.of(batch)
-    return Grids.of(batch)
+        return VarlenMask.of(batch)
+    return GridMask.of(batch)
 
 
 @dataclass(frozen=True, slots=True)
-class Grids:
+class GridMask:
     """Prompts and completions side by side for ``scaled_dot_product_attention``, padded there.
 
     Attributes:
@@ -83,7 +83,7 @@ class Grids:
     slot_N: Tensor
 
     @classmethod
-    def of(cls, batch: MicroBatch) -> Grids:
+    def of(cls, batch: MicroBatch) -> GridMask:
         """Of a micro-batch, on its device."""
         is_prompt_SP, is_row_BT = batch.prompt_places(), batch.fed_places()
         if is_row_BT.shape[1] == 0:
@@ -104,7 +104,7 @@ class Grids:
         )
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
-        """See ``Sight``; on any device, in any precision."""
+        """See ``AttentionMask``; on any device, in any precision."""
         shared = q_NhD.shape[1] // k_NhD.shape[1]
 
         def grid(x_NhD: Tensor, place: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def _numbered(present: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class VarlenMask:
     """Sequences of varying length for the flash kernel: the prompts, then the rows.
 
     Attributes:
@@ -163,7 +163,7 @@ class Lengths:
     most_keys: int
 
     @classmethod
-    def of(cls, batch: MicroBatch) -> Lengths:
+    def of(cls, batch: MicroBatch) -> VarlenMask:
         """Of a micro-batch, on its device. A row of one token has keys and no query."""
         is_prompt_SP, is_row_BT = batch.prompt_places(), batch.fed_places()
         of_B, n_prompt = batch.prompt_of_row_B, is_prompt_SP.sum()
@@ -182,7 +182,7 @@ class Lengths:
         )
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
-        """See ``Sight``; on a GPU, in half precision."""
+        """See ``AttentionMask``; on a GPU, in half precision."""
         from torch.nn.attention.varlen import varlen_attn
 
         found: Any = varlen_attn(
@@ -217,7 +217,7 @@ def flash_works(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> b
     found: list[list[Tensor]] = []
     try:
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
-            for way in (Lengths.of(batch), Grids.of(batch)):
+            for way in (VarlenMask.of(batch), GridMask.of(batch)):
                 q, k, v = (x.detach().requires_grad_() for x in given[:3])
                 out = way.attend(q, k, v, heads.dim**-0.5)
                 found.append([out.detach(), *torch.autograd.grad(out, (q, k, v), given[3])])
@@ -240,7 +240,7 @@ def attention(plain: Callable[..., Any]) -> Callable[..., Any]:
     """A transformers attention function that knows packed tokens.
 
     Args:
-        plain: What is called without a ``sight``.
+        plain: What is called without a ``packed_mask``.
     """
 
     def attend(
@@ -250,10 +250,10 @@ def attention(plain: Callable[..., Any]) -> Callable[..., Any]:
         value: Tensor,
         attention_mask: Tensor | None,
         *,
-        sight: Sight | None = None,
+        packed_mask: AttentionMask | None = None,
         **more: Any,
     ) -> Any:
-        if sight is None:
+        if packed_mask is None:
             return plain(module, query, key, value, attention_mask, **more)
         own_mask = attention_mask is not None and attention_mask.numel() > 1
         if own_mask or more.get("dropout") or any(more.get(n) is not None for n in _OTHER_FORMS):
@@ -261,7 +261,7 @@ def attention(plain: Callable[..., Any]) -> Callable[..., Any]:
         scaling = more.get("scaling")
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         q_NhD, k_NhD, v_NhD = (_computed(x[0].transpose(0, 1)) for x in (query, key, value))
-        return sight.attend(q_NhD, k_NhD, v_NhD, scale)[None], None
+        return packed_mask.attend(q_NhD, k_NhD, v_NhD, scale)[None], None
 
     return attend
 

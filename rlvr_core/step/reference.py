@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from rlvr_core.builtin.lora import lora
-from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.sharded import like, whole
 
 if TYPE_CHECKING:
@@ -108,21 +107,24 @@ class UnderAdapter(_Moving):
     def __init__(self, policy: PreTrainedModel, section: ReferenceSection) -> None:
         super().__init__(section)
         self.policy = policy
+        self._adapter = adapter_of(policy)
         if section.every:
-            lora.attach_reference(policy)
+            self._adapter.add_reference(policy)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[PreTrainedModel]:
         """See ``Reference``."""
-        with (lora.reference if self.section.every else lora.base)(self.policy):
+        with self._adapter.as_reference(self.policy, moving=bool(self.section.every)):
             yield self.policy
 
     def named(self) -> dict[str, Tensor]:
         """See ``Reference``."""
-        return dict(matrices(self.policy, lora.REFERENCE)) if self.section.every else {}
+        if not self.section.every:
+            return {}
+        return {name: own for name, own, _ in self._adapter.reference_pairs(self.policy)}
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return ((own, new) for _, own, new in lora.pairs(self.policy))
+        return ((own, new) for _, own, new in self._adapter.reference_pairs(self.policy))
 
 
 def collect(reference: Reference | None, *, keep: bool = True) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ One mini-batch and one iteration, the default, are one update a step. With more,
 the time of sampling are computed before the first update, and every ratio starts from them.
 
 With several processes, all of them have all groups and so all rows; each packs its part of the rows
-(``deal``), the gradient is summed by ``Spread``, and everything else is the same in each of them.
+(``shard_rows``), the gradient is summed by ``ParallelModel``, and everything else is the same in each of them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from torch import Tensor
 from rlvr_core.algorithm.entropy import TIE, entropy_threshold
 from rlvr_core.algorithm.entropy_control import EntropyController
 from rlvr_core.api.protocols import LossBatch, LossOutput, Normalizer
-from rlvr_core.builtin.lora import lora
-from rlvr_core.parallel.model import Spread, Work
+from rlvr_core.parallel.model import ParallelModel
+from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.step.batch import MicroBatch, Row, micro_batches
-from rlvr_core.step.deal import deal
 from rlvr_core.step.forward import completion_logprobs, completion_scores, top_tokens
 from rlvr_core.step.mini_batches import Job, MiniBatch, Told, counts, cut, reads, summary
 from rlvr_core.step.model import Precision
@@ -43,6 +42,7 @@ from rlvr_core.step.objective import Objective, Part, Term
 from rlvr_core.step.optim import Optimizer, Update
 from rlvr_core.step.reference import Reference
 from rlvr_core.step.rows import rows_of
+from rlvr_core.step.shard_rows import Work, idle_work, shard_rows
 from rlvr_core.step.totals import Totals
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PolicyTrainer:
         compiled: The policy's compiled body, when it is to be used.
         seed: Of the run.
         ranks: The processes that train together.
-        spread: The models as they compute them; None in a process that is alone.
+        parallel: The models as they compute them; None in a process that is alone.
         entropy: What steers the entropy bonus of each loss that has it steered, by term.
     """
 
@@ -113,7 +113,7 @@ class PolicyTrainer:
     compiled: Any = None
     seed: int = 0
     ranks: Ranks = field(default_factory=Ranks)
-    spread: Spread | None = None
+    parallel: ParallelModel | None = None
     entropy: dict[str, EntropyController] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class PolicyTrainer:
         with _timed(seconds, "pack"):
             batches = cut(parts, self.train.mini_batches, self._normalizer, self._pack)
         with _timed(seconds, "forward"):
-            self._note_old(batches)
+            self._compute_old_logprobs(batches)
         updates: list[Update] = []
         totals: list[Totals] = []
         lost = {place for batch in batches for place in batch.groups}
@@ -158,7 +158,7 @@ class PolicyTrainer:
                 totals[-1].gather(self.ranks)
                 if updates[-1].applied:
                     lost.difference_update(batch.groups)
-                    self._steer(totals[-1])
+                    self._update_entropy_coefficients(totals[-1])
                     version += 1
                     if self.reference is not None:
                         self.reference.follow(version)
@@ -210,7 +210,7 @@ class PolicyTrainer:
         )
 
     @torch.no_grad()
-    def _note_old(self, batches: Sequence[MiniBatch]) -> None:
+    def _compute_old_logprobs(self, batches: Sequence[MiniBatch]) -> None:
         """Compute the log-probs at the time of sampling for every update but the first.
 
         The first has the sampling policy itself, and its own log-probs are the old ones too.
@@ -223,9 +223,10 @@ class PolicyTrainer:
         self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
     ) -> None:
         """Add up the gradient of one update."""
+        adapter = adapter_of(self.model)
         for number, job in enumerate(batch.jobs):
             with _timed(seconds, "forward"):
-                least, chosen = self._chosen(job.part, job.work)
+                least, chosen = self._entropy_masks(job.part, job.work)
             total.thresholds += least.values()
             for place, (one, masks) in enumerate(zip(job.work, chosen, strict=True)):
                 with _timed(seconds, "forward"):
@@ -237,7 +238,7 @@ class PolicyTrainer:
                 key = (self.seed, step, self.ranks.index, draw, place)
                 old_BT = job.old[place] if job.old and update > 0 else None
                 last = one is batch.jobs[-1].work[-1]
-                with lora.dropout(self.model, *key), self._accumulating(last=last):
+                with adapter.dropout(self.model, *key), self._accumulating(last=last):
                     with _timed(seconds, "forward"):
                         outputs = self._losses(job, one.batch, masks, told, old_BT)
                         loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
@@ -246,7 +247,7 @@ class PolicyTrainer:
                 if one.counts:
                     total.add(outputs)
 
-    def _steer(self, total: Totals) -> None:
+    def _update_entropy_coefficients(self, total: Totals) -> None:
         """Move each entropy bonus by what the update saw in all processes."""
         for name, controller in self.entropy.items():
             entropy = total.mean(name, "entropy/mean")
@@ -265,20 +266,21 @@ class PolicyTrainer:
 
     def _pack(self, rows: Sequence[Row]) -> list[Work]:
         """This process's part of the rows in micro-batches."""
-        own = deal(rows, self.ranks.world)[self.ranks.index]
+        own = shard_rows(rows, self.ranks.world)[self.ranks.index]
         budget = self.train.tokens_per_micro_batch
         work = [Work(batch) for batch in micro_batches(own, tokens_per_micro_batch=budget)]
-        if self.spread is not None:
-            work = self.spread.keep_step(work, rows)
+        if self.parallel is not None:
+            idle = self.parallel.idle(len(work))
+            work += idle_work(rows, idle) if idle else []
         return [Work(one.batch.to(self.model.device), one.counts) for one in work]
 
     def _accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
-        if self.spread is None:
+        if self.parallel is None:
             return contextlib.nullcontext()
-        return self.spread.accumulating(self.model, last=last)
+        return self.parallel.accumulating(self.model, last=last)
 
     @torch.no_grad()
-    def _chosen(
+    def _entropy_masks(
         self, part: Part, work: Sequence[Work]
     ) -> tuple[dict[float, float], list[dict[float, Tensor]]]:
         """The tokens of highest entropy, for each share of tokens that a loss wants chosen.
@@ -385,8 +387,8 @@ class PolicyTrainer:
         self, compute: Callable[..., T], model: PreTrainedModel, batch: MicroBatch, **more: Any
     ) -> T:
         """One of the functions of ``rlvr_core.step.forward``, on several processes or on one."""
-        if self.spread is not None:
-            return self.spread.compute(compute, model, batch, **more)
+        if self.parallel is not None:
+            return self.parallel.compute(compute, model, batch, **more)
         return compute(
             model,
             batch,

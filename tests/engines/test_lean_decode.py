@@ -9,6 +9,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder, Sharing
 from rlvr_core.engines.decode import HuggingFaceDecoder
+from rlvr_core.parallel.model_adapter import adapter_of
 
 
 def test_even_groups_need_no_slots():
@@ -48,7 +49,7 @@ def test_logits_are_the_models_own_whichever_rows_go_on(model, data):
     lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     counts = [data.draw(st.integers(1, 4)) for _ in lengths]
     prompts = [tuple((7 * s + 3 * p) % 40 for p in range(n)) for s, n in enumerate(lengths)]
-    decoders = [LeanDecoder(recognise(model)), HuggingFaceDecoder(model)]
+    decoders = [LeanDecoder(recognise(model, adapter_of(model))), HuggingFaceDecoder(model)]
     with torch.inference_mode():
         logits = [decoder.prefill(prompts, counts, 8) for decoder in decoders]
         torch.testing.assert_close(logits[0], logits[1], rtol=1e-4, atol=1e-4)

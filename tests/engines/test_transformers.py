@@ -22,6 +22,7 @@ from rlvr_core.api.errors import MachineError, RunError
 from rlvr_core.api.protocols import EngineContext
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
+from rlvr_core.parallel.model_adapter import adapter_of
 
 TOKENIZER = make_tokenizer()
 PROMPTS = [(5, 9, 12), (7,), (30, 31, 32, 33, 34, 35)]
@@ -31,7 +32,7 @@ PROMPTS = [(5, 9, 12), (7,), (30, 31, 32, 33, 34, 35)]
 def model(request):
     """The same architecture run lean (float32) and through its own forward (float64)."""
     made = make_model(TOKENIZER, dtype=torch.float32 if request.param == "lean" else torch.float64)
-    assert (recognise(made) is not None) == (request.param == "lean")
+    assert (recognise(made, adapter_of(made)) is not None) == (request.param == "lean")
     return made
 
 
@@ -257,7 +258,7 @@ def test_a_prompt_is_computed_once_for_all_its_completions(monkeypatch):
         return original(self, id_N, *arguments)
 
     engine = start(model, TOKENIZER)
-    recognise(model)
+    recognise(model, adapter_of(model))
     monkeypatch.setattr(LeanDecoder, "_run", spy)
     generate(engine, request((1, 2, 3, 4), n=8, max_tokens=3))
     assert rows == [4, 8, 8]
@@ -273,7 +274,7 @@ def test_waves_keep_to_the_configured_size(monkeypatch):
         return original(self, token_B)
 
     engine = start(model, TOKENIZER, max_rows=10, max_batch_tokens=60)
-    recognise(model)
+    recognise(model, adapter_of(model))
     monkeypatch.setattr(LeanDecoder, "step", spy)
     results = generate(engine, *(request((1, 2), n=4, seed=i, max_tokens=8) for i in range(5)))
     assert max(widest) == 4  # two requests would need 8 x 10 positions

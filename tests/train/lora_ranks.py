@@ -11,9 +11,11 @@ from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import merged_tensors
 from rlvr_core.builtin.losses.grpo import GRPO
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
-from rlvr_core.parallel.model import GatheredSource, Spread, replica_of
+from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
+from rlvr_core.step.forward_path import probe_forward_path
+from rlvr_core.step.gathered_source import GatheredSource, replica_of
 from rlvr_core.step.model import Precision, load_policy
 from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.optim import Optimizer
@@ -55,10 +57,11 @@ def steps(folder, ranks, strategy, dtype, reference):
     held_to = UnderAdapter(model, ReferenceSection(**reference))
     replica = replica_of(model, torch.device("cpu"))
     precision = Precision(dtype)
-    spread = None
+    parallel = None
     if ranks.world > 1:
-        spread = Spread(ranks, strategy)
-        spread.add(model, trained=True, autocast_dtype=precision.autocast)
+        parallel = ParallelModel(ranks, strategy)
+        probe_forward_path(model)
+        parallel.add(model, trained=True, autocast_dtype=precision.autocast)
     trainer = PolicyTrainer(
         model=model,
         reference=held_to,
@@ -70,14 +73,14 @@ def steps(folder, ranks, strategy, dtype, reference):
         max_completion_tokens=20,
         reward_weights=lambda step: [1.0],
         ranks=ranks,
-        spread=spread,
+        parallel=parallel,
     )
     metrics = []
     for step in range(4):
         metrics.append(trainer.update(groups(step), step, 0).metrics)
         held_to.follow(step + 1)
     found = checkpoint.collect(model, trainer.optimizer, held_to)
-    source = GatheredSource(model, replica, spread)  # alone it gathers nothing
+    source = GatheredSource(model, replica, parallel)  # alone it gathers nothing
     return {
         "metrics": metrics,
         "adapter": {name: tensor.clone() for name, tensor in found.weights.items()},

@@ -17,10 +17,12 @@ from rlvr_core.builtin.losses.gspo import GSPO
 from rlvr_core.builtin.losses.sft import SFT
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource, source_logprobs
-from rlvr_core.parallel.model import GatheredSource, Spread
+from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row
+from rlvr_core.step.forward_path import probe_forward_path
+from rlvr_core.step.gathered_source import GatheredSource
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.optim import Optimizer
@@ -125,13 +127,15 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train
     if reference is not None:
         held_to = SeparateModel(other_model(folder, 2), model, ReferenceSection(**reference))
         frozen.append(held_to.model)
-    spread = None
+    parallel = None
     if ranks.world > 1:
-        spread = Spread(ranks, strategy)
+        parallel = ParallelModel(ranks, strategy)
         options = {"temperature": 1.0, "autocast_dtype": precision.autocast}
-        spread.add(model, trained=True, **options)
+        probe_forward_path(model)
+        parallel.add(model, trained=True, **options)
         for other in frozen:
-            spread.add(other, trained=False, **options)
+            probe_forward_path(other)
+            parallel.add(other, trained=False, **options)
     return PolicyTrainer(
         model=model,
         reference=held_to,
@@ -143,7 +147,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train
         max_completion_tokens=20,
         reward_weights=lambda step: (1.0,),
         ranks=ranks,
-        spread=spread,
+        parallel=parallel,
     )
 
 
@@ -162,8 +166,8 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **tra
         version += reports[-1].applied
     ours, theirs = trainer.logprobs(groups(3))
     source = ModuleSource(trainer.model)
-    if trainer.spread is not None and trainer.spread.sharded:
-        source = GatheredSource(trainer.model, None, trainer.spread)
+    if trainer.parallel is not None and trainer.parallel.sharded:
+        source = GatheredSource(trainer.model, None, trainer.parallel)
     state = checkpoint.collect(trainer.model, trainer.optimizer)
     return {
         "metrics": [report.metrics for report in reports],

@@ -19,9 +19,11 @@ from transformers import (
 from rlvr_core.builtin.tiny import lean as lean_module
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_layer import LeanLayer
-from rlvr_core.step import forward
+from rlvr_core.parallel.model_adapter import adapter_of
+from rlvr_core.step import forward_path
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
+from rlvr_core.step.packed import pack
 
 VOCABULARY = 50
 SMALL = {
@@ -157,7 +159,7 @@ LEAN = {
 @pytest.mark.parametrize("budget", [10, 25, 1000])
 def test_lean_forward_equals_whole_rows(name, budget):
     model = perturbed(LEAN[name]())
-    assert recognise(model) is not None
+    assert recognise(model, adapter_of(model)) is not None
     compare(model, ragged_rows(), temperature=0.6, budget=budget, tolerance=1e-5)
     compare(model, even_rows(), temperature=1.0, budget=budget, tolerance=1e-5)
 
@@ -167,7 +169,7 @@ def test_lean_forward_equals_whole_rows(name, budget):
 @pytest.mark.parametrize("budget", [10, 1000])
 def test_generic_forward_equals_whole_rows(make, tolerance, budget):
     model = perturbed(make()).double()
-    assert recognise(model) is None
+    assert recognise(model, adapter_of(model)) is None
     compare(model, ragged_rows(), temperature=0.6, budget=budget, tolerance=tolerance)
 
 
@@ -179,7 +181,9 @@ def test_completions_of_one_token_need_no_completion_input():
 
 def test_lean_layer_gradients_by_finite_differences():
     model = perturbed(qwen3()).double()
-    lean = lean_module.LeanModel(model, heads=4, kv_heads=2, head_dim=16, eps=1e-6)
+    lean = lean_module.LeanModel(
+        model, adapter_of(model), heads=4, kv_heads=2, head_dim=16, eps=1e-6
+    )
     (batch,) = micro_batches(ragged_rows(), tokens_per_micro_batch=1000)
     seen = []
 
@@ -193,7 +197,7 @@ def test_lean_layer_gradients_by_finite_differences():
 
     original, train_lean.LeanLayer = train_lean.LeanLayer, Spy
     try:
-        train_lean.lean_hidden(lean, batch)
+        train_lean.lean_hidden(lean, pack(batch))
     finally:
         train_lean.LeanLayer = original
     arguments = [
@@ -298,7 +302,7 @@ def test_logits_treated_after_the_head_are_honoured():
 def test_what_is_not_certain_is_left_to_its_own_forward(spoil):
     model = perturbed(qwen3())
     spoil(model)
-    assert recognise(model) is None
+    assert recognise(model, adapter_of(model)) is None
 
 
 def test_a_model_that_computes_something_else_is_found_out_by_trying():
@@ -308,7 +312,7 @@ def test_a_model_that_computes_something_else_is_found_out_by_trying():
 
     model = perturbed(qwen3())
     model.model.layers[1].self_attn.q_norm.__class__ = Scaled
-    assert recognise(model) is None
+    assert recognise(model, adapter_of(model)) is None
 
 
 def test_micro_batch_fields_are_all_moved():
@@ -329,6 +333,6 @@ def test_head_check_leaves_the_mode_of_every_module():
     model = qwen3().train()
     model.model.layers[0].eval()
     before = [module.training for module in model.modules()]
-    forward._head(model)
-    recognise(model)
+    forward_path.plain_head(model)
+    recognise(model, adapter_of(model))
     assert [module.training for module in model.modules()] == before

@@ -25,9 +25,11 @@ from rlvr_core.builtin.lora.export import is_adapter, write_merged
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
+from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row, micro_batches
-from rlvr_core.step.forward import compile_body, completion_logprobs
+from rlvr_core.step.forward import completion_logprobs
+from rlvr_core.step.forward_path import compile_body
 from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
@@ -146,13 +148,13 @@ def test_merged_weight_is_that_of_the_paper():
 @pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "up_proj"]])
 def test_the_lean_path_computes_what_the_models_own_forward_does(targets):
     model = attach(qwen3(), target_modules=targets)
-    assert recognise(model) is not None
+    assert recognise(model, adapter_of(model)) is not None
     lean = logprobs(model)
     lean.square().sum().backward()
     ours = {name: m.grad.clone() for name, m in matrices(model).items()}
     model.zero_grad()
     hook = model.model.layers[0].register_forward_hook(lambda *_: None)  # not lean any more
-    assert recognise(model) is None
+    assert recognise(model, adapter_of(model)) is None
     own = logprobs(model)
     own.square().sum().backward()
     hook.remove()
@@ -165,7 +167,7 @@ def test_the_lean_path_computes_what_the_models_own_forward_does(targets):
 def test_the_lean_decoder_samples_from_the_adapted_model():
     model = attach(qwen3())
     with torch.inference_mode():
-        decoder = LeanDecoder(recognise(model))
+        decoder = LeanDecoder(recognise(model, adapter_of(model)))
         found = decoder.prefill([tuple(IDS[0].tolist())], [1], 1)[0]
     torch.testing.assert_close(found, logits(model)[0, -1], rtol=1e-4, atol=1e-4)
 
@@ -289,7 +291,7 @@ def test_a_reference_adapter_copies_then_averages():
     assert new.unique().tolist() == [1.0]
     assert not any(theirs.requires_grad for _, theirs, _ in lora.pairs(model))
     assert list(reference.named()) == [name for name, _, _ in lora.pairs(model)]
-    assert set(checkpoint.weights(model)) == set(own)
+    assert set(adapter_of(model).trained_tensors(model)) == set(own)
 
 
 def test_a_reference_adapter_is_what_is_computed_with():

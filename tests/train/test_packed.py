@@ -21,10 +21,17 @@ from transformers import (
 )
 
 from rlvr_core.step.batch import Row, micro_batches
-from rlvr_core.step.forward import _whole_rows, completion_logprobs
+from rlvr_core.step.forward import completion_logprobs
+from rlvr_core.step.forward_path import whole_rows
 from rlvr_core.step.joined_attention import Layout
 from rlvr_core.step.packed import heads_of, packed_rows, packed_tokens, predictors
-from rlvr_core.step.packed_attention import Grids, HeadSizes, Lengths, flash_works, sight_of
+from rlvr_core.step.packed_attention import (
+    GridMask,
+    HeadSizes,
+    VarlenMask,
+    attention_mask_of,
+    flash_works,
+)
 
 V = 50
 LLAMA_LIKE = {
@@ -111,7 +118,7 @@ def test_layout_worked_out_by_hand():
 
 def test_lengths_worked_out_by_hand():
     (batch,) = micro_batches(HAND, tokens_per_micro_batch=1000)
-    lengths = Lengths.of(batch)
+    lengths = VarlenMask.of(batch)
     # prompts 7 8 and 9, then rows 1 2, 4 and nothing, each of the last three behind its prompt
     assert lengths.first_query_R1.tolist() == [0, 2, 3, 5, 6, 6]
     assert lengths.keys_M.tolist() == [0, 1, 2, 0, 1, 3, 4, 0, 1, 5, 2]
@@ -150,8 +157,8 @@ def test_every_way_is_attention_one_by_one(lengths, seed):
         torch.randn(n, h, 4, generator=draw, dtype=torch.float64, requires_grad=True)
         for h in (4, 2, 2, 4)
     )
-    expected = one_by_one(q, k, v, Lengths.of(batch), 0.3)
-    for way in (Layout.of(batch), Grids.of(batch)):
+    expected = one_by_one(q, k, v, VarlenMask.of(batch), 0.3)
+    for way in (Layout.of(batch), GridMask.of(batch)):
         out = way.attend(q, k, v, 0.3)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
         ours, theirs = (
@@ -168,21 +175,21 @@ def test_the_flash_kernel_works(heads, dtype):
     device = torch.device("cuda", torch.cuda.current_device())
     assert flash_works(device, dtype, heads)
     batch = batch_of(RAGGED).to(device)
-    assert isinstance(sight_of(batch, dtype, [heads], compiled=False), Lengths)
+    assert isinstance(attention_mask_of(batch, dtype, [heads], compiled=False), VarlenMask)
 
 
 def run_packed(model, batch):
-    sight = sight_of(batch, model.dtype, heads_of(model, _whole_rows), compiled=False)
-    return packed_rows(model, batch, sight)
+    packed_mask = attention_mask_of(batch, model.dtype, heads_of(model, whole_rows), compiled=False)
+    return packed_rows(model, batch, packed_mask)
 
 
 @pytest.mark.parametrize("lengths", [RAGGED, [(4, 3, 3), (4, 3, 3)], [(3, 1), (2, 1)]])
 @pytest.mark.parametrize("make", [qwen3, gpt2])
-def test_states_and_gradients_are_those_of_whole_rows(make, lengths):
+def test_states_and_gradients_are_those_ofwhole_rows(make, lengths):
     model = make().double()
-    assert heads_of(model, _whole_rows) == {HeadSizes(4, 2 if make is qwen3 else 4, 8, 8)}
+    assert heads_of(model, whole_rows) == {HeadSizes(4, 2 if make is qwen3 else 4, 8, 8)}
     found = []
-    for run in (run_packed, _whole_rows):
+    for run in (run_packed, whole_rows):
         model.zero_grad()
         logits = run(model, batch_of(lengths))
         (logits.log_softmax(-1)[:, 3] * torch.arange(len(logits))).sum().backward()
@@ -198,7 +205,7 @@ def test_states_and_gradients_are_those_of_whole_rows(make, lengths):
 def test_any_shape_of_batch(lengths, seed):
     batch = batch_of(lengths, seed)
     with torch.no_grad():
-        packed, whole = run_packed(MODEL, batch), _whole_rows(MODEL, batch)
+        packed, whole = run_packed(MODEL, batch), whole_rows(MODEL, batch)
     torch.testing.assert_close(packed, whole, rtol=1e-4, atol=1e-4)
 
 
@@ -213,8 +220,8 @@ MODEL = gpt2()
 def test_a_model_with_attention_of_its_own_keeps_it(make):
     model = make().double()
     batch = batch_of([(40, *[5] * 6)])
-    assert not heads_of(model, _whole_rows)
-    whole = _whole_rows(model, batch).log_softmax(-1)
+    assert not heads_of(model, whole_rows)
+    whole = whole_rows(model, batch).log_softmax(-1)
     expected_N = whole.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
     logp_BT = completion_logprobs(model, batch, temperature=1.0)
     torch.testing.assert_close(logp_BT[batch.mask_BT], expected_N, rtol=1e-9, atol=1e-9)
@@ -224,12 +231,12 @@ def test_the_model_is_what_it_was_for_others():
     ids = torch.arange(12)[None]
     model = mistral(None)
     before = model(input_ids=ids).logits
-    assert heads_of(model, _whole_rows)
+    assert heads_of(model, whole_rows)
     assert torch.equal(model(input_ids=ids).logits, before)
     with pytest.raises(ValueError, match="not packed"):
-        model(input_ids=ids, sight=Grids.of(batch_of(RAGGED)), softcap=30.0)
+        model(input_ids=ids, packed_mask=GridMask.of(batch_of(RAGGED)), softcap=30.0)
     with pytest.raises(ValueError, match="not packed"):  # a mask of the model's own
-        model(input_ids=ids, attention_mask=ids > 0, sight=Grids.of(batch_of(RAGGED)))
+        model(input_ids=ids, attention_mask=ids > 0, packed_mask=GridMask.of(batch_of(RAGGED)))
 
 
 def test_whether_a_model_packs_does_not_depend_on_precision_or_kernel():
@@ -238,7 +245,7 @@ def test_whether_a_model_packs_does_not_depend_on_precision_or_kernel():
         for parameter in model.parameters():
             parameter.mul_(3)
     with torch.autocast("cpu", dtype=torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
-        assert heads_of(model, _whole_rows)
+        assert heads_of(model, whole_rows)
 
 
 def test_values_narrower_than_keys():
@@ -257,9 +264,9 @@ def test_values_narrower_than_keys():
         v_head_dim=8,
     )
     model = seeded(DeepseekV3ForCausalLM, config)
-    assert heads_of(model, _whole_rows) == {HeadSizes(4, 4, 12, 8)}
+    assert heads_of(model, whole_rows) == {HeadSizes(4, 4, 12, 8)}
     batch = batch_of(RAGGED)
-    expected = _whole_rows(model, batch).log_softmax(-1)
+    expected = whole_rows(model, batch).log_softmax(-1)
     expected_N = expected.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
     logp_BT = completion_logprobs(model, batch, temperature=1.0)
     torch.testing.assert_close(logp_BT[batch.mask_BT], expected_N, rtol=1e-4, atol=1e-5)
@@ -274,7 +281,7 @@ def test_many_rows_add_up_their_prompt_s_gradient_in_float32():
     grads = []
     for dtype in (torch.bfloat16, torch.float64):
         heads = [x.bfloat16().to(dtype).requires_grad_() for x in (q, k, v)]
-        out = Grids.of(batch).attend(*heads, 0.3)
+        out = GridMask.of(batch).attend(*heads, 0.3)
         grads.append(torch.autograd.grad(out, heads, along.bfloat16().to(dtype))[2][:4].double())
     ours, exact = grads
     assert (ours - exact).norm() < 0.004 * exact.norm()
@@ -282,7 +289,7 @@ def test_many_rows_add_up_their_prompt_s_gradient_in_float32():
 
 def test_a_compiled_model_has_one_graph_for_all_lengths():
     model = qwen3()
-    heads = heads_of(model, _whole_rows)
+    heads = heads_of(model, whole_rows)
     graphs = []
 
     def count(graph, example):
@@ -292,9 +299,9 @@ def test_a_compiled_model_has_one_graph_for_all_lengths():
     compiled = torch.compile(model.model, backend=count, dynamic=True)
     for seed, lengths in enumerate([RAGGED, [(5, 2, 4), (4, 3, 3)], [(4, 3, 3)] * 2, RAGGED[::-1]]):
         batch = batch_of(lengths, seed)
-        sight = sight_of(batch, model.dtype, heads, compiled=True)
-        states = packed_rows(compiled, batch, sight)
-        torch.testing.assert_close(states, _whole_rows(model.model, batch), rtol=1e-4, atol=1e-4)
+        packed_mask = attention_mask_of(batch, model.dtype, heads, compiled=True)
+        states = packed_rows(compiled, batch, packed_mask)
+        torch.testing.assert_close(states, whole_rows(model.model, batch), rtol=1e-4, atol=1e-4)
     assert len(graphs) == 1
 
 

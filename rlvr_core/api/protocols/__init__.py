@@ -22,6 +22,13 @@ from rlvr_core.api.protocols.engine import (
     Telling,
     WeightSource,
 )
+from rlvr_core.api.protocols.forward import (
+    Decoder,
+    FastModel,
+    ForwardPath,
+    PackedAttention,
+    PackedTokens,
+)
 from rlvr_core.api.protocols.judging import Environment, Verifier
 from rlvr_core.api.protocols.launch import (
     EvaluatedBeside,
@@ -41,6 +48,7 @@ from rlvr_core.api.protocols.loss import (
     LossOutput,
     Normalizer,
 )
+from rlvr_core.api.protocols.model_adapter import ModelAdapter
 from rlvr_core.api.protocols.rollouts import RolloutSource
 from rlvr_core.api.protocols.store import Store, StoredFile
 from rlvr_core.api.protocols.watching import EvalTask, Guard
@@ -52,12 +60,15 @@ __all__ = [
     "CombineMode",
     "ComponentConfig",
     "DatasetLoader",
+    "Decoder",
     "Demonstrator",
     "Engine",
     "EngineContext",
     "Environment",
     "EvalTask",
     "EvaluatedBeside",
+    "FastModel",
+    "ForwardPath",
     "Generation",
     "Guard",
     "Interruptible",
@@ -71,9 +82,12 @@ __all__ = [
     "Loss",
     "LossBatch",
     "LossOutput",
+    "ModelAdapter",
     "Names",
     "NoConfig",
     "Normalizer",
+    "PackedAttention",
+    "PackedTokens",
     "Reference",
     "RolloutSource",
     "Sampler",

@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import CONFIG
+from rlvr_core.parallel.model_adapter import WHOLE_MODEL, export_weights
 from rlvr_core.record.files import sync_file, sync_folder, write_failed
-from rlvr_core.step.checkpoint import export, weights
 
 
 def is_adapter(path: str | Path) -> bool:
@@ -51,7 +51,8 @@ def write_merged(
         tokenizer = AutoTokenizer.from_pretrained(
             adapter if own else model.name_or_path, trust_remote_code=trust_remote_code
         )
-        export(folder, weights(model), model, tokenizer, dtype)
+        export_weights(folder, WHOLE_MODEL.trained_tensors(model), model, dtype)
+        tokenizer.save_pretrained(folder)
 
 
 def copy_model(checkpoint: Path, out: Path) -> None:

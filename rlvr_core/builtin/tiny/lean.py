@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.builtin.lora.adapter import is_plain_linear, weight_of
+from rlvr_core.api.protocols import ModelAdapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,6 +57,7 @@ class LeanModel:
 
     Attributes:
         model: The Hugging Face model.
+        adapter: Gives the weights of its linear layers.
         heads: Query heads.
         kv_heads: Key and value heads.
         head_dim: D.
@@ -64,6 +65,7 @@ class LeanModel:
     """
 
     model: Any
+    adapter: ModelAdapter
     heads: int
     kv_heads: int
     head_dim: int
@@ -107,6 +109,7 @@ class LeanModel:
 
     def _layer(self, layer: Any) -> LayerWeights:
         attention, mlp = layer.self_attn, layer.mlp
+        weight_of = self.adapter.weight_of
         root = math.sqrt(self.embedding.shape[1])
         q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
         qkv_QH = torch.cat([self._paired(weight_of(q)), self._paired(weight_of(k)), weight_of(v)])
@@ -143,17 +146,18 @@ class LeanModel:
 _PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-def recognise(model: PreTrainedModel) -> LeanModel | None:
+def recognise(model: PreTrainedModel, adapter: ModelAdapter) -> LeanModel | None:
     """The model as a lean one, or None if it has to run through its own forward.
 
     A model that looks right is compared with its own forward once.
     """
-    if not _looks_right(model):
+    if not _looks_right(model, adapter):
         return None
     inner: Any = model.model
     attention = inner.layers[0].self_attn
     lean = LeanModel(
         model=model,
+        adapter=adapter,
         heads=attention.q_proj.out_features // attention.head_dim,
         kv_heads=attention.k_proj.out_features // attention.head_dim,
         head_dim=attention.head_dim,
@@ -164,7 +168,7 @@ def recognise(model: PreTrainedModel) -> LeanModel | None:
     return lean if _PROVEN[model] else None
 
 
-def _looks_right(model: Any) -> bool:
+def _looks_right(model: Any, adapter: ModelAdapter) -> bool:
     kind = type(model)
     if kind.__name__ not in _FAMILIES or not kind.__module__.startswith("transformers.models."):
         return False
@@ -190,25 +194,20 @@ def _looks_right(model: Any) -> bool:
     )
     unhooked = not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     head = type(model.lm_head) is nn.Linear and model.lm_head.bias is None
-    return plain and unhooked and head and all(map(_plain_layer, inner.layers))
-
-
-def _plain_layer(layer: Any) -> bool:
-    attention, mlp = layer.self_attn, layer.mlp
-    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    biases = {getattr(projection, "bias", None) is None for projection in projections}
     return (
-        all(map(is_plain_linear, projections))
-        and len(biases) == 1
-        and all(
-            _linear(module)
-            for module in (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        )
+        plain and unhooked and head and all(_plain_layer(layer, adapter) for layer in inner.layers)
     )
 
 
-def _linear(module: Any) -> bool:
-    return is_plain_linear(module) and module.bias is None
+def _plain_layer(layer: Any, adapter: ModelAdapter) -> bool:
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    others = (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    return (
+        all(map(adapter.is_linear, (*projections, *others)))
+        and len({projection.bias is None for projection in projections}) == 1
+        and all(module.bias is None for module in others)
+    )
 
 
 @torch.no_grad()

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rlvr_core.api.protocols import Decoder
 from rlvr_core.builtin.tiny.lean import LeanModel, flash, rotate, unit
-from rlvr_core.engines.decode import Decoder
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, query (N, h, D), key, value) -> attention's output (N, h D)."""

@@ -1,7 +1,7 @@
 """One decoder layer of a lean model with its backward pass written out.
 
 Prompt and completion tokens of a micro-batch go through a layer as one packed list; only
-attention tells them apart (``joined_attention``).
+attention tells them apart (``PackedAttention``).
 
 Dimensions: N tokens (first the prompts', then the completions'), H hidden size, h heads, D head
 dimension, I MLP size.
@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rlvr_core.api.protocols import PackedAttention
 from rlvr_core.builtin.tiny.lean import rotate, unit
-from rlvr_core.step.joined_attention import Heads, Layout, attend, attend_backward
 
 _MLP_TOKENS = 1024
 """Tokens of the MLP worked on at once: their activations stay in cache."""
@@ -42,7 +42,7 @@ class LeanLayer(torch.autograd.Function):
         gate_up_IH: Tensor,
         down_HI: Tensor,
         rotation_N1d: Tensor,
-        layout: Layout,
+        attention: PackedAttention,
         kv_heads: int,
         head_dim: int,
         eps: float,
@@ -58,7 +58,7 @@ class LeanLayer(torch.autograd.Function):
             qk_NhD = normed_NhD * qk_norm_hD
         qk_NhD = rotate(qk_NhD, rotation_N1d)
         q_NhD, k_NhD = qk_NhD[:, : rotated - kv_heads], qk_NhD[:, rotated - kv_heads :]
-        a_NhD, prompt_lse, lse = attend(layout, q_NhD, k_NhD, v_NhD, head_dim**-0.5)
+        a_NhD, prompt_lse, lse = attention.forward(q_NhD, k_NhD, v_NhD, head_dim**-0.5)
         middle_NH = torch.addmm(x_NH, a_NhD.flatten(1), out_HA.t())
         y_NH = torch.empty_like(middle_NH)
         gate_up_NI = middle_NH.new_empty(len(x_NH), len(gate_up_IH))
@@ -71,7 +71,7 @@ class LeanLayer(torch.autograd.Function):
             lse, middle_NH, gate_up_NI, qkv_QH, qkv_bias_Q, qk_norm_hD, out_HA, gate_up_IH,
             down_HI, rotation_N1d,
         )  # fmt: skip
-        ctx.layout, ctx.eps = layout, eps
+        ctx.attention, ctx.eps = attention, eps
         return y_NH
 
     @staticmethod
@@ -88,9 +88,7 @@ class LeanLayer(torch.autograd.Function):
         d_out = grad_middle_NH.t() @ a_NhD.flatten(1)
         grad_a_NhD = (grad_middle_NH @ out_HA).view_as(a_NhD)
         heads, scale = (q_NhD, k_NhD, v_NhD), q_NhD.shape[-1] ** -0.5
-        d_q, d_k, d_v = attend_backward(
-            ctx.layout, grad_a_NhD, heads, a_NhD, prompt_lse, lse, scale
-        )
+        d_q, d_k, d_v = ctx.attention.backward(grad_a_NhD, heads, a_NhD, prompt_lse, lse, scale)
         grad_qk_NhD = rotate(torch.cat((d_q, d_k), dim=1), rotation_N1d.conj())
         d_norm = None
         if qk_norm_hD is not None:
@@ -114,7 +112,7 @@ def _mlp_backward(
     gate_up_IH: Tensor,
     down_HI: Tensor,
     eps: float,
-) -> Heads:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the MLP's input, with the residual's, and of its two weights."""
     grad_middle_NH = torch.empty_like(middle_NH)
     d_gate_up, d_down = torch.zeros_like(gate_up_IH), torch.zeros_like(down_HI)

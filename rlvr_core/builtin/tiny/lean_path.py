@@ -1,29 +1,50 @@
-"""Hidden states of a micro-batch under a lean model, with a graph: every prompt computed once."""
+"""A lean model as the forward path of its architecture: trained on, and sampled from."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_core.builtin.tiny.lean import LeanModel
+from rlvr_core.api.protocols import FastModel, ModelAdapter, PackedTokens
+from rlvr_core.builtin.tiny.lean import LeanModel, recognise
+from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.builtin.tiny.lean_layer import LeanLayer
-from rlvr_core.step.batch import MicroBatch
-from rlvr_core.step.joined_attention import Layout
-from rlvr_core.step.packed import packed_tokens, predictors
 
 
-def lean_hidden(lean: LeanModel, batch: MicroBatch) -> Tensor:
+def recognise_lean(model: Any, adapter: ModelAdapter) -> FastModel | None:
+    """See ``ForwardPath``."""
+    lean = recognise(model, adapter)
+    return None if lean is None else LeanPath(lean)
+
+
+@dataclass(frozen=True, slots=True)
+class LeanPath:
+    """See ``FastModel``."""
+
+    lean: LeanModel
+
+    def hidden_states(self, packed: PackedTokens) -> Tensor:
+        """See ``FastModel``."""
+        return lean_hidden(self.lean, packed)
+
+    def decoder(self) -> LeanDecoder:
+        """See ``FastModel``."""
+        return LeanDecoder(self.lean)
+
+
+def lean_hidden(lean: LeanModel, packed: PackedTokens) -> Tensor:
     """Last hidden states, after the final norm, that predict each loss token.
 
-    Padding is left out of everything but attention.
+    Padding is left out of everything but attention, and every prompt is computed once.
 
     Returns:
-        (M, H), in the order of ``batch.completion_ids_BT[batch.mask_BT]``.
+        (M, H), in the order of ``packed.predictors_M``.
     """
-    ids_N, position_N = packed_tokens(batch)
-    layout = Layout.of(batch)
-    x_NH = F.embedding(ids_N, lean.embedding, lean.padding_id)
-    rotation_N1d = lean.rotation(position_N)
+    x_NH = F.embedding(packed.ids_N, lean.embedding, lean.padding_id)
+    rotation_N1d = lean.rotation(packed.position_N)
     for weights in lean.weights():
         x_NH = LeanLayer.apply(  # type: ignore[no-untyped-call]
             x_NH,
@@ -34,10 +55,10 @@ def lean_hidden(lean: LeanModel, batch: MicroBatch) -> Tensor:
             weights.gate_up_IH,
             weights.down_HI,
             rotation_N1d,
-            layout,
+            packed.attention,
             lean.kv_heads,
             lean.head_dim,
             lean.eps,
         )
-    chosen_MH = x_NH[predictors(batch)]
+    chosen_MH = x_NH[packed.predictors_M]
     return F.rms_norm(chosen_MH, chosen_MH.shape[1:], lean.final_norm, lean.eps)

@@ -1,6 +1,6 @@
 """Logits of a few tokens out of the vocabulary, and the few most likely ones.
 
-Dimensions: N tokens, K chosen entries of the vocabulary V, H hidden size.
+Dimensions: N tokens, K entries of the vocabulary V, H hidden size.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 _CHUNK_BYTES = 80 << 20
 
 
-def chosen_logits(
+def gather_logits(
     hidden_NH: Tensor, weight_VH: Tensor, ids_NK: Tensor, bias_V: Tensor | None = None
 ) -> Tensor:
-    """(N, K) logits of the chosen entries, float32 at least; (N, K, H) is never held at once.
+    """(N, K) logits of some entries, float32 at least; (N, K, H) is never held at once.
 
     The product is made in autocast's dtype, or that of ``hidden_NH`` without autocast.
     """
@@ -26,7 +26,7 @@ def chosen_logits(
     if dtype != torch.float64 and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
-        logits_NK: Tensor = _Chosen.apply(hidden_NH.to(dtype), weight_VH, ids_NK)  # type: ignore[no-untyped-call]
+        logits_NK: Tensor = _GatherLogits.apply(hidden_NH.to(dtype), weight_VH, ids_NK)  # type: ignore[no-untyped-call]
         logits_NK = logits_NK.to(torch.promote_types(dtype, torch.float32))
         return logits_NK if bias_V is None else logits_NK + bias_V[ids_NK]
 
@@ -59,7 +59,7 @@ def top_logprobs(
     return torch.cat(ids), torch.cat(logps)
 
 
-class _Chosen(torch.autograd.Function):
+class _GatherLogits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, ids_NK: Tensor) -> Tensor:
         ctx.save_for_backward(hidden_NH, weight_VH, ids_NK)

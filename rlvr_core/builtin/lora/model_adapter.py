@@ -1,0 +1,89 @@
+"""LoRA as what of the policy is trained: ``ModelAdapter`` by the functions of this room."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlvr_core.api.protocols import Adapter, ModelAdapter
+from rlvr_core.builtin.lora import adapter, lora
+
+
+class LoraAdapter:
+    """See ``ModelAdapter``."""
+
+    keeps_base = True
+
+    def check_installed(self) -> None:
+        """See ``ModelAdapter``."""
+        lora.check_installed()
+
+    def install(
+        self,
+        model: Any,
+        section: Any,
+        *,
+        seed: int,
+        compute: torch.dtype,
+        path: str,
+        revision: str | None,
+        where: str,
+    ) -> None:
+        """See ``ModelAdapter``."""
+        lora.attach(
+            model, section, seed=seed, compute=compute, path=path, revision=revision, where=where
+        )
+
+    def trained_tensors(self, model: Any) -> dict[str, Tensor]:
+        """The matrices of the policy's adapter."""
+        return {name: matrix.detach() for name, matrix in adapter.matrices(model).items()}
+
+    def merged_tensors(self, model: Any) -> Iterator[tuple[str, Tensor]]:
+        """See ``ModelAdapter``."""
+        return adapter.merged_tensors(model)
+
+    def adapter(self, model: Any) -> Adapter:
+        """See ``ModelAdapter``."""
+        return adapter.adapter_of(model)
+
+    def save(
+        self, folder: Path, model: Any, tensors: dict[str, Tensor], dtype: torch.dtype
+    ) -> None:
+        """Write the adapter as peft loads it; float32 in any case."""
+        lora.write(folder, model, tensors)
+
+    def load(self, folder: Path, model: Any) -> dict[str, Tensor]:
+        """See ``ModelAdapter``."""
+        return lora.read(folder, model)
+
+    def dropout(self, model: Any, *key: int) -> contextlib.AbstractContextManager[None]:
+        """See ``ModelAdapter``."""
+        return lora.dropout(model, *key)
+
+    def add_reference(self, model: Any) -> None:
+        """A second adapter, equal to the first."""
+        lora.attach_reference(model)
+
+    def as_reference(self, model: Any, *, moving: bool) -> contextlib.AbstractContextManager[None]:
+        """With the second adapter, or with none."""
+        return lora.reference(model) if moving else lora.base(model)
+
+    def reference_pairs(self, model: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """See ``ModelAdapter``."""
+        return lora.pairs(model)
+
+    def is_linear(self, module: nn.Module) -> bool:
+        """See ``ModelAdapter``."""
+        return adapter.is_plain_linear(module)
+
+    def weight_of(self, module: Any) -> Tensor:
+        """See ``ModelAdapter``."""
+        return adapter.weight_of(module)
+
+
+LORA: ModelAdapter = LoraAdapter()

@@ -1,0 +1,26 @@
+"""Parts of the kernel that live in built-in rooms, imported when a run first needs one."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+_TABLE = "rlvr_core.builtin.parts"
+
+
+def model_adapter() -> Any:
+    """The ``ModelAdapter`` of ``model.lora``."""
+    return _load(importlib.import_module(_TABLE).LORA)
+
+
+def forward_path(architecture: str) -> Any | None:
+    """The ``ForwardPath`` that may serve models of this class, or None: nothing is imported."""
+    target = importlib.import_module(_TABLE).FORWARD_PATHS.get(architecture)
+    return None if target is None else _load(target)
+
+
+@cache
+def _load(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
