@@ -14,7 +14,7 @@ One mini-batch and one iteration, the default, are one update a step. With more,
 the time of sampling are computed before the first update, and every ratio starts from them.
 
 With several processes, all of them have all groups and so all rows; each packs its part of the rows
-(``shard_rows``), the gradient is summed by ``ParallelModel``, and everything else is the same in each of them.
+(``shard_rows``), ``ParallelModel`` sums the gradient, and everything else is the same in each.
 """
 
 from __future__ import annotations
