@@ -17,27 +17,60 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.jobs.jobs import Job, JobBook
     from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
     from rlvr_core.builtin.jobs.staging import Layout, overrides
+    from rlvr_core.config.resolve import Resolved
     from rlvr_core.data.uri import cache_folder, local_path
+    from rlvr_core.engines.sync import (
+        PROBE_TOKENS,
+        check_probe,
+        probe_prompt,
+        shared_prefix,
+        source_logprobs,
+        trainer_logprobs,
+    )
     from rlvr_core.host.host import load_host
+    from rlvr_core.parallel.ranks import LostError, Ranks, apart, fault_of
+    from rlvr_core.rollout.collect import Answered, Generator, Judgement, joined, outcome_of
+    from rlvr_core.rollout.replay import Reading, ReplayBuffer, member_of
+    from rlvr_core.rollout.source import SourceParts
 
 __all__ = [
     "MAX_INT_DIGITS",
+    "PROBE_TOKENS",
+    "Answered",
+    "Generator",
     "Job",
     "JobBook",
+    "Judgement",
     "Layout",
+    "LostError",
     "Questions",
+    "Ranks",
+    "Reading",
+    "ReplayBuffer",
+    "Resolved",
+    "SourceParts",
+    "apart",
     "cache_folder",
+    "check_probe",
+    "fault_of",
     "fetch_newest",
     "fetch_results",
     "hub_rows",
+    "joined",
     "load_host",
     "local_path",
+    "member_of",
+    "outcome_of",
     "overrides",
+    "probe_prompt",
     "read_rows",
     "response",
     "secrets_in",
     "secrets_in_words",
     "send_results",
+    "shared_prefix",
+    "source_logprobs",
+    "trainer_logprobs",
     "unsent",
 ]
 
@@ -55,6 +88,7 @@ _HOMES = {
         "fetch_newest",
         "fetch_results",
         "send_results",
+        "shared_prefix",
         "unsent",
     ),
     "builtin.jobs.jobs": (
@@ -69,6 +103,34 @@ _HOMES = {
         "Layout",
         "overrides",
     ),
+    "config.resolve": ("Resolved",),
+    "engines.sync": (
+        "PROBE_TOKENS",
+        "check_probe",
+        "probe_prompt",
+        "shared_prefix",
+        "source_logprobs",
+        "trainer_logprobs",
+    ),
+    "parallel.ranks": (
+        "LostError",
+        "Ranks",
+        "apart",
+        "fault_of",
+    ),
+    "rollout.collect": (
+        "Answered",
+        "Generator",
+        "Judgement",
+        "joined",
+        "outcome_of",
+    ),
+    "rollout.replay": (
+        "Reading",
+        "ReplayBuffer",
+        "member_of",
+    ),
+    "rollout.source": ("SourceParts",),
     "data.uri": (
         "cache_folder",
         "local_path",

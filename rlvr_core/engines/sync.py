@@ -145,7 +145,7 @@ def check_probe(
         )
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
+def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the beginning that two rows of tokens share."""
     for n, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:

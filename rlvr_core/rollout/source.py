@@ -16,7 +16,7 @@ from rlvr_core.rollout.replay import ReplayBuffer
 if TYPE_CHECKING:
     import torch
 
-    from rlvr_core.config.model import ComponentRef, RunConfig
+    from rlvr_core.config.model import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class RolloutMode(Protocol):
     def lines(self) -> list[str]:
         """Lines for the overview at the start of a run."""
 
-    def engine(self, engine: Engine, ref: ComponentRef, device: torch.device) -> Engine:
+    def engine(self, engine: Engine, name: str, device: torch.device) -> Engine:
         """Return the engine as this mode needs it; it is not started yet.
 
         Args:
             engine: As the configuration names it.
-            ref: Its name and options, for messages.
+            name: Its name, for messages.
             device: Where the trainer computes.
 
         Raises:
@@ -88,7 +88,7 @@ class InTurns:
         """Nothing to add: it is what a reader expects."""
         return []
 
-    def engine(self, engine: Engine, ref: ComponentRef, device: torch.device) -> Engine:
+    def engine(self, engine: Engine, name: str, device: torch.device) -> Engine:
         """Use the engine as it is."""
         return engine
 

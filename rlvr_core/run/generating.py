@@ -36,7 +36,7 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
 def engine_of(prepared: Prepared, device: torch.device) -> Engine:
     """What generates, not started yet: the engine itself, or with environments that answer it."""
     engine: Engine = prepared.resolved.build("engine", prepared.engine)
-    engine = prepared.mode.engine(engine, prepared.engine, device)
+    engine = prepared.mode.engine(engine, prepared.engine.use, device)
     if not prepared.environments:
         return engine
     from rlvr_core.builtin.environments.background_turns import BackgroundTurns

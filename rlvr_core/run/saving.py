@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.hooks import CheckpointSaved
+from rlvr_core.api.protocols import Stateful
 from rlvr_core.run.evaluating import Best
 from rlvr_core.step import checkpoint
 
@@ -54,7 +55,7 @@ def restore(session: Session, folder: Path) -> None:
         session.early_stop.load_state_dict(state["early_stop"])
     for name, guard in _named_guards(session):
         saved = state.get("guards", {}).get(name)
-        if saved is not None and hasattr(guard, "load_state_dict"):
+        if saved is not None and isinstance(guard, Stateful):
             guard.load_state_dict(saved)
     session.parity_due = True
     session.errors.load_state_dict(state["errors"])
@@ -90,7 +91,7 @@ def _state(session: Session) -> dict[str, Any]:
         "guards": {
             name: guard.state_dict()
             for name, guard in _named_guards(session)
-            if hasattr(guard, "state_dict")
+            if isinstance(guard, Stateful)
         },
         "errors": session.errors.state_dict(),
         "sampler": session.sampler.state_dict(),

@@ -132,7 +132,7 @@ def test_without_credentials_it_is_said_what_to_do(cloud, monkeypatch):
 HASTY = """
 import sys
 from rlvr_core.cli.main import main
-from rlvr_core.run import start
+from rlvr_core.builtin.jobs import mirror
 mirror.PATIENCE = float(sys.argv.pop(1))
 sys.exit(main())
 """

@@ -51,7 +51,7 @@ from rlvr_core.api.protocols.loss import (
 from rlvr_core.api.protocols.model_adapter import ModelAdapter
 from rlvr_core.api.protocols.rollouts import RolloutSource
 from rlvr_core.api.protocols.store import Store, StoredFile
-from rlvr_core.api.protocols.watching import EvalTask, Guard
+from rlvr_core.api.protocols.watching import EvalTask, Guard, Stateful
 
 __all__ = [
     "Adapter",
@@ -95,6 +95,7 @@ __all__ = [
     "Scorer",
     "Scores",
     "Source",
+    "Stateful",
     "Store",
     "StoredFile",
     "Telling",

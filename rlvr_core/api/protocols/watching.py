@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from rlvr_core.api.types import (
     EvalReport,
     Group,
+    Json,
     Problem,
     SamplingParams,
 )
@@ -40,8 +41,7 @@ class EvalTask(Protocol):
 class Guard(Protocol):
     """Watches a run and stops it by raising ``RunError`` when something fails silently.
 
-    One that remembers earlier steps may have ``state_dict`` and ``load_state_dict``, as a sampler
-    does: a checkpoint then holds what it remembers.
+    One that remembers earlier steps is ``Stateful``: a checkpoint then holds what it remembers.
     """
 
     def on_groups(self, event: GroupsScored) -> None:
@@ -49,3 +49,14 @@ class Guard(Protocol):
 
     def on_step(self, event: StepFinished) -> None:
         """Called with each step's metrics."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Has a state that a checkpoint holds, so that a resumed run goes on exactly."""
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return all that ``load_state_dict`` needs, as JSON."""
+
+    def load_state_dict(self, state: dict[str, Json]) -> None:
+        """Go on from what ``state_dict`` returned."""

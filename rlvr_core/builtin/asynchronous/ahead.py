@@ -13,6 +13,7 @@ import torch
 
 from rlvr_core.api.errors import Complaint, ConfigError
 from rlvr_core.api.protocols import BackgroundEngine, Engine, RolloutSource
+from rlvr_core.api.services import Generator, ReplayBuffer
 from rlvr_core.api.traits import EngineTraits, SamplerTraits, traits_of
 from rlvr_core.api.types import Ages, Json, Problem, Rollouts
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
@@ -25,14 +26,9 @@ from rlvr_core.builtin.asynchronous.distributed import (
 )
 from rlvr_core.builtin.asynchronous.link import link_up
 from rlvr_core.builtin.asynchronous.producer import Producer
-from rlvr_core.config.model import ENGINE_RESTARTS
-from rlvr_core.rollout.collect import Generator
-from rlvr_core.rollout.replay import ReplayBuffer
-from rlvr_core.rollout.source import SourceParts
 
 if TYPE_CHECKING:
-    from rlvr_core.config.model import ComponentRef
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.api.services import Resolved, SourceParts
 
 
 LINK_LIMIT = 60.0
@@ -86,16 +82,16 @@ class Ahead:
             f"{self._train.at_sync} at a weight sync"
         ]
 
-    def engine(self, engine: Engine, ref: ComponentRef, device: torch.device) -> BackgroundEngine:
+    def engine(self, engine: Engine, name: str, device: torch.device) -> BackgroundEngine:
         """The engine, in a process of its own if it does not work in the background by itself.
 
         Raises:
             ConfigError: If it cannot do what ``train.at_sync`` asks for.
         """
-        background = self._background(engine, ref)
+        background = self._background(engine, name)
         if self._train.at_sync not in background.at_sync:
             raise ConfigError(
-                f"engine {ref.use} cannot {self._train.at_sync} unfinished requests at a weight "
+                f"engine {name} cannot {self._train.at_sync} unfinished requests at a weight "
                 f"sync; it can {', '.join(sorted(background.at_sync))}",
                 where=self._resolved.where(("train", "at_sync")),
                 remedy="set train.at_sync: drain",
@@ -103,19 +99,20 @@ class Ahead:
         share_threads(engine, device)
         return background
 
-    def _background(self, engine: Engine, ref: ComponentRef) -> BackgroundEngine:
+    def _background(self, engine: Engine, name: str) -> BackgroundEngine:
         if isinstance(engine, BackgroundEngine):
-            if self._train.engine_restarts != ENGINE_RESTARTS:
+            default = type(self._train).model_fields["engine_restarts"].default
+            if self._train.engine_restarts != default:
                 raise ConfigError(
                     f"train.engine_restarts is for engines that are put into a process of their "
-                    f"own, and {ref.use} has processes of its own making",
+                    f"own, and {name} has processes of its own making",
                     where=self._resolved.where(("train", "engine_restarts")),
                     remedy="leave it out; rlvr list engine NAME shows the engine's own options",
                 )
             return engine
         if traits_of(engine, EngineTraits).separate:
             raise ConfigError(
-                f"engine {ref.use} is spoken to by the process that trains: it generates and "
+                f"engine {name} is spoken to by the process that trains: it generates and "
                 "trains in turns",
                 where=self._resolved.where(("train", "max_staleness")),
                 remedy="set max_staleness: 0, or engine: vllm",

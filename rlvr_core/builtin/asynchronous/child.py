@@ -33,21 +33,20 @@ from rlvr_core.api.protocols import (
     Scores,
     WeightSource,
 )
+from rlvr_core.api.services import (
+    PROBE_TOKENS,
+    check_probe,
+    probe_prompt,
+    shared_prefix,
+    source_logprobs,
+    trainer_logprobs,
+)
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import GenerationRequest, Json, SamplingParams
 from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
 from rlvr_core.builtin.asynchronous.shared_weights import Place, SharedTensors
-from rlvr_core.builtin.lora.adapter import matrices
-from rlvr_core.engines.sync import (
-    PROBE_TOKENS,
-    check_probe,
-    common,
-    probe_prompt,
-    source_logprobs,
-    trainer_logprobs,
-)
 
 _PROBE_PROMPT = 65
 """Tokens of the probe's prompt, at most: two blocks of a prefix cache and one."""
@@ -248,7 +247,8 @@ class ChildEngine:
 
     def _tensors_of(self, model: Any) -> Iterable[Tensor]:
         """What there has to be room for."""
-        return list(matrices(model).values() if self.traits.takes_adapter else model.parameters())
+        alone = self.traits.takes_adapter  # the adapter, which is all that is trained under LoRA
+        return [one for one in model.parameters() if one.requires_grad or not alone]
 
     def _weights_of(
         self, source: WeightSource
@@ -314,7 +314,7 @@ class ChildEngine:
                 return  # there was no probe of them: requests were unfinished
             request = self._probe_request(version)
             (answer,) = self.channel.ask(process, "submit", request, timeout=limit)
-        n = common(known.token_ids, answer.token_ids)
+        n = shared_prefix(known.token_ids, answer.token_ids)
         if n == 0:
             raise RunError(
                 f"the engine's process, started again with the weights of version {version}, "

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import MachineError, RlvrError, RunError
-from rlvr_core.parallel import ranks
+from rlvr_core.api.services import apart
 
 if TYPE_CHECKING:
     import torch
@@ -178,7 +178,7 @@ class ChildProcess:
 
 def environment(gpus: str) -> dict[str, str]:
     """The environment of an engine's process, which is none of the run's own."""
-    return ranks.apart() | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})
+    return apart() | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})
 
 
 def gpus_for(device: torch.device) -> str:

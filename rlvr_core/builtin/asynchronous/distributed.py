@@ -16,12 +16,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api.services import (
+    Answered,
+    Generator,
+    Judgement,
+    LostError,
+    Ranks,
+    Reading,
+    fault_of,
+)
 from rlvr_core.api.types import Draw, Json, Problem, Rollouts, SamplingParams
 from rlvr_core.builtin.asynchronous.link import Link, Message
 from rlvr_core.builtin.asynchronous.producer import Producer
-from rlvr_core.parallel.ranks import LostError, Ranks, fault_of
-from rlvr_core.rollout.collect import Answered, Generator, Judgement
-from rlvr_core.rollout.replay import Reading
 
 
 class Worker:

@@ -18,6 +18,14 @@ from typing import Literal, Protocol
 
 from rlvr_core.api.errors import ConfigError, RunError
 from rlvr_core.api.protocols import Sampler
+from rlvr_core.api.services import (
+    Answered,
+    Generator,
+    Judgement,
+    Reading,
+    joined,
+    outcome_of,
+)
 from rlvr_core.api.types import (
     Draw,
     Drop,
@@ -30,14 +38,6 @@ from rlvr_core.api.types import (
     SamplingParams,
 )
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
-from rlvr_core.rollout.collect import (
-    Answered,
-    Generator,
-    Judgement,
-    joined,
-    outcome_of,
-)
-from rlvr_core.rollout.replay import Reading
 
 AtSync = Literal["drain", "abort", "keep"]
 

@@ -16,7 +16,7 @@ from rlvr_core.builtin.vllm.client import (
     generate_body,
     read_generation,
 )
-from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, common, probe_prompt
+from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, probe_prompt, shared_prefix
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -102,7 +102,10 @@ class Probe:
             RunError: If it cannot come from the same weights.
         """
         n, known = max(
-            ((common(answer.token_ids, ids), logprobs) for ids, logprobs in self._known.items()),
+            (
+                (shared_prefix(answer.token_ids, ids), logprobs)
+                for ids, logprobs in self._known.items()
+            ),
             key=lambda pair: pair[0],
             default=(0, ()),
         )
