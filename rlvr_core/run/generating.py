@@ -33,10 +33,14 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     return mode
 
 
-def engine_of(prepared: Prepared, device: torch.device) -> Engine:
-    """What generates, not started yet: the engine itself, or with environments that answer it."""
+def build_engine(prepared: Prepared, device: torch.device) -> Engine:
+    """The engine as the run's mode needs it, not started yet."""
     engine: Engine = prepared.resolved.build("engine", prepared.engine)
-    engine = prepared.mode.engine(engine, prepared.engine.use, device)
+    return prepared.mode.engine(engine, prepared.engine.use, device)
+
+
+def with_environments(prepared: Prepared, engine: Engine) -> Engine:
+    """The engine with environments that answer it, if any problem has one."""
     if not prepared.environments:
         return engine
     from rlvr_core.builtin.environments.background_turns import BackgroundTurns

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api.errors import RunError
 from rlvr_core.api.hooks import GroupsScored, RunFinished, RunStarted, StepFinished
-from rlvr_core.api.protocols import Telling
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
@@ -26,7 +25,14 @@ from rlvr_core.step.optim import learning_rate
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.protocols import Engine, Guard, RolloutSource, Sampler, WeightSource
+    from rlvr_core.api.protocols import (
+        Engine,
+        Guard,
+        ReportsMetrics,
+        RolloutSource,
+        Sampler,
+        WeightSource,
+    )
     from rlvr_core.api.types import Problem
     from rlvr_core.builtin.evals.runner import NamedTask
     from rlvr_core.config.model import RunConfig
@@ -75,6 +81,7 @@ class Session:
     errors: ErrorRate
     plan: RewardPlan
     early_stop: EarlyStop | None = None
+    reports: ReportsMetrics | None = None
     ranks: Ranks = field(default_factory=Ranks)
     stop: Stop = field(default_factory=Stop)
     step: int = 0
@@ -155,7 +162,7 @@ class Session:
             self.rollouts.sync(
                 self.step + 1, self.version, self._load_weights if report.applied else None
             )
-        metrics |= self._of_engine()
+        metrics |= self._engine_metrics()
         if self.trainer.objective.on_completions:
             metrics |= self.rollouts.metrics(ages)
         self._record(metrics, report, sampled_under)
@@ -191,16 +198,13 @@ class Session:
     def _load_weights(self) -> None:
         self.engine.load_weights(self.version, self.source)
 
-    def _of_engine(self) -> dict[str, float]:
-        """What the engines of all processes tell of themselves, beside their answers, together."""
-        # an environment around an engine has nothing to add; it passes on what it is asked for by
-        # name, which is not what ``isinstance`` looks at from Python 3.12 on
-        engine = getattr(self.engine, "bare", self.engine)
-        if not isinstance(engine, Telling):
+    def _engine_metrics(self) -> dict[str, float]:
+        """What the engines of all processes report beside their answers, added up."""
+        if self.reports is None:
             return {}
         total: dict[str, float] = {}
         for rank, (events, found) in enumerate(
-            self.ranks.gather((engine.take_events(), engine.metrics()))
+            self.ranks.gather((self.reports.take_events(), self.reports.metrics()))
         ):
             for line in events:
                 self.events.message(f"process {rank}: {line}" if rank else line)

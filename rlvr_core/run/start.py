@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.observer import RunObserver
-from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api.protocols import EngineContext, ReportsMetrics
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.builtin.trackers.tensorboard import TensorBoard
 from rlvr_core.parallel.ranks import Ranks
@@ -26,7 +26,7 @@ from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.early_stop import EarlyStop
 from rlvr_core.run.ending import recorded_outcome
 from rlvr_core.run.events import GuardWatch, PluginHooks, RunEvents
-from rlvr_core.run.generating import engine_of, source_parts
+from rlvr_core.run.generating import build_engine, source_parts, with_environments
 from rlvr_core.run.learner import trainer_device, trainer_of
 from rlvr_core.run.resuming import checkpoint_to_go_on_from, resume
 from rlvr_core.run.session import Session
@@ -73,7 +73,8 @@ def start(
         stack.callback(display.close)  # whatever happens, the terminal is given back
         events.plan(prepared.lines)
         events.phase("loading the model")
-        engine = engine_of(prepared, trainer_device())
+        bare = build_engine(prepared, trainer_device())
+        engine = with_environments(prepared, bare)
         trainer, source = trainer_of(prepared, ranks, engine)
         events.phase("starting the engine")
         stack.enter_context(_started(engine, prepared, trainer, source))
@@ -103,6 +104,7 @@ def start(
         session = _session(
             prepared, events, folder, recorder, trainer, source, engine, guards, stop
         )
+        session.reports = bare if isinstance(bare, ReportsMetrics) else None
         newest = None
         if not fresh:
             newest = ranks.on_main(partial(checkpoint_to_go_on_from, session, manifest))

@@ -25,7 +25,7 @@ import fake_vllm  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
 
 from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import Engine, EngineContext, Telling
+from rlvr_core.api.protocols import Engine, EngineContext, ReportsMetrics
 from rlvr_core.api.types import GenerationRequest, SamplingParams
 from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
@@ -129,7 +129,7 @@ def until(there, seconds=120):
 def test_tokens_go_in_and_tokens_with_their_log_probs_come_out(make):
     engine = make(servers=2)
     assert isinstance(engine, Engine)
-    assert isinstance(engine, Telling)
+    assert isinstance(engine, ReportsMetrics)
     answers = sample(engine, range(16))
     check(answers, Policy(), 0)
     assert len({one.token_ids for one in answers}) == 16

@@ -16,10 +16,10 @@ from rlvr_core.api.protocols.engine import (
     EngineContext,
     Generation,
     Interruptible,
+    ReportsMetrics,
     Scorer,
     ScoreRequest,
     Scores,
-    Telling,
     WeightSource,
 )
 from rlvr_core.api.protocols.forward import (
@@ -89,6 +89,7 @@ __all__ = [
     "PackedAttention",
     "PackedTokens",
     "Reference",
+    "ReportsMetrics",
     "RolloutSource",
     "Sampler",
     "ScoreRequest",
@@ -98,7 +99,6 @@ __all__ = [
     "Stateful",
     "Store",
     "StoredFile",
-    "Telling",
     "Verifier",
     "WeightSource",
     "config_class",

@@ -152,8 +152,8 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
-    """An engine that has something to tell beside its answers: processes that died, say."""
+class ReportsMetrics(Protocol):
+    """An engine that reports more than its answers: processes that died, say."""
 
     def metrics(self) -> dict[str, float]:
         """Numbers for the step's line, counted since this was asked before.

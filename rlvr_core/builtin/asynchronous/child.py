@@ -205,7 +205,7 @@ class ChildEngine:
             self._known = _Known(version, answer.token_ids, ours)
 
     def metrics(self) -> dict[str, float]:
-        """How often the process was started again, and what was asked again; see ``Telling``."""
+        """Restarts and repeated requests since the last call; see ``ReportsMetrics``."""
         now, before = (self.channel.restarts, self.channel.resent), self._told
         self._told = now
         return {
@@ -214,7 +214,7 @@ class ChildEngine:
         }
 
     def take_events(self) -> list[str]:
-        """What happened to the process, in words; see ``Telling``."""
+        """What happened to the process, in words; see ``ReportsMetrics``."""
         return self.channel.take_events()
 
     def sleep(self) -> None:
