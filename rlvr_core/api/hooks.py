@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import Store
+    from rlvr_core.api.protocols import ComponentConfig, Store
     from rlvr_core.api.types import EvalReport, Group
     from rlvr_core.host.registry import Registrar
 
@@ -159,6 +159,14 @@ def register_commands(registrar: Registrar) -> None:
 @hookspec
 def register_services(registrar: Registrar) -> None:
     """Add parts of the core that a run loads only when its configuration needs them."""
+
+
+# -- configuring: called before a run begins, of a plugin that the config names under `plugins` ----
+
+
+@hookspec
+def configure(options: ComponentConfig) -> None:
+    """The plugin's options in ``plugins: {NAME: {...}}``: the ``Config`` of its module."""
 
 
 # -- observing: told what happened, unable to change it ------------------------------------------

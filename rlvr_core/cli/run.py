@@ -28,6 +28,7 @@ FREE_KEYS = (
     "eval.early_stop",
     "guards.max_contaminated",
     "track",
+    "plugins.",
     "meta.",
     "run.dir",
     "run.mirror",

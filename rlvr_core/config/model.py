@@ -468,6 +468,9 @@ class RunConfig(ComponentConfig):
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     guards: GuardSection = GuardSection()
+    plugins: dict[str, dict[str, Any]] = {}
+    """Options of plugins that watch a run by hooks, by the plugin's name; the plugin's own
+    documentation has them."""
     track: list[Literal["tensorboard"]] = []
     """Trackers that get each step's metrics beside ``metrics.jsonl``."""
 

@@ -55,6 +55,7 @@ class Resolved:
         loaded: What it was made from.
         host: The plugins its components come from.
         components: Each component by its place.
+        plugins: Options of plugins, by the plugin's name.
         reward_names: Name of each reward, in order: that of its verifier, or ``auto``; a name
             met again gets ``#2``, ``#3`` and so on.
         warnings: What is allowed and yet likely wrong.
@@ -64,6 +65,7 @@ class Resolved:
     loaded: LoadedConfig
     host: Host
     components: Mapping[Loc, Component]
+    plugins: Mapping[str, ComponentConfig]
     reward_names: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
@@ -98,6 +100,7 @@ class Resolved:
         data: dict[str, Any] = self.config.model_dump(mode="json", by_alias=True)
         for loc, component in self.components.items():
             _at(data, loc)["with"] = _plain(component.config)
+        data["plugins"] = {name: _plain(options) for name, options in self.plugins.items()}
         data = _map_text(data)
         for loc, written in self.loaded.draft.secrets.items():
             _replace(data, loc, written)
@@ -159,6 +162,12 @@ def _resolve(
         else:
             if found is not None:
                 components[loc] = found
+    plugins: dict[str, ComponentConfig] = {}
+    for name, given in _mappings(data.get("plugins")):
+        try:
+            plugins[name] = _options(host, name, given, draft.root)
+        except RlvrError as error:
+            errors.append(error)
     options = {loc: component.config for loc, component in components.items()}
     errors += unknown_names(data, options, draft.root, host)
     if config is not None:
@@ -175,9 +184,36 @@ def _resolve(
         LoadedConfig(config, draft),
         host,
         components,
+        plugins,
         _reward_names(full),
         rule_warnings(full, draft),
     )
+
+
+def _mappings(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Entries that are mappings themselves; the model complains of the others."""
+    entries = value.items() if isinstance(value, dict) else ()
+    return [(str(name), given) for name, given in entries if isinstance(given, dict)]
+
+
+def _options(host: Host, name: str, given: Mapping[str, Any], root: Node) -> ComponentConfig:
+    """The checked options of a plugin."""
+    where = root.where(("plugins", name), True)
+    model = host.options_of(name, where)
+    try:
+        return model.model_validate(dict(given))
+    except ValidationError as error:
+        subject = Subject(model, root, ("plugins", name), f"plugin '{name}'")
+        raise ConfigError.collect(complaints(error, dict(given), subject)) from error
+    except RlvrError:
+        raise
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PluginError(
+            f"plugin '{name}' failed to check its options: {text}",
+            where=where,
+            remedy=f"report it to the author of {name}",
+        ) from error
 
 
 def _component(host: Host, kind: str, loc: Loc, value: Any, root: Node) -> Component | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +13,9 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from rlvr_core.api.errors import PluginError, RlvrError
+from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
 from rlvr_core.api.hooks import Finding
-from rlvr_core.api.protocols import Store
+from rlvr_core.api.protocols import ComponentConfig, Store
 from rlvr_core.host import builtin, discovery, loader, lookup, origin
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.origin import Place
@@ -153,6 +154,50 @@ class Host:
                 found.append((plugin, Finding("examine", said)))
         return found
 
+    def options_of(self, name: str, where: str) -> type[ComponentConfig]:
+        """The ``Config`` of a plugin: what it takes under ``plugins``.
+
+        Args:
+            name: The plugin's name.
+            where: Where the user wrote it.
+
+        Raises:
+            ConfigError: If the name is misspelt, or the plugin takes no options.
+            PluginError: If the plugin is missing, off or failed to load, or its ``Config`` is none.
+        """
+        plugin = self.manager.get_plugin(name)
+        if plugin is None:
+            raise lookup.no_plugin(self.records, name, where)
+        found = inspect.getattr_static(plugin, "Config", None)
+        heard = any(one.plugin is plugin for one in self.manager.hook.configure.get_hookimpls())
+        if found is None or not heard:
+            raise ConfigError(
+                f"plugin '{name}' takes no options of its own",
+                where=where,
+                remedy=f"options of its components go under 'with'; see: rlvr plugins show {name}",
+            )
+        if not (isinstance(found, type) and issubclass(found, ComponentConfig)):
+            raise PluginError(
+                f"Config of plugin '{name}' is no subclass of rlvr_core.api.ComponentConfig",
+                where=where,
+                remedy=f"report it to the author of {name}",
+            )
+        return found
+
+    def configure(self, options: Mapping[str, ComponentConfig]) -> None:
+        """Give plugins the options of a run.
+
+        Args:
+            options: By the plugin's name.
+
+        Raises:
+            PluginError: If a plugin refuses them.
+        """
+        for name, config in options.items():
+            for plugin, call in self._calls("configure", {"options": config}):
+                if plugin == name:
+                    self._told(plugin, "configure", call)
+
     def record(self, name: str) -> PluginRecord | None:
         """The record of the plugin, or else of the distribution, of this name."""
         named = [record for record in self.records if record.name == name]
@@ -162,16 +207,7 @@ class Host:
     def _ask(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> T | None:
         """The first answer of a plugin that is not None."""
         for plugin, call in self._calls(name, arguments):
-            try:
-                answer = call()
-            except (RlvrError, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # a plugin may even call sys.exit
-                raise PluginError(
-                    f"plugin {plugin} failed in {name}: {loader.describe(error)}",
-                    where=str(self._place(error, plugin)),
-                    remedy=f"details: rlvr plugins show {plugin}",
-                ) from error
+            answer = self._told(plugin, name, call)
             if isinstance(answer, wanted):
                 return answer
             if answer is not None:
@@ -181,6 +217,19 @@ class Host:
                     remedy=f"report it to the author of {plugin}",
                 )
         return None
+
+    def _told(self, plugin: str, name: str, call: Callable[[], object]) -> object:
+        """What a plugin's hook gives; its failure is an error named as the plugin's."""
+        try:
+            return call()
+        except (RlvrError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
+            raise PluginError(
+                f"plugin {plugin} failed in {name}: {loader.describe(error)}",
+                where=str(self._place(error, plugin)),
+                remedy=f"details: rlvr plugins show {plugin}",
+            ) from error
 
     def _calls(
         self, name: str, arguments: Mapping[str, object]

@@ -83,6 +83,19 @@ def missing_plugin(records: Sequence[PluginRecord], name: str) -> RlvrError | No
     return None
 
 
+def no_plugin(records: Sequence[PluginRecord], name: str, where: str) -> RlvrError:
+    """The error for options of a plugin that is not loaded."""
+    missing = missing_plugin(records, name)
+    if missing is not None:
+        return type(missing)(
+            missing.complaints[0].what, where=where, remedy=missing.complaints[0].remedy
+        )
+    installed = [record.name for record in records]
+    near = difflib.get_close_matches(name.lower(), [*installed, *FIRST_PARTY], n=3)
+    hints = [*_did_you_mean(near), "see what is installed: rlvr plugins list"]
+    return ConfigError(f"no installed plugin is called '{name}'", where=where, remedy=hints)
+
+
 def unknown_uri(records: Sequence[PluginRecord], uri: str) -> PluginError:
     """The error for a URI that no plugin opens."""
     scheme = uri.partition("://")[0]

@@ -163,6 +163,7 @@ def prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> 
 
 def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) -> Iterator[Prepared]:
     config = resolved.config
+    host.configure(resolved.plugins)
     check_processes(config)
     check_rewards(config)
     check_writable(Path(config.run.dir))

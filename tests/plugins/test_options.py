@@ -1,0 +1,112 @@
+"""Options of plugins of hooks alone: ``plugins: {NAME: {...}}``."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+import yaml
+
+from rlvr_core.api.errors import PluginError
+from rlvr_core.host import lookup
+
+PLUGIN = """
+import json
+from rlvr_core.api import ComponentConfig, hookimpl
+
+
+class Config(ComponentConfig):
+    path: str
+    every: int = 5
+
+
+@hookimpl
+def configure(options):
+    if options.every == 13:
+        raise OSError("no such luck")
+    with open(options.path, "w") as file:
+        json.dump({"every": options.every}, file)
+"""
+
+CONFIG = {
+    "model": {"path": "none"},
+    "data": {"sources": ["none"]},
+    "train": {"steps": 1},
+}
+
+
+@pytest.fixture
+def noted(site):
+    site.plugin("notes", PLUGIN)
+    return site
+
+
+def configured(site, **plugins):
+    """The code that configures plugins as a run does, and what it said."""
+    text = f"""
+        from rlvr_core.config.tree import made, Mark
+        from rlvr_core.config.resolve import _mappings, _options
+        from rlvr_core.host.host import load_host
+        from rlvr_core.api.errors import RlvrError
+        host, given = load_host(), {plugins!r}
+        root = made({{"plugins": given}}, Mark("config.yaml", 7))
+        try:
+            host.configure({{name: _options(host, name, one, root) for name, one in given.items()}})
+        except RlvrError as error:
+            print(type(error).__name__, error)
+    """
+    return site.python("-c", textwrap.dedent(text))
+
+
+def test_a_plugin_gets_its_options_with_defaults(noted, tmp_path):
+    path = tmp_path / "notes.json"
+    done = configured(noted, notes={"path": str(path)})
+    assert done.out == ""
+    assert json.loads(path.read_text()) == {"every": 5}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "says"),
+    [
+        ({"notes": {"path": "x", "evry": 3}}, ["ConfigError", "'evry'", "did you mean: every?"]),
+        ({"notes": {}}, ["ConfigError", "path"]),
+        ({"notse": {}}, ["ConfigError", "plugin is called 'notse'", "did you mean: notes?"]),
+        ({"core": {}}, ["ConfigError", "plugin 'core' takes no options"]),
+        (
+            {"notes": {"path": "x", "every": 13}},
+            ["PluginError", "plugin notes failed in configure: OSError: no such luck", ":14"],
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_plugins_name(noted, plugins, says):
+    done = configured(noted, **plugins)
+    for text in says:
+        assert text in done.out, done
+
+
+def test_they_are_checked_with_the_config_and_recorded(noted, tmp_path):
+    config = tmp_path / "config.yaml"
+    row = {"question": "?", "answer": "1"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    source = {
+        "use": "core/jsonl",
+        "with": {"path": str(tmp_path / "rows.jsonl"), "prompt": "question", "verifier": "exact"},
+    }
+    content = CONFIG | {"data": {"sources": [source]}, "plugins": {"notes": {"path": "a.json"}}}
+    config.write_text(yaml.safe_dump(content))
+    done = noted.run("config", "resolve", str(config))
+    assert done.code == 0, done
+    assert yaml.safe_load(done.out)["plugins"] == {"notes": {"path": "a.json", "every": 5}}
+    content["plugins"]["notes"]["every"] = "often"
+    config.write_text(yaml.safe_dump(content))
+    done = noted.run("config", "check", str(config))
+    assert done.code == 2, done
+    assert "plugins.notes.every" in done.err + done.out
+
+
+def test_a_plugin_that_is_not_installed_is_named_with_its_package():
+    error = lookup.no_plugin([], "sagemaker", "config.yaml:7")
+    assert isinstance(error, PluginError)
+    assert "pip install rlvr-sagemaker" in str(error)
+    assert "config.yaml:7" in str(error)
