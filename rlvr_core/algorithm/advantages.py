@@ -1,17 +1,17 @@
-"""Advantages: from the rewards of an optimizer step to one number a completion."""
+"""The formulas that compare a completion with the others of its problem."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import AdvantageMode, CombineMode
 
+AdvantageMode = Literal["group", "center", "batch", "rloo", "group_std_ddof1"]
 _MIN_STD = 1e-6
 _STD_SHIFT = 1e-4
 
@@ -45,7 +45,7 @@ def advantages(
     - ``center``: R - mean, Liu et al. 2025, arXiv:2503.20783.
     - ``batch``: (R - mean) / (std of all scorable rewards given + 1e-4).
     - ``rloo``: R - mean of the others, Ahmadian et al. 2024, arXiv:2402.14740.
-    - ``trl``: (R - mean) / (std + 1e-4), std with Bessel's correction, as TRL has it.
+    - ``group_std_ddof1``: (R - mean) / (std + 1e-4), std with Bessel's correction, TRL's formula.
 
     Args:
         rewards_N: Rewards of the whole optimizer step, all ranks; NaN where unscorable.
@@ -100,7 +100,7 @@ def advantages(
         result_N = centred_N / (std + _STD_SHIFT)
     elif mode == "rloo":
         result_N = centred_N * (count_G / (count_G - 1))[index_N]
-    elif mode == "trl":
+    elif mode == "group_std_ddof1":
         result_N = centred_N / (group_std(1) + _STD_SHIFT)
     else:
         result_N = centred_N
@@ -121,7 +121,7 @@ def normalise_then_sum(
 
     So a reward's say depends on its weight alone, not on how widely its scores spread, Liu et al.
     2026 (GDPO), arXiv:2601.05242. The sum is centred and divided by (its standard deviation over
-    the step + 1e-4), with Bessel's correction in the mode ``trl``.
+    the step + 1e-4), with Bessel's correction in the mode ``group_std_ddof1``.
 
     Args:
         scores_NK: Scores of the whole optimizer step, all ranks; NaN where there is none. A
@@ -147,36 +147,6 @@ def normalise_then_sum(
     known_N = total_N[useful_N]
     if len(known_N) == 0:
         return result
-    std = known_N.std(correction=1 if mode == "trl" else 0)
+    std = known_N.std(correction=1 if mode == "group_std_ddof1" else 0)
     scaled_N = (total_N - known_N.mean()) / (std + _STD_SHIFT)
     return replace(result, advantage_N=torch.where(useful_N, scaled_N, 0.0))
-
-
-def combined_advantages(
-    rewards: Sequence[float | None],
-    scores: Sequence[Sequence[float | None]],
-    groups: Sequence[int],
-    *,
-    weights: Sequence[float],
-    mode: AdvantageMode,
-    combine: CombineMode,
-) -> AdvantageResult:
-    """Advantages in the way that the option ``combine`` of a loss asks for.
-
-    Args:
-        rewards: The weighted sum of each completion's scores; None where it has no reward.
-        scores: The scores themselves, one per reward of the config.
-        groups: Group of each completion.
-        weights: One per reward of the config.
-        mode: How rewards become advantages.
-        combine: Whether they are summed before or after.
-    """
-    group_N = torch.tensor(groups, dtype=torch.long)
-    if combine == "sum_then_normalise":
-        return advantages(torch.tensor(_nan(rewards), dtype=torch.float64), group_N, mode)
-    scores_NK = torch.tensor([_nan(some) for some in scores], dtype=torch.float64)
-    return normalise_then_sum(scores_NK.reshape(len(groups), len(weights)), weights, group_N, mode)
-
-
-def _nan(values: Sequence[float | None]) -> list[float]:
-    return [float("nan") if value is None else value for value in values]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api.traits import EntropyTraits
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -48,7 +49,7 @@ class EntropyController:
         entropy: Mean entropy of the last update, in nats; None before the first.
     """
 
-    control: EntropyControl
+    control: EntropyControl | EntropyTraits
     coefficient: float
     entropy: float | None = None
 

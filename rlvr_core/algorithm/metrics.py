@@ -26,10 +26,6 @@ class Tally:
     sums: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     maxima: dict[str, Tensor] = field(default_factory=dict)
 
-    def over(self, mask_BT: Tensor) -> Tally:
-        """The same tally, for values that count at other tokens."""
-        return Tally(mask_BT, self.sums, self.maxima)
-
     def mean(self, name: str, value_BT: Tensor) -> None:
         """Record the mean of a per-token value."""
         total = torch.where(self.mask_BT, value_BT.detach(), 0.0).sum()

@@ -1,8 +1,10 @@
-"""Importance weights for the gap between the engine that sampled and the trainer.
+"""Importance weights from the policy that sampled to the trainer's policy at the step's start.
 
-The same weights give slightly different log-probs in two implementations. The surrogate's ratio
-starts from the trainer's; what the engine did differently is made good by a weight without a
-gradient, bounded so that a single token cannot dominate.
+The two differ because the same weights give slightly different log-probs in two implementations,
+and, for rows sampled under older weights, because the policy has moved since. The surrogate's ratio
+starts from the trainer's log-probs (decoupled PPO: Hilton et al. 2021, arXiv:2110.00641; Fu et al.
+2025, AReaL, arXiv:2505.24298); the rest is corrected by a weight without a gradient, bounded so
+that a single token cannot dominate.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ MismatchMode = Literal[
 
 
 class MismatchConfig(ComponentConfig):
-    """How the gap between engine and trainer is weighed."""
+    """How the gap between the sampling policy and the trainer is weighed."""
 
     mode: MismatchMode = "token_truncate"
     """``token_*`` weighs each token by its own ratio, ``sequence_*`` by the product over the row,
@@ -49,18 +51,20 @@ def mismatch_weight(
     config: MismatchConfig,
     tally: Tally,
 ) -> Tensor | None:
-    """Weights of the surrogate, and how far engine and trainer are apart.
+    """Weights of the surrogate, and how far the sampling policy and the trainer are apart.
 
-    With d = trainer - engine, both at sampling time. Truncation is Yao et al. 2025 ("Your efficient
-    RL framework secretly brings you off-policy RL training"), masking is IcePop of Ling Team 2025.
+    With d = trainer - engine: the trainer's at the step's start, the engine's at sampling time, so
+    for fresh rows d is the gap between two implementations alone. Truncation is Yao et al. 2025
+    ("Your efficient RL framework secretly brings you off-policy RL training"), masking is IcePop of
+    Ling Team 2025.
 
     Args:
-        old_logp_BT: The trainer's log-probs when the tokens were sampled.
-        behaviour_logp_BT: The engine's.
+        old_logp_BT: The trainer's log-probs at the start of the step.
+        behaviour_logp_BT: The engine's when it sampled the tokens.
         mask_BT: True where the loss counts.
         config: Mode and bounds.
         tally: Gets ``mismatch/abs_mean``, ``abs_max`` and ``k3`` always, ``truncated`` and the
-            weights unless the mode is ``off``; its mask says which tokens are compared.
+            weights unless the mode is ``off``.
 
     Returns:
         (B, T) or (B, 1) weights without a gradient, or None when the mode is ``off``.

@@ -7,26 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
+from rlvr_core.algorithm.entropy_control import EntropyControl
 from rlvr_core.algorithm.kl import KlKind, kl_policy_ref
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.mismatch import MismatchConfig, mismatch_weight
 from rlvr_core.algorithm.ratio import clipped_surrogate, exp_linear, log_ratio, row_mean_log_ratio
 from rlvr_core.algorithm.reduce import token_mean
-from rlvr_core.api.protocols import (
-    AdvantageMode,
-    CombineMode,
-    ComponentConfig,
-    LossBatch,
-    LossOutput,
-    Normalizer,
-)
+from rlvr_core.api.protocols import ComponentConfig, LossBatch, LossOutput, Normalizer
+from rlvr_core.api.traits import EntropyTraits, LossTraits
 
 
 class PolicyConfig(ComponentConfig):
@@ -40,13 +34,9 @@ class PolicyConfig(ComponentConfig):
     kl_ratio_corrected: bool = False
     """Multiply the KL by the probability ratio: with ``k3``, its gradient is then that of the true
     KL, off-policy too."""
-    advantage: AdvantageMode = "group"
-    """How rewards become advantages."""
-    combine: CombineMode = "sum_then_normalise"
-    """With several rewards: advantages of their weighted sum, or the weighted sum of each one's
-    advantages, scaled to deviation 1 over the step."""
     mismatch: MismatchConfig = MismatchConfig()
-    """Correction for log-probs that differ between engine and trainer."""
+    """Importance weights from the policy that sampled a token (the engine's log-prob) to the
+    trainer's at the start of the step."""
     off_policy_mask: Annotated[float, Field(gt=0)] | None = None
     """Completions with a negative advantage whose tokens became less likely since sampling by more
     than so many nats, in their mean, are left out of the surrogate; null is off."""
@@ -105,17 +95,20 @@ class PolicyTerms:
         logp_BT: Current log-probs; has a graph.
         log_ratio_BT: Current minus old log-probs of each token; 0 where masked.
         ratio_BT: Its exp, or that of its mean over the row, as ``ratio`` says.
-        advantage_B1: One advantage a row.
+        advantage_BT: The advantage of each token: that of its row unless the estimator gives one
+            per token.
         mask_BT: True where the loss counts.
         chosen_BT: True where the surrogate counts: ``mask_BT``, or less with ``top_entropy``.
+        advantage_B1: The advantage of each row, for a loss with ``whole_rows``.
     """
 
     logp_BT: Tensor
     log_ratio_BT: Tensor
     ratio_BT: Tensor
-    advantage_B1: Tensor
+    advantage_BT: Tensor
     mask_BT: Tensor
     chosen_BT: Tensor
+    advantage_B1: Tensor
 
 
 class PolicyLoss(ABC):
@@ -127,37 +120,33 @@ class PolicyLoss(ABC):
     of its own is needed.
     """
 
-    group: ClassVar[bool] = True
-    """Advantages compare the completions of one problem, so there must be two or more."""
+    advantage = "group"
+    """The advantage estimator of ``advantage: auto``."""
+    whole_rows = False
+    """Whether the surrogate takes one advantage a row, so that an estimator with one advantage per
+    token is refused."""
 
     def __init__(self, config: PolicyConfig) -> None:
         self._policy = config
         self._by_row = isinstance(config, RatioConfig) and config.ratio == "sequence"
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether the batch must hold the reference's log-probs."""
-        return self._policy.beta > 0
-
-    @property
-    def advantage(self) -> AdvantageMode:
-        """How rewards become advantages."""
-        return self._policy.advantage
-
-    @property
-    def combine(self) -> CombineMode:
-        """How several rewards become one advantage."""
-        return self._policy.combine
-
-    @property
-    def top_entropy(self) -> float:
-        """Share of the step's loss tokens that the surrogate acts on."""
-        return self._policy.top_entropy
-
-    def entropy_controller(self) -> EntropyController | None:
-        """What steers the entropy bonus, at its beginning; None where it is constant."""
-        control = self._policy.entropy_control
-        return None if control is None else EntropyController(control, self._policy.entropy_bonus)
+    def traits(self) -> LossTraits:
+        """What the options need in the batch."""
+        options, control = self._policy, self._policy.entropy_control
+        steered = None
+        if control is not None:
+            steered = EntropyTraits(
+                control.target, control.step, control.min, control.max, options.entropy_bonus
+            )
+        return LossTraits(
+            advantage=self.advantage,
+            per_token_advantages=not (self.whole_rows or self._by_row),
+            needs_reference=options.beta > 0,
+            needs_untruncated=None if options.off_policy_mask is None else "off_policy_mask",
+            top_entropy=options.top_entropy,
+            entropy=steered,
+        )
 
     @abstractmethod
     def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
@@ -193,19 +182,15 @@ class PolicyLoss(ABC):
         loss_BT = self.surrogate(terms, tally)
         old_BT = batch.old_logp_BT.to(terms.logp_BT.dtype)
         behaviour_BT = batch.behaviour_logp_BT.to(terms.logp_BT.dtype)
-        compared = tally
-        if batch.on_policy_B is not None:
-            # elsewhere the engine would be compared with itself: a difference of 0, made up (T13)
-            compared = tally.over(mask_BT & batch.on_policy_B[:, None])
-        weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, compared)
+        weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, tally)
         loss_BT = self.weighed(loss_BT, terms, weight, tally)
         if self._policy.off_policy_mask is not None:
-            kept_B1 = self._near(terms, behaviour_BT, self._policy.off_policy_mask, tally)
-            loss_BT = torch.where(kept_B1, loss_BT, 0.0)
-        if self.top_entropy < 1:
+            kept_BT = self._near(terms, behaviour_BT, self._policy.off_policy_mask, tally)
+            loss_BT = torch.where(kept_BT, loss_BT, 0.0)
+        if self._policy.top_entropy < 1:
             loss_BT = torch.where(terms.chosen_BT, loss_BT, 0.0)
             tally.mean("entropy/chosen", terms.chosen_BT.to(loss_BT.dtype))
-        if self.needs_reference:
+        if self._policy.beta > 0:
             loss_BT = loss_BT + self._policy.beta * self._kl(batch, terms, tally)
         loss = self.reduce(loss_BT, mask_BT, normalizer)
         if batch.entropy_BT is not None:
@@ -217,7 +202,7 @@ class PolicyLoss(ABC):
 
     def _terms(self, batch: LossBatch) -> PolicyTerms:
         mask_BT, chosen_BT = batch.mask_BT, batch.mask_BT
-        if self.top_entropy < 1:
+        if self._policy.top_entropy < 1:
             if batch.chosen_BT is None:
                 raise ValueError("top_entropy is below 1, but the batch has no chosen tokens")
             chosen_BT = batch.chosen_BT & mask_BT
@@ -227,30 +212,36 @@ class PolicyLoss(ABC):
         level_BT = log_ratio_BT
         if self._by_row:
             level_BT = row_mean_log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
+        advantage_BT = batch.advantage_BT
+        if advantage_BT is None:
+            advantage_BT = batch.advantage_B[:, None].expand_as(logp_BT)
+        elif not self.traits.per_token_advantages:
+            raise ValueError("the loss takes one advantage a row, and the batch has one a token")
         return PolicyTerms(
             logp_BT=logp_BT,
             log_ratio_BT=log_ratio_BT,
             ratio_BT=exp_linear(level_BT),
-            advantage_B1=batch.advantage_B.to(dtype)[:, None],
+            advantage_BT=torch.where(mask_BT, advantage_BT, 0.0).to(dtype),
             mask_BT=mask_BT,
             chosen_BT=chosen_BT,
+            advantage_B1=batch.advantage_B.to(dtype)[:, None],
         )
 
     @torch.no_grad()
     def _near(
         self, terms: PolicyTerms, behaviour_BT: Tensor, threshold: float, tally: Tally
     ) -> Tensor:
-        """(B, 1) rows that are kept: DeepSeek-AI 2025 (V3.2, equation 9), arXiv:2512.02556.
+        """(B, T) tokens that are kept: DeepSeek-AI 2025 (V3.2, equation 9), arXiv:2512.02556.
 
         The engine's log-probs are what a token was sampled with, so the mean drift of a row has
         both the updates since then in it and the gap between engine and trainer.
         """
         drift_BT = log_ratio(behaviour_BT, terms.logp_BT, terms.mask_BT)
         drift_B1 = row_mean_log_ratio(drift_BT, terms.mask_BT)
-        kept_B1 = (terms.advantage_B1 >= 0) | (drift_B1 <= threshold)
-        tally.mean("off_policy/dropped", (~kept_B1).to(drift_BT).expand_as(drift_BT))
+        kept_BT = (terms.advantage_BT >= 0) | (drift_B1 <= threshold)
+        tally.mean("off_policy/dropped", (~kept_BT).to(drift_BT))
         tally.max("off_policy/drift_max", drift_B1.expand_as(drift_BT))
-        return kept_B1
+        return kept_BT
 
     def _bonus(self, batch: LossBatch, tally: Tally) -> float:
         """Weight of the entropy bonus: an option, or what steers it has put into the batch."""
@@ -285,7 +276,7 @@ class ClippedPolicyLoss(PolicyLoss):
         """-min(min(r, delta) A, clip(r) A)."""
         clipped = clipped_surrogate(
             terms.ratio_BT,
-            terms.advantage_B1,
+            terms.advantage_BT,
             low=self._clip.clip_low,
             high=self._clip.clip_high,
             delta=self._clip.delta,
@@ -308,13 +299,11 @@ def _check_shapes(batch: LossBatch) -> None:
         "behaviour_logp_BT": batch.behaviour_logp_BT.shape,
         "mask_BT": batch.mask_BT.shape,
     }
-    for name in ("ref_logp_BT", "entropy_BT", "chosen_BT"):
+    for name in ("ref_logp_BT", "entropy_BT", "chosen_BT", "advantage_BT"):
         if getattr(batch, name) is not None:
             shapes[name] = getattr(batch, name).shape
     wrong = [f"{name} {tuple(shape)}" for name, shape in shapes.items() if shape != rows_tokens]
-    for name in ("advantage_B", "on_policy_B"):
-        value = getattr(batch, name)
-        if value is not None and value.shape != rows_tokens[:1]:
-            wrong.append(f"{name} {tuple(value.shape)}")
+    if batch.advantage_B.shape != rows_tokens[:1]:
+        wrong.append(f"advantage_B {tuple(batch.advantage_B.shape)}")
     if wrong:
         raise ValueError(f"does not fit logp_BT {tuple(rows_tokens)}: {', '.join(wrong)}")

@@ -51,7 +51,7 @@ class Clipped:
 
 def clipped_surrogate(
     ratio_BT: Tensor,
-    advantage_B1: Tensor,
+    advantage_BT: Tensor,
     *,
     low: float,
     high: float,
@@ -65,7 +65,7 @@ def clipped_surrogate(
 
     Args:
         ratio_BT: New over old probability, or a sequence ratio broadcast over its row.
-        advantage_B1: One advantage a row.
+        advantage_BT: The advantage of each token.
         low: Width of the range below 1.
         high: Width of the range above 1.
         delta: Largest ratio of the unclipped arm, at least ``1 + high``; it then acts only where
@@ -74,7 +74,7 @@ def clipped_surrogate(
     unclipped_BT = ratio_BT if delta is None else ratio_BT.clamp(max=delta)
     clipped_BT = ratio_BT.clamp(1 - low, 1 + high)
     return Clipped(
-        loss_BT=-torch.minimum(unclipped_BT * advantage_B1, clipped_BT * advantage_B1),
-        low_BT=(advantage_B1 < 0) & (ratio_BT < 1 - low),
-        high_BT=(advantage_B1 > 0) & (ratio_BT > 1 + high),
+        loss_BT=-torch.minimum(unclipped_BT * advantage_BT, clipped_BT * advantage_BT),
+        low_BT=(advantage_BT < 0) & (ratio_BT < 1 - low),
+        high_BT=(advantage_BT > 0) & (ratio_BT > 1 + high),
     )

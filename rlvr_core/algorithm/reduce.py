@@ -1,8 +1,8 @@
 """From per-token losses to a micro-batch's share of the step's loss.
 
 All denominators are those of the whole optimizer step, so the sum over micro-batches does not
-depend on how rows were split (T10, T11), but for ``micro_batch_mean``. They are multiplied out by
-the number of processes, because data-parallel training averages gradients.
+depend on how rows were split (T10, T11). They are multiplied out by the number of
+processes, because data-parallel training averages gradients.
 """
 
 from __future__ import annotations
@@ -27,16 +27,6 @@ def token_mean(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tens
 def row_sum(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
     """Mean over rows of the sum over the row's tokens."""
     return _share(_row_sum(loss_BT, mask_BT).sum(), normalizer.rows, normalizer)
-
-
-def micro_batch_mean(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
-    """Mean over the micro-batch's own loss tokens, weighted by its share of the step's rows.
-
-    The one reduction that depends on how rows were split (T10): for comparisons only.
-    """
-    rows = mask_BT.any(dim=1).sum()
-    mean = _row_sum(loss_BT, mask_BT).sum() / mask_BT.sum().clamp(min=1)
-    return _share(mean * rows, normalizer.rows, normalizer)
 
 
 def constant(

@@ -117,6 +117,11 @@ def register_losses(registrar: Registrar) -> None:
 
 
 @hookspec
+def register_advantages(registrar: Registrar) -> None:
+    """Add advantage estimators."""
+
+
+@hookspec
 def register_samplers(registrar: Registrar) -> None:
     """Add samplers."""
 

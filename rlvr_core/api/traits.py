@@ -56,19 +56,99 @@ class EngineTraits(Traits):
 
 
 @dataclass(frozen=True, slots=True)
-class LossTraits(Traits):
-    """Traits of a loss.
+class AnswersTraits:
+    """A loss on given answers instead of completions.
 
     Attributes:
-        compares_group: Compares the completions of one problem with each other, so that a group
-            needs at least two. Read from the class.
-        demonstrations: Learns from given answers, not from completions. Read from the class.
-        needs_old: Reads ``old_logp_BT``, which costs a forward pass in a step of several updates.
+        rows_per_step: Answers of one optimizer step.
+        target: Field of a problem's spec that holds the answer; None takes the answers that the
+            data set itself demonstrates.
     """
 
-    compares_group: bool = False
-    demonstrations: bool = False
+    rows_per_step: int
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherTraits:
+    """A loss that distils a teacher; exactly one of ``model`` and ``prompt`` is set.
+
+    Attributes:
+        top_k: Most likely tokens of the teacher that the batch must hold at each position.
+        model: Folder or hub id of a frozen teacher.
+        prompt: Template of the prompt that the policy itself is given as its own teacher.
+    """
+
+    top_k: int
+    model: str | None = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyTraits:
+    """A controller that steers the weight of a loss's entropy bonus.
+
+    Attributes:
+        target: Mean entropy of the loss tokens to keep, in nats.
+        step: Change of the weight after each update.
+        min: Least weight.
+        max: Largest weight.
+        initial: Weight at the beginning.
+    """
+
+    target: float
+    step: float
+    min: float
+    max: float
+    initial: float
+
+
+@dataclass(frozen=True, slots=True)
+class LossTraits(Traits):
+    """What a loss needs in its batch, and how its batch is made.
+
+    Attributes:
+        advantage: Name of the advantage estimator that ``advantage: auto`` takes for this loss;
+            None if the loss does not use advantages.
+        per_token_advantages: Whether the loss honours ``LossBatch.advantage_BT``. A run whose
+            estimator gives one advantage per token refuses a loss that does not.
+        needs_reference: Whether the batch must hold the reference model's log-probs.
+        needs_old: Whether the loss reads ``old_logp_BT``, which costs a forward pass in a step of
+            several updates.
+        needs_untruncated: Option that compares the policy with the engine's log-probs and is wrong
+            when sampling was truncated by top_p or top_k; None if there is none.
+        top_entropy: Share of the step's loss tokens, those of highest entropy, that
+            ``chosen_BT`` marks; 1 needs no ``chosen_BT``.
+        entropy: The controller of the entropy bonus; None if its weight is constant.
+        answers: Set if the loss learns from given answers.
+        teacher: Set if the loss distils a teacher.
+    """
+
+    advantage: str | None = None
+    per_token_advantages: bool = False
+    needs_reference: bool = False
     needs_old: bool = True
+    needs_untruncated: str | None = None
+    top_entropy: float = 1.0
+    entropy: EntropyTraits | None = None
+    answers: AnswersTraits | None = None
+    teacher: TeacherTraits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageTraits(Traits):
+    """What an advantage estimator needs and gives.
+
+    Attributes:
+        per_token: Whether it gives one advantage per token instead of one per completion.
+        needs_reference_kl: Whether it needs ``JudgedStep.kl_N``, which takes a reference model and
+            two more forward passes a step.
+        min_completions: Completions per problem below which every advantage would be 0.
+    """
+
+    per_token: bool = False
+    needs_reference_kl: bool = False
+    min_completions: int = 2
 
 
 @dataclass(frozen=True, slots=True)

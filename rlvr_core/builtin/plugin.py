@@ -79,27 +79,22 @@ def register_losses(registrar: Registrar) -> None:
     """The policy-gradient family, and learning from given answers."""
     registrar.add(
         "grpo",
-        "rlvr_core.builtin.losses.grpo:GRPO",
+        "rlvr_core.builtin.losses.policy_family:GRPO",
         summary="Clipped surrogate; every completion counts the same.",
     )
     registrar.add(
         "dapo",
-        "rlvr_core.builtin.losses.dapo:DAPO",
+        "rlvr_core.builtin.losses.policy_family:DAPO",
         summary="Range wider above 1 than below; every loss token of the step counts the same.",
     )
     registrar.add(
         "dr_grpo",
-        "rlvr_core.builtin.losses.dr_grpo:DrGRPO",
+        "rlvr_core.builtin.losses.policy_family:DrGRPO",
         summary="Rewards only centred, sums divided by a constant: no length or difficulty bias.",
     )
     registrar.add(
-        "bnpo",
-        "rlvr_core.builtin.losses.bnpo:BNPO",
-        summary="Averaged by micro-batch, to compare with TRL; depends on how rows are packed.",
-    )
-    registrar.add(
         "gspo",
-        "rlvr_core.builtin.losses.gspo:GSPO",
+        "rlvr_core.builtin.losses.policy_family:GSPO",
         summary="Clips the ratio of whole completions.",
     )
     registrar.add(
@@ -114,23 +109,23 @@ def register_losses(registrar: Registrar) -> None:
     )
     registrar.add(
         "cispo",
-        "rlvr_core.builtin.losses.cispo:CISPO",
+        "rlvr_core.builtin.losses.policy_family:CISPO",
         summary="Bounded ratio as a weight: no token's gradient is ever cut off.",
     )
     registrar.add(
         "sapo",
-        "rlvr_core.builtin.losses.sapo:SAPO",
+        "rlvr_core.builtin.losses.policy_family:SAPO",
         summary="A smooth gate on the ratio in the place of a clip.",
     )
     registrar.add(
         "luspo",
-        "rlvr_core.builtin.losses.luspo:LUSPO",
+        "rlvr_core.builtin.losses.policy_family:LUSPO",
         summary="Clipped surrogate summed over each completion: no discount for long ones.",
     )
     registrar.add(
         "reinforce",
-        "rlvr_core.builtin.losses.reinforce:REINFORCE",
-        summary="The plain policy gradient; weights of old samples are at most 1.",
+        "rlvr_core.builtin.losses.policy_family:REINFORCE",
+        summary="The plain policy gradient; the ratio is a weight of at most 1.",
     )
     registrar.add(
         "gkd",
@@ -146,6 +141,51 @@ def register_losses(registrar: Registrar) -> None:
         "sft",
         "rlvr_core.builtin.losses.sft:SFT",
         summary="Likelihood of given answers: a warm start, or one term beside others.",
+    )
+
+
+@hookimpl
+def register_advantages(registrar: Registrar) -> None:
+    """Published estimators."""
+    registrar.add(
+        "group",
+        "rlvr_core.builtin.advantages.group_relative:Group",
+        summary="GRPO: (R - mean) / std of the group.",
+    )
+    registrar.add(
+        "center",
+        "rlvr_core.builtin.advantages.group_relative:Center",
+        summary="Dr. GRPO: R - mean of the group.",
+    )
+    registrar.add(
+        "batch",
+        "rlvr_core.builtin.advantages.group_relative:Batch",
+        summary="(R - mean of the group) / std of all rewards of the step.",
+    )
+    registrar.add(
+        "rloo",
+        "rlvr_core.builtin.advantages.group_relative:Rloo",
+        summary="R - mean of the others in the group.",
+    )
+    registrar.add(
+        "group_std_ddof1",
+        "rlvr_core.builtin.advantages.group_relative:GroupStdDdof1",
+        summary="(R - mean) / std of the group, with the sample standard deviation, as in TRL.",
+    )
+    registrar.add(
+        "reinforce_plus_plus",
+        "rlvr_core.builtin.advantages.reinforce_plus_plus:ReinforcePlusPlus",
+        summary="REINFORCE++: normalised over the step's tokens, with the KL in the reward.",
+    )
+    registrar.add(
+        "maxrl",
+        "rlvr_core.builtin.advantages.outcomes:MaxRL",
+        summary="MaxRL: (R - mean) / mean of the group, towards the likelihood of success.",
+    )
+    registrar.add(
+        "pass_at_k",
+        "rlvr_core.builtin.advantages.outcomes:PassAtK",
+        summary="Maximises the best of k completions instead of the mean.",
     )
 
 

@@ -462,8 +462,11 @@ class RunConfig(ComponentConfig):
     environment: EnvironmentSection = EnvironmentSection()
     engine: ComponentRef = ComponentRef(use="auto")
     """Generates completions; ``auto`` chooses when the run starts and says which and why."""
+    advantage: ComponentRef = ComponentRef(use="auto")
+    """How rewards become advantages; ``auto`` takes the estimator that the loss was published
+    with: ``center`` for ``dr_grpo``, ``group`` for the others on rewards."""
     loss: LossRef | Annotated[list[LossRef], Field(min_length=1)] = LossRef(use="grpo")
-    """What is minimised, and how rewards become advantages; a list is a weighted sum."""
+    """What is minimised; a list is a weighted sum."""
     train: TrainSection
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
@@ -481,7 +484,7 @@ class RunConfig(ComponentConfig):
         if not isinstance(value, dict):
             return value
         filled = dict(value)
-        for name in ("sampler", "environment", "engine", "loss"):
+        for name in ("sampler", "environment", "engine", "advantage", "loss"):
             given = filled.get(name)
             if isinstance(given, dict) and "use" not in given:
                 filled[name] = {"use": cls.model_fields[name].default.use, **given}

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from rlvr_core.api.errors import Complaint, ConfigError, PluginError, RlvrError
 from rlvr_core.api.protocols import ComponentConfig, config_class
+from rlvr_core.api.traits import LossTraits
 from rlvr_core.api.types import Problem
 from rlvr_core.config.asked import unknown_names
 from rlvr_core.config.dialect import write
@@ -23,12 +24,14 @@ from rlvr_core.config.layers import escape, options_to_node
 from rlvr_core.config.load import Draft, LoadedConfig, read_draft, validate
 from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.refs import AUTO, pattern, places
-from rlvr_core.config.rules import rule_faults, rule_warnings
+from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings
 from rlvr_core.config.tree import Loc, Mark, Node, made
 from rlvr_core.host import files
 from rlvr_core.host.discovery import CORE
 from rlvr_core.host.host import Host
 from rlvr_core.host.registry import Entry, spoken
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,44 @@ class Component:
     entry: Entry
     cls: type[Any]
     config: ComponentConfig
+
+    def make(self, where: str = "") -> Any:
+        """Make the component.
+
+        Args:
+            where: What the user wrote it in, for messages.
+
+        Raises:
+            PluginError: If the constructor of a plugin's component fails.
+        """
+        try:
+            return self.cls(self.config)
+        except RlvrError:
+            raise
+        except Exception as error:
+            if self.entry.plugin == CORE:
+                raise  # a bug of ours, shown with its traceback
+            raise _fault(self.entry, error, where, "cannot be made with its options") from error
+
+    def traits(self, kind: type[T]) -> T:
+        """The traits of the component, of the dataclass of its kind.
+
+        Raises:
+            PluginError: If it has none.
+        """
+        component = self.make()
+        try:
+            traits = component.traits
+        except AttributeError:
+            traits = None
+        if isinstance(traits, kind):
+            return traits
+        raise PluginError(
+            f"{self.entry.owner} has no traits",
+            where=str(self.entry.registered),
+            remedy=f"give {self.cls.__qualname__} an attribute 'traits', of "
+            f"rlvr_core.api.{kind.__name__}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +131,15 @@ class Resolved:
             named.add(("environment", problem.environment or ""))
         entries += [self.host.entry(kind, name) for kind, name in named if files.parse(name)]
         return {entry.name: entry.target for entry in entries if not entry.plugin}
+
+    def advantage(self) -> ComponentRef | None:
+        """The advantage estimator: as configured, or that of the losses; None if none uses it."""
+        losses = [self.components[loc] for loc in self.config.losses]
+        names = [loss.traits(LossTraits).advantage for loss in losses]
+        known = [name for name in names if name is not None]
+        if not known or self.config.advantage.use != "auto":
+            return self.config.advantage if known else None
+        return ComponentRef(use=known[0])
 
     def dump(self) -> dict[str, Any]:
         """Everything as plain data that runs again as it is.
@@ -172,6 +222,12 @@ def _resolve(
     errors += unknown_names(data, options, draft.root, host)
     if config is not None:
         errors += rule_faults(config, components, draft)
+        errors += advantage_faults(
+            config,
+            components,
+            draft,
+            lambda name: find(host, "advantage", name, {}, draft.root, ()),
+        )
     if errors or config is None:
         raise _together(errors, draft)
     for loc, component in components.items():
@@ -305,14 +361,7 @@ def build(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
     except RlvrError as error:
         placed = [replace(one, where=one.where or where) for one in error.complaints]
         raise type(error).collect(placed) from error
-    try:
-        return component.cls(component.config)
-    except RlvrError:
-        raise
-    except Exception as error:
-        if component.entry.plugin == CORE:
-            raise  # a bug of ours, shown with its traceback
-        raise _fault(component.entry, error, where, "cannot be made with its options") from error
+    return component.make(where)
 
 
 def _fault(entry: Entry, error: Exception, where: str, what: str) -> PluginError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.traits import EngineTraits, traits_of
+from rlvr_core.api.errors import ConfigError, RlvrError
+from rlvr_core.api.traits import AdvantageTraits, EngineTraits, LossTraits, traits_of
 from rlvr_core.config.load import Draft
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def rule_faults(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
-) -> list[ConfigError]:
+) -> list[RlvrError]:
     """Every rule that the configuration breaks.
 
     Args:
@@ -44,51 +45,102 @@ def rule_warnings(config: RunConfig, draft: Draft) -> tuple[str, ...]:
     )
 
 
-def _losses(
-    config: RunConfig, components: Mapping[Loc, Component], draft: Draft
-) -> list[ConfigError]:
+def advantage_faults(
+    config: RunConfig,
+    components: Mapping[Loc, Component],
+    draft: Draft,
+    named: Callable[[str], Component],
+) -> list[RlvrError]:
+    """What is wrong between the losses and the advantage estimator.
+
+    Args:
+        config: The configuration.
+        components: Each component that was found by its place.
+        draft: Where its values stand.
+        named: Finds the estimator of a name that a loss gives.
+    """
     terms = {loc: components[loc] for loc in config.losses if loc in components}
-    faults = []
-    for loc, loss in terms.items():
-        if getattr(loss.cls, "group", False) is True and config.sampling.n < 2:
+    chosen = components.get(("advantage",))
+    if len(terms) < len(config.losses) or (chosen is None and config.advantage.use != "auto"):
+        return []  # somebody has already complained
+    try:
+        traits = {loc: loss.traits(LossTraits) for loc, loss in terms.items()}
+        users = {loc: one for loc, one in traits.items() if one.advantage is not None}
+        names = {loc: str(one.advantage) for loc, one in users.items()}
+        if chosen is None and len(set(names.values())) > 1:
+            said = ", ".join(f"{terms[loc].entry.name}: {name}" for loc, name in names.items())
+            return [
+                ConfigError(
+                    f"the losses differ in 'advantage' ({said}), and a completion has one "
+                    f"advantage",
+                    where=draft.root.where(list(names)[-1]),
+                    remedy="say which estimator all of them take, such as advantage: group",
+                )
+            ]
+        if not users:
+            return [_unused(draft)] if chosen is not None else []
+        estimator = chosen or named(next(iter(names.values())))
+        wants = estimator.traits(AdvantageTraits)
+    except RlvrError as error:
+        return [error]
+    faults: list[RlvrError] = []
+    if config.sampling.n < wants.min_completions:
+        faults.append(
+            ConfigError(
+                f"sampling.n is {config.sampling.n}, and {estimator.entry.name} compares at least "
+                f"{wants.min_completions} completions of one problem: with fewer every advantage "
+                f"is 0",
+                where=draft.root.where(("sampling", "n")),
+                remedy=f"set sampling.n to {wants.min_completions} or more (8 is usual)",
+            )
+        )
+    for loc, one in users.items():
+        if wants.per_token and not one.per_token_advantages:
             faults.append(
                 ConfigError(
-                    f"sampling.n is {config.sampling.n}, and {loss.entry.name} compares the "
-                    f"completions of one problem with each other: with fewer than 2 every "
-                    f"advantage is 0",
-                    where=draft.root.where(("sampling", "n")),
-                    remedy="set sampling.n to 2 or more (8 is usual)",
+                    f"{estimator.entry.name} gives one advantage a token, and "
+                    f"{terms[loc].entry.name} takes one a completion",
+                    where=draft.root.where(loc),
+                    remedy="choose a loss of token ratios, such as grpo or dapo, or another "
+                    "estimator",
                 )
             )
-        if config.losses[loc].data is not None and not hasattr(loss.cls, "demonstrations"):
+    return faults
+
+
+def _unused(draft: Draft) -> ConfigError:
+    return ConfigError(
+        "advantage has no effect: no loss learns from rewards",
+        where=draft.root.where(("advantage",)),
+        remedy="take it out",
+    )
+
+
+def _losses(
+    config: RunConfig, components: Mapping[Loc, Component], draft: Draft
+) -> list[RlvrError]:
+    faults: list[RlvrError] = []
+    for loc, traits in _traits(config, components).items():
+        if config.losses[loc].data is not None and traits.answers is None:
             faults.append(
                 ConfigError(
-                    f"{loss.entry.name} learns from completions and takes no data of its own",
+                    f"{components[loc].entry.name} learns from completions and takes no data of "
+                    f"its own",
                     where=draft.root.where((*loc, "data")),
                     remedy="its problems are those of data.sources",
                 )
             )
-    return [*faults, *_different_advantages(terms, draft)]
+    return faults
 
 
-def _different_advantages(terms: Mapping[Loc, Component], draft: Draft) -> list[ConfigError]:
-    """A completion has one advantage, so losses that use it must agree on how it is made."""
-    for option in ("advantage", "combine"):
-        asked = {
-            loc: getattr(loss.config, option)
-            for loc, loss in terms.items()
-            if hasattr(loss.config, option)
-        }
-        if len(set(asked.values())) > 1:
-            said = ", ".join(f"{terms[loc].entry.name}: {value}" for loc, value in asked.items())
-            return [
-                ConfigError(
-                    f"the losses differ in '{option}' ({said}), and a completion has one advantage",
-                    where=draft.root.where(list(asked)[-1]),
-                    remedy=f"give all of them the same '{option}'",
-                )
-            ]
-    return []
+def _traits(config: RunConfig, components: Mapping[Loc, Component]) -> dict[Loc, LossTraits]:
+    """The traits of each loss that can be made; ``advantage_faults`` complains of the others."""
+    found = {}
+    for loc in config.losses:
+        if loc in components:
+            with contextlib.suppress(RlvrError):
+                found[loc] = components[loc].traits(LossTraits)
+    return found
 
 
 def _engine(components: Mapping[Loc, Component], draft: Draft) -> list[ConfigError]:
@@ -115,7 +167,7 @@ def _cut(config: RunConfig) -> list[tuple[str, float]]:
 def _truncated_ratio(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
-    """What older weights sampled has the engine's log-probs alone to start the ratio from."""
+    """The weight from older weights to today's is made of the engine's log-probs."""
     sampler = components.get(("sampler",))
     again = [("train.max_staleness", config.train.max_staleness, config.train.max_staleness > 0)]
     if sampler is not None:
@@ -126,9 +178,9 @@ def _truncated_ratio(
         return []
     return [
         ConfigError(
-            f"with {older}, completions that older weights sampled are trained on: their ratio "
-            f"starts at the engine's log-probs, and with sampling.{name} {value} these are of a "
-            f"truncated distribution that the trainer's are not",
+            f"with {older}, completions that older weights sampled are trained on: they are "
+            f"weighted from the engine's log-probs, and with sampling.{name} {value} these are of "
+            f"a truncated distribution that the trainer's are not",
             where=draft.root.where(("sampling", name)),
             remedy=f"take sampling.{name} out, or train on fresh completions alone",
         )
@@ -140,14 +192,14 @@ def _mini_batches(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
     """A step has no more mini-batches than groups, which are not split, nor than given answers."""
-    losses = [components[loc] for loc in config.losses if loc in components]
-    given = [loss for loss in losses if hasattr(loss.cls, "demonstrations")]
+    traits = _traits(config, components)
+    given = {loc: one.answers for loc, one in traits.items() if one.answers is not None}
     wanted = config.train.mini_batches
     limits = [
-        (getattr(loss.config, "rows_per_step", 0), f"given answers ({loss.entry.name})", "")
-        for loss in given
+        (answers.rows_per_step, f"given answers ({components[loc].entry.name})", "")
+        for loc, answers in given.items()
     ]
-    if len(given) < len(losses) and ("sampler",) in components:
+    if len(given) < len(traits) and ("sampler",) in components:
         prompts = getattr(components["sampler",].config, "prompts_per_step", 0)
         limits.append(
             (prompts, "prompts (the sampler's prompts_per_step)", ", whose groups are not split")
@@ -168,19 +220,19 @@ def _truncated_drift(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
     """The mask measures from the engine's log-probs, which are higher by -log of what was kept."""
-    masked = [
-        loc
-        for loc in config.losses
-        if loc in components and getattr(components[loc].config, "off_policy_mask", None)
-    ]
+    options = {
+        loc: traits.needs_untruncated
+        for loc, traits in _traits(config, components).items()
+        if traits.needs_untruncated is not None
+    }
     return [
         ConfigError(
-            f"off_policy_mask compares the policy with the engine's log-probs, and with "
+            f"{option} compares the policy with the engine's log-probs, and with "
             f"sampling.{name} {value} these are of a truncated distribution, higher than the "
             f"policy's own: fresh completions would be left out as if they were far from it",
-            where=draft.root.where((*loc, "with", "off_policy_mask")),
-            remedy=f"take off_policy_mask out, or sampling.{name}",
+            where=draft.root.where((*loc, "with", option)),
+            remedy=f"take {option} out, or sampling.{name}",
         )
-        for loc in masked
+        for loc, option in options.items()
         for name, value in _cut(config)
     ]

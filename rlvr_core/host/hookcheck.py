@@ -24,6 +24,7 @@ REGISTERING = {
     "register_datasets": "dataset",
     "register_verifiers": "verifier",
     "register_losses": "loss",
+    "register_advantages": "advantage",
     "register_samplers": "sampler",
     "register_launchers": "launcher",
     "register_eval_tasks": "eval_task",

@@ -60,6 +60,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("groups/none_passed", "Groups of failures alone, dropped or trained on.", "groups"),
         Metric("groups/size", "Mean completions of a group drawn.", "completions"),
         Metric("groups/replayed", "Groups of earlier steps trained on again.", "groups"),
+        Metric("advantage/<name>", "A number <name> of the advantage estimator.", ""),
         Metric("groups/lone", "Kept groups with fewer than two rewards: advantage 0.", "groups"),
     ),
     "Sampler": (

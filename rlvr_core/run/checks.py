@@ -30,7 +30,11 @@ def check_reference(resolved: Resolved) -> None:
     config = resolved.config
     section = config.train.reference
     losses = [resolved.build("loss", ref) for ref in config.losses.values()]
-    if (section.every or section.offload) and not any(loss.needs_reference for loss in losses):
+    estimator = resolved.advantage()
+    used = any(loss.traits.needs_reference for loss in losses) or (
+        estimator is not None and resolved.build("advantage", estimator).traits.needs_reference_kl
+    )
+    if (section.every or section.offload) and not used:
         does = "move" if section.every else "be offloaded"
         raise ConfigError(
             f"no loss has a KL term, so there is no reference that could {does}",
@@ -90,15 +94,17 @@ def check_teachers(
     section = resolved.config.model.model_copy(update={"revision": None})
     told = []
     for loc, ref in resolved.config.losses.items():
-        loss = resolved.build("loss", ref)
-        if hasattr(loss, "teacher"):
+        wanted = resolved.build("loss", ref).traits.teacher
+        if wanted is None:
+            continue
+        if wanted.model is not None:
             where = resolved.where((*loc, "with", "teacher"))
-            path = path_of(loss.teacher)
+            path = path_of(wanted.model)
             check_model_path(path, where)
             check_vocabulary(load_tokenizer(path, section, where), tokenizer, where)
-        elif hasattr(loss, "top_k"):
+        else:
             told.append(f"{ref.use} ({resolved.where(loc)})")
-            prompt = prompt_of(loss.prompt, renderer)
+            prompt = prompt_of(wanted.prompt, renderer)
             for problem in problems:
                 prompt(problem)
     if len(told) > 1:

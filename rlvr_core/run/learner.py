@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import ParallelModel
@@ -31,7 +32,7 @@ from rlvr_core.step.teacher import Teacher, path_of, prompt_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.protocols import Engine, WeightSource
+    from rlvr_core.api.protocols import Engine, Loss, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 
@@ -139,20 +140,26 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
                 teacher=_teacher(prepared, loss, device, precision),
             )
         )
-    return Objective(tuple(terms))
+    advantage = prepared.resolved.advantage()
+    if advantage is None:
+        return Objective(tuple(terms))
+    component = prepared.resolved.build("advantage", advantage)
+    return Objective(tuple(terms), Estimator(advantage.use, component))
 
 
 def _teacher(
-    prepared: Prepared, loss: Any, device: torch.device, precision: Precision
+    prepared: Prepared, loss: Loss, device: torch.device, precision: Precision
 ) -> Teacher | None:
     """The teacher a distillation asks for: a frozen model, or the policy told more."""
-    if hasattr(loss, "teacher"):
+    wanted = loss.traits.teacher
+    if wanted is None:
+        return None
+    if wanted.model is not None:
         section = prepared.config.model.model_copy(update={"revision": None})
-        model = load_reference(path_of(loss.teacher), section, device, precision.compute)
-        return Teacher(loss.top_k, model)
-    if hasattr(loss, "top_k"):
-        return Teacher(loss.top_k, prompt=prompt_of(loss.prompt, prepared.renderer))
-    return None
+        model = load_reference(path_of(wanted.model), section, device, precision.compute)
+        return Teacher(wanted.top_k, model)
+    assert wanted.prompt is not None, "a teacher is a model or has a prompt"
+    return Teacher(wanted.top_k, prompt=prompt_of(wanted.prompt, prepared.renderer))
 
 
 def _advantage_scale(prepared: Prepared) -> dict[str, float]:

@@ -292,15 +292,15 @@ def _answers(resolved: Resolved) -> dict[Loc, Answers]:
     found: dict[Loc, Answers] = {}
     seed = resolved.config.run.seed
     for loc, ref in resolved.config.losses.items():
-        loss = resolved.build("loss", ref)
-        if not getattr(loss, "demonstrations", False):
+        wanted = resolved.build("loss", ref).traits.answers
+        if wanted is None:
             continue
         places = [((*loc, "data"), ref.data)] if ref.data else _source_refs(resolved.config)
         found[loc] = [
             pair
             for place, one in places
             for pair in load_answers(
-                resolved.build("dataset", one), loss.target, seed, resolved.where(place)
+                resolved.build("dataset", one), wanted.target, seed, resolved.where(place)
             )
             if not _is_held_out(pair[0], one)
         ]
@@ -329,7 +329,7 @@ def _demonstrations(
         (kept,), report = audit([asked], renderer, section.max_prompt_tokens, section.max_overlong)
         short = {id(problem) for problem in kept.problems}
         own = [pair for pair in pairs if id(pair[0]) in short]
-        per_step = resolved.build("loss", ref).rows_per_step
+        per_step = resolved.build("loss", ref).traits.answers.rows_per_step
         found[loc] = Demonstrations(own, per_step, seed, renderer, tokenizer)
         lines.append(f"{ref.use}: {len(own)} answers, {per_step} a step")
         lines += [f"{ref.use}: {line}" for line in report.lines]

@@ -26,7 +26,8 @@ class Row:
         loss_mask: Which of them the loss counts.
         logprobs: Their log-probs under the policy that sampled them.
         advantage: One number for the row.
-        on_policy: Whether the policy that is trained now sampled it.
+        group: Place of its group in the step.
+        token_advantages: One number for each token; None where all have the row's.
         teacher_prompt_ids: The prompt a teacher with one of its own is given.
 
     Raises:
@@ -38,13 +39,18 @@ class Row:
     loss_mask: tuple[bool, ...]
     logprobs: tuple[float, ...]
     advantage: float
-    on_policy: bool = True
+    group: int = 0
+    token_advantages: tuple[float, ...] | None = None
     teacher_prompt_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         lengths = (len(self.token_ids), len(self.loss_mask), len(self.logprobs))
         if len(set(lengths)) != 1:
             raise ValueError(f"token_ids, loss_mask and logprobs differ in length: {lengths}")
+        if self.token_advantages is not None and len(self.token_advantages) != lengths[0]:
+            raise ValueError(
+                f"{len(self.token_advantages)} token_advantages for {lengths[0]} tokens"
+            )
         if not self.prompt_ids:
             raise ValueError("an empty prompt leaves the first token without a distribution")
 
@@ -63,8 +69,9 @@ class MicroBatch:
         mask_BT: True where the loss counts; implies ``valid_BT``.
         behaviour_logp_BT: Log-probs from sampling, 0 on padding.
         advantage_B: One a row.
-        on_policy_B: Whether the policy that is trained now sampled the row.
+        group_B: Place of each row's group in the step.
         row_index_B: Position of each row in what ``micro_batches`` was given.
+        advantage_BT: One a token, 0 on padding; None where rows have one for all their tokens.
         told: The same completions behind the teacher's own prompts, where there are such.
     """
 
@@ -77,8 +84,9 @@ class MicroBatch:
     mask_BT: Tensor
     behaviour_logp_BT: Tensor
     advantage_B: Tensor
-    on_policy_B: Tensor
+    group_B: Tensor
     row_index_B: Tensor
+    advantage_BT: Tensor | None = None
     told: MicroBatch | None = None
 
     @property
@@ -198,9 +206,25 @@ def _collate(rows: Sequence[Row], pack: Sequence[int]) -> MicroBatch:
         mask_BT=_padded([row.loss_mask for row in chosen], False) & valid_BT,
         behaviour_logp_BT=_padded([row.logprobs for row in chosen], 0.0),
         advantage_B=torch.tensor([row.advantage for row in chosen], dtype=torch.float32),
-        on_policy_B=torch.tensor([row.on_policy for row in chosen]),
+        group_B=torch.tensor([row.group for row in chosen]),
         row_index_B=torch.tensor(pack),
+        advantage_BT=_token_advantages(chosen),
         told=_told(chosen),
+    )
+
+
+def _token_advantages(rows: Sequence[Row]) -> Tensor | None:
+    """(B, T) float32; None where no row has advantages of its tokens."""
+    if all(row.token_advantages is None for row in rows):
+        return None
+    return _padded(
+        [
+            (row.advantage,) * len(row.token_ids)
+            if row.token_advantages is None
+            else row.token_advantages
+            for row in rows
+        ],
+        0.0,
     )
 
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api.errors import PluginError
+from rlvr_core.algorithm.entropy_control import EntropyController
+from rlvr_core.api.errors import ConfigError, PluginError
 from rlvr_core.api.protocols import LossOutput
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.algorithm.entropy_control import EntropyController
-    from rlvr_core.api.protocols import AdvantageMode, CombineMode, Loss, LossBatch, Normalizer
+    from rlvr_core.algorithm.estimate import Estimator
+    from rlvr_core.api.protocols import Loss, LossBatch, Normalizer
+    from rlvr_core.api.traits import LossTraits
     from rlvr_core.api.types import Problem
     from rlvr_core.step.demonstrations import Demonstrations
     from rlvr_core.step.teacher import Teacher
@@ -41,9 +43,9 @@ class Term:
     teacher: Teacher | None = None
 
     @property
-    def top_entropy(self) -> float:
-        """Share of the step's tokens that the loss wants chosen, those of highest entropy."""
-        return float(getattr(self.loss, "top_entropy", 1.0))
+    def traits(self) -> LossTraits:
+        """What the loss needs in its batch."""
+        return self.loss.traits
 
     def of(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
         """The loss of a micro-batch.
@@ -68,8 +70,8 @@ class Term:
 
     def entropy_controller(self) -> EntropyController | None:
         """What steers the loss's entropy bonus, if it is steered, at its beginning."""
-        made = getattr(self.loss, "entropy_controller", None)
-        return made() if made is not None else None
+        steered = self.traits.entropy
+        return None if steered is None else EntropyController(steered, steered.initial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,9 @@ class Part:
 
     @property
     def needs_old(self) -> bool:
-        """Whether a loss compares with the trainer's log-probs at the time of sampling.
-
-        They are known of fresh rows alone; of others the engine's stand in.
-        """
-        sampled = [term.loss for term in self.terms if term.demonstrations is None]
-        fresh = any(row.on_policy for row in self.rows)
-        return fresh and any(getattr(loss, "needs_old", True) for loss in sampled)
+        """Whether a loss compares with the trainer's log-probs at the start of the step."""
+        sampled = [term for term in self.terms if term.demonstrations is None]
+        return any(term.traits.needs_old for term in sampled)
 
     @property
     def trained(self) -> list[int]:
@@ -127,9 +125,28 @@ class Objective:
 
     Attributes:
         terms: At least one.
+        estimator: Makes advantages of rewards; None if no loss uses them.
+
+    Raises:
+        ConfigError: If a loss lacks the advantages it needs, or cannot use those it gets.
     """
 
     terms: tuple[Term, ...]
+    estimator: Estimator | None = None
+
+    def __post_init__(self) -> None:
+        users = [term for term in self.terms if term.traits.advantage is not None]
+        if users and self.estimator is None:
+            raise ConfigError(f"loss '{users[0].name}' needs an advantage estimator")
+        if self.estimator is not None and self.estimator.component.traits.per_token:
+            for term in users:
+                if not term.traits.per_token_advantages:
+                    raise ConfigError(
+                        f"loss '{term.name}' takes one advantage a completion, and the estimator "
+                        f"'{self.estimator.name}' gives one a token",
+                        remedy="choose a loss of token ratios, such as grpo or dapo, or another "
+                        "estimator",
+                    )
 
     @property
     def on_completions(self) -> tuple[Term, ...]:
@@ -138,24 +155,16 @@ class Objective:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether one of them compares with the reference."""
-        return any(term.loss.needs_reference for term in self.terms)
+        """Whether a loss or the advantage estimator compares with the reference."""
+        estimator = self.estimator
+        return any(term.traits.needs_reference for term in self.terms) or (
+            estimator is not None and estimator.component.traits.needs_reference_kl
+        )
 
     @property
     def teachers(self) -> list[PreTrainedModel]:
         """The frozen models that are learned from."""
         return [t.teacher.model for t in self.terms if t.teacher and t.teacher.model is not None]
-
-    @property
-    def advantage(self) -> AdvantageMode | None:
-        """How rewards become advantages; None when no loss uses them."""
-        return next((t.loss.advantage for t in self.terms if t.loss.advantage is not None), None)
-
-    @property
-    def combine(self) -> CombineMode:
-        """How several rewards become one advantage."""
-        asked = [t.loss for t in self.terms if hasattr(t.loss, "combine")]
-        return asked[0].combine if asked else "sum_then_normalise"
 
     def teacher_prompt(self, problem: Problem) -> tuple[int, ...] | None:
         """The prompt of the teacher that has one of its own."""
@@ -167,7 +176,8 @@ class Objective:
         parts = [Part(self.on_completions, groups, temperature)]
         for term in self.terms:
             if term.demonstrations is not None:
-                answers = [[row] for row in term.demonstrations.rows(step)]
+                given = term.demonstrations.rows(step)
+                answers = [[replace(row, group=place)] for place, row in enumerate(given)]
                 parts.append(Part((term,), answers, 1.0))
         return [part for part in parts if part.terms]
 

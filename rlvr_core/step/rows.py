@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr_core.algorithm.advantages import combined_advantages
+from rlvr_core.algorithm.estimate import Advantages, judged_step
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rlvr_core.api.types import Group
     from rlvr_core.step.objective import Objective
 
@@ -21,12 +25,12 @@ class Rows:
     Attributes:
         by_group: Per group, one row per completion that has a reward.
         advantages: Per group, one per member; None where it was left out, or none is made.
-        lone_groups: Groups with fewer than two rewards.
+        metrics: Numbers of the estimator, and groups with fewer than two rewards.
     """
 
     by_group: list[list[Row]]
     advantages: list[list[float | None]]
-    lone_groups: int
+    metrics: dict[str, float]
 
 
 def rows_of(
@@ -35,36 +39,36 @@ def rows_of(
     *,
     weights: Sequence[float],
     scale: Mapping[str, float],
-    version: int,
     mask_truncated: bool,
+    kl_N: Sequence[NDArray[np.float64]] | None = None,
 ) -> Rows:
     """Rows of all completions that have a reward.
 
     Args:
         groups: What to train on.
-        objective: How rewards become advantages, and what teachers are told.
+        objective: Has the advantage estimator, and the prompts of teachers.
         weights: The weight of each reward.
         scale: Factor on advantages by problem id; 1 where there is none.
-        version: The policy's; a group of an older one is off-policy.
         mask_truncated: Whether completions that hit the cap are left out of the loss.
+        kl_N: Per completion, the KL of each token to the reference, if the estimator needs it.
+
+    Raises:
+        PluginError: If the estimator gives anything but finite numbers of the right shape.
+        RunError: If a reward is infinite.
     """
-    members = [(index, m) for index, group in enumerate(groups) for m in group.members]
-    result = combined_advantages(
-        [member.reward for _, member in members],
-        [[verdict.score for verdict in member.verdicts.values()] for _, member in members],
-        [index for index, _ in members],
-        weights=weights,
-        mode=objective.advantage or "center",
-        combine=objective.combine,
-    )
+    step = judged_step(groups, weights, kl_N)
+    found = None if objective.estimator is None else objective.estimator.of(step)
+    rewarded = Counter(step.group_N[step.scorable_N].tolist())
+    metrics: dict[str, float] = dict(found.metrics) if found else {}
+    metrics["groups/lone"] = sum(rewarded[place] < 2 for place in range(len(groups)))
     told = [objective.teacher_prompt(group.problem) for group in groups]
     by_group: list[list[Row]] = [[] for _ in groups]
     per_group: list[list[float | None]] = [[] for _ in groups]
-    for (index, member), centred in zip(members, result.advantage_N.tolist(), strict=True):
+    for place, (index, member) in enumerate(zip(step.group_N.tolist(), step.members, strict=True)):
         completion = member.completion
         masked = mask_truncated and completion.finish_reason == "length"
-        advantage = centred * scale.get(groups[index].problem.id, 1.0)
-        unknown = masked or member.reward is None or objective.advantage is None
+        advantage, by_token = _scaled(found, place, scale.get(groups[index].problem.id, 1.0))
+        unknown = masked or member.reward is None or found is None
         per_group[index].append(None if unknown else advantage)
         if member.reward is None:
             continue
@@ -76,8 +80,21 @@ def rows_of(
                 mask,
                 completion.logprobs,
                 advantage,
-                on_policy=groups[index].version == version,
+                group=index,
+                token_advantages=by_token,
                 teacher_prompt_ids=told[index],
             )
         )
-    return Rows(by_group, per_group, result.lone_groups)
+    return Rows(by_group, per_group, metrics)
+
+
+def _scaled(
+    found: Advantages | None, place: int, factor: float
+) -> tuple[float, tuple[float, ...] | None]:
+    """A completion's advantage, and those of its tokens if they have their own."""
+    if found is None:
+        return 0.0, None
+    row = float(found.row_N[place]) * factor
+    if found.token_N is None:
+        return row, None
+    return row, tuple((found.token_N[place] * factor).tolist())

@@ -1,7 +1,7 @@
 """The step, top to bottom: groups -> advantages -> mini-batches -> losses -> updates.
 
-groups        judged completions of one policy version
-rows          one per completion that has a reward, with its advantage
+groups        judged completions, each group sampled under one policy version
+rows          one per completion that has a reward, with its advantage or those of its tokens
 parts         those rows and the losses taken over them; given answers are a part of their own
 mini-batches  a share of the groups each; every one makes an update, in every iteration
               (of given answers a share, too, whether there are groups enough or not)
@@ -10,8 +10,10 @@ loss          summed over losses and micro-batches; denominators were counted be
 update        clipped, applied at the step's learning rate, or skipped if not finite
 entropy       of an update that was applied; it steers the next one's bonus where a loss asks for it
 
-One mini-batch and one iteration, the default, are one update a step. With more, the log-probs at
-the time of sampling are computed before the first update, and every ratio starts from them.
+One mini-batch and one iteration, the default, are one update a step. With more, the trainer's
+log-probs are computed before the first update. Every ratio starts from the policy at the start of
+the step, whatever version sampled a row (decoupled PPO); what lies between the sampling policy and
+that one is the importance correction's (``rlvr_core.algorithm.mismatch``).
 
 With several processes, all of them have all groups and so all rows; each packs its part of the rows
 (``shard_rows``), ``ParallelModel`` sums the gradient, and everything else is the same in each.
@@ -25,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +49,7 @@ from rlvr_core.step.shard_rows import Work, idle_work, shard_rows
 from rlvr_core.step.totals import Totals
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from transformers import PreTrainedModel
 
     from rlvr_core.api.types import Group
@@ -126,22 +130,24 @@ class PolicyTrainer:
         Args:
             groups: What to train on.
             step: The step, for the learning rate.
-            version: The policy's; a group of an older one is off-policy.
+            version: The policy's.
         """
         seconds: dict[str, float] = {}
+        with _timed(seconds, "forward"):
+            kl_N = self._reference_kl(groups)
         with _timed(seconds, "pack"):
             made = rows_of(
                 groups,
                 self.objective,
                 weights=self.reward_weights(step),
                 scale=self.advantage_scale,
-                version=version,
                 mask_truncated=self.train.mask_truncated,
+                kl_N=kl_N,
             )
             parts = self.objective.parts(made.by_group, step, self.temperature)
             metrics = counts(parts, self._normalizer)
         if self.objective.on_completions:
-            metrics["groups/lone"] = made.lone_groups
+            metrics |= made.metrics
         with _timed(seconds, "pack"):
             batches = cut(parts, self.train.mini_batches, self._normalizer, self._pack)
         with _timed(seconds, "forward"):
@@ -180,17 +186,7 @@ class PolicyTrainer:
             Two float32 tensors of shape (N,), N the sampled tokens of all completions, scored or
             not; those of an environment are nobody's sample.
         """
-        rows = [
-            Row(
-                member.completion.prompt_ids,
-                member.completion.token_ids,
-                member.completion.loss_mask,
-                member.completion.logprobs,
-                0.0,
-            )
-            for group in groups
-            for member in group.members
-        ]
+        rows = _bare_rows(groups)
         ours, theirs = [torch.zeros(0)], [torch.zeros(0)]
         for one in self._pack(rows):
             batch, logp_BT = one.batch, self._logprobs(self.model, one.batch)
@@ -199,6 +195,33 @@ class PolicyTrainer:
                 theirs.append(batch.behaviour_logp_BT[batch.mask_BT].float().cpu())
         parts = self.ranks.gather((torch.cat(ours), torch.cat(theirs)))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    @torch.no_grad()
+    def _reference_kl(self, groups: Sequence[Group]) -> list[NDArray[np.float64]] | None:
+        """The policy's log-probs minus the reference's, if the advantage estimator needs them.
+
+        Returns:
+            Per completion, in the order of the groups, one number a token; 0 outside the loss mask.
+        """
+        estimator = self.objective.estimator
+        if estimator is None or not estimator.component.traits.needs_reference_kl:
+            return None
+        assert self.reference is not None, "the objective asked for a reference"
+        rows = _bare_rows(groups)
+        own: list[tuple[int, list[float]]] = []
+        for one in self._pack(rows):
+            batch = one.batch
+            logp_BT = self._logprobs(self.model, batch)
+            with self.reference.active() as reference:
+                ref_BT = self._logprobs(reference, batch)
+            if one.counts:
+                kl_BT = torch.where(batch.mask_BT, (logp_BT - ref_BT).double(), 0.0).tolist()
+                # ``_bare_rows`` numbers rows by ``group``, which survives the packing
+                own += zip(batch.group_B.tolist(), kl_BT, strict=True)
+        found = [np.zeros(len(row.token_ids)) for row in rows]
+        for place, kl_T in (pair for part in self.ranks.gather(own) for pair in part):
+            found[place][:] = kl_T[: len(found[place])]
+        return found
 
     def _normalizer(self, part: Part) -> Normalizer:
         rows = part.rows
@@ -211,9 +234,9 @@ class PolicyTrainer:
 
     @torch.no_grad()
     def _compute_old_logprobs(self, batches: Sequence[MiniBatch]) -> None:
-        """Compute the log-probs at the time of sampling for every update but the first.
+        """Compute the log-probs at the start of the step for every update but the first.
 
-        The first has the sampling policy itself, and its own log-probs are the old ones too.
+        In the first the policy is still that of the start, so its own log-probs are the old ones.
         """
         later = batches[1:] if self.train.iterations == 1 else batches
         for job in (job for batch in later for job in batch.jobs if job.part.needs_old):
@@ -291,7 +314,7 @@ class PolicyTrainer:
         Returns:
             Least entropy of a chosen token, by share, and the chosen tokens of each micro-batch.
         """
-        shares = {term.top_entropy for term in part.terms if term.top_entropy < 1}
+        shares = {t.traits.top_entropy for t in part.terms if t.traits.top_entropy < 1}
         if not shares:
             return {}, [{} for _ in work]
         entropies = [
@@ -316,7 +339,7 @@ class PolicyTrainer:
     ) -> list[tuple[Term, LossOutput]]:
         """Every loss of a part, of one forward pass of the policy.
 
-        ``old_BT`` is None where the policy still is the one that sampled the fresh rows.
+        ``old_BT`` is None where the policy still is that of the start of the step.
         """
         part = job.part
         ids_NK = [ids for ids, _ in told.taught.values()]
@@ -326,25 +349,22 @@ class PolicyTrainer:
         )
         sizes = [ids.shape[1] for ids in ids_NK]
         student = iter(torch.split(other[0], sizes, dim=2) if other else ())
-        # of rows that the step's first policy sampled its own log-probs are known; of others the
-        # engine's are all there is
-        own_BT = logp_BT.detach() if old_BT is None else old_BT.to(logp_BT.dtype)
-        behaviour_BT = batch.behaviour_logp_BT.to(logp_BT.dtype)
         seen = LossBatch(
             logp_BT=logp_BT,
-            old_logp_BT=torch.where(batch.on_policy_B[:, None], own_BT, behaviour_BT),
+            old_logp_BT=logp_BT.detach() if old_BT is None else old_BT.to(logp_BT.dtype),
             behaviour_logp_BT=batch.behaviour_logp_BT,
             ref_logp_BT=told.ref_logp_BT,
             mask_BT=batch.mask_BT,
             advantage_B=batch.advantage_B,
             entropy_BT=entropy_BT,
-            on_policy_B=batch.on_policy_B,
+            advantage_BT=batch.advantage_BT,
+            group_B=batch.group_B,
         )
         outputs = []
         for term in part.terms:
             shown = seen
-            if term.top_entropy < 1:
-                shown = replace(shown, chosen_BT=chosen[term.top_entropy])
+            if term.traits.top_entropy < 1:
+                shown = replace(shown, chosen_BT=chosen[term.traits.top_entropy])
             if term.name in self.entropy:
                 shown = replace(shown, entropy_bonus=self.entropy[term.name].bonus)
             if term.name in told.taught:
@@ -372,7 +392,7 @@ class PolicyTrainer:
             if term.teacher is not None
         }
         ref_logp_BT = None
-        if self.reference is not None and any(term.loss.needs_reference for term in part.terms):
+        if self.reference is not None and any(term.traits.needs_reference for term in part.terms):
             with self.reference.active() as reference:
                 ref_logp_BT = self._logprobs(reference, batch)
         return Told(taught, ref_logp_BT)
@@ -396,6 +416,22 @@ class PolicyTrainer:
             compiled=self.compiled if model is self.model else None,
             **more,
         )
+
+
+def _bare_rows(groups: Sequence[Group]) -> list[Row]:
+    """Every completion without an advantage; ``group`` is its own place among all of them."""
+    members = [member for group in groups for member in group.members]
+    return [
+        Row(
+            member.completion.prompt_ids,
+            member.completion.token_ids,
+            member.completion.loss_mask,
+            member.completion.logprobs,
+            0.0,
+            group=place,
+        )
+        for place, member in enumerate(members)
+    ]
 
 
 @contextlib.contextmanager

@@ -45,6 +45,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api.traits import LossTraits
 
 class Part:
     def __init__(self, config):
@@ -90,12 +91,13 @@ class Steady(Part):
         prompts_per_step: Annotated[int, Field(gt=0)] = 4
 
 class Relative(Part):
-    group = True
+    traits = LossTraits(advantage="group")
     class Config(ComponentConfig):
         beta: float = 0.0
         clip: float
 
 class Single(Part):
+    traits = LossTraits()
     class Config(ComponentConfig):
         beta: float = 0.5
 """

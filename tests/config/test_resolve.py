@@ -169,7 +169,7 @@ def test_auto_takes_no_options_and_is_no_loss(host, run_file):
 def test_t12_a_group_loss_needs_two_completions(host, run_file):
     options = ["loss={use: relative, with: {clip: 1}}", "sampling.n=1"]
     (complaint,) = faults(host, run_file, *options)
-    assert complaint.what.startswith("sampling.n is 1, and toy/relative compares")
+    assert complaint.what.startswith("sampling.n is 1, and core/group compares")
     assert complaint.where == "--set sampling.n=1 (sampling.n)"
     assert resolve_file(run_file, [options[0], "sampling.n=2"], host).config.sampling.n == 2
     assert resolve_file(run_file, ["sampling.n=1"], host).config.sampling.n == 1

@@ -83,7 +83,7 @@ def test_advantages_are_made_as_the_run_made_them(lab, model_dir, combine):
         data={"sources": both},
         sampler={"with": sampler},
         rewards=["auto", {"use": "lab/odd", "weight": 0.5}],
-        loss={"use": "grpo", "with": {"combine": combine}},
+        advantage={"use": "group", "with": {"combine": combine}},
         train={"steps": 3, "lr": 1e-3, "mask_truncated": False},
     )
     groups = lines(run / "traces" / "rollouts.jsonl")
@@ -111,7 +111,7 @@ def test_advantages_are_made_as_the_run_made_them(lab, model_dir, combine):
         expected += [one * scale[i // 4] for i, one in enumerate(made)]
     assert [after for _, after in changes.advantages] == pytest.approx(expected)
     found = lab.rlvr("regrade", "last", "--verifier", "lab/odd").stdout
-    assert f"by 'group', {combine}" in found
+    assert f"by 'group', combine: {combine}" in found
 
 
 def test_results_before_another_verifier(lab, model_dir):

@@ -11,8 +11,11 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.algorithm.estimate import Estimator
+from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
+from rlvr_core.builtin.advantages.group_relative import GroupRelativeConfig
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.host.registry import Registrar, Registry
 from rlvr_core.step.batch import Row
@@ -32,7 +35,18 @@ def entries():
     return {entry.leaf: entry.load() for entry in registry.of("loss")}
 
 
-POLICY = [name for name, cls in entries().items() if getattr(cls, "group", False)]
+def estimator(terms, combine):
+    """The estimator of ``advantage: auto``."""
+    registry = Registry()
+    builtin.register_advantages(Registrar(registry, "advantage", "core"))
+    names = [term.traits.advantage for term in terms if term.traits.advantage]
+    if not names:
+        return None
+    cls = registry.find("advantage", names[0]).load()
+    return Estimator(names[0], cls(GroupRelativeConfig(combine=combine)))
+
+
+POLICY = [name for name, cls in entries().items() if issubclass(cls, PolicyLoss)]
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +102,10 @@ def mean_reward(groups):
     return sum(first) / len(first)
 
 
-def trainer(model, terms, weights=(1.0,), **train):
+def trainer(model, terms, weights=(1.0,), combine="sum_then_normalise", **train):
     options = {"lr": 0.03, "warmup_steps": 0, "tokens_per_micro_batch": 100} | train
     train = TrainSection(steps=STEPS, **options)
-    objective = Objective(tuple(terms))
+    objective = Objective(tuple(terms), estimator(terms, combine))
     reference = None
     if objective.needs_reference:
         frozen = copy.deepcopy(model).requires_grad_(False)
@@ -109,9 +123,9 @@ def trainer(model, terms, weights=(1.0,), **train):
     )
 
 
-def run(start, terms, weights=(1.0,)):
+def run(start, terms, weights=(1.0,), combine="sum_then_normalise"):
     model = copy.deepcopy(start)
-    made = trainer(model, terms, weights)
+    made = trainer(model, terms, weights, combine)
     before = mean_reward(sample(model, -1))
     metrics = [
         made.update(sample(model, step, weights), step, step).metrics for step in range(STEPS)
@@ -167,8 +181,8 @@ def test_reward_rises_with_every_policy_loss(start, name, options):
 def test_a_reward_of_tiny_scale_has_its_weights_say_when_normalised_first(start, combine, rises):
     """Twice the weight on a hundredth of the opposite: lost in the sum, decisive apart."""
     cls = entries()["grpo"]
-    term = Term("grpo", cls(cls.Config(combine=combine)))
-    before, after, _ = run(start, [term], weights=(1.0, 2.0))
+    term = Term("grpo", cls(cls.Config()))
+    before, after, _ = run(start, [term], weights=(1.0, 2.0), combine=combine)
     assert after > 0.9 if rises else after < 0.5 * before
 
 

@@ -25,7 +25,7 @@ RECIPES = {
     "dr_grpo": {"loss": "dr_grpo"},
     "gspo": {"loss": "gspo"},
     "cispo": {"loss": "cispo"},
-    "reinforce": {"loss": {"use": "reinforce", "with": {"advantage": "group"}}},
+    "reinforce": {"loss": {"use": "reinforce"}, "advantage": "group"},
     "lora": {
         "model": {"path": "tiny:math/arithmetic", "lora": {"rank": 16, "alpha": 32}},
         "train": {"steps": 50, "lr": 5e-3},

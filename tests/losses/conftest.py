@@ -55,7 +55,7 @@ def make_batch():
             chosen_BT=(torch.arange(tokens) < lengths) & (normal(1.0) > 0),
             teacher_logp_BTK=torch.stack([normal(1.0) for _ in range(4)], -1).log_softmax(-1),
             student_logp_BTK=torch.stack([normal(1.0) for _ in range(4)], -1).log_softmax(-1),
-            on_policy_B=torch.ones(rows, dtype=torch.bool),
+            group_B=torch.arange(rows) // 2,
         )
 
     return make

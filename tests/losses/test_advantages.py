@@ -25,7 +25,7 @@ def run(rewards, groups, mode="group"):
         ("rloo", [1, -1 / 3, -1 / 3, -1 / 3, -2, 2]),
         # sample variance 1/4 and 2
         (
-            "trl",
+            "group_std_ddof1",
             [0.75 / 0.5001, *[-0.25 / 0.5001] * 3]
             + [sign / (math.sqrt(2) + 1e-4) for sign in (-1, 1)],
         ),
@@ -38,12 +38,12 @@ def test_each_mode_by_hand(mode, expected):
     torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64))
 
 
-def test_trl_mode_has_trls_pinned_numbers():
-    result = run([1, 0, 0, 0], [7, 7, 7, 7], "trl").advantage_N
+def test_group_std_ddof1_has_trls_pinned_numbers():
+    result = run([1, 0, 0, 0], [7, 7, 7, 7], "group_std_ddof1").advantage_N
     assert [round(x, 4) for x in result.tolist()] == [1.4997, -0.4999, -0.4999, -0.4999]
 
 
-@pytest.mark.parametrize("mode", ["group", "center", "batch", "rloo", "trl"])
+@pytest.mark.parametrize("mode", ["group", "center", "batch", "rloo", "group_std_ddof1"])
 def test_unscorable_takes_no_part(mode):
     with_nan = run([1, NAN, 0, 0, 0, 4, NAN, 2], [3, 3, 3, 3, 3, 1, 1, 1], mode)
     without = run([1, 0, 0, 0, 4, 2], [3, 3, 3, 3, 1, 1], mode)
@@ -53,7 +53,7 @@ def test_unscorable_takes_no_part(mode):
     assert with_nan.lone_groups == 0
 
 
-@pytest.mark.parametrize("mode", ["group", "center", "batch", "rloo", "trl"])
+@pytest.mark.parametrize("mode", ["group", "center", "batch", "rloo", "group_std_ddof1"])
 def test_t12_group_of_one_has_advantage_0_and_is_counted(mode):
     result = run([1.0, NAN, 5.0, NAN, NAN, 0.0, 1.0], [0, 0, 1, 2, 2, 3, 3], mode)
     assert result.lone_groups == 3
@@ -61,7 +61,7 @@ def test_t12_group_of_one_has_advantage_0_and_is_counted(mode):
     assert result.advantage_N[5] < 0 < result.advantage_N[6]
 
 
-@pytest.mark.parametrize("mode", ["group", "center", "batch", "rloo", "trl"])
+@pytest.mark.parametrize("mode", ["group", "center", "batch", "rloo", "group_std_ddof1"])
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e9 + 0.1, -7.7])
 def test_equal_rewards_give_exactly_0(mode, reward):
     result = run([reward] * 7 + [0.0, 1.0], [0] * 7 + [1, 1], mode)
@@ -73,7 +73,7 @@ def test_equal_rewards_give_exactly_0(mode, reward):
         st.tuples(st.integers(-3, 3), st.one_of(st.floats(-10, 10), st.just(NAN))), min_size=1
     ),
     st.randoms(use_true_random=False),
-    st.sampled_from(["group", "center", "batch", "rloo", "trl"]),
+    st.sampled_from(["group", "center", "batch", "rloo", "group_std_ddof1"]),
 )
 def test_order_of_rows_does_not_matter_and_nothing_is_nan(rows, random, mode):
     order = list(range(len(rows)))
@@ -133,7 +133,7 @@ def test_normalise_then_sum_in_trl_mode_is_trls_formula():
     each = (grouped - grouped.mean(1, keepdim=True)) / (grouped.std(1, keepdim=True) + 1e-4)
     total_N = (each.view(8, 2) * torch.tensor([1.0, 0.5])).sum(1)
     expected = (total_N - total_N.mean()) / (total_N.std() + 1e-4)
-    result = combined(R_NK.tolist(), [1.0, 0.5], [0] * 4 + [1] * 4, "trl")
+    result = combined(R_NK.tolist(), [1.0, 0.5], [0] * 4 + [1] * 4, "group_std_ddof1")
     torch.testing.assert_close(result.advantage_N, expected)
 
 

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 
 from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
-from rlvr_core.builtin.losses.dapo import DAPO
+from rlvr_core.builtin.losses.policy_family import DAPO
 
 
 def test_the_weight_goes_by_each_entropy_and_counts_while_the_last_one_is_low():

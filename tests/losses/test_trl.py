@@ -5,9 +5,11 @@ method reads: options, one process, and log-probs that are given instead of comp
 """
 
 import math
+import sys
 import warnings
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +20,10 @@ from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyControlle
 from rlvr_core.api.protocols import LossBatch, Normalizer
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.host.registry import Registrar, Registry
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from trl_bnpo import BNPO  # type: ignore
 
 pytest.importorskip("trl", minversion="1.16", reason="the oracle is TRL 1.16 (extra 'oracle')")
 
@@ -140,7 +146,7 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", control=None, **o
 def ours(data, name, bonus=None, **options):
     registry = Registry()
     builtin.register_losses(Registrar(registry, "loss", "core"))
-    cls = registry.find("loss", name).load()
+    cls = BNPO if name == "bnpo" else registry.find("loss", name).load()
     chosen = None
     if options.get("top_entropy", 1) < 1:
         known_N = data.entropy.detach()[data.mask]

@@ -4,12 +4,15 @@ import os
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 import torch
+from small import estimator_for  # type: ignore
 
 from rlvr_core.api.types import Completion, Group, Judged, Problem
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import merged_tensors
-from rlvr_core.builtin.losses.grpo import GRPO
+from rlvr_core.builtin.losses.policy_family import GRPO
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
@@ -62,10 +65,11 @@ def steps(folder, ranks, strategy, dtype, reference):
         parallel = ParallelModel(ranks, strategy)
         probe_forward_path(model)
         parallel.add(model, trained=True, autocast_dtype=precision.autocast)
+    terms = (Term("grpo", GRPO(GRPO.Config(beta=0.3))),)
     trainer = PolicyTrainer(
         model=model,
         reference=held_to,
-        objective=Objective((Term("grpo", GRPO(GRPO.Config(beta=0.3))),)),
+        objective=Objective(terms, estimator_for(terms)),
         optimizer=Optimizer(model, section, dtype),
         precision=precision,
         train=section,

@@ -5,15 +5,17 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 import torch
+from small import estimator_for  # type: ignore
 from transformers import AutoModelForCausalLM
 
 from rlvr_core.api.protocols import LossOutput
+from rlvr_core.api.traits import LossTraits
 from rlvr_core.api.types import Completion, Group, Judged, Problem
-from rlvr_core.builtin.losses.dapo import DAPO
 from rlvr_core.builtin.losses.distill import GKD, OPSD
-from rlvr_core.builtin.losses.grpo import GRPO
-from rlvr_core.builtin.losses.gspo import GSPO
+from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.builtin.losses.sft import SFT
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource, source_logprobs
@@ -55,8 +57,7 @@ class Poisoned:
     inner: GRPO
     length: int
     on: bool = False
-    needs_reference: bool = False
-    advantage: str = "group"
+    traits: LossTraits = LossTraits(advantage="group")  # noqa: RUF009
 
     def __call__(self, batch, normalizer):
         output = self.inner(batch, normalizer)
@@ -139,7 +140,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train
     return PolicyTrainer(
         model=model,
         reference=held_to,
-        objective=Objective(tuple(terms)),
+        objective=Objective(tuple(terms), estimator_for(terms)),
         optimizer=Optimizer(model, section, dtype),
         precision=precision,
         train=section,

@@ -3,6 +3,9 @@
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.algorithm.estimate import Estimator
+from rlvr_core.builtin import plugin as builtin
+from rlvr_core.host.registry import Registrar, Registry
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective
 from rlvr_core.step.optim import Optimizer
@@ -25,12 +28,23 @@ def small_model(seed=0, **changes):
     return Qwen3ForCausalLM(Qwen3Config(**SHAPE | changes)).eval()
 
 
-def small_trainer(model, terms, train, *, reference=None, temperature=1.0):
+def estimator_for(terms, name="auto", **options):
+    """An advantage estimator that comes with rlvr; None if no term uses it."""
+    names = [term.traits.advantage for term in terms if term.traits.advantage is not None]
+    if not names:
+        return None
+    registry = Registry()
+    builtin.register_advantages(Registrar(registry, "advantage", "core"))
+    cls = registry.find("advantage", names[0] if name == "auto" else name).load()
+    return Estimator(name, cls(cls.Config(**options)))
+
+
+def small_trainer(model, terms, train, *, reference=None, temperature=1.0, estimator=None):
     """A trainer of one process in float32, for completions of at most 8 tokens."""
     return PolicyTrainer(
         model=model,
         reference=reference,
-        objective=Objective(tuple(terms)),
+        objective=Objective(tuple(terms), estimator or estimator_for(terms)),
         optimizer=Optimizer(model, train, torch.float32),
         precision=Precision(torch.float32),
         train=train,

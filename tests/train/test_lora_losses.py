@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model, small_trainer  # type: ignore
 
+from rlvr_core.algorithm.policy import PolicyLoss
+from rlvr_core.api.traits import LossTraits
 from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.builtin.lora import lora
@@ -39,7 +41,7 @@ def losses():
 
 
 LOSSES = losses()
-POLICY = [name for name, cls in LOSSES.items() if getattr(cls, "group", False)]
+POLICY = [name for name, cls in LOSSES.items() if issubclass(cls, PolicyLoss)]
 
 
 def base():
@@ -181,7 +183,7 @@ def test_t2_the_reference_has_the_temperature_of_sampling(models):
 class Noting:
     """A loss that keeps what it was shown."""
 
-    needs_reference, advantage, group = True, "center", True
+    traits = LossTraits(advantage="center", needs_reference=True)
 
     def __init__(self):
         self.seen = []

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.api.protocols import LossOutput
+from rlvr_core.api.traits import LossTraits
 from rlvr_core.api.types import Completion, Group, Judged, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.batch import Row
@@ -26,8 +27,7 @@ from rlvr_core.step.objective import Term
 class Says:
     """A loss whose value and gradient norm in each update are given, and that notes its rows."""
 
-    needs_reference = False
-    advantage = "group"
+    traits = LossTraits(advantage="group")
 
     def __init__(self, *values, slopes=(), noted=()):
         self.values, self.slopes, self.noted = iter(values), iter(slopes), noted

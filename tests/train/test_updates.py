@@ -19,13 +19,12 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from small import small_model, small_trainer  # type: ignore
+from small import estimator_for, small_model, small_trainer  # type: ignore
 
 from rlvr_core.algorithm.entropy_control import EntropyController
 from rlvr_core.api.types import Completion, Group, Judged, Problem
-from rlvr_core.builtin.losses.dapo import DAPO
 from rlvr_core.builtin.losses.distill import GKD
-from rlvr_core.builtin.losses.grpo import GRPO
+from rlvr_core.builtin.losses.policy_family import DAPO, GRPO
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.step.objective import Term
 from rlvr_core.step.reference import SeparateModel
@@ -62,11 +61,18 @@ def groups(version=VERSION, count=5, seed=3):
     return made
 
 
-def trainer_of(model, terms, *, reference=None, **train):
+def trainer_of(model, terms, *, reference=None, advantage="auto", **train):
     section = TrainSection(
         **({"steps": 9, "lr": LR, "warmup_steps": 0, "tokens_per_micro_batch": 60} | train)
     )
-    return small_trainer(model, terms, section, reference=reference, temperature=0.8)
+    return small_trainer(
+        model,
+        terms,
+        section,
+        reference=reference,
+        temperature=0.8,
+        estimator=estimator_for(terms, advantage),
+    )
 
 
 def row_logp(model, completion):
@@ -80,8 +86,8 @@ def row_logp(model, completion):
 class Oracle:
     """AdamW with decoupled decay and clipping by norm, and clipped losses with a k3 KL."""
 
-    def __init__(self, model, reference):
-        self.model, self.reference = model, reference
+    def __init__(self, model, reference, cap=None):
+        self.model, self.reference, self.cap = model, reference, cap
         self.moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in model.parameters()}
         self.updates = 0
 
@@ -98,6 +104,9 @@ class Oracle:
             ratio = (logp - old[id(member)]).exp()
             d = d - (logp - logp.detach())
             surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - LOW, 1 + HIGH) * advantage)
+            if self.cap is not None:
+                sampled = torch.tensor(member.completion.logprobs, dtype=torch.float64)
+                surrogate = surrogate * (old[id(member)] - sampled).exp().clamp(max=self.cap)
             per_token = (-surrogate + BETA * (d.exp() - d - 1))[mask]
             share = per_token.mean() / len(rows) if name == "grpo" else per_token.sum() / tokens
             loss = loss + share
@@ -124,14 +133,10 @@ class Oracle:
         return [r - sum(rewards) / len(rewards) for r in rewards]
 
     def old(self, step_groups):
-        """The sampling policy's own log-probs, of an older version's the engine's."""
+        """The log-probs of the policy at the start of the step, whatever version sampled."""
         with torch.no_grad():
             return {
-                id(m): row_logp(self.model, m.completion)
-                if g.version == VERSION
-                else torch.tensor(m.completion.logprobs, dtype=torch.float64)
-                for g in step_groups
-                for m in g.members
+                id(m): row_logp(self.model, m.completion) for g in step_groups for m in g.members
             }
 
 
@@ -147,17 +152,22 @@ def exact_norms(monkeypatch):
 
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
 @pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 2), (2, 1), (2, 3), (3, 2)])
-def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations):
-    """Weights after a step of several updates, to 1e-9; two steps, so that both begin anew."""
+@pytest.mark.parametrize("cap", [None, 1.25], ids=["uncorrected", "decoupled"])
+def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap):
+    """Weights after a step of several updates, to 1e-9; two steps, so that both begin anew.
+
+    Groups of the current version, and of one and two versions ago: decoupled PPO clips against the
+    policy at the start of the step, and weighs from what sampled to that one.
+    """
     cls = {"grpo": GRPO, "dapo": DAPO}[name]
-    loss = cls(
-        cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, advantage="center", mismatch=OFF)
-    )
+    mismatch = OFF if cap is None else {"mode": "token_truncate", "cap": cap}
+    loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, mismatch=mismatch))
     model, frozen = tiny(0), tiny(1).requires_grad_(False)
-    oracle = Oracle(copy.deepcopy(model), frozen)
+    oracle = Oracle(copy.deepcopy(model), frozen, cap)
     made = trainer_of(
         model,
         [Term(name, loss)],
+        advantage="center",
         reference=SeparateModel(frozen, model, ReferenceSection()),
         mini_batches=mini_batches,
         iterations=iterations,
@@ -165,6 +175,7 @@ def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations):
     for step, seed in enumerate((3, 4)):
         step_groups = groups(seed=seed)
         step_groups[1] = groups(version=VERSION - 1, seed=seed)[1]
+        step_groups[2] = groups(version=VERSION - 2, seed=seed)[2]
         report = made.update(step_groups, step, VERSION)
         old = oracle.old(step_groups)
         found = [
@@ -295,20 +306,23 @@ def test_a_norm_that_is_no_number_is_the_largest_whichever_update_had_it(bad):
     assert math.isnan(report.metrics["grad_norm/max"])
 
 
-def test_a_mini_batch_without_a_fresh_row_costs_no_pass_for_old_log_probs(passes):
-    """What older weights sampled starts from the engine's: beside training that is every group."""
-    stale = groups(version=VERSION - 1)
+def test_what_older_weights_sampled_starts_from_the_policy_at_the_start_of_the_step(passes):
+    """As fresh rows do: beside training every group is stale, and later updates need the pass."""
+    stale = groups(version=VERSION - 2)
     train = {"mini_batches": 2, "iterations": 2, "tokens_per_micro_batch": 500}
     loss = Noting()
     made = trainer_of(tiny(), [Term("grpo", loss)], **train)
     assert made.update(stale, 0, VERSION).applied == 4
-    assert passes[OLD] == 0
+    assert passes[OLD] == 2
+    first = loss.seen[0]
+    assert torch.equal(first.logp_BT.detach(), first.old_logp_BT)
     for batch in loss.seen:
-        torch.testing.assert_close(batch.old_logp_BT, batch.behaviour_logp_BT.double())
-    # one fresh group, in the second of the two
-    made = trainer_of(tiny(), [Term("grpo", Noting())], **train)
-    made.update([stale[0], groups()[1], *stale[2:]], 0, VERSION)
-    assert passes[OLD] == 1
+        assert not torch.allclose(batch.old_logp_BT, batch.behaviour_logp_BT.double())
+    # in a step of one update the policy's own pass gives them
+    passes.clear()
+    made = trainer_of(tiny(), [Term("grpo", Noting())], tokens_per_micro_batch=500)
+    made.update(stale, 0, VERSION)
+    assert passes[OLD] == 0
 
 
 def test_a_loss_that_does_not_look_at_old_log_probs_costs_no_pass_for_them(passes):

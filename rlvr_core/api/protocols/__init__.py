@@ -7,6 +7,7 @@ annotations only, so that a plugin module stays cheap to import.
 Import from here: in which file a contract stands is no contract.
 """
 
+from rlvr_core.api.protocols.advantage import AdvantageEstimator, AdvantageOutput, JudgedStep
 from rlvr_core.api.protocols.component import ComponentConfig, Kind, Names, NoConfig, config_class
 from rlvr_core.api.protocols.data import DatasetLoader, Demonstrator, Sampler, Source
 from rlvr_core.api.protocols.engine import (
@@ -40,14 +41,7 @@ from rlvr_core.api.protocols.launch import (
     LaunchRequest,
     Reference,
 )
-from rlvr_core.api.protocols.loss import (
-    AdvantageMode,
-    CombineMode,
-    Loss,
-    LossBatch,
-    LossOutput,
-    Normalizer,
-)
+from rlvr_core.api.protocols.loss import Loss, LossBatch, LossOutput, Normalizer
 from rlvr_core.api.protocols.model_adapter import ModelAdapter
 from rlvr_core.api.protocols.rollouts import RolloutSource
 from rlvr_core.api.protocols.store import Store, StoredFile
@@ -55,9 +49,9 @@ from rlvr_core.api.protocols.watching import EvalTask, Guard, Stateful
 
 __all__ = [
     "Adapter",
-    "AdvantageMode",
+    "AdvantageEstimator",
+    "AdvantageOutput",
     "BackgroundEngine",
-    "CombineMode",
     "ComponentConfig",
     "DatasetLoader",
     "Decoder",
@@ -75,6 +69,7 @@ __all__ = [
     "JobLauncher",
     "JobState",
     "JobStatus",
+    "JudgedStep",
     "Kind",
     "LaunchPlan",
     "LaunchRequest",

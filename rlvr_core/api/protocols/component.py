@@ -11,6 +11,7 @@ Kind = Literal[
     "dataset",
     "verifier",
     "loss",
+    "advantage",
     "sampler",
     "launcher",
     "eval_task",

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-AdvantageMode = Literal["group", "center", "batch", "rloo", "trl"]
-"""How rewards become advantages; ``rlvr_core.algorithm.advantages`` has the formulas."""
-
-
-CombineMode = Literal["sum_then_normalise", "normalise_then_sum"]
-"""Whether several rewards are summed before or after they become advantages."""
+    from rlvr_core.api.traits import LossTraits
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +35,14 @@ class LossBatch:
 
     Attributes:
         logp_BT: Current log-probs of the sampled tokens at the sampling temperature; has a graph.
-        old_logp_BT: The trainer's log-probs when the tokens were sampled; no graph.
-        behaviour_logp_BT: The engine's log-probs of the same tokens; no graph.
+        old_logp_BT: The trainer's log-probs at the start of the step, before its first update (the
+            proximal policy of decoupled PPO); no graph.
+        behaviour_logp_BT: The engine's log-probs when it sampled the tokens, under whatever weights
+            it then had; no graph.
         ref_logp_BT: The reference's, or None when no loss asked for it.
         mask_BT: True where the loss counts.
-        advantage_B: One advantage a row.
+        advantage_B: One advantage a row; the mean over its loss tokens where there is
+            ``advantage_BT``.
         entropy_BT: Entropy of the policy's distribution at each token, in nats; has a graph. None
             when it is not known.
         chosen_BT: True at the loss tokens of highest entropy, for a loss whose ``top_entropy`` is
@@ -53,10 +50,11 @@ class LossBatch:
         teacher_logp_BTK: The teacher's log-probs of its K most likely tokens; None when no loss
             learns from one.
         student_logp_BTK: The policy's log-probs of the same tokens; has a graph.
-        on_policy_B: Where ``old_logp_BT`` is the trainer's own; elsewhere nothing but the engine's
-            is known and stands in for it. None: in every row.
         entropy_bonus: Weight of this update's entropy bonus, for a loss whose bonus is steered;
             else None.
+        advantage_BT: One advantage a token, 0 outside ``mask_BT``; None when the estimator gives
+            one a completion.
+        group_B: Place of each row's group in the step: rows of one problem have the same number.
     """
 
     logp_BT: Tensor
@@ -69,8 +67,9 @@ class LossBatch:
     chosen_BT: Tensor | None = None
     teacher_logp_BTK: Tensor | None = None
     student_logp_BTK: Tensor | None = None
-    on_policy_B: Tensor | None = None
     entropy_bonus: float | None = None
+    advantage_BT: Tensor | None = None
+    group_B: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +90,11 @@ class LossOutput:
 
 @runtime_checkable
 class Loss(Protocol):
-    """A pure tensor function; it never sees gradient accumulation or other ranks.
-
-    It may also define ``top_entropy: float``, the share of the step's tokens that its batch's
-    ``chosen_BT`` is to mark; ``combine: CombineMode``, how several rewards become one advantage;
-    and ``needs_old: bool``, False where it does not look at ``old_logp_BT``, which otherwise costs
-    a forward pass in a step of several updates.
-    """
+    """A pure tensor function; it never sees gradient accumulation or other ranks."""
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether the batch must hold the reference's log-probs."""
-
-    @property
-    def advantage(self) -> AdvantageMode | None:
-        """How rewards become advantages; None where they are not used."""
+    def traits(self) -> LossTraits:
+        """What it needs in its batch."""
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
         """Loss and metrics of one micro-batch."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import combinations, groupby
 from statistics import fmean
 
-from rlvr_core.api.protocols import AdvantageMode, CombineMode
-from rlvr_core.api.types import Json, Verdict
+from rlvr_core.algorithm.estimate import judged_step
+from rlvr_core.api.types import Group, Json, Judged, Problem, Verdict
 from rlvr_core.builtin.evals.store import Row
-from rlvr_core.builtin.evals.stored import Stored, StoredGroup
+from rlvr_core.builtin.evals.stored import EstimatorRef, Stored, StoredGroup
 from rlvr_core.record.text import printable
 from rlvr_core.verify.judge import failure
 from rlvr_core.verify.reward import outcome
@@ -25,28 +25,13 @@ EXAMPLES = 5
 Rewards = Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Graded:
-    """A completion as one of the two verifiers has it.
-
-    Attributes:
-        place: Of its group in the step.
-        reward: The weighted sum of the scores.
-        scores: One per reward, the deciding verifier's first.
-    """
-
-    place: int
-    reward: float | None
-    scores: tuple[float | None, ...]
-
-
 @dataclass(slots=True)
 class Changes:
     """What another verifier would have changed.
 
     Attributes:
-        mode: How advantages are made of rewards.
-        combine: How several rewards become one advantage.
+        advantage: How advantages are made of rewards; None if none are made, or if that takes
+            more than what is stored.
         outcomes: Completions by outcome before and after, as in ``failed -> passed``.
         scores: Change of the score of each completion that has one from both.
         statuses: Verdicts of the new verifier by status.
@@ -59,8 +44,7 @@ class Changes:
         examples: Some of them.
     """
 
-    mode: AdvantageMode
-    combine: CombineMode
+    advantage: EstimatorRef | None
     outcomes: Counter[str] = field(default_factory=Counter)
     scores: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -86,8 +70,8 @@ class Changes:
             "groups_reordered": self.reordered,
             "groups_gained_signal": self.gained_signal,
             "groups_lost_signal": self.lost_signal,
-            "advantage_mode": self.mode,
-            "advantage_combine": self.combine,
+            "advantage_mode": None if self.advantage is None else self.advantage.name,
+            "advantage_options": {} if self.advantage is None else dict(self.advantage.options),
             "advantage_mean_abs_change": fmean(shifts) if shifts else None,
             "advantage_sign_flips": sum(flips),
             "examples": self.examples,
@@ -107,24 +91,29 @@ def regrade(stored: Stored, pool: VerifierPool, verifier: str) -> Changes:
     Raises:
         DataError: If completions and data do not fit.
     """
-    changes = Changes(stored.mode, stored.combine)
+    changes = Changes(_repeatable(stored.advantage))
     # advantages may depend on everything in a step
     for step, groups in groupby(_judged(stored, pool, verifier), key=lambda one: one[0].step):
         weights = [term.weight_at(step) for term in stored.terms]
-        before: list[_Graded] = []
-        after: list[_Graded] = []
+        before: list[Group] = []
+        after: list[Group] = []
         factors: list[float] = []
-        for place, (group, verdicts) in enumerate(groups):
+        for group, verdicts in groups:
+            problem = stored.problems[group.problem_id]
             old = [row["reward"] for row in group.rows]
             pairs = list(zip(group.rows, verdicts, strict=True))
             new = [_reward(row, verdict, weights[0]) for row, verdict in pairs]
             for sample, (row, verdict) in enumerate(pairs):
                 _count(changes, group, sample, row, verdict)
-                first, *others = (one["score"] for one in row["verdicts"].values())
-                before.append(_Graded(place, old[sample], (first, *others)))
-                after.append(_Graded(place, new[sample], (verdict.score, *others)))
                 factors.append(stored.scale.get(group.problem_id, 1.0))
             _count_group(changes, old, new)
+            known = [_verdicts(row) for row in group.rows]
+            before.append(_judged_group(problem, group, known, old))
+            with_new = [
+                {**one, next(iter(one)): verdict}
+                for one, verdict in zip(known, verdicts, strict=True)
+            ]
+            after.append(_judged_group(problem, group, with_new, new))
         _count_advantages(changes, before, after, weights, factors)
     return changes
 
@@ -224,28 +213,42 @@ def _has_signal(rewards: Rewards) -> bool:
     return len(known) > 1 and max(known) - min(known) > 1e-9
 
 
+def _repeatable(advantage: EstimatorRef | None) -> EstimatorRef | None:
+    """The estimator, unless it needs log-probs of models, which are not stored."""
+    if advantage is None or advantage.estimator.component.traits.needs_reference_kl:
+        return None
+    return advantage
+
+
+def _verdicts(row: Row) -> dict[str, Verdict]:
+    return {name: Verdict.from_json(one) for name, one in row["verdicts"].items()}
+
+
+def _judged_group(
+    problem: Problem, group: StoredGroup, verdicts: Sequence[dict[str, Verdict]], rewards: Rewards
+) -> Group:
+    """A stored group as an advantage estimator is given it."""
+    members = [
+        Judged(completion, found, reward, outcome(next(iter(found.values()))))
+        for completion, found, reward in zip(group.completions, verdicts, rewards, strict=True)
+    ]
+    version = max((row.get("version", 0) for row in group.rows), default=0)
+    return Group(problem, tuple(members), version)
+
+
 def _count_advantages(
     changes: Changes,
-    before: Sequence[_Graded],
-    after: Sequence[_Graded],
+    before: Sequence[Group],
+    after: Sequence[Group],
     weights: Sequence[float],
     factors: Sequence[float],
 ) -> None:
     """Note the advantages of the completions of one step."""
-    from rlvr_core.algorithm.advantages import combined_advantages
-
-    old, new = (
-        combined_advantages(
-            [one.reward for one in graded],
-            [one.scores for one in graded],
-            [one.place for one in graded],
-            weights=weights,
-            mode=changes.mode,
-            combine=changes.combine,
-        )
-        for graded in (before, after)
-    )
-    for place, factor in enumerate(factors):
-        if old.scorable_N[place] and new.scorable_N[place]:
-            pair = (float(made.advantage_N[place]) * factor for made in (old, new))
-            changes.advantages.append((next(pair), next(pair)))
+    if changes.advantage is None:
+        return
+    steps = [judged_step(groups, weights) for groups in (before, after)]
+    old_N, new_N = (changes.advantage.estimator.of(step).row_N for step in steps)
+    both_N = steps[0].scorable_N & steps[1].scorable_N
+    for old, new, factor, both in zip(old_N, new_N, factors, both_N, strict=True):
+        if both:
+            changes.advantages.append((float(old) * factor, float(new) * factor))

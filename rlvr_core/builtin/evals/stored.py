@@ -9,8 +9,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import AdvantageMode, CombineMode
 from rlvr_core.api.types import Completion, Problem, Transcript
 from rlvr_core.builtin.evals.spec import ids_hash
 from rlvr_core.builtin.evals.store import Row, read_results, read_spec
@@ -42,6 +42,21 @@ class StoredGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class EstimatorRef:
+    """An advantage estimator with the options it was made with.
+
+    Attributes:
+        name: Its short name.
+        estimator: It.
+        options: Its options.
+    """
+
+    name: str
+    estimator: Estimator
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """Where stored completions come from.
 
@@ -50,8 +65,7 @@ class Stored:
         problems: By id.
         terms: The weight of each reward, the deciding verifier's first.
         is_run: Whether it is a run.
-        mode: How the run made advantages of rewards.
-        combine: How several rewards became one advantage.
+        advantage: How the run made advantages of rewards; None if it made none.
         scale: Factor on advantages by problem id; 1 where there is none.
     """
 
@@ -59,8 +73,7 @@ class Stored:
     problems: dict[str, Problem]
     terms: tuple[Term, ...]
     is_run: bool
-    mode: AdvantageMode = "group"
-    combine: CombineMode = "sum_then_normalise"
+    advantage: EstimatorRef | None = None
     scale: Mapping[str, float] = field(default_factory=dict)
 
     def groups(self) -> Iterator[StoredGroup]:
@@ -144,7 +157,8 @@ def _results(path: Path, host: Host) -> Stored:
         )
     weights = [one["weight"] for one in spec["rewards"]] if "rewards" in spec else [1.0]
     terms = tuple(Term(None, weight) for weight in weights)
-    return Stored(path, {p.id: p for p in every}, terms, is_run=False)
+    advantage = _estimator(host, ComponentRef(use="group"))
+    return Stored(path, {p.id: p for p in every}, terms, is_run=False, advantage=advantage)
 
 
 def _run(run: RunFolder, host: Host) -> Stored:
@@ -156,18 +170,20 @@ def _run(run: RunFolder, host: Host) -> Stored:
         loaded = {p.id: p for p in resolved.build("dataset", ref).load()}
         problems |= loaded
         scale |= dict.fromkeys(loaded, ref.advantage_scale)
-    losses: list[Any] = [resolved.build("loss", ref) for ref in config.losses.values()]
-    modes: list[AdvantageMode] = [one.advantage for one in losses if one.advantage is not None]
-    combines: list[CombineMode] = [one.combine for one in losses if hasattr(one, "combine")]
+    chosen = resolved.advantage()
     return Stored(
         run.path,
         problems,
         tuple(Term(None, one.weight, one.schedule) for one in config.rewards),
         is_run=True,
-        mode=modes[0] if modes else "group",
-        combine=combines[0] if combines else "sum_then_normalise",
+        advantage=None if chosen is None else _estimator(host, chosen),
         scale=scale,
     )
+
+
+def _estimator(host: Host, ref: ComponentRef) -> EstimatorRef:
+    component = build(host, "advantage", ref)
+    return EstimatorRef(ref.use.rpartition("/")[2], Estimator(ref.use, component), ref.with_)
 
 
 def _completion(row: Row) -> Completion:

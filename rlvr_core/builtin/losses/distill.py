@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +12,7 @@ from torch import Tensor
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.reduce import row_mean
 from rlvr_core.api.protocols import ComponentConfig, LossBatch, LossOutput, Normalizer
+from rlvr_core.api.traits import LossTraits, TeacherTraits
 
 _LEAST = -1e4
 
@@ -31,17 +32,9 @@ class DistillConfig(ComponentConfig):
 class Distillation:
     """A divergence over the teacher's ``top_k`` tokens, mean over rows of the mean over tokens."""
 
-    needs_reference: ClassVar[bool] = False
-    needs_old: ClassVar[bool] = False
-    advantage: ClassVar[None] = None
-
-    def __init__(self, config: DistillConfig) -> None:
+    def __init__(self, config: DistillConfig, teacher: TeacherTraits) -> None:
         self._distill = config
-
-    @property
-    def top_k(self) -> int:
-        """Most likely tokens of the teacher that the batch must hold."""
-        return self._distill.top_k
+        self.traits = LossTraits(needs_old=False, teacher=teacher)
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
         """Loss and metrics of one micro-batch.
@@ -94,8 +87,7 @@ class GKD(Distillation):
         """Folder or hub id of the teacher."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.teacher = config.teacher
+        super().__init__(config, TeacherTraits(config.top_k, model=config.teacher))
 
 
 class OPSD(Distillation):
@@ -116,5 +108,4 @@ class OPSD(Distillation):
         """``jsd`` or ``kl``, as in ``gkd``."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.prompt = config.prompt
+        super().__init__(config, TeacherTraits(config.top_k, prompt=config.prompt))

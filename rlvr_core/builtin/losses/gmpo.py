@@ -21,6 +21,8 @@ class GMPO(PolicyLoss):
     A single wild ratio moves a geometric mean little, so the range of each can be wide.
     """
 
+    whole_rows = True
+
     class Config(PolicyConfig):
         """Options of GMPO."""
 
@@ -35,8 +37,9 @@ class GMPO(PolicyLoss):
 
     def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
         """-A exp(mean of the clipped log-ratios), the same for every token of the row."""
-        x_BT, good_B1 = terms.log_ratio_BT, terms.advantage_B1 > 0
-        tally.mean("clip_fraction/low", ((terms.advantage_B1 < 0) & (x_BT < self._low)).to(x_BT))
+        x_BT, advantage_B1 = terms.log_ratio_BT, terms.advantage_B1
+        good_B1 = advantage_B1 > 0
+        tally.mean("clip_fraction/low", ((advantage_B1 < 0) & (x_BT < self._low)).to(x_BT))
         tally.mean("clip_fraction/high", (good_B1 & (x_BT > self._high)).to(x_BT))
         clipped_BT = torch.where(good_B1, x_BT.clamp(max=self._high), x_BT.clamp(min=self._low))
         clipped_BT = torch.where(terms.chosen_BT, clipped_BT, 0.0)
@@ -44,7 +47,7 @@ class GMPO(PolicyLoss):
         # left-out tokens do not dilute a mean that was not taken over them
         chosen_B1 = terms.chosen_BT.sum(dim=1, keepdim=True).clamp(min=1)
         whole_B1 = terms.mask_BT.sum(dim=1, keepdim=True) / chosen_B1
-        return (-terms.advantage_B1 * whole_B1 * exp_linear(mean_B1)).expand_as(x_BT)
+        return (-advantage_B1 * whole_B1 * exp_linear(mean_B1)).expand_as(x_BT)
 
     def reduce(self, loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:
         """Mean over rows of the mean over tokens."""

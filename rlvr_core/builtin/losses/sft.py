@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.reduce import token_mean
 from rlvr_core.api.protocols import ComponentConfig, LossBatch, LossOutput, Normalizer
+from rlvr_core.api.traits import AnswersTraits, LossTraits
 
 
 class SFT:
@@ -16,11 +17,6 @@ class SFT:
 
     Log-probs are those of temperature 1, whatever the run samples at.
     """
-
-    demonstrations: ClassVar[bool] = True
-    """Its rows are given answers, not completions."""
-    needs_reference: ClassVar[bool] = False
-    advantage: ClassVar[None] = None
 
     class Config(ComponentConfig):
         """Options of SFT."""
@@ -32,7 +28,7 @@ class SFT:
         """Answers of one optimizer step."""
 
     def __init__(self, config: Config) -> None:
-        self.target, self.rows_per_step = config.target, config.rows_per_step
+        self.traits = LossTraits(answers=AnswersTraits(config.rows_per_step, config.target))
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
         """Mean over all answer tokens of the step."""

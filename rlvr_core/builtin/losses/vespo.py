@@ -26,6 +26,8 @@ class VESPO(PolicyLoss):
     at w = k / lambda.
     """
 
+    whole_rows = True
+
     class Config(PolicyConfig):
         """Options of VESPO."""
 
@@ -53,7 +55,7 @@ class VESPO(PolicyLoss):
 
     def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
         """-A logp; its weight is that of the whole completion."""
-        return -terms.advantage_B1 * terms.logp_BT
+        return -terms.advantage_BT * terms.logp_BT
 
     def weighed(
         self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally

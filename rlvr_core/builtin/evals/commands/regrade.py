@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -80,7 +81,7 @@ def _print(changes: Changes, of_run: bool) -> None:
         ("groups with another order", str(found["groups_reordered"])),
         ("groups that gain a signal", str(found["groups_gained_signal"])),
         ("groups that lose theirs", str(found["groups_lost_signal"])),
-        ("advantages", f"by '{found['advantage_mode']}', {found['advantage_combine']}"),
+        ("advantages", _estimator(found["advantage_mode"], found["advantage_options"])),
         ("mean size of their change", _number(found["advantage_mean_abs_change"])),
         ("advantages that change sign", str(found["advantage_sign_flips"])),
     ]
@@ -97,6 +98,12 @@ def _print(changes: Changes, of_run: bool) -> None:
                 f"answer {said['extracted']!r}: {said['detail']}"
             )
         output.print_line(f"  {one['text']!r}")
+
+
+def _estimator(name: str | None, options: Mapping[str, Any]) -> str:
+    if name is None:
+        return "none, or of more than what is stored"
+    return ", ".join([f"by '{name}'", *(f"{key}: {value}" for key, value in options.items())])
 
 
 def _number(value: float | None) -> str:

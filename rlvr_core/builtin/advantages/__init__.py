@@ -1,0 +1,1 @@
+"""Advantage estimators that come with rlvr."""
