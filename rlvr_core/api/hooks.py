@@ -157,6 +157,21 @@ def register_tool_formats(registrar: Registrar) -> None:
 
 
 @hookspec
+def register_optimizers(registrar: Registrar) -> None:
+    """Add optimizers."""
+
+
+@hookspec
+def register_schedules(registrar: Registrar) -> None:
+    """Add learning-rate schedules."""
+
+
+@hookspec
+def register_trackers(registrar: Registrar) -> None:
+    """Add trackers."""
+
+
+@hookspec
 def register_commands(registrar: Registrar) -> None:
     """Add click commands; they appear under ``rlvr <plugin> <command>``."""
 

@@ -325,6 +325,26 @@ def register_services(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_optimizers(registrar: Registrar) -> None:
+    """What updates the weights."""
+    registrar.add(
+        "adamw",
+        "rlvr_core.builtin.optimizers.adamw:AdamW",
+        summary="Adam with decoupled weight decay.",
+    )
+    registrar.add(
+        "adamw-8bit",
+        "rlvr_core.builtin.optimizers.adamw8bit:AdamW8bit",
+        summary="AdamW with moments of 8 bits; needs bitsandbytes.",
+    )
+    registrar.add(
+        "muon",
+        "rlvr_core.builtin.optimizers.muon:Muon",
+        summary="Orthogonalised momentum for hidden matrices, AdamW for the rest.",
+    )
+
+
+@hookimpl
 def register_tool_formats(registrar: Registrar) -> None:
     """Ways in which models write tool calls."""
     registrar.add(
@@ -341,6 +361,56 @@ def register_tool_formats(registrar: Registrar) -> None:
         "python",
         "rlvr_core.builtin.environments.tool_formats:Python",
         summary="A fenced block of Python, as a call of the tool python.",
+    )
+
+
+@hookimpl
+def register_schedules(registrar: Registrar) -> None:
+    """How the learning rate goes on after the warm-up."""
+    registrar.add(
+        "constant",
+        "rlvr_core.builtin.schedules.schedules:Constant",
+        summary="The peak learning rate throughout.",
+    )
+    registrar.add(
+        "linear",
+        "rlvr_core.builtin.schedules.schedules:Linear",
+        summary="Down in a straight line.",
+    )
+    registrar.add(
+        "cosine",
+        "rlvr_core.builtin.schedules.schedules:Cosine",
+        summary="Down along half a cosine wave.",
+    )
+    registrar.add(
+        "wsd",
+        "rlvr_core.builtin.schedules.schedules:WSD",
+        summary="Constant, then down in a straight line over the last steps.",
+    )
+
+
+@hookimpl
+def register_trackers(registrar: Registrar) -> None:
+    """Where a run's metrics are shown, beside its own metrics.jsonl."""
+    registrar.add(
+        "tensorboard",
+        "rlvr_core.builtin.trackers.tensorboard:TensorBoard",
+        summary="Event files in the run's folder.",
+    )
+    registrar.add(
+        "wandb",
+        "rlvr_core.builtin.trackers.wandb:Wandb",
+        summary="Weights & Biases, online or in offline files.",
+    )
+    registrar.add(
+        "trackio",
+        "rlvr_core.builtin.trackers.trackio:Trackio",
+        summary="Trackio, a dashboard on this machine.",
+    )
+    registrar.add(
+        "mlflow",
+        "rlvr_core.builtin.trackers.mlflow:MLflow",
+        summary="A tracking server of MLflow, or its files.",
     )
 
 

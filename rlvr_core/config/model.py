@@ -7,6 +7,7 @@ numbers to ``load.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -16,7 +17,6 @@ from rlvr_core.api.protocols import ComponentConfig
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 _FSDP_SHARDS = dict.fromkeys(
     ("zero1", "zero2", "zero3", "deepspeed"),
@@ -40,6 +40,18 @@ class ComponentRef(ComponentConfig):
     @classmethod
     def _bare_name(cls, value: Any) -> Any:
         return {"use": value} if isinstance(value, str) else value
+
+
+def _named(section: type[ComponentConfig], value: Any, names: Sequence[str]) -> Any:
+    """The section with the default's name in each of these components that has none."""
+    if not isinstance(value, dict):
+        return value
+    filled = dict(value)
+    for name in names:
+        given = filled.get(name)
+        if isinstance(given, dict) and "use" not in given:
+            filled[name] = {"use": section.model_fields[name].default.use, **given}
+    return filled
 
 
 class RunSection(ComponentConfig):
@@ -270,18 +282,12 @@ class TrainSection(ComponentConfig):
     sampled them."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
     """Peak learning rate."""
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
-    """Of AdamW."""
-    adam_eps: Annotated[float, Field(gt=0)] = 1e-5
-    """Of AdamW; 1e-8 and less has diverged in half precision (T4)."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Of AdamW."""
+    optimizer: ComponentRef = ComponentRef(use="adamw")
+    """What updates the weights."""
     warmup_steps: Natural = 30
     """Steps from 0 to the peak learning rate; left out, 30, or a tenth of a shorter run."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    lr_schedule: ComponentRef = ComponentRef(use="constant")
     """How the learning rate goes on after the warm-up."""
-    final_lr: Fraction = 0.0
-    """Learning rate at the last step, as a share of the peak."""
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest gradient norm; null turns clipping off."""
     tokens_per_micro_batch: Positive = 16384
@@ -322,6 +328,12 @@ class TrainSection(ComponentConfig):
 
     @model_validator(mode="before")
     @classmethod
+    def _default_components(cls, value: Any) -> Any:
+        """Let ``optimizer: {with: {...}}`` set options of the default component."""
+        return _named(cls, value, ("optimizer", "lr_schedule"))
+
+    @model_validator(mode="before")
+    @classmethod
     def _short_runs_warm_up_briefly(cls, value: Any) -> Any:
         if isinstance(value, dict) and "warmup_steps" not in value:
             steps = value.get("steps")
@@ -351,14 +363,6 @@ class TrainSection(ComponentConfig):
                 f"max_staleness ({self.max_staleness}) is below the {self.updates_per_step} "
                 f"updates of a step (mini_batches * iterations): what is sampled while one step "
                 f"trains would be too old for the next; set it to {self.updates_per_step}, or to 0"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _final_lr_is_reached(self) -> TrainSection:
-        if self.schedule == "constant" and self.final_lr != 0.0:
-            raise ValueError(
-                "final_lr has no effect with schedule: constant; choose linear or cosine"
             )
         return self
 
@@ -474,21 +478,14 @@ class RunConfig(ComponentConfig):
     plugins: dict[str, dict[str, Any]] = {}
     """Options of plugins that watch a run by hooks, by the plugin's name; the plugin's own
     documentation has them."""
-    track: list[Literal["tensorboard"]] = []
+    track: list[ComponentRef] = []
     """Trackers that get each step's metrics beside ``metrics.jsonl``."""
 
     @model_validator(mode="before")
     @classmethod
     def _default_components(cls, value: Any) -> Any:
         """Let ``loss: {with: {...}}`` set options of the default component."""
-        if not isinstance(value, dict):
-            return value
-        filled = dict(value)
-        for name in ("sampler", "environment", "engine", "advantage", "loss"):
-            given = filled.get(name)
-            if isinstance(given, dict) and "use" not in given:
-                filled[name] = {"use": cls.model_fields[name].default.use, **given}
-        return filled
+        return _named(cls, value, ("sampler", "environment", "engine", "advantage", "loss"))
 
     @property
     def losses(self) -> dict[tuple[str | int, ...], LossRef]:

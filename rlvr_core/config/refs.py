@@ -21,6 +21,9 @@ COMPONENTS: dict[Loc, Kind] = {
     ("loss", "*", "data"): "dataset",
     ("eval", "tasks", "*"): "eval_task",
     ("guards", "use", "*"): "guard",
+    ("train", "optimizer"): "optimizer",
+    ("train", "lr_schedule"): "schedule",
+    ("track", "*"): "tracker",
 }
 """Kind by place; ``*`` is any position of a list."""
 

@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.errors import ConfigError, RlvrError
-from rlvr_core.api.traits import AdvantageTraits, EngineTraits, LossTraits, traits_of
+from rlvr_core.api.traits import (
+    AdvantageTraits,
+    EngineTraits,
+    LossTraits,
+    OptimizerTraits,
+    traits_of,
+)
 from rlvr_core.config.load import Draft
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc
@@ -32,6 +38,7 @@ def rule_faults(
         *_truncated_ratio(config, components, draft),
         *_truncated_drift(config, components, draft),
         *_mini_batches(config, components, draft),
+        *_shards(config, components, draft),
     ]
 
 
@@ -213,6 +220,27 @@ def _mini_batches(
         )
         for most, of_what, why in limits
         if 0 < most < wanted
+    ]
+
+
+def _shards(
+    config: RunConfig, components: Mapping[Loc, Component], draft: Draft
+) -> list[ConfigError]:
+    """An optimizer that looks at whole matrices cannot work on a process's part of them."""
+    optimizer = components.get(("train", "optimizer"))
+    if (
+        optimizer is None
+        or config.train.parallel == "ddp"
+        or traits_of(optimizer.cls, OptimizerTraits).elementwise
+    ):
+        return []
+    return [
+        ConfigError(
+            f"{optimizer.entry.name} updates whole parameters, and with train.parallel: "
+            f"{config.train.parallel} a process has a part of them",
+            where=draft.root.where(("train", "parallel")),
+            remedy="set train.parallel: ddp, or train.optimizer: adamw",
+        )
     ]
 
 

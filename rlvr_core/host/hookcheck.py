@@ -32,6 +32,9 @@ REGISTERING = {
     "register_environments": "environment",
     "register_guards": "guard",
     "register_tool_formats": "tool_format",
+    "register_optimizers": "optimizer",
+    "register_schedules": "schedule",
+    "register_trackers": "tracker",
     "register_commands": "command",
     "register_services": "service",
 }

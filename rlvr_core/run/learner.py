@@ -32,7 +32,7 @@ from rlvr_core.step.teacher import Teacher, path_of, prompt_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.protocols import Engine, Loss, WeightSource
+    from rlvr_core.api.protocols import Engine, Loss, OptimizerBuilder, Schedule, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 
@@ -69,6 +69,8 @@ def trainer_of(
     if parallel is not None and sharded:
         replica = replica_of(model, device) if shares_model(engine) else None
         source = GatheredSource(model, replica, parallel)
+    builder: OptimizerBuilder = prepared.resolved.build("optimizer", config.train.optimizer)
+    schedule: Schedule = prepared.resolved.build("schedule", config.train.lr_schedule)
     if parallel is not None:
         options = {
             "temperature": config.sampling.temperature,
@@ -85,7 +87,7 @@ def trainer_of(
         model=model,
         reference=reference,
         objective=objective,
-        optimizer=Optimizer(model, config.train, precision.compute),
+        optimizer=Optimizer(model, config.train, precision.compute, builder, schedule),
         precision=precision,
         train=config.train,
         temperature=config.sampling.temperature,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.protocols import Sampler, Source
+from rlvr_core.api.protocols import Sampler, Source, Tracker
 from rlvr_core.api.sampler_base import replacements
 from rlvr_core.api.traits import SamplerTraits, traits_of
 from rlvr_core.builtin.datasets.hub import cached_at
@@ -21,7 +21,6 @@ from rlvr_core.builtin.evals import contamination
 from rlvr_core.builtin.evals.asking import refuse
 from rlvr_core.builtin.evals.runner import NamedTask
 from rlvr_core.builtin.evals.trained_on import inherit
-from rlvr_core.builtin.trackers.tensorboard import check_installed
 from rlvr_core.config.model import ComponentRef, SourceRef
 from rlvr_core.data.heldout import is_heldout
 from rlvr_core.data.load import (
@@ -99,6 +98,7 @@ class Prepared:
         demonstrations: Given answers, by the place of the loss that learns from them.
         engine: The engine's reference, never ``auto``.
         contamination: Held-out problems that are in the training data, by task.
+        trackers: What shows the run's metrics elsewhere, by name.
         lines: What to tell the user about all this.
     """
 
@@ -117,6 +117,7 @@ class Prepared:
     demonstrations: Mapping[Loc, Demonstrations]
     engine: ComponentRef
     contamination: dict[str, Contamination]
+    trackers: dict[str, Tracker]
     lines: list[str]
 
     @property
@@ -167,8 +168,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     check_processes(config)
     check_rewards(config)
     check_writable(Path(config.run.dir))
-    if config.track:
-        check_installed()
+    trackers = {ref.use: resolved.build("tracker", ref) for ref in config.track}
     chosen_adapter(config.model.lora).check_installed()
     check_reference(resolved)
     sources = load_sources(_loaders(resolved))
@@ -233,6 +233,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
             demonstrations=demonstrations,
             engine=engine,
             contamination=found,
+            trackers=trackers,
             lines=lines,
         )
 

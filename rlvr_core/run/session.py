@@ -20,7 +20,6 @@ from rlvr_core.run.evaluating import Best, evaluate_run
 from rlvr_core.run.metrics import details, fates, rollout_metrics
 from rlvr_core.run.saving import save
 from rlvr_core.run.stop import Stop
-from rlvr_core.step.optim import learning_rate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -306,7 +305,7 @@ class Session:
         return {
             "step_skipped": float(bool(report.updates) and not report.applied),
             **self.plan.moving_weights(self.step),
-            "lr": learning_rate(self.config.train, self.step),
+            "lr": self.trainer.optimizer.learning_rate(self.step),
         }
 
     def _record(self, metrics: dict[str, float], report: StepReport, version: int) -> None:

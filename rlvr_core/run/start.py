@@ -15,7 +15,6 @@ from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.observer import RunObserver
 from rlvr_core.api.protocols import EngineContext, ReportsMetrics
 from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.builtin.trackers.tensorboard import TensorBoard
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.ledger import Ledger
@@ -31,12 +30,12 @@ from rlvr_core.run.learner import trainer_device, trainer_of
 from rlvr_core.run.resuming import checkpoint_to_go_on_from, resume
 from rlvr_core.run.session import Session
 from rlvr_core.run.stop import Stop
+from rlvr_core.run.tracking import Tracking
 from rlvr_core.step.step import PolicyTrainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.hooks import RunStarted, StepFinished
     from rlvr_core.api.protocols import Engine, Guard, WeightSource
     from rlvr_core.run.prepare import Prepared
 
@@ -92,10 +91,9 @@ def start(
             found = {name: one.data() for name, one in prepared.contamination.items()}
             manifest.update(contamination=found)
         if ranks.main:
-            for _ in prepared.config.track:
-                tracking = Tracking(TensorBoard(folder))
-                stack.callback(tracking.close)  # before the mirror copies what is left
-                events.subscribe(tracking)
+            tracking = Tracking(prepared.trackers, events.message)
+            stack.callback(tracking.close)  # before the mirror copies what is left
+            events.subscribe(tracking)
             events.subscribe(PluginHooks(prepared.host))
         for guard in guards:
             events.subscribe(GuardWatch(guard))
@@ -115,26 +113,6 @@ def start(
                 resume(session, manifest, command, newest)
             session.run()
     return folder
-
-
-class Tracking(RunObserver):
-    """Sends each step's numbers to a tracker."""
-
-    def __init__(self, tracker: TensorBoard) -> None:
-        self._tracker = tracker
-
-    def run_started(self, event: RunStarted) -> None:
-        """Go on from the step a run was resumed at."""
-        if event.resumed:
-            self._tracker.resume(event.step)
-
-    def step_finished(self, event: StepFinished) -> None:
-        """Send the step's numbers."""
-        self._tracker.metrics(event.step, event.metrics)
-
-    def close(self) -> None:
-        """Flush and close."""
-        self._tracker.close()
 
 
 def _mirror(prepared: Prepared, events: RunEvents) -> Any:

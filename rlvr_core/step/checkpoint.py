@@ -92,7 +92,7 @@ def save(
         folder: Where; its caller makes it complete or takes it away.
         model: The policy, float32.
         tokenizer: Saved beside it, so that the folder stands alone.
-        optimizer: AdamW state and loss scale.
+        optimizer: Its state and loss scale.
         compute_dtype: Dtype of the exported weights; below float32 the master goes to trainer/.
             An adapter is float32 in any case.
         state: The run's own state, JSON.

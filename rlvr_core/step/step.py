@@ -90,7 +90,7 @@ class PolicyTrainer:
         model: The policy; float32 master weights.
         reference: What a loss holds the policy to, when one asks for it.
         objective: The losses.
-        optimizer: Guarded AdamW.
+        optimizer: The guarded update.
         precision: Compute dtype.
         train: The config's train section.
         temperature: Of sampling, applied to every log-prob (T2).

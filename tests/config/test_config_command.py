@@ -97,7 +97,7 @@ def test_schema_is_written_whole(rlvr, write):
     [
         (["train.lr"], ["Peak learning rate.", "takes a number above 0", "default: 1e-06"]),
         (["train.lr", "--config", "run.yaml"], ["set to 1e-06 at run.yaml:11 (train.lr)"]),
-        (["train.betas", "--config", "run.yaml"], ["run.yaml does not set it"]),
+        (["train.lr_schedule", "--config", "run.yaml"], ["run.yaml does not set it"]),
         (["train.steps"], ["required"]),
         (["data.sources.0.weight"], ["takes a number above 0 or null"]),
         (["data.sources.0.with.split", "--config", "run.yaml"], ["Which part.", "run.yaml:4"]),

@@ -166,6 +166,58 @@ def test_auto_takes_no_options_and_is_no_loss(host, run_file):
     assert complaint.what == "unknown loss 'auto'"
 
 
+BETA = "of optimizer 'core/adamw'"
+
+
+@pytest.mark.parametrize(
+    ("option", "what"),
+    [
+        ("train.optimizer.with={betas: [0.5]}", f"option 'betas.1' {BETA} is missing"),
+        (
+            "train.optimizer={use: adamw, with: {betas: [0.9, 1]}}",
+            f"option 'betas.1' {BETA} must be a number of at least 0 and below 1, not 1",
+        ),
+        (
+            "train.optimizer.with={betas: [0, 0, 0]}",
+            f"option 'betas' {BETA} must be a list of 2 values, not a list of 3",
+        ),
+        (
+            "train.lr_schedule={use: linear, with: {min_lr_ratio: 2}}",
+            "option 'min_lr_ratio' of schedule 'core/linear' must be a number from 0 to 1, not 2",
+        ),
+        ("train.optimizer=adam", "unknown optimizer 'adam'"),
+        ("track=[wandbb]", "unknown tracker 'wandbb'"),
+    ],
+)
+def test_options_of_optimizers_schedules_and_trackers(host, run_file, option, what):
+    (complaint,) = faults(host, run_file, option)
+    assert complaint.what == what
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [
+        ("train.betas=[0.9, 0.95]", "train.optimizer.with.betas"),
+        ("train.adam_eps=1e-8", "train.optimizer.with.eps"),
+        ("train.weight_decay=0.1", "train.optimizer.with.weight_decay"),
+        ("train.schedule=cosine", "train.lr_schedule"),
+        ("train.lr_scheduler_type=cosine", "train.lr_schedule"),
+        ("train.final_lr=0.1", "train.lr_schedule.with.min_lr_ratio"),
+    ],
+)
+def test_a_key_that_moved_says_where_to(host, run_file, option, place):
+    (complaint,) = faults(host, run_file, option)
+    assert complaint.remedy == (f"it is {place} here",)
+
+
+def test_an_optimizer_of_whole_matrices_is_refused_with_shards(host, run_file):
+    (complaint,) = faults(host, run_file, "train.optimizer=muon", "train.parallel=fsdp")
+    assert complaint.what.startswith("core/muon updates whole parameters")
+    assert complaint.where == "--set train.parallel=fsdp (train.parallel)"
+    assert resolve_file(run_file, ["train.parallel=fsdp"], host)
+    assert resolve_file(run_file, ["train.optimizer=muon"], host)
+
+
 def test_t12_a_group_loss_needs_two_completions(host, run_file):
     options = ["loss={use: relative, with: {clip: 1}}", "sampling.n=1"]
     (complaint,) = faults(host, run_file, *options)

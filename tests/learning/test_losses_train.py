@@ -13,9 +13,12 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.algorithm.policy import PolicyLoss
+from rlvr_core.api import NoConfig
 from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.builtin.advantages.group_relative import GroupRelativeConfig
+from rlvr_core.builtin.optimizers.adamw import AdamW
+from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.host.registry import Registrar, Registry
 from rlvr_core.step.batch import Row
@@ -25,6 +28,8 @@ from rlvr_core.step.optim import Optimizer, Update
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.teacher import Teacher
+
+ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
 V, LENGTH, PROMPTS, N, STEPS = 16, 6, 4, 8, 30
 
@@ -114,7 +119,7 @@ def trainer(model, terms, weights=(1.0,), combine="sum_then_normalise", **train)
         model=model,
         reference=reference,
         objective=objective,
-        optimizer=Optimizer(model, train, torch.float32),
+        optimizer=Optimizer(model, train, torch.float32, ADAMW, CONSTANT),
         precision=Precision(torch.float32),
         train=train,
         temperature=1.0,

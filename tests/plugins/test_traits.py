@@ -13,15 +13,16 @@ ROOT = Path(rlvr_core.__file__).parent
 
 FOREIGN = {
     # objects of Python, torch, transformers, peft, vLLM and lm_eval, whose versions differ
-    "api/tools.py": {"keys"},  # of an ast node
-    "builtin/child/child.py": {"generation_config"},  # of a model
+    "__init__.py": {"__qualname__"},  # of a function
+    "builtin/asynchronous/child.py": {"generation_config"},  # of a model
+    "builtin/datasets/tables.py": {"strerror"},  # of an OSError or another error
+    "builtin/environments/call_json.py": {"keys"},  # of an ast node
     "builtin/lm_eval/ask.py": {"chat_template"},  # of a tokenizer
     "builtin/lm_eval/load.py": {"MULTIMODAL", "UNSAFE_CODE"},  # of a task of lm_eval
     "builtin/lora/adapter.py": {"base_layer", "full_tensor", "lora_A"},  # of peft's layers
     "builtin/lora/lora.py": {"peft_config"},  # of a model that peft changed
     "builtin/tiny/lean.py": {
         "attention_dropout",
-        "bias",
         "layer_types",
         "q_norm",
         "use_sliding_window",
@@ -44,6 +45,8 @@ FOREIGN = {
         "rlvr_impl",
         "rlvr_spec",
     },
+    "host/files.py": {"__file__", "__module__"},  # of modules and functions
+    "host/ship.py": {"__file__", "__module__", "__qualname__"},  # of modules and functions
     "host/loader.py": {"__file__"},  # of a module
     "host/origin.py": {"__code__"},  # of a callable
     "parallel/model.py": {"_no_split_modules"},  # of a model
@@ -70,8 +73,6 @@ OWED = {
         "max_reads",
         "prompts_per_step",
     },
-    "run/saving.py": {"load_state_dict", "state_dict"},
-    "run/session.py": {"bare"},
     "testing/environments.py": {"check", "close", "cut"},
     "testing/verifier_checks.py": {"reward_range"},
     "verify/gold.py": {"gold"},

@@ -9,10 +9,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from small import estimator_for  # type: ignore
 
+from rlvr_core.api import NoConfig
 from rlvr_core.api.types import Completion, Group, Judged, Problem
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import merged_tensors
 from rlvr_core.builtin.losses.policy_family import GRPO
+from rlvr_core.builtin.optimizers.adamw import AdamW
+from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
@@ -24,6 +27,8 @@ from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.reference import UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
+
+ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
 CASES = {
     "ddp-follows": ("ddp", torch.float32, {"every": 2, "mix": 0.5}),
@@ -70,7 +75,7 @@ def steps(folder, ranks, strategy, dtype, reference):
         model=model,
         reference=held_to,
         objective=Objective(terms, estimator_for(terms)),
-        optimizer=Optimizer(model, section, dtype),
+        optimizer=Optimizer(model, section, dtype, ADAMW, CONSTANT),
         precision=precision,
         train=section,
         temperature=1.0,

@@ -11,12 +11,15 @@ import torch
 from small import estimator_for  # type: ignore
 from transformers import AutoModelForCausalLM
 
+from rlvr_core.api import NoConfig
 from rlvr_core.api.protocols import LossOutput
 from rlvr_core.api.traits import LossTraits
 from rlvr_core.api.types import Completion, Group, Judged, Problem
 from rlvr_core.builtin.losses.distill import GKD, OPSD
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.builtin.losses.sft import SFT
+from rlvr_core.builtin.optimizers.adamw import AdamW
+from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource, source_logprobs
 from rlvr_core.parallel.model import ParallelModel
@@ -31,6 +34,8 @@ from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.reference import SeparateModel, collect
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.teacher import Teacher
+
+ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
 
 def groups(n_groups, seed=0):
@@ -141,7 +146,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train
         model=model,
         reference=held_to,
         objective=Objective(tuple(terms), estimator_for(terms)),
-        optimizer=Optimizer(model, section, dtype),
+        optimizer=Optimizer(model, section, dtype, ADAMW, CONSTANT),
         precision=precision,
         train=section,
         temperature=1.0,

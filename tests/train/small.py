@@ -4,12 +4,17 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.algorithm.estimate import Estimator
+from rlvr_core.api import NoConfig
 from rlvr_core.builtin import plugin as builtin
+from rlvr_core.builtin.optimizers.adamw import AdamW
+from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.host.registry import Registrar, Registry
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.step import PolicyTrainer
+
+ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
 SHAPE = {
     "vocab_size": 20,
@@ -45,7 +50,7 @@ def small_trainer(model, terms, train, *, reference=None, temperature=1.0, estim
         model=model,
         reference=reference,
         objective=Objective(tuple(terms), estimator or estimator_for(terms)),
-        optimizer=Optimizer(model, train, torch.float32),
+        optimizer=Optimizer(model, train, torch.float32, ADAMW, CONSTANT),
         precision=Precision(torch.float32),
         train=train,
         temperature=temperature,

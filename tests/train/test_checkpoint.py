@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from small import small_model  # type: ignore
+from small import ADAMW, CONSTANT, small_model  # type: ignore
 
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step import checkpoint
@@ -30,7 +30,7 @@ def _model(seed, *, tied=True):
 
 def _optimizer(model, dtype=torch.float32):
     train = TrainSection(steps=10, lr=1e-2, warmup_steps=0)
-    optimizer = Optimizer(model, train, dtype)
+    optimizer = Optimizer(model, train, dtype, ADAMW, CONSTANT)
     optimizer.backward(model(torch.arange(8)[None]).logits.square().mean())
     optimizer.step(0)
     return optimizer
@@ -54,7 +54,9 @@ def test_t94_everything_comes_back_bit_for_bit(tmp_path, tokenizer, dtype, tied)
     expected_draw = torch.rand(3)
 
     other = _model(1, tied=tied)
-    other_optimizer = Optimizer(other, TrainSection(steps=10, warmup_steps=0), dtype)
+    other_optimizer = Optimizer(
+        other, TrainSection(steps=10, warmup_steps=0), dtype, ADAMW, CONSTANT
+    )
     torch.manual_seed(5)
     assert checkpoint.load(tmp_path, model=other, optimizer=other_optimizer) == state
     assert torch.equal(torch.rand(3), expected_draw)
@@ -116,5 +118,7 @@ def test_checkpoint_of_another_model_is_refused(tmp_path, tokenizer):
         checkpoint.load(
             tmp_path,
             model=untied,
-            optimizer=Optimizer(untied, TrainSection(steps=2, warmup_steps=0), torch.float32),
+            optimizer=Optimizer(
+                untied, TrainSection(steps=2, warmup_steps=0), torch.float32, ADAMW, CONSTANT
+            ),
         )

@@ -18,10 +18,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlvr_core.api import NoConfig
 from rlvr_core.api.errors import ConfigError, MachineError
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.builtin.lora.export import is_adapter, write_merged
+from rlvr_core.builtin.optimizers.adamw import AdamW
+from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
@@ -33,6 +36,8 @@ from rlvr_core.step.forward_path import compile_body
 from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
+
+ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
 SIZES = {
     "vocab_size": 48,
@@ -99,7 +104,9 @@ def test_an_adapter_changes_nothing_at_first_and_alone_is_trained():
     plain = qwen3()
     model = attach(copy.deepcopy(plain), trained=False)
     assert torch.equal(logits(model), logits(plain))
-    optimizer = Optimizer(model, TrainSection(steps=9, lr=1e-2, warmup_steps=0), torch.float32)
+    optimizer = Optimizer(
+        model, TrainSection(steps=9, lr=1e-2, warmup_steps=0), torch.float32, ADAMW, CONSTANT
+    )
     # 7 projections in 2 layers, two matrices each
     assert len(optimizer.names) == 28
     assert all(".lora_" in name for name in optimizer.names)
@@ -348,7 +355,9 @@ def _policy(base_folder, **options):
 
 def _save(folder, model, reference=None):
     folder.mkdir()
-    optimizer = Optimizer(model, TrainSection(steps=9, lr=1e-2, warmup_steps=0), torch.float32)
+    optimizer = Optimizer(
+        model, TrainSection(steps=9, lr=1e-2, warmup_steps=0), torch.float32, ADAMW, CONSTANT
+    )
     optimizer.backward(logprobs(model).sum())
     optimizer.step(0)
     checkpoint.save(
@@ -376,7 +385,9 @@ def test_t94_adapter_optimizer_and_reference_come_back_bit_for_bit(base_folder, 
     optimizer = _save(tmp_path / "saved", model, reference)
 
     other, other_reference = made()
-    other_optimizer = Optimizer(other, TrainSection(steps=9, warmup_steps=0), torch.float32)
+    other_optimizer = Optimizer(
+        other, TrainSection(steps=9, warmup_steps=0), torch.float32, ADAMW, CONSTANT
+    )
     state = checkpoint.load(
         tmp_path / "saved", model=other, optimizer=other_optimizer, reference=other_reference
     )

@@ -3,8 +3,14 @@ import math
 import pytest
 import torch
 
+from rlvr_core.api import NoConfig
+from rlvr_core.builtin.optimizers.adamw import AdamW
+from rlvr_core.builtin.schedules.schedules import WSD, Constant, Cosine, DecayConfig, Linear
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.optim import Optimizer, learning_rate
+
+ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
+SHARP = AdamW(AdamW.Config(eps=1e-12))
 
 
 def _train(**changes):
@@ -12,15 +18,26 @@ def _train(**changes):
 
 
 def test_learning_rate_worked_out_by_hand():
-    linear = _train(warmup_steps=2, schedule="linear", final_lr=0.1, steps=6)
-    assert [learning_rate(linear, step) for step in range(6)] == pytest.approx(
+    train, linear = _train(warmup_steps=2, steps=6), Linear(DecayConfig(min_lr_ratio=0.1))
+    assert [learning_rate(train, linear, step) for step in range(6)] == pytest.approx(
         [0.5, 1.0, 1.0, 0.7, 0.4, 0.1]
     )
-    cosine = _train(schedule="cosine", steps=5)
-    assert [learning_rate(cosine, step) for step in range(5)] == pytest.approx(
+    train, cosine = _train(steps=5), Cosine(DecayConfig())
+    assert [learning_rate(train, cosine, step) for step in range(5)] == pytest.approx(
         [1.0, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0.0]
     )
-    assert learning_rate(_train(), 9) == 1.0
+    assert learning_rate(_train(), CONSTANT, 9) == 1.0
+    # 1 step of warm-up, then 10 intervals: the last 4 go down from 1 to a fifth
+    train, wsd = _train(warmup_steps=1, steps=12), WSD(WSD.Config(decay=0.4, min_lr_ratio=0.2))
+    assert [learning_rate(train, wsd, step) for step in range(12)] == pytest.approx(
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2], abs=1e-12
+    )
+
+
+def test_a_schedule_of_a_lengthened_run_goes_on_from_where_it_is():
+    linear = Linear(DecayConfig())
+    assert learning_rate(_train(steps=5), linear, 2) == pytest.approx(0.5)
+    assert learning_rate(_train(steps=9), linear, 2) == pytest.approx(0.75)
 
 
 def _model(value=1.0):
@@ -33,7 +50,7 @@ def _model(value=1.0):
 def test_first_adamw_step_is_the_learning_rate():
     # after one step m/sqrt(v) is sign(gradient), so the weight moves by lr
     model = _model()
-    optimizer = Optimizer(model, _train(lr=0.01, adam_eps=1e-12), torch.float32)
+    optimizer = Optimizer(model, _train(lr=0.01), torch.float32, SHARP, CONSTANT)
     optimizer.backward(model(torch.tensor([[3.0]])).sum())
     update = optimizer.step(0)
     assert update.applied
@@ -44,7 +61,8 @@ def test_first_adamw_step_is_the_learning_rate():
 
 def test_clipping_bounds_the_gradient_the_moments_see():
     model = _model()
-    optimizer = Optimizer(model, _train(grad_clip=0.5, betas=(0.5, 0.5)), torch.float32)
+    halves = AdamW(AdamW.Config(betas=(0.5, 0.5)))
+    optimizer = Optimizer(model, _train(grad_clip=0.5), torch.float32, halves, CONSTANT)
     optimizer.backward(model(torch.tensor([[3.0]])).sum())
     assert optimizer.step(0).grad_norm == pytest.approx(3.0)
     # first moment = (1 - beta1) * clipped gradient
@@ -54,7 +72,7 @@ def test_clipping_bounds_the_gradient_the_moments_see():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_t4_non_finite_gradient_is_skipped_and_leaves_no_trace(bad):
     model = _model()
-    optimizer = Optimizer(model, _train(), torch.float32)
+    optimizer = Optimizer(model, _train(), torch.float32, ADAMW, CONSTANT)
     optimizer.backward(model(torch.tensor([[bad]])).sum())
     assert not optimizer.step(0).applied
     assert model.weight.item() == 1.0
@@ -66,7 +84,7 @@ def test_t4_non_finite_gradient_is_skipped_and_leaves_no_trace(bad):
 
 def test_t14_float16_scales_the_loss_and_halves_the_scale_on_overflow():
     model = _model()
-    optimizer = Optimizer(model, _train(lr=0.01, adam_eps=1e-12), torch.float16)
+    optimizer = Optimizer(model, _train(lr=0.01), torch.float16, SHARP, CONSTANT)
     assert optimizer.scaler.is_enabled()
     scale = optimizer.scaler.get_scale()
     optimizer.backward(model(torch.tensor([[3.0]])).sum())
@@ -80,7 +98,7 @@ def test_t14_float16_scales_the_loss_and_halves_the_scale_on_overflow():
 def test_t14_a_norm_that_overflows_by_itself_is_no_calibration():
     """Every gradient is finite, so the scale stays and must not excuse the skipped step."""
     model = torch.nn.Linear(4, 1, bias=False)
-    optimizer = Optimizer(model, _train(), torch.float16)
+    optimizer = Optimizer(model, _train(), torch.float16, ADAMW, CONSTANT)
     scale = optimizer.scaler.get_scale()
     optimizer.backward(model(torch.full((1, 4), 1e25)).sum())
     assert torch.isfinite(model.weight.grad).all()
@@ -106,7 +124,7 @@ def test_state_round_trip_continues_bit_for_bit():
             optimizer.step(step)
 
     straight = fresh()
-    optimizer = Optimizer(straight, _train(), torch.float32)
+    optimizer = Optimizer(straight, _train(), torch.float32, ADAMW, CONSTANT)
     advance(straight, optimizer, range(3))
     weights = {name: p.detach().clone() for name, p in straight.named_parameters()}
     state = {key: value.clone() for key, value in optimizer.state_tensors().items()}
@@ -114,7 +132,7 @@ def test_state_round_trip_continues_bit_for_bit():
 
     resumed = fresh()
     resumed.load_state_dict(weights)
-    other = Optimizer(resumed, _train(), torch.float32)
+    other = Optimizer(resumed, _train(), torch.float32, ADAMW, CONSTANT)
     other.load_state_tensors(state)
     advance(resumed, other, range(3, 6))
     assert torch.equal(resumed.weight, straight.weight)
@@ -122,6 +140,6 @@ def test_state_round_trip_continues_bit_for_bit():
 
 
 def test_state_of_another_model_is_refused():
-    optimizer = Optimizer(_model(), _train(), torch.float32)
+    optimizer = Optimizer(_model(), _train(), torch.float32, ADAMW, CONSTANT)
     with pytest.raises(ValueError, match="lacks"):
         optimizer.load_state_tensors({"other|exp_avg": torch.zeros(1)})

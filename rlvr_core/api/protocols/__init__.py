@@ -43,8 +43,10 @@ from rlvr_core.api.protocols.launch import (
 )
 from rlvr_core.api.protocols.loss import Loss, LossBatch, LossOutput, Normalizer
 from rlvr_core.api.protocols.model_adapter import ModelAdapter
+from rlvr_core.api.protocols.optimizing import OptimizerBuilder, Schedule, TrainedParameter
 from rlvr_core.api.protocols.rollouts import RolloutSource
 from rlvr_core.api.protocols.store import Store, StoredFile
+from rlvr_core.api.protocols.tracking import TrackedRun, Tracker
 from rlvr_core.api.protocols.watching import EvalTask, Guard, Stateful
 
 __all__ = [
@@ -81,12 +83,14 @@ __all__ = [
     "Names",
     "NoConfig",
     "Normalizer",
+    "OptimizerBuilder",
     "PackedAttention",
     "PackedTokens",
     "Reference",
     "ReportsMetrics",
     "RolloutSource",
     "Sampler",
+    "Schedule",
     "ScoreRequest",
     "Scorer",
     "Scores",
@@ -94,6 +98,9 @@ __all__ = [
     "Stateful",
     "Store",
     "StoredFile",
+    "TrackedRun",
+    "Tracker",
+    "TrainedParameter",
     "Verifier",
     "WeightSource",
     "config_class",

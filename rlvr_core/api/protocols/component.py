@@ -19,6 +19,9 @@ Kind = Literal[
     "environment",
     "guard",
     "tool_format",
+    "optimizer",
+    "schedule",
+    "tracker",
 ]
 
 

@@ -1,0 +1,152 @@
+"""Trackers: every step once, a resumption included; a broken one does not end a run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rlvr_core.api import MachineError, NoConfig, RunStarted, StepFinished, TrackedRun
+from rlvr_core.api.errors import PluginError
+from rlvr_core.builtin.trackers import common
+from rlvr_core.builtin.trackers.mlflow import MLflow
+from rlvr_core.builtin.trackers.tensorboard import TensorBoard
+from rlvr_core.builtin.trackers.wandb import Wandb
+from rlvr_core.run.tracking import Tracking
+
+SECRET = "sesame-open-4711"
+
+PLAY = """
+import sys
+from pathlib import Path
+from rlvr_core.api import TrackedRun
+from rlvr_core.builtin.trackers.wandb import Wandb
+folder, begin, end = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+tracker = Wandb(Wandb.Config(mode="offline"))
+tracker.start(TrackedRun(folder, folder.name, {"train": {"steps": 5}}), begin)
+for step in range(begin, end):
+    tracker.metrics(step, {"reward/mean": step / 2, "bad": float("nan")})
+tracker.close()
+"""
+
+
+def logged(path):
+    """The records of an offline file: a header of 7 bytes, then LevelDB's log in blocks."""
+    data, record, at = path.read_bytes(), b"", 7
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        record += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield record
+            record = b""
+
+
+def test_wandb_offline_has_every_step_once_and_no_command_line(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    from wandb.proto import wandb_internal_pb2 as records
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("MY_API_KEY", SECRET)
+    run = tmp_path / "run-1"
+    run.mkdir()
+    for begin, end in ((0, 3), (2, 5)):  # killed after step 2, resumed from a checkpoint before it
+        words = [sys.executable, "-c", PLAY, str(run), str(begin), str(end), SECRET]
+        subprocess.run(words, check=True, capture_output=True)
+    seen, ids = [], set()
+    for path in sorted(run.rglob("*.wandb")):
+        for data in logged(path):
+            record = records.Record()
+            record.ParseFromString(data)
+            if record.WhichOneof("record_type") == "run":
+                ids.add(record.run.run_id)
+            for item in record.history.item:
+                key = item.key or "/".join(item.nested_key)
+                if key == "reward/mean":
+                    seen.append((record.history.step.num, json.loads(item.value_json)))
+                assert key != "bad"
+    assert sorted(seen) == [(step, step / 2) for step in range(5)]
+    assert ids == {"run-1"}
+    files = [path for path in run.rglob("*") if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_mlflow_has_every_step_once(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file:{tmp_path}/store"
+    run = TrackedRun(tmp_path, "run-1", {"train": {"steps": 5}})
+    for begin, end in ((0, 3), (2, 5)):
+        tracker = MLflow(MLflow.Config(uri=uri))
+        tracker.start(run, begin)
+        for step in range(begin, end):
+            tracker.metrics(step, {"reward/toy/a#2": step / 2, "bad": float("inf")})
+        tracker.close()
+    client = MlflowClient(tracking_uri=uri)
+    (experiment,) = [e for e in client.search_experiments() if e.name == "rlvr"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    history = client.get_metric_history(found.info.run_id, "reward/toy/a_2")
+    assert [(m.step, m.value) for m in history] == [(step, step / 2) for step in range(5)]
+    assert found.data.params == {"train.steps": "5"}
+    assert found.data.tags["mlflow.runName"] == "run-1"
+    assert found.info.status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("make", "extra"),
+    [
+        (lambda: TensorBoard(NoConfig()), "tensorboard"),
+        (lambda: Wandb(Wandb.Config()), "wandb"),
+        (lambda: MLflow(MLflow.Config()), "mlflow"),
+    ],
+)
+def test_a_missing_package_is_said_with_its_extra(monkeypatch, make, extra):
+    monkeypatch.setattr(common, "find_spec", lambda name: None)
+    with pytest.raises(MachineError) as caught:
+        make()
+    assert f"pip install 'rlvr-core[{extra}]'" in caught.value.complaints[0].remedy[0]
+
+
+class Broken:
+    def __init__(self, where):
+        self.where, self.calls = where, []
+
+    def start(self, run, step):
+        self._do("start")
+
+    def metrics(self, step, values):
+        self._do(("metrics", step))
+
+    def close(self):
+        self._do("close")
+
+    def _do(self, what):
+        self.calls.append(what)
+        if what == self.where:
+            raise OSError("no route to host")
+
+
+def test_one_that_fails_on_the_way_is_reported_once_and_the_others_go_on(tmp_path):
+    bad, good, said = Broken(("metrics", 1)), Broken(None), []
+    trackers = Tracking({"x/bad": bad, "x/good": good}, said.append)
+    trackers.run_started(RunStarted(tmp_path, {}, 0))
+    for step in range(3):
+        trackers.step_finished(StepFinished(step, step, {"loss": 1.0}))
+    trackers.close()
+    steps = [("metrics", 0), ("metrics", 1), ("metrics", 2)]
+    assert good.calls == ["start", *steps, "close"]
+    assert bad.calls == ["start", *steps[:2]]
+    (line,) = said
+    assert "tracker 'x/bad' failed: OSError: no route to host" in line
+
+
+def test_one_that_cannot_start_stops_the_run(tmp_path):
+    trackers = Tracking({"x/bad": Broken("start")}, print)
+    with pytest.raises(PluginError, match="tracker 'x/bad' could not start: OSError"):
+        trackers.run_started(RunStarted(tmp_path, {}, 0))
