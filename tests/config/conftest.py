@@ -118,16 +118,9 @@ train: {steps: 100, lr: 1e-6}
 
 
 @pytest.fixture(scope="session")
-def toy_folder(tmp_path_factory):
+def toy_folder(installed_plugin):
     """A folder that, put on the path, is an installed plugin called toy."""
-    folder = tmp_path_factory.mktemp("toy")
-    (folder / "rlvr_toy.py").write_text(PLUGIN)
-    (folder / "rlvr_toy_parts.py").write_text(PARTS)
-    info = folder / "rlvr_toy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rlvr]\ntoy = rlvr_toy\n")
-    return folder
+    return installed_plugin("toy", {"rlvr_toy.py": PLUGIN, "rlvr_toy_parts.py": PARTS})
 
 
 @pytest.fixture(scope="session")

@@ -157,6 +157,7 @@ def distance(engine, model, *, temperature=1.0, prompt=LONG_PROMPT):
 # -- weights ------------------------------------------------------------------------------------
 
 
+@pytest.mark.essential
 def test_engine_follows_a_sync_there_and_back(started):
     engine, a, tokenizer = started
     b = make_model(tokenizer, tied=a.config.tie_word_embeddings, seed=1)
@@ -191,6 +192,7 @@ def test_one_changed_parameter_arrives(started, name):
     assert distance(engine, changed) < 1e-4
 
 
+@pytest.mark.essential
 def test_t19_same_prompt_before_and_after_a_sync(tied):
     engine, a, tokenizer = tied
     b = make_model(tokenizer, tied=True, seed=1)

@@ -116,15 +116,9 @@ class Letters:
 
 
 @pytest.fixture(scope="session")
-def toy_site(tmp_path_factory):
-    """A folder with an installed plugin ``toy``, for PYTHONPATH."""
-    site = tmp_path_factory.mktemp("site")
-    (site / "rlvr_evals_toy.py").write_text(TOY)
-    info = site / "rlvr_evals_toy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-evals-toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rlvr]\nlab = rlvr_evals_toy\n")
-    return site
+def toy_site(installed_plugin):
+    """A folder with an installed plugin ``lab``, for PYTHONPATH."""
+    return installed_plugin("lab", {"rlvr_evals_toy.py": TOY})
 
 
 @pytest.fixture(scope="session")

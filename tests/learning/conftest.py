@@ -1,10 +1,10 @@
 """The rlvr command, as the tests of conversations run it."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+from rlvr_core.testing.fork_server import run_rlvr
 
 
 @pytest.fixture(scope="session")
@@ -12,15 +12,8 @@ def rlvr():
     """Runs the command in a folder with a cache; its output."""
 
     def run(*arguments, cwd, cache, timeout=550):
-        done = subprocess.run(
-            [sys.executable, "-m", "rlvr_core.cli.main", *map(str, arguments)],
-            cwd=cwd,
-            env=os.environ | {"RLVR_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        env = os.environ | {"RLVR_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+        done = run_rlvr(*arguments, cwd=cwd, env=env, timeout=timeout)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

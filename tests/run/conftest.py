@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import psutil
 import pytest
 import yaml
 
+from rlvr_core.testing.lab import Lab
 from rlvr_core.testing.random_model import save_random_model
 
 TOY = """
@@ -53,15 +53,9 @@ class WrongGold(Early):
 
 
 @pytest.fixture(scope="session")
-def toy_site(tmp_path_factory):
+def toy_site(installed_plugin):
     """A folder with an installed plugin ``toy``, for PYTHONPATH."""
-    site = tmp_path_factory.mktemp("site")
-    (site / "rlvr_toy.py").write_text(TOY)
-    info = site / "rlvr_toy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlvr-toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rlvr]\ntoy = rlvr_toy\n")
-    return site
+    return installed_plugin("toy", {"rlvr_toy.py": TOY})
 
 
 @pytest.fixture(scope="session")
@@ -75,11 +69,11 @@ def wide_model(tmp_path_factory):
     return save_random_model(tmp_path_factory.mktemp("wide"), head_dim=32)
 
 
-class Lab:
+class RunLab(Lab):
     """A working directory with a config, and the rlvr command in it."""
 
     def __init__(self, folder: Path, model: Path, site: Path) -> None:
-        self.folder, self.site = folder, site
+        super().__init__(folder, site, model)
         rows = [{"id": f"p{i}", "question": f"Say {i}.", "answer": "x"} for i in range(40)]
         (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.config = {
@@ -106,31 +100,10 @@ class Lab:
             "checkpoint": {"every": 2},
         }
 
-    def env(self) -> dict[str, str]:
-        path = f"{self.site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-
     def write(self, **sections) -> Path:
         path = self.folder / "config.yaml"
         path.write_text(yaml.safe_dump(self.config | sections))
         return path
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "rlvr_core.cli.main", *arguments]
-
-    def rlvr(self, *arguments: str, check: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.env(),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        if check is not None:
-            assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}{done.stderr}"
-        return done
 
     def started(self, *arguments: str, together: bool = False) -> subprocess.Popen[str]:
         """The command in a process that goes on; ``together``: errors come with its output."""
@@ -183,12 +156,6 @@ class Lab:
         self.rlvr("run", "config.yaml", "--display", "none", *arguments)
         return self.runs()[-1]
 
-    def runs(self) -> list[Path]:
-        """Run folders by age, those that are just being made left out."""
-        return sorted(
-            (self.folder / "runs").glob("[!.]*"), key=lambda folder: folder.stat().st_ctime_ns
-        )
-
 
 def computes(pid: int) -> bool:
     """Whether a thread of a process has work to do, or is at the disk."""
@@ -201,7 +168,7 @@ def computes(pid: int) -> bool:
 
 @pytest.fixture(scope="session")
 def make_lab(model_dir, toy_site):
-    return lambda folder: Lab(folder, model_dir, toy_site)
+    return lambda folder: RunLab(folder, model_dir, toy_site)
 
 
 @pytest.fixture

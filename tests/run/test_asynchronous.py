@@ -77,6 +77,7 @@ def killed_and_resumed(lab):
 
 
 @pytest.mark.slow
+@pytest.mark.essential
 def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(lab):
     """Producer, buffer and the engine's own process, with nothing allowed ahead."""
     lab.write(sampler=TWICE, train=FREE)

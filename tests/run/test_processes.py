@@ -86,6 +86,7 @@ def fsdp(shared, ddp):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.essential
 def test_t18_two_processes_do_the_run_of_one(shared, alone, strategy, request):
     """The same completions in the same order, the same numbers, a ledger that balances."""
     two = request.getfixturevalue(strategy)
