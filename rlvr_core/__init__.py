@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunView", "__version__", "evaluate", "train"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 _HOMES = {
