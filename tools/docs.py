@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from traps import page as traps
+
 from rlvr_bs4.table import page as archetypes
 from rlvr_core.config.docs import loss_options
 from rlvr_core.config.docs import reference as config_reference
@@ -18,6 +20,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/config-reference.md": config_reference,
     "docs/loss-options.md": loss_options,
     "docs/metrics.md": metrics,
+    "docs/traps.md": traps,
     "plugins/rlvr_bs4/ARCHETYPES.md": archetypes,
     "plugins/rlvr_ifeval/CONSTRAINTS.md": constraints,
 }

@@ -138,20 +138,28 @@ def page() -> str:
                     for number in re.findall(r"\d+", numbers):
                         if int(number) not in found:
                             raise ValueError(f"{path}: {name} names no trap that is known")
-                        file = path.relative_to(ROOT)
-                        found[int(number)].append(f"[{name}](../{file.as_posix()})")
+                        file = path.relative_to(ROOT).as_posix()
+                        link = f"[{file}](../{file})"
+                        if link not in found[int(number)]:
+                            found[int(number)].append(link)
     if missing := [f"T{number}" for number, tests in found.items() if not tests]:
         raise ValueError(f"no test covers {', '.join(missing)}")
     lines = [
         "# Traps",
         "",
         "Ways in which such a system fails silently, each met in practice, and the tests that keep "
-        "rlvr from them. `T19` in code or in a test's name is the number here. This page is made "
-        "by `make docs` from the names of the tests.",
+        "rlvr from them. `T19` in code is the number here, and the tests of a trap have it in "
+        "their names: `pytest -k test_t19_`. This page is made by `make docs` from those names.",
     ]
     for number, trap in enumerate(traps, 1):
         if number in AREAS:
-            head = ["", f"## {AREAS[number]}", "", "| | what goes wrong | covered by |", "|---|---|---|"]
+            head = [
+                "",
+                f"## {AREAS[number]}",
+                "",
+                "| | what goes wrong | tests in |",
+                "|---|---|---|",
+            ]
             lines += head
         lines.append(f"| T{number} | {trap} | {'; '.join(found[number])} |")
     return "\n".join(lines) + "\n"
