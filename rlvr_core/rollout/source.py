@@ -27,6 +27,7 @@ class SourceParts:
         generator: Makes judged groups in this process.
         shared: Makes judged groups with all processes of the run, which call it together.
         sampler: Chooses problems, and which groups are kept.
+        problems: The training problems by id.
         params: How to sample.
         check: Raises ``RunError`` when too many verdicts were errors.
         ranks: The processes of the run.
@@ -35,6 +36,7 @@ class SourceParts:
     generator: Generator
     shared: Generator
     sampler: Sampler
+    problems: Mapping[str, Problem]
     params: SamplingParams
     check: Callable[[], None]
     ranks: Ranks
@@ -103,6 +105,7 @@ class TurnSource:
     def __init__(self, parts: SourceParts) -> None:
         self._generator = parts.shared
         self._sampler = parts.sampler
+        self._problems = parts.problems
         self._params = parts.params
         self._check = parts.check
         self._replay = ReplayBuffer()
@@ -171,9 +174,9 @@ class TurnSource:
         """The groups that are to be trained on again."""
         return {"replay": self._replay.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """See ``RolloutSource.load_state_dict``."""
-        self._replay.load_state_dict(state["replay"], problems)
+        self._replay.load_state_dict(state["replay"], self._problems)
 
 
 def sampling_of(config: RunConfig) -> SamplingParams:

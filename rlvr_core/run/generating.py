@@ -77,6 +77,7 @@ def source_parts(
         generator=generator,
         shared=_distributed(generator, ranks) if ranks.world > 1 else generator,
         sampler=prepared.sampler,
+        problems=prepared.problems,
         params=sampling_of(config),
         check=prepared.judge.errors.check,
         ranks=ranks,

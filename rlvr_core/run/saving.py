@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.hooks import CheckpointSaved
-from rlvr_core.api.protocols import Stateful
 from rlvr_core.run.evaluating import Best
 from rlvr_core.step import checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlvr_core.api.protocols import Guard
     from rlvr_core.run.session import Session
 
 
@@ -48,20 +45,15 @@ def restore(session: Session, folder: Path) -> None:
     session.skipped = state["skipped"]
     for name, controller in trainer.entropy.items():
         controller.load_state_dict(state["entropy"][name])
+    evaluations = session.evaluations
     if state.get("best"):
-        session.best = Best(**state["best"])
-        session.checkpoints.pinned = {session.best.step}
-    if session.early_stop is not None and state.get("early_stop"):
-        session.early_stop.load_state_dict(state["early_stop"])
-    for name, guard in _named_guards(session):
-        saved = state.get("guards", {}).get(name)
-        if saved is not None and isinstance(guard, Stateful):
-            guard.load_state_dict(saved)
+        evaluations.best = Best(**state["best"])
+        session.checkpoints.pinned = {evaluations.best.step}
+    if evaluations.early_stop is not None and state.get("early_stop"):
+        evaluations.early_stop.load_state_dict(state["early_stop"])
+    for name, part in session.stateful.items():
+        part.load_state_dict(state["parts"][name])
     session.parity_due = True
-    session.errors.load_state_dict(state["errors"])
-    session.sampler.load_state_dict(state["sampler"])
-    session.rollouts.load_state_dict(state["rollouts"], session.problems)
-    session.ledger.load_state_dict(state["ledger"])
     for missing in session.recorder.rewind(state["offsets"]):
         session.events.message(missing)
     session.engine.load_weights(session.version, session.source)
@@ -80,30 +72,14 @@ def _fill(session: Session, folder: Path, tensors: checkpoint.Tensors) -> None:
 
 
 def _state(session: Session) -> dict[str, Any]:
-    early_stop = session.early_stop
+    best, early_stop = session.evaluations.best, session.evaluations.early_stop
     return {
         "step": session.step,
         "version": session.version,
         "skipped": session.skipped,
         "entropy": {name: one.state_dict() for name, one in session.trainer.entropy.items()},
-        "best": None if session.best is None else asdict(session.best),
+        "best": None if best is None else asdict(best),
         "early_stop": None if early_stop is None else early_stop.state_dict(),
-        "guards": {
-            name: guard.state_dict()
-            for name, guard in _named_guards(session)
-            if isinstance(guard, Stateful)
-        },
-        "errors": session.errors.state_dict(),
-        "sampler": session.sampler.state_dict(),
-        "rollouts": session.rollouts.state_dict(),
-        "ledger": session.ledger.state_dict(),
+        "parts": {name: part.state_dict() for name, part in session.stateful.items()},
         "offsets": session.recorder.offsets(),
     }
-
-
-def _named_guards(session: Session) -> Iterator[tuple[str, Guard]]:
-    """Those that the run asks for, by place and name."""
-    for place, (ref, guard) in enumerate(
-        zip(session.config.guards.use, session.guards, strict=True)
-    ):
-        yield f"{place}: {ref.use}", guard

@@ -16,7 +16,6 @@ from rlvr_core.api.types import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.run import parity
 from rlvr_core.run import seed_check as seeds
-from rlvr_core.run.evaluating import Best, evaluate_run
 from rlvr_core.run.metrics import details, fates, rollout_metrics
 from rlvr_core.run.saving import save
 from rlvr_core.run.stop import Stop
@@ -26,14 +25,12 @@ if TYPE_CHECKING:
 
     from rlvr_core.api.protocols import (
         Engine,
-        Guard,
         ReportsMetrics,
         RolloutSource,
-        Sampler,
+        Stateful,
         WeightSource,
     )
     from rlvr_core.api.types import Problem
-    from rlvr_core.builtin.evals.runner import NamedTask
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.record.checkpoints import CheckpointStore
@@ -41,11 +38,9 @@ if TYPE_CHECKING:
     from rlvr_core.record.mute import MuteRecorder
     from rlvr_core.record.recorder import Recorder
     from rlvr_core.record.rundir import RunFolder
-    from rlvr_core.rollout.collect import Generator
-    from rlvr_core.run.early_stop import EarlyStop
+    from rlvr_core.run.evaluating import Evaluations
     from rlvr_core.run.events import RunEvents
     from rlvr_core.step.step import PolicyTrainer, StepReport
-    from rlvr_core.verify.error_rate import ErrorRate
     from rlvr_core.verify.reward import RewardPlan
 
 
@@ -67,26 +62,21 @@ class Session:
     ledger: Ledger
     checkpoints: CheckpointStore
     events: RunEvents
-    generator: Generator
     rollouts: RolloutSource
     engine: Engine
     source: WeightSource
-    sampler: Sampler
     problems: Mapping[str, Problem]
     trainer: PolicyTrainer
     tokenizer: PreTrainedTokenizerBase
-    tasks: list[NamedTask]
-    guards: list[Guard]
-    errors: ErrorRate
+    evaluations: Evaluations
+    stateful: Mapping[str, Stateful]
     plan: RewardPlan
-    early_stop: EarlyStop | None = None
     reports: ReportsMetrics | None = None
     ranks: Ranks = field(default_factory=Ranks)
     stop: Stop = field(default_factory=Stop)
     step: int = 0
     version: int = 0
     skipped: int = 0
-    best: Best | None = None
     resumed: bool = False
     parity_due: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
@@ -99,9 +89,10 @@ class Session:
     @property
     def stop_reason(self) -> str | None:
         """Why no further step is taken, though some are left; None if the run should go on."""
-        if self.early_stop is None or self.step >= self.config.train.steps:
+        early_stop = self.evaluations.early_stop
+        if early_stop is None or self.step >= self.config.train.steps:
             return None
-        return self.early_stop.reason
+        return early_stop.reason
 
     def run(self) -> None:
         """Take every step that is left, unless the evaluations say that it is enough."""
@@ -112,7 +103,7 @@ class Session:
             if traits_of(self.engine, EngineTraits).separate:
                 # a server may hold any weights; from here on they are known to be the run's
                 self.engine.load_weights(self.version, self.source)
-            evaluate_run(self)
+            self.evaluations.run(self)
         with self.rollouts.running(self.step, self.version):
             while self.step < self.config.train.steps and self.stop_reason is None:
                 self.one_step()
@@ -218,7 +209,7 @@ class Session:
 
     def _evaluate_in_between(self) -> bool:
         self._pause()
-        return evaluate_run(self)
+        return self.evaluations.run(self)
 
     def _due(self, every: int) -> bool:
         last = self.step == self.config.train.steps

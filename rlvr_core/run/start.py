@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.observer import RunObserver
-from rlvr_core.api.protocols import EngineContext, ReportsMetrics
+from rlvr_core.api.protocols import EngineContext, ReportsMetrics, Stateful
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
@@ -22,8 +22,8 @@ from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.mute import MuteRecorder
 from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.run.early_stop import EarlyStop
 from rlvr_core.run.ending import recorded_outcome
+from rlvr_core.run.evaluating import Evaluations
 from rlvr_core.run.events import GuardWatch, PluginHooks, RunEvents
 from rlvr_core.run.generating import build_engine, source_parts, with_environments
 from rlvr_core.run.learner import trainer_device, trainer_of
@@ -210,26 +210,32 @@ def _session(
 ) -> Session:
     config = prepared.config
     parts = source_parts(prepared, engine, trainer.ranks, events.phase)
+    rollouts, ledger, errors = prepared.mode.source(parts), Ledger(), prepared.judge.errors
+    stateful: dict[str, Stateful] = {
+        "sampler": prepared.sampler,
+        "rollouts": rollouts,
+        "errors": errors,
+        "ledger": ledger,
+    }
+    for place, (ref, guard) in enumerate(zip(config.guards.use, guards, strict=True)):
+        if isinstance(guard, Stateful):
+            stateful[f"guard {place}: {ref.use}"] = guard
     return Session(
         resolved=prepared.resolved,
         folder=folder,
         recorder=recorder,
-        ledger=Ledger(),
+        ledger=ledger,
         checkpoints=CheckpointStore(folder.checkpoints, config.checkpoint.keep),
         events=events,
-        generator=parts.shared,
-        rollouts=prepared.mode.source(parts),
+        rollouts=rollouts,
         engine=engine,
         source=source,
-        sampler=prepared.sampler,
         problems=prepared.problems,
         trainer=trainer,
         tokenizer=prepared.tokenizer,
-        tasks=prepared.tasks,
-        guards=guards,
-        errors=prepared.judge.errors,
+        evaluations=Evaluations(config, prepared.tasks, parts.shared, errors),
+        stateful=stateful,
         plan=prepared.judge.plan,
-        early_stop=None if config.eval.early_stop is None else EarlyStop(config.eval.early_stop),
         ranks=trainer.ranks,
         stop=stop,
     )

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from rlvr_core.config.model import EarlyStopSection
-from rlvr_core.run.early_stop import EarlyStop
+from rlvr_core.run.evaluating import EarlyStop
 
 TASK = {"use": "lab/letters", "with": {"count": 6}}
 METRIC = "lab/letters:share_of_a"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from rlvr_core.api.types import Ages, Json, Problem, Rollouts
+from rlvr_core.api.types import Ages, Json, Rollouts
 
 
 class RolloutSource(Protocol):
@@ -85,10 +85,5 @@ class RolloutSource(Protocol):
     def state_dict(self) -> dict[str, Json]:
         """Return what ``load_state_dict`` needs; the source is paused."""
 
-    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
-        """Go on from ``state_dict``; before ``running``.
-
-        Args:
-            state: What it returned.
-            problems: The run's problems by id.
-        """
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Go on from what ``state_dict`` returned; before ``running``."""

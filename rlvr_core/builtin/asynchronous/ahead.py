@@ -123,6 +123,7 @@ class Ahead:
         """See ``RolloutMode.source``; all processes of the run call it together."""
         return AheadSource(
             self._producer(parts),
+            problems=parts.problems,
             prompts_per_step=parts.sampler.prompts_per_step,
             max_staleness=self._train.max_staleness,
         )
@@ -163,6 +164,7 @@ class AheadSource:
 
     Args:
         producer: Fills the buffer.
+        problems: The training problems by id.
         prompts_per_step: The most groups a step trains on.
         max_staleness: The most updates between a group's sampling and its step.
     """
@@ -171,10 +173,12 @@ class AheadSource:
         self,
         producer: Producer | DistributedProducer,
         *,
+        problems: Mapping[str, Problem],
         prompts_per_step: int,
         max_staleness: int,
     ) -> None:
         self._producer = producer
+        self._problems = problems
         self._prompts_per_step = prompts_per_step
         self._max_staleness = max_staleness
         self._replay = ReplayBuffer()
@@ -240,10 +244,10 @@ class AheadSource:
         """Groups that wait for their step, and groups that are to be trained on again."""
         return {"replay": self._replay.state_dict(), "producer": self._producer.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """See ``RolloutSource.load_state_dict``."""
-        self._replay.load_state_dict(state["replay"], problems)
-        self._producer.load_state_dict(state["producer"], problems)
+        self._replay.load_state_dict(state["replay"], self._problems)
+        self._producer.load_state_dict(state["producer"], self._problems)
 
 
 def share_threads(engine: Engine, device: torch.device) -> None:
