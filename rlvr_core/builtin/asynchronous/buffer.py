@@ -5,7 +5,7 @@ last one that is ``max_staleness`` updates after it or fewer, so what is being g
 bounded, and the trainer's pace holds the generator back. A group that has become too old is
 evicted: its problem is drawn again, before any other. Where groups are read in several steps, fewer
 lots are open, so that none is too old when it is read last; and a lot wants the fewer new groups,
-the more its step reads again. No threads here: ``rollout.producer`` has them.
+the more its step reads again. No threads here: ``producer.py`` has them.
 """
 
 from __future__ import annotations
