@@ -22,11 +22,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import estimator_for, small_model, small_trainer  # type: ignore
 
 from rlvr_core.algorithm.entropy_control import EntropyController
+from rlvr_core.algorithm.estimate import Estimator
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import AdvantageOutput
+from rlvr_core.api.traits import AdvantageTraits
 from rlvr_core.api.types import Completion, Group, Judged, Problem
 from rlvr_core.builtin.losses.distill import GKD
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO
+from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.step.objective import Term
+from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.teacher import Teacher
@@ -110,7 +114,8 @@ class Oracle:
             per_token = (-surrogate + BETA * (d.exp() - d - 1))[mask]
             share = per_token.mean() / len(rows) if name == "grpo" else per_token.sum() / tokens
             loss = loss + share
-            out = ratio > 1 + HIGH if advantage > 0 else ratio < 1 - LOW
+            good = torch.as_tensor(advantage) > 0
+            out = torch.where(good, ratio > 1 + HIGH, ratio < 1 - LOW)
             clipped += int(out[mask].sum())
         self.model.zero_grad()
         loss.backward()
@@ -185,6 +190,94 @@ def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap)
         for ours, theirs in zip(model.parameters(), oracle.model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
         check_metrics(report, found)
+
+
+class ByToken:
+    """An estimator with numbers of its own for every token, which float32 holds exactly."""
+
+    traits = AdvantageTraits(per_token=True)
+
+    def __call__(self, step):
+        return AdvantageOutput([self.of(member) for member in step.members])
+
+    @staticmethod
+    def of(member):
+        ids = member.completion.token_ids
+        return [(7 * token + 3 * t) % 16 / 8 - 1 for t, token in enumerate(ids)]
+
+
+class OracleByToken(Oracle):
+    @staticmethod
+    def centred(group):
+        return [torch.tensor(ByToken.of(m), dtype=torch.float64) for m in group.members]
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo"])
+@pytest.mark.parametrize("budget", [60, 500], ids=["micro-batches", "one"])
+@pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 1), (2, 2)])
+def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batches, iterations):
+    cls = {"grpo": GRPO, "dapo": DAPO}[name]
+    loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, mismatch=OFF))
+    model, frozen = tiny(0), tiny(1).requires_grad_(False)
+    oracle = OracleByToken(copy.deepcopy(model), frozen)
+    section = TrainSection(
+        steps=9,
+        lr=LR,
+        warmup_steps=0,
+        tokens_per_micro_batch=budget,
+        mini_batches=mini_batches,
+        iterations=iterations,
+    )
+    made = small_trainer(
+        model,
+        [Term(name, loss)],
+        section,
+        reference=SeparateModel(frozen, model, ReferenceSection()),
+        temperature=0.8,
+        estimator=Estimator("by-token", ByToken()),
+    )
+    step_groups = groups()
+    report = made.update(step_groups, 0, VERSION)
+    old = oracle.old(step_groups)
+    for _ in range(iterations):
+        for b in range(mini_batches):
+            oracle.update(step_groups[b::mini_batches], old, name)
+    for ours, theirs in zip(model.parameters(), oracle.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+    first = step_groups[0].members[0]
+    kept = [a for a, m in zip(ByToken.of(first), first.completion.loss_mask, strict=True) if m]
+    assert report.advantages[0][0] == pytest.approx(sum(kept) / len(kept))
+
+
+def test_reinforce_plus_plus_is_given_the_kl_to_the_reference():
+    """Policy - reference of each token at the start of the step, whatever the packing."""
+    model, frozen = tiny(0), tiny(1).requires_grad_(False)
+    terms = [Term("grpo", GRPO(GRPO.Config(mismatch=OFF)))]
+    made = trainer_of(
+        model,
+        terms,
+        reference=SeparateModel(frozen, model, ReferenceSection()),
+        advantage="reinforce_plus_plus",
+    )
+    assert made.objective.needs_reference
+    step_groups = groups()
+    found = made._reference_kl(step_groups)
+    members = [member for group in step_groups for member in group.members]
+    assert len(found) == len(members)
+    with torch.no_grad():
+        for kl_T, member in zip(found, members, strict=True):
+            d = row_logp(model, member.completion) - row_logp(frozen, member.completion)
+            expected = torch.where(torch.tensor(member.completion.loss_mask), d, 0.0)
+            torch.testing.assert_close(torch.from_numpy(kl_T), expected, rtol=0, atol=1e-9)
+    assert made.update(step_groups, 0, VERSION).metrics["advantage/return_std"] > 0
+
+
+def test_a_loss_of_whole_rows_refuses_advantages_by_token():
+    gspo = Term("gspo", GSPO(GSPO.Config()))
+    with pytest.raises(ConfigError, match="loss 'gspo' takes one advantage a completion"):
+        trainer_of(tiny(), [gspo], advantage="reinforce_plus_plus")
+    with pytest.raises(ConfigError, match="loss 'gspo' needs an advantage estimator"):
+        Objective((gspo,))
 
 
 def check_metrics(report, found):
