@@ -15,7 +15,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from rlvr_core.api.protocols import ComponentConfig, Store
-    from rlvr_core.api.types import EvalReport, Group
+    from rlvr_core.api.types import EvalReport, Group, Json, Problem
     from rlvr_core.host.registry import Registrar
 
 API_VERSION = 1
@@ -96,6 +96,40 @@ class Finding:
     what: str
     found: str
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """What a run trains on and is evaluated on, known before its model is loaded.
+
+    Attributes:
+        model: ``model.path`` as configured.
+        trained: Problems by the name of what they are trained on in (``the training data``).
+        held_out: Problems by eval task.
+        max_contaminated: ``guards.max_contaminated``, the accepted share of a task's problems.
+        where: File and line of ``eval.tasks``.
+    """
+
+    model: str
+    trained: Mapping[str, Sequence[Problem]]
+    held_out: Mapping[str, Sequence[Problem]]
+    max_contaminated: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """What a check of the data found.
+
+    Attributes:
+        name: Key under ``checks`` of ``run.json`` that keeps ``record``.
+        record: The findings as JSON.
+        lines: What the user is told before the run.
+    """
+
+    name: str
+    record: Mapping[str, Json]
+    lines: tuple[str, ...] = ()
 
 
 # -- registering: called once at start-up, each plugin with a registrar bound to it --------------
@@ -236,6 +270,11 @@ def open_store(uri: str) -> Store | None:
 
 
 @hookspec(firstresult=True)
+def locate_model(reference: str) -> Path | None:
+    """The folder of a model that is made or fetched first (``tiny:TASK``), or None."""
+
+
+@hookspec(firstresult=True)
 def locate_run(env: Mapping[str, str]) -> Path | None:
     """The folder runs belong in on a managed machine, or None if this is not one."""
 
@@ -247,3 +286,9 @@ def locate_run(env: Mapping[str, str]) -> Path | None:
 def examine() -> Sequence[Finding]:
     """What ``rlvr doctor`` should say of this machine for this plugin."""
     return ()
+
+
+@hookspec
+def check_data(data: RunData) -> DataReport | None:
+    """Look at a run's data before it starts; raise ``ConfigError`` to refuse the run."""
+    return None

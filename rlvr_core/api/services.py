@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlvr_core.builtin.datasets.hub import hub_rows
     from rlvr_core.builtin.datasets.jsonl import MAX_INT_DIGITS, read_rows
+    from rlvr_core.builtin.environments.conversation import Suffix
+    from rlvr_core.builtin.environments.plan import EnvironmentPlan
     from rlvr_core.builtin.environments.questions import Questions, response
+    from rlvr_core.builtin.environments.turns import TurnTaking
+    from rlvr_core.builtin.evals.config import Asked, read_eval_config
+    from rlvr_core.builtin.evals.model_ref import find_model
     from rlvr_core.builtin.jobs.again import fetch_newest, fetch_results, send_results, unsent
     from rlvr_core.builtin.jobs.jobs import Job, JobBook
     from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
     from rlvr_core.builtin.jobs.staging import Layout, overrides
+    from rlvr_core.builtin.lora.export import is_adapter, write_merged
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.data.uri import cache_folder, local_path
     from rlvr_core.engines.sync import (
@@ -37,6 +43,8 @@ __all__ = [
     "MAX_INT_DIGITS",
     "PROBE_TOKENS",
     "Answered",
+    "Asked",
+    "EnvironmentPlan",
     "Generator",
     "Job",
     "JobBook",
@@ -49,13 +57,17 @@ __all__ = [
     "ReplayBuffer",
     "Resolved",
     "SourceParts",
+    "Suffix",
+    "TurnTaking",
     "apart",
     "cache_folder",
     "check_probe",
     "fault_of",
     "fetch_newest",
     "fetch_results",
+    "find_model",
     "hub_rows",
+    "is_adapter",
     "joined",
     "load_host",
     "local_path",
@@ -63,6 +75,7 @@ __all__ = [
     "outcome_of",
     "overrides",
     "probe_prompt",
+    "read_eval_config",
     "read_rows",
     "response",
     "secrets_in",
@@ -72,9 +85,22 @@ __all__ = [
     "source_logprobs",
     "trainer_logprobs",
     "unsent",
+    "write_merged",
 ]
 
 _HOMES = {
+    "builtin.lora.export": (
+        "is_adapter",
+        "write_merged",
+    ),
+    "builtin.evals.model_ref": ("find_model",),
+    "builtin.evals.config": (
+        "Asked",
+        "read_eval_config",
+    ),
+    "builtin.environments.turns": ("TurnTaking",),
+    "builtin.environments.plan": ("EnvironmentPlan",),
+    "builtin.environments.conversation": ("Suffix",),
     "builtin.datasets.hub": ("hub_rows",),
     "builtin.datasets.jsonl": (
         "MAX_INT_DIGITS",

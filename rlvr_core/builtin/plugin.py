@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from rlvr_core.api.hooks import hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
+    from pathlib import Path
+
     from rlvr_core.api import Registrar
+    from rlvr_core.api.hooks import DataReport, RunData
 
 
 @hookimpl
@@ -472,3 +475,28 @@ def register_commands(registrar: Registrar) -> None:
         "rlvr_core.builtin.tiny.command:tiny_model",
         summary="Make a tiny model to try things on.",
     )
+
+
+@hookimpl
+def check_data(data: RunData) -> DataReport | None:
+    """Look for held-out problems in the training data, where any are held out."""
+    if not data.held_out:
+        return None
+    from rlvr_core.builtin.evals.trained_on import check_run
+
+    return check_run(data)
+
+
+@hookimpl
+def locate_model(reference: str) -> Path | None:
+    """Make a tiny model, or fetch a checkpoint of a run that is kept in a store."""
+    if reference.startswith("tiny:"):
+        from rlvr_core.builtin.tiny.tiny import resolve_tiny
+        from rlvr_core.host.host import load_host
+
+        return resolve_tiny(reference, load_host())
+    if "://" in reference and "/checkpoints/step" in reference:
+        from rlvr_core.builtin.jobs.fetch import fetch_model
+
+        return fetch_model(reference)
+    return None

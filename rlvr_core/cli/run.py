@@ -90,21 +90,14 @@ def carry_out(
     dry_run: bool = False,
 ) -> RunFolder | None:
     """Prepare a run and take its steps; its folder, or None of a dry run."""
-    from rlvr_core.data.uri import is_uri, local_path
+    from functools import partial
+
+    from rlvr_core.data.uri import model_path
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.preview import preview
     from rlvr_core.run.start import start
 
-    def locate_model() -> str:
-        path = resolved.config.model.path
-        if is_uri(path):
-            return str(local_path(path))
-        if not path.startswith("tiny:"):
-            return path
-        from rlvr_core.builtin.tiny.tiny import resolve_tiny
-
-        return str(resolve_tiny(path, host))
-
+    locate_model = partial(model_path, resolved.config.model.path, host)
     with prepare(resolved, host, locate_model) as prepared:
         if dry_run:
             display.plan([*prepared.lines, *preview(prepared.sampler)])

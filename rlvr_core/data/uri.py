@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from rlvr_core.api.errors import DataError
 from rlvr_core.host.files import cache_folder
 
-__all__ = ["cache_folder", "is_uri", "local_path"]
+__all__ = ["cache_folder", "is_uri", "local_path", "model_path"]
+
+if TYPE_CHECKING:
+    from rlvr_core.host.host import Host
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -43,3 +47,19 @@ def local_path(uri: str) -> Path:
     from rlvr_core.host.host import load_host
 
     return load_host().ask_uri(uri, cache_folder())
+
+
+def model_path(reference: str, host: Host) -> str:
+    """The local folder of a model, made or fetched where need be; a hub id as it is.
+
+    Args:
+        reference: A folder, a hub id, a URI, or what a plugin's ``locate_model`` knows.
+        host: The plugins.
+
+    Raises:
+        RlvrError: If it cannot be made or fetched.
+    """
+    found = host.locate_model(reference)
+    if found is None and is_uri(reference):
+        found = local_path(reference)
+    return reference if found is None else str(found)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
-from rlvr_core.api.hooks import Finding
+from rlvr_core.api.hooks import DataReport, Finding, RunData
 from rlvr_core.api.protocols import ComponentConfig, Store
 from rlvr_core.host import builtin, discovery, loader, lookup, origin
 from rlvr_core.host.loader import PluginRecord
@@ -127,6 +127,14 @@ class Host:
             raise lookup.unknown_uri(self.records, uri)
         return answer
 
+    def locate_model(self, reference: str) -> Path | None:
+        """The folder of a model that a plugin makes or fetches; None if no plugin knows it.
+
+        Raises:
+            RlvrError: If the one that knows it cannot make or fetch it.
+        """
+        return self._ask("locate_model", {"reference": reference}, Path)
+
     def locate_run(self, env: Mapping[str, str] = os.environ) -> Path | None:
         """The folder runs belong in on a managed machine; None if this is not one.
 
@@ -198,6 +206,15 @@ class Host:
                 if plugin == name:
                     self._told(plugin, "configure", call)
 
+    def check_data(self, data: RunData) -> list[DataReport]:
+        """What each plugin that looks at a run's data has found.
+
+        Raises:
+            ConfigError: If a plugin refuses the data.
+            PluginError: If a plugin failed.
+        """
+        return list(self._answers("check_data", {"data": data}, DataReport))
+
     def record(self, name: str) -> PluginRecord | None:
         """The record of the plugin, or else of the distribution, of this name."""
         named = [record for record in self.records if record.name == name]
@@ -206,17 +223,24 @@ class Host:
 
     def _ask(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> T | None:
         """The first answer of a plugin that is not None."""
+        return next(self._answers(name, arguments, wanted), None)
+
+    def _answers(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> Iterator[T]:
+        """Each answer of a plugin that is not None.
+
+        Raises:
+            PluginError: If a plugin failed, or answered with something else than ``wanted``.
+        """
         for plugin, call in self._calls(name, arguments):
             answer = self._told(plugin, name, call)
             if isinstance(answer, wanted):
-                return answer
-            if answer is not None:
+                yield answer
+            elif answer is not None:
                 raise PluginError(
                     f"plugin {plugin} answered {name} with a {type(answer).__name__}, not a "
                     f"{wanted.__name__}",
                     remedy=f"report it to the author of {plugin}",
                 )
-        return None
 
     def _told(self, plugin: str, name: str, call: Callable[[], object]) -> object:
         """What a plugin's hook gives; its failure is an error named as the plugin's."""

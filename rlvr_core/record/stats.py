@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, stdev
-from typing import Literal
+
+from rlvr_core.api.types import Estimate
 
 Z95 = 1.959963984540054
 """97.5% quantile of the normal distribution."""
@@ -15,38 +15,6 @@ T95_19 = 2.093024054408263
 """97.5% quantile of Student's t with 19 degrees of freedom."""
 RESAMPLES = 4000
 BLOCKS = 20
-
-Method = Literal["wilson", "bootstrap", "jackknife", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number, what it was taken from, and its 95% interval.
-
-    Attributes:
-        value: The estimate; None when nothing was there to take it from.
-        n: Independent things (problems) it is an average over.
-        low: Lower end; None without an interval.
-        high: Upper end.
-        method: How the interval was made.
-    """
-
-    value: float | None
-    n: int
-    low: float | None
-    high: float | None
-    method: Method
-
-    def data(self) -> dict[str, float | int | str | None]:
-        """As JSON."""
-        return {
-            "value": self.value,
-            "n": self.n,
-            "low": self.low,
-            "high": self.high,
-            "method": self.method,
-        }
-
 
 NOTHING = Estimate(None, 0, None, None, "none")
 

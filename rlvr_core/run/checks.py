@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.errors import Complaint, ConfigError, MachineError
-from rlvr_core.builtin.evals.metric import check_metric
-from rlvr_core.builtin.evals.runner import NamedTask
 from rlvr_core.parallel import ranks
+from rlvr_core.run.evaluation import NamedTask, check_metric
 from rlvr_core.step.teacher import check_vocabulary, path_of, prompt_of
 from rlvr_core.verify.judge import Judge
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api.hooks import EvalFinished
 from rlvr_core.api.types import Json
-from rlvr_core.builtin.evals.metric import value_of
-from rlvr_core.builtin.evals.runner import Evaluation, evaluate
+from rlvr_core.run.evaluation import Evaluation, evaluate, value_of
 
 if TYPE_CHECKING:
-    from rlvr_core.builtin.evals.runner import NamedTask
     from rlvr_core.config.model import EarlyStopSection, RunConfig
     from rlvr_core.rollout.collect import Generator
+    from rlvr_core.run.evaluation import NamedTask
     from rlvr_core.run.session import Session
     from rlvr_core.verify.error_rate import ErrorRate
 

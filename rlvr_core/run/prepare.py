@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.protocols import Sampler, Source, Tracker
+from rlvr_core.api.hooks import DataReport, RunData
+from rlvr_core.api.protocols import Sampler, Source, Tracker, refuse_external
 from rlvr_core.api.sampler_base import replacements
 from rlvr_core.api.traits import SamplerTraits, traits_of
 from rlvr_core.builtin.datasets.hub import cached_at
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.evals import contamination
-from rlvr_core.builtin.evals.asking import refuse
-from rlvr_core.builtin.evals.runner import NamedTask
-from rlvr_core.builtin.evals.trained_on import inherit
 from rlvr_core.config.model import ComponentRef, SourceRef
 from rlvr_core.data.heldout import is_heldout
 from rlvr_core.data.load import (
@@ -44,6 +41,7 @@ from rlvr_core.run.checks import (
     check_teachers,
     check_writable,
 )
+from rlvr_core.run.evaluation import NamedTask
 from rlvr_core.run.generating import rollout_mode
 from rlvr_core.step.demonstrations import (
     Demonstrations,
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlvr_core.api.types import Problem
-    from rlvr_core.builtin.evals.contamination import Contamination
     from rlvr_core.config.model import LoraSection, LossRef, RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
@@ -97,7 +94,7 @@ class Prepared:
         judge: Verifier pool and reward.
         demonstrations: Given answers, by the place of the loss that learns from them.
         engine: The engine's reference, never ``auto``.
-        contamination: Held-out problems that are in the training data, by task.
+        data_reports: What plugins found in the data, for ``run.json``.
         trackers: What shows the run's metrics elsewhere, by name.
         lines: What to tell the user about all this.
     """
@@ -116,7 +113,7 @@ class Prepared:
     judge: Judge
     demonstrations: Mapping[Loc, Demonstrations]
     engine: ComponentRef
-    contamination: dict[str, Contamination]
+    data_reports: list[DataReport]
     trackers: dict[str, Tracker]
     lines: list[str]
 
@@ -176,7 +173,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     problems = [problem for source in sources for problem in source.problems]
     of_tasks = _held_out(tasks, resolved)
     answers = _answers(resolved)
-    found = _contamination(problems, answers, of_tasks, resolved, host)
+    reports = host.check_data(_run_data(problems, answers, of_tasks, resolved))
     held_out = [problem for some in of_tasks.values() for problem in some]
 
     plan = RewardPlan.build(config.rewards, {p.verifier for p in problems + held_out}, host)
@@ -213,7 +210,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         lines += answer_lines
         lines += environments.lines()
         lines += [*report.lines, *(f"warning: {text}" for text in resolved.warnings)]
-        lines += [f"{name}: {line}" for name, one in found.items() for line in one.lines()]
+        lines += [line for one in reports for line in one.lines]
         if config.guards.preflight and os.environ.get("RANK", "0") == "0":
             lines += _gold(problems + held_out, plan, judge, config)
         check_metrics(resolved, tasks, judge)
@@ -232,7 +229,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
             judge=judge,
             demonstrations=demonstrations,
             engine=engine,
-            contamination=found,
+            data_reports=reports,
             trackers=trackers,
             lines=lines,
         )
@@ -247,25 +244,24 @@ def _held_out(tasks: Sequence[NamedTask], resolved: Resolved) -> dict[str, tuple
     }
 
 
-def _contamination(
+def _run_data(
     problems: Sequence[Problem],
     answers: Mapping[Loc, Answers],
     held_out: Mapping[str, Sequence[Problem]],
     resolved: Resolved,
-    host: Host,
-) -> dict[str, Contamination]:
-    """Look for held-out problems in the training data, the model's earlier runs' included."""
-    trained = contamination.Trained()
-    trained.add_problems("the training data", problems)
+) -> RunData:
+    """The run's data as plugins are shown them; answers that are imitated are training data too."""
+    trained: dict[str, list[Problem]] = {"the training data": list(problems)}
     for loc, pairs in answers.items():
         name = f"the answers of {resolved.config.losses[loc].use}"
-        trained.add_problems(name, (problem for problem, _ in pairs))
-    inherit(trained, resolved.config.model.path, host)
-    found = {name: trained.search(some) for name, some in held_out.items()}
-    limit = resolved.config.guards.max_contaminated
-    where = resolved.where(("eval", "tasks"))
-    contamination.check(found, limit, where, "guards.max_contaminated")
-    return found
+        trained.setdefault(name, []).extend(problem for problem, _ in pairs)
+    return RunData(
+        model=resolved.config.model.path,
+        trained=trained,
+        held_out=held_out,
+        max_contaminated=resolved.config.guards.max_contaminated,
+        where=resolved.where(("eval", "tasks")),
+    )
 
 
 def _shortened(text: str, limit: int = 120) -> str:
@@ -348,7 +344,7 @@ def _tasks(resolved: Resolved) -> list[NamedTask]:
         copies = sum(one.name.partition("#")[0] == ref.use for one in named)
         name = ref.use if copies == 0 else f"{ref.use}#{copies + 1}"
         task = resolved.build("eval_task", ref)
-        refuse(ref.use, task, "rlvr run", "evaluate the run's checkpoints with rlvr watch")
+        refuse_external(ref.use, task, "rlvr run", "evaluate the run's checkpoints with rlvr watch")
         named.append(NamedTask(name, task))
     return named
 

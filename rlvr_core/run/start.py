@@ -87,9 +87,8 @@ def start(
         if ranks.main:
             recorder = stack.enter_context(Recorder(folder))
         manifest = _manifest(prepared, folder, command, ranks) if ranks.main else None
-        if manifest is not None and prepared.contamination:
-            found = {name: one.data() for name, one in prepared.contamination.items()}
-            manifest.update(contamination=found)
+        if manifest is not None and prepared.data_reports:
+            manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
         if ranks.main:
             tracking = Tracking(prepared.trackers, events.message)
             stack.callback(tracking.close)  # before the mirror copies what is left

@@ -190,7 +190,7 @@ def test_a_run_refuses_held_out_problems_that_it_trains_on(lab, model_dir):
     assert "guards.max_contaminated" in done.stderr
     lab.rlvr("run", "config.yaml", "--set", "guards.max_contaminated=0.1", "--display", "none")
     (run,) = (lab.folder / "runs").iterdir()
-    recorded = json.loads((run / "run.json").read_text())["contamination"]["lab/letters"]
+    recorded = json.loads((run / "run.json").read_text())["checks"]["contamination"]["lab/letters"]
     assert recorded["examples"] == [{"id": "p2", "trained": "q5", "by": "text"}]
 
     # what a run's checkpoint was trained on stays known when another run goes on from it

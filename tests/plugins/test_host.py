@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import MachineError, PluginError
-from rlvr_core.api.hooks import StepFinished
+from rlvr_core.api.errors import ConfigError, MachineError, PluginError
+from rlvr_core.api.hooks import DataReport, RunData, StepFinished
+from rlvr_core.data.uri import model_path
 from rlvr_core.host.host import load_host
 
 EVENT = StepFinished(step=1, version=0, metrics={})
@@ -140,6 +141,45 @@ def test_fault_while_answering_names_the_plugin(installed):
     host = installed(ask_tells=ANSWER.format(then="raise MachineError('no credentials')"))
     with pytest.raises(MachineError, match="no credentials"):
         host.ask_uri("s3://x", Path("cache"))
+
+
+CHECK = (
+    "from rlvr_core.api import ConfigError, DataReport, hookimpl\n"
+    "@hookimpl\ndef check_data(data):\n    {then}\n"
+)
+DATA = RunData(model="m", trained={"a": ()}, held_out={}, max_contaminated=0.0, where="c.yaml:1")
+
+
+def test_every_check_of_the_data_is_asked(installed):
+    host = installed(
+        check_a=CHECK.format(then="return DataReport('a', {'n': len(data.trained)}, ('one',))"),
+        check_b=CHECK.format(then="return None"),
+        check_c=CHECK.format(then="return DataReport('c', {})"),
+    )
+    assert host.check_data(DATA) == [DataReport("a", {"n": 1}, ("one",)), DataReport("c", {})]
+
+
+def test_a_check_of_the_data_may_refuse_and_a_broken_one_is_its_plugins_fault(installed):
+    host = installed(check_no=CHECK.format(then="raise ConfigError('no', where=data.where)"))
+    with pytest.raises(ConfigError, match="no") as caught:
+        host.check_data(DATA)
+    assert caught.value.complaints[0].where == "c.yaml:1"
+    host = installed(check_bad=CHECK.format(then="return data.model"))
+    with pytest.raises(PluginError, match="check_bad answered check_data with a str"):
+        host.check_data(DATA)
+
+
+def test_a_model_is_located_by_whoever_knows_it(installed):
+    host = installed(
+        model="from rlvr_core.api import hookimpl\nfrom pathlib import Path\n"
+        "@hookimpl\ndef locate_model(reference):\n"
+        "    return Path('/found') if reference == 'mine:x' else None\n"
+    )
+    assert model_path("mine:x", host) == "/found"
+    assert model_path("org/name", host) == "org/name"
+    assert model_path("file:///a%20b", host) == "/a b"
+    with pytest.raises(PluginError, match="gopher"):
+        model_path("gopher://x", host)
 
 
 def test_object_as_plugin(site, monkeypatch):

@@ -62,8 +62,7 @@ OWED = {
     # optional parts of components that are still asked for by name: the list only gets shorter
     "builtin/evals/commands/regrade.py": {"check"},
     "builtin/evals/evaluate.py": {"bare"},
-    "builtin/evals/metric.py": {"gold"},
-    "builtin/evals/session.py": {"graders"},
+    "run/evaluation.py": {"gold"},
     "builtin/evals/spec.py": {"beside"},
     "builtin/jobs/commands/launch.py": {"again", "elsewhere", "evaluates", "evaluates_beside"},
     "builtin/jobs/mirror.py": {"moved"},

@@ -8,7 +8,15 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, EvalReport, Group, Judged, Problem, SamplingParams
+from rlvr_core.api import (
+    ComponentConfig,
+    EvalReport,
+    EvalTaskTraits,
+    Group,
+    Judged,
+    Problem,
+    SamplingParams,
+)
 from rlvr_math import extract
 from rlvr_math.arithmetic import MAX_TOKENS, Arithmetic
 from rlvr_math.competition import (
@@ -77,7 +85,7 @@ class Gsm8kTest:
         """Worked examples in front; the style's own number if absent."""
 
     n = 1
-    graders = ("math/gsm8k-strict", "math/gsm8k-flexible")
+    traits = EvalTaskTraits(graders=("math/gsm8k-strict", "math/gsm8k-flexible"))
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -103,7 +111,7 @@ class CompetitionTest:
         """Cap on an answer, in tokens."""
 
     n = 1
-    graders = ("math/minerva", "math/math-verify")
+    traits = EvalTaskTraits(graders=("math/minerva", "math/math-verify"))
     DATASET: ClassVar[type[Competition]]
     FIXED: ClassVar[dict[str, str]] = {}
     """Options of the data set that the task does not leave open."""

@@ -124,7 +124,7 @@ def test_t73_every_problem_can_be_judged_by_the_graders_that_come_with_its_task(
     if not path.exists():
         pytest.skip(f"no {path}")
     found = task(task.Config(path=str(path)))
-    graders = [load_host().registry.find("verifier", name).load() for name in found.graders]
+    graders = [load_host().registry.find("verifier", name).load() for name in found.traits.graders]
     assert len(graders) == 2
     for problem in found.problems():
         for grader in graders:

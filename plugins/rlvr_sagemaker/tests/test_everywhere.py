@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from rlvr_core.api.errors import DataError, MachineError
 from rlvr_core.builtin.datasets.hub import cached_at, cached_uri, hub_rows
 from rlvr_core.builtin.datasets.jsonl import read_rows
-from rlvr_core.builtin.evals.model_ref import locate
+from rlvr_core.builtin.evals.model_ref import find_model
 from rlvr_core.data.order import read_order
 from rlvr_core.data.uri import local_path
 from rlvr_core.record.checkpoints import verify
@@ -108,7 +108,7 @@ def test_a_checkpoint_on_s3_is_asked_as_its_run_did_and_verified(cloud, tmp_path
         "data: {sources: [core/jsonl], prompt: {system: Be brief.}}\n"
     )
     uri = f"{put(cloud, run)}/checkpoints/step000002"
-    found = locate(uri, step=None, runs_dir="runs")
+    found = find_model(uri, step=None, runs_dir="runs")
     assert found.label == "demo-20250101-000000-step000002"
     assert found.sections()["prompt"]["system"] == "Be brief."
     assert found.sections()["model"]["dtype"] == "bfloat16"
@@ -116,9 +116,9 @@ def test_a_checkpoint_on_s3_is_asked_as_its_run_did_and_verified(cloud, tmp_path
     (step / "config.json").write_text("[]")
     put(cloud, run)
     with pytest.raises(MachineError, match=r"content of config\.json has changed"):
-        locate(uri, step=None, runs_dir="runs")
+        find_model(uri, step=None, runs_dir="runs")
     with pytest.raises(DataError, match="no complete checkpoint step000004"):
-        locate(uri.replace("000002", "000004"), step=None, runs_dir="runs")
+        find_model(uri.replace("000002", "000004"), step=None, runs_dir="runs")
 
 
 def test_without_credentials_it_is_said_what_to_do(cloud, monkeypatch):

@@ -94,9 +94,9 @@ def test_t89_an_eval_config_is_resolved_like_the_config(project, tmp_path):
     assert (told["eval_config"], told["eval_gpus"]) == ("beside.yaml", [7])
     (given,) = told["eval_set"]
     assert given == 'tasks.0.with.data.with.path="../../far rows #1.jsonl"'
-    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.builtin.evals.config import read_eval_config
 
-    asked = read(Path("beside.yaml"), told["eval_set"]).config({"model": {"path": "x"}})
+    asked = read_eval_config(Path("beside.yaml"), told["eval_set"]).config({"model": {"path": "x"}})
     assert asked.tasks[0].with_["data"]["with"]["path"] == "../../far rows #1.jsonl"
     page = launch("--eval-config", "beside.yaml", "--dry-run").stdout
     assert f"and beside it: rlvr watch RUN --config beside.yaml --set {given}" in page

@@ -23,6 +23,12 @@ from rlvr_core.api.protocols.engine import (
     Scores,
     WeightSource,
 )
+from rlvr_core.api.protocols.external_task import (
+    ExternalAnswer,
+    ExternalTask,
+    ModelAccess,
+    refuse_external,
+)
 from rlvr_core.api.protocols.forward import (
     Decoder,
     FastModel,
@@ -63,6 +69,8 @@ __all__ = [
     "Environment",
     "EvalTask",
     "EvaluatedBeside",
+    "ExternalAnswer",
+    "ExternalTask",
     "FastModel",
     "ForwardPath",
     "Generation",
@@ -79,6 +87,7 @@ __all__ = [
     "Loss",
     "LossBatch",
     "LossOutput",
+    "ModelAccess",
     "ModelAdapter",
     "Names",
     "NoConfig",
@@ -104,4 +113,5 @@ __all__ = [
     "Verifier",
     "WeightSource",
     "config_class",
+    "refuse_external",
 ]

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 class EvalTask(Protocol):
     """A data set split with frozen sampling and metrics.
 
-    It may have ``graders``, names of verifiers that look on in ``rlvr eval`` beside the problems'
-    own: a second opinion on the extraction of answers (T73, T78).
+    Its traits are ``EvalTaskTraits``.
     """
 
     n: int

@@ -7,6 +7,7 @@ Import from here: in which file a noun stands is no contract.
 
 from rlvr_core.api.types.completion import Completion, FinishReason
 from rlvr_core.api.types.conversation import Done, Ended, Observation, Reply, Transcript, Turn
+from rlvr_core.api.types.estimate import Estimate
 from rlvr_core.api.types.group import EvalReport, Group, Judged
 from rlvr_core.api.types.problem import Json, Message, Problem
 from rlvr_core.api.types.request import REMOTE, GenerationRequest, Prompt, SamplingParams
@@ -22,6 +23,7 @@ __all__ = [
     "Draw",
     "Drop",
     "Ended",
+    "Estimate",
     "EvalReport",
     "Extend",
     "Fate",

@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import fmean
 
 from rlvr_core.api.errors import Complaint, ConfigError
-from rlvr_core.api.types import Json
+from rlvr_core.api.types import Estimate, Json
 from rlvr_core.builtin.evals.spec import differences
 from rlvr_core.builtin.evals.store import Row, read_results
 from rlvr_core.builtin.evals.summary import group_by_problem
-from rlvr_core.record.stats import NOTHING, Estimate, bootstrap, estimate, mcnemar
+from rlvr_core.record.stats import NOTHING, bootstrap, estimate, mcnemar
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Asked:
             raise ConfigError.collect(self.draft.hide(found) if self.draft else found) from error
 
 
-def read(path: Path | None, overrides: Sequence[str]) -> Asked:
+def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:
     """Read the file, if there is one, and put ``key.path=value`` options on top.
 
     Raises:

@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import Engine, EngineContext
+from rlvr_core.api.protocols import Engine, EngineContext, ExternalTask
+from rlvr_core.api.services import Suffix
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import REMOTE, Json, Message, Problem, Prompt
-from rlvr_core.builtin.environments.conversation import Suffix
-from rlvr_core.builtin.evals.asking import SelfAsking
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
@@ -88,13 +87,13 @@ def _local(session: Session, say: Say) -> Inputs:
     renderer = Renderer(tokenizer, config.prompt, session.environments.present)
     longest = 0
     for task in session.tasks:
-        if not isinstance(task.task, SelfAsking):
+        if not isinstance(task.task, ExternalTask):
             prompts = max(len(renderer.render(problem)) for problem in task.problems)
             longest = max(longest, prompts + task.sampling.max_tokens)
         elif task.needs_engine:
             room = task.task.longest(task.problems, tokenizer, session.max_length())
             longest = max(longest, room)
-    if not all(isinstance(task.task, SelfAsking) for task in session.tasks):
+    if not all(isinstance(task.task, ExternalTask) for task in session.tasks):
         say(f"prompts: {renderer.describe()}")
     say(f"loading {session.model_path}")
     model = _model(session.model_path, config.model, weights=session.engine.use != VLLM)
@@ -119,7 +118,7 @@ def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
     )
     say(f"prompts: {renderer.describe()}")
     for task in session.tasks:
-        if not isinstance(task.task, SelfAsking):
+        if not isinstance(task.task, ExternalTask):
             for problem in task.problems:
                 renderer.prompt(problem)  # faults before the first request, not after a thousand
     context = EngineContext(

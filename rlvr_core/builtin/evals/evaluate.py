@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import Complaint, RunError
+from rlvr_core.api.protocols import ExternalTask, ModelAccess
 from rlvr_core.api.types import Draw, Json, Judged
-from rlvr_core.builtin.evals.asking import Model, SelfAsking
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics
@@ -67,7 +67,7 @@ def sample(session: Session, stores: Mapping[str, Store], say: Callable[[str], N
                 say(f"engine: {session.engine.use} ({session.why})")
                 with session.generator(say) as generator:
                     for task in here:
-                        if isinstance(task.task, SelfAsking):
+                        if isinstance(task.task, ExternalTask):
                             _ask(task, stores[task.name], session, generator, say)
                         else:
                             _sample(task, stores[task.name], generator, session.plan)
@@ -109,8 +109,8 @@ def _ask(
     pending = [problem for _, problem in store.pending]
     if not pending:
         return
-    assert isinstance(task.task, SelfAsking)
-    model = Model(
+    assert isinstance(task.task, ExternalTask)
+    model = ModelAccess(
         path=session.model_path,
         tokenizer=session.tokenizer() if generator else None,
         # its questions are single ones, whatever else is played
@@ -144,7 +144,7 @@ def _finish(task: Ready, store: Store) -> Row:
     head, _, results = read_results(store.folder)
     summary = head_of_summary(head) | summarise(results)
     groups = list(store.groups())
-    own = task.task.estimates(groups) if isinstance(task.task, SelfAsking) else None
+    own = task.task.estimates(groups) if isinstance(task.task, ExternalTask) else None
     if own is None:
         report = task.task.score(groups)
         summary["task_metrics"] = task_metrics(task.task, groups, report)

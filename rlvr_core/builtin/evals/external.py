@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from rlvr_core.api.errors import Complaint, ConfigError, RunError
-from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api.protocols import ComponentConfig, ExternalAnswer, ModelAccess
 from rlvr_core.api.types import (
     Completion,
+    Estimate,
     EvalReport,
     Group,
     Json,
@@ -30,11 +31,10 @@ from rlvr_core.api.types import (
     SamplingParams,
     Verdict,
 )
-from rlvr_core.builtin.evals.asking import Answer, Model
 from rlvr_core.builtin.evals.command import run_command, tail
 from rlvr_core.config.model import Positive
 from rlvr_core.host.registry import NAME
-from rlvr_core.record.stats import Estimate, wilson
+from rlvr_core.record.stats import wilson
 from rlvr_core.record.text import is_secret
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class External:
         """Nothing is asked of our engine."""
         return 1
 
-    def answer(self, problems: Sequence[Problem], model: Model) -> Iterator[Answer]:
+    def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
         """Run the command, which is done whole or not at all."""
         output, log = model.folder / "output", model.folder / "external.log"
         shutil.rmtree(output, ignore_errors=True)  # nothing of an earlier attempt may be read
@@ -171,7 +171,7 @@ class External:
         )
         found = self._read(output, log)
         (problem,) = problems
-        yield Answer(problem, shlex.join(command), (self._judged(found),))
+        yield ExternalAnswer(problem, shlex.join(command), (self._judged(found),))
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """The metrics, as they were read."""

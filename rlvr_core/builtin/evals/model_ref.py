@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError, MachineError
 from rlvr_core.api.types import Json
-from rlvr_core.builtin.jobs.fetch import fetch_checkpoint
-from rlvr_core.data.uri import cache_folder, is_uri, local_path
+from rlvr_core.data.uri import is_uri, model_path
 from rlvr_core.host.host import load_host
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
 from rlvr_core.record.rundir import RunFolder, find_run
@@ -66,7 +65,7 @@ class ModelRef:
         }
 
 
-def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
+def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
     """Find what ``text`` means: a model's folder, a run's folder or name, or else a hub id.
 
     What a plugin opens (``s3://bucket/run/checkpoints/step000020``) is fetched first.
@@ -81,7 +80,7 @@ def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
         MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
     """
     if is_uri(text):
-        text = str(_fetched(text))
+        text = model_path(text, load_host())
     folder = Path(text).expanduser()
     model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
     if model or _STEP.match(folder.resolve().name):
@@ -94,17 +93,6 @@ def locate(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
     if step is not None:
         raise ConfigError(f"'{text}' is no run, so it has no steps", where="--step")
     return ModelRef(text)
-
-
-def _fetched(uri: str) -> Path:
-    """A model from elsewhere; of a checkpoint of a run also how that run asked it."""
-    match = re.match(r"^(.+)/checkpoints/(step\d{6,})/?$", uri)
-    if match is None:
-        return local_path(uri)
-    run = match[1]
-    place = hashlib.sha256(run.encode()).hexdigest()[:16]
-    folder = cache_folder() / "checkpoints" / place / run.rpartition("/")[2]
-    return fetch_checkpoint(load_host().ask_store(run), folder, match[2])
 
 
 def _run(text: str, runs_dir: str) -> RunFolder | None:
@@ -168,7 +156,7 @@ def runnable(path: str, section: ModelSection) -> str:
         MachineError: If the adapter or its base model cannot be loaded.
         RunError: If the copy cannot be written; TMPDIR says where.
     """
-    from rlvr_core.builtin.lora.export import is_adapter, write_merged
+    from rlvr_core.api.services import is_adapter, write_merged
     from rlvr_core.step.model import DTYPES
 
     if not is_adapter(path):

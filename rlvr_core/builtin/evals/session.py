@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.protocols import EvalTask
+from rlvr_core.api.protocols import EvalTask, ExternalTask, refuse_external
+from rlvr_core.api.services import EnvironmentPlan, TurnTaking
+from rlvr_core.api.traits import EvalTaskTraits, traits_of
 from rlvr_core.api.types import Json, Problem, SamplingParams
-from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.environments.turns import TurnTaking
 from rlvr_core.builtin.evals import contamination
-from rlvr_core.builtin.evals.asking import SelfAsking, refuse
 from rlvr_core.builtin.evals.contamination import Contamination, Trained
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.builtin.evals.model_ref import fingerprint, runnable
@@ -65,7 +64,7 @@ class Ready:
     @property
     def needs_engine(self) -> bool:
         """Whether the model must be loaded for it."""
-        return not isinstance(self.task, SelfAsking) or self.task.needs_engine
+        return not isinstance(self.task, ExternalTask) or self.task.needs_engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +183,12 @@ def prepare(
     tasks = [(component, component.cls(component.config)) for _, component in named]
     if n is not None or sampling:
         for component, task in tasks:
-            refuse(component.entry.name, task, "rlvr passk", "use rlvr eval")
+            refuse_external(component.entry.name, task, "rlvr passk", "use rlvr eval")
     loaded = [_problems(component.entry.name, task, config.limit) for component, task in tasks]
     everyone = [
         problem
         for (_, task), problems in zip(tasks, loaded, strict=True)
-        if not isinstance(task, SelfAsking)
+        if not isinstance(task, ExternalTask)
         for problem in problems
     ]
     plan = _plan(config, everyone, _graders([task for _, task in tasks]), host)
@@ -199,7 +198,7 @@ def prepare(
     judged_by, apart = verifier_options(plan, host)
     ready: list[Ready] = []
     for (component, task), problems in zip(tasks, loaded, strict=True):
-        own = task if isinstance(task, SelfAsking) else None
+        own = task if isinstance(task, ExternalTask) else None
         drawn = sampling_of(task, sampling or {})
         asked = set() if own else {problem.verifier for problem in problems}
         graders = set() if own else judged_by.keys() - set(plan.own.values())
@@ -231,7 +230,7 @@ def prepare(
     if is_remote(path):
         for one in ready:
             if one.needs_engine:
-                refuse(one.name, one.task, "a model on another machine", "use one on this")
+                refuse_external(one.name, one.task, "a model on another machine", "use one on this")
     else:
         path = runnable(given, config.model)
         check_model_path(path)
@@ -295,7 +294,7 @@ def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ..
 
 def _graders(tasks: Sequence[EvalTask]) -> tuple[str, ...]:
     """Verifiers that every one of the tasks wants beside its own."""
-    wanted: list[tuple[str, ...]] = [getattr(task, "graders", ()) for task in tasks]
+    wanted = [traits_of(task, EvalTaskTraits).graders for task in tasks]
     return tuple(name for name in wanted[0] if all(name in names for names in wanted))
 
 

@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api.protocols import EvalTask
-from rlvr_core.api.types import EvalReport, Group, Json
+from rlvr_core.api.types import Estimate, EvalReport, Group, Json
 from rlvr_core.builtin.evals.store import Row
-from rlvr_core.record.stats import BLOCKS, NOTHING, Estimate, estimate, jackknife
+from rlvr_core.record.stats import BLOCKS, NOTHING, estimate, jackknife
 from rlvr_core.verify.stats import percentile
 
 MAX_STRATA = 60

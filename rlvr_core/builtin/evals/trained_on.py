@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError, DataError, RlvrError
+from rlvr_core.api.hooks import DataReport, RunData
+from rlvr_core.api.services import read_rows
 from rlvr_core.api.types import Message, Problem
-from rlvr_core.builtin.datasets.jsonl import read_rows
-from rlvr_core.builtin.evals.contamination import Trained
+from rlvr_core.builtin.evals.contamination import Trained, check
 from rlvr_core.builtin.evals.model_ref import run_of
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.data.load import fingerprint
 from rlvr_core.data.uri import local_path
+from rlvr_core.host.host import Host, load_host
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.rundir import RunFolder, find_run
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.host.host import Host
 
 PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
 """Fields of a row in which a prompt is looked for, in this order."""
@@ -52,13 +53,32 @@ def trained_on(
     return trained
 
 
-def inherit(trained: Trained, model_path: str, host: Host) -> None:
+def check_run(data: RunData) -> DataReport:
+    """Look for held-out problems in a run's training data, its model's earlier runs' included.
+
+    Raises:
+        ConfigError: If a task has more of them than the run accepts.
+    """
+    trained = Trained()
+    for name, problems in data.trained.items():
+        trained.add_problems(name, problems)
+    inherit(trained, data.model)
+    found = {name: trained.search(some) for name, some in data.held_out.items()}
+    check(found, data.max_contaminated, data.where, "guards.max_contaminated")
+    return DataReport(
+        "contamination",
+        {name: one.data() for name, one in found.items()},
+        tuple(f"{name}: {line}" for name, one in found.items() for line in one.lines()),
+    )
+
+
+def inherit(trained: Trained, model_path: str, host: Host | None = None) -> None:
     """Take in what a model was trained on before, if it is a checkpoint of a run."""
     run = run_of(Path(model_path).expanduser())
     if run is None or _name(run) in trained.sources:
         return
     try:
-        _take_run(trained, run, host)
+        _take_run(trained, run, host or load_host())
     except RlvrError as error:
         first = error.complaints[0]
         place = f" ({first.where})" if first.where else ""

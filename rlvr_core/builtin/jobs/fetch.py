@@ -7,6 +7,7 @@ fetched half-way is one that can be opened, with fewer checkpoints.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from typing import Literal
 
 from rlvr_core.api.errors import DataError
 from rlvr_core.api.protocols import Store, StoredFile
+from rlvr_core.data.uri import cache_folder
+from rlvr_core.host.host import load_host
 from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
 from rlvr_core.record.files import write_atomic
 
@@ -162,6 +165,28 @@ class Fetch:
             return aside.read_text(encoding="utf-8").strip()
         finally:
             aside.unlink(missing_ok=True)
+
+
+def fetch_model(uri: str) -> Path | None:
+    """A run's checkpoint from the store it is in, into the cache, with the run's configuration.
+
+    Args:
+        uri: ``s3://bucket/run/checkpoints/step000020``.
+
+    Returns:
+        Its folder; None if the URI does not name a checkpoint.
+
+    Raises:
+        DataError: If there is no such checkpoint.
+        MachineError: If the store fails.
+    """
+    match = re.match(r"^(.+)/checkpoints/(step\d{6,})/?$", uri)
+    if match is None:
+        return None
+    run = match[1]
+    place = hashlib.sha256(run.encode()).hexdigest()[:16]
+    folder = cache_folder() / "checkpoints" / place / run.rpartition("/")[2]
+    return fetch_checkpoint(load_host().ask_store(run), folder, match[2])
 
 
 def fetch_checkpoint(store: Store, folder: Path, name: str) -> Path:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError, DataError, RunError
-from rlvr_core.api.protocols import Generation, Scorer, ScoreRequest
+from rlvr_core.api.protocols import Generation, ModelAccess, Scorer, ScoreRequest
 from rlvr_core.api.types import Completion, GenerationRequest, SamplingParams
-from rlvr_core.builtin.evals.asking import Model
 from rlvr_core.builtin.lm_eval.load import CHAT, Document
 from rlvr_core.engines.seeds import completion_seed
 
@@ -141,7 +140,7 @@ class Said:
     completions: tuple[Completion, ...]
 
 
-def ask(documents: Sequence[Document], repeats: int, model: Model) -> Iterator[Said]:
+def ask(documents: Sequence[Document], repeats: int, model: ModelAccess) -> Iterator[Said]:
     """Put documents to the engine.
 
     Raises:
@@ -170,7 +169,7 @@ def _scorer(engine: object) -> Scorer:
 
 
 def _score(
-    documents: Sequence[Document], codec: Codec, repeats: int, model: Model
+    documents: Sequence[Document], codec: Codec, repeats: int, model: ModelAccess
 ) -> Iterator[Said]:
     """One answer each, as a list of [log-likelihood, greedy], or of log-likelihoods alone."""
     if not documents:
@@ -196,7 +195,7 @@ def _score(
 
 
 def _generate(
-    documents: Sequence[Document], codec: Codec, repeats: int, model: Model
+    documents: Sequence[Document], codec: Codec, repeats: int, model: ModelAccess
 ) -> Iterator[Said]:
     assert model.engine is not None
     waiting = []

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api.protocols import ComponentConfig, ExternalAnswer, ModelAccess
 from rlvr_core.api.types import (
     Completion,
+    Estimate,
     EvalReport,
     Group,
     Json,
@@ -21,9 +22,7 @@ from rlvr_core.api.types import (
     SamplingParams,
     Verdict,
 )
-from rlvr_core.builtin.evals.asking import Answer, Model
 from rlvr_core.config.model import Natural, Positive
-from rlvr_core.record.stats import Estimate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -134,21 +133,21 @@ class LmEval:
     def longest(
         self, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, limit: int
     ) -> int:
-        """See ``SelfAsking.longest``."""
+        """See ``ExternalTask.longest``."""
         from rlvr_core.builtin.lm_eval.ask import longest
 
         documents = [self._loaded.documents[problem.id] for problem in problems]
         return longest(documents, tokenizer, limit)
 
-    def answer(self, problems: Sequence[Problem], model: Model) -> Iterator[Answer]:
-        """See ``SelfAsking.answer``."""
+    def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
+        """See ``ExternalTask.answer``."""
         from rlvr_core.builtin.lm_eval.ask import ask
 
         by_id = {problem.id: problem for problem in problems}
         documents = [self._loaded.documents[id_] for id_ in by_id]
         for said in ask(documents, self.n, model):
             verdict = self._judge(said.document, said.completions)
-            yield Answer(
+            yield ExternalAnswer(
                 problem=by_id[said.document.id],
                 prompt=said.prompt,
                 members=tuple(

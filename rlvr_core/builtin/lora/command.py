@@ -30,12 +30,12 @@ def export_(
     checkpoint, or the folder of a LoRA adapter. Of a run with LoRA, OUT is the adapter as peft
     loads it; with --merge it is a whole model that transformers and vLLM load as it is.
     """
-    from rlvr_core.builtin.evals.model_ref import locate
+    from rlvr_core.api.services import find_model
     from rlvr_core.builtin.lora.export import copy_model, is_adapter, write_merged
     from rlvr_core.step.model import DTYPES
 
     output.quiet_libraries()
-    found = locate(model, step=step, runs_dir=runs_dir)
+    found = find_model(model, step=step, runs_dir=runs_dir)
     folder = Path(found.path).expanduser()
     if not folder.is_dir():
         raise ConfigError(

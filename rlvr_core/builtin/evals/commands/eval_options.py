@@ -85,14 +85,14 @@ def open_session(
     Returns:
         What to evaluate, and the folder of the results when none was named.
     """
-    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.builtin.evals.config import read_eval_config
     from rlvr_core.builtin.evals.session import prepare
     from rlvr_core.host.host import load_host
 
     output.quiet_libraries()
     Stop().listen()
     host = load_host()
-    asked = read(given.config, given.overrides)
+    asked = read_eval_config(given.config, given.overrides)
     text = model or _model_in(asked)
     where = _locate(text, given)
     config = asked.config(_values(text, where, given, asked))
@@ -129,11 +129,11 @@ def _model_in(asked: Asked) -> str:
 
 
 def _locate(text: str, given: Options) -> ModelRef | None:
-    from rlvr_core.builtin.evals.model_ref import locate
+    from rlvr_core.builtin.evals.model_ref import find_model
 
     if text.startswith(("tiny:", REMOTE)):
         return None
-    return locate(text, step=given.step, runs_dir=given.runs_dir)
+    return find_model(text, step=given.step, runs_dir=given.runs_dir)
 
 
 def _path(text: str, where: ModelRef | None, host: Host) -> str:
@@ -141,9 +141,9 @@ def _path(text: str, where: ModelRef | None, host: Host) -> str:
         return where.path
     if text.startswith(REMOTE):
         return text
-    from rlvr_core.builtin.tiny.tiny import resolve_tiny
+    from rlvr_core.data.uri import model_path
 
-    return str(resolve_tiny(text, host))
+    return model_path(text, host)
 
 
 def _values(text: str, where: ModelRef | None, given: Options, asked: Asked) -> dict[str, Any]:

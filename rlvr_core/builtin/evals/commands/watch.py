@@ -86,13 +86,13 @@ def watch(
 
 def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ...]) -> None:
     """Find mistakes now, and not when the first checkpoint is there."""
-    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.builtin.evals.config import read_eval_config
     from rlvr_core.config.resolve import find
     from rlvr_core.config.tree import Mark, made
     from rlvr_core.host.host import load_host
 
     given = {"tasks": list(tasks)} if tasks else {}
-    asked = read(config, overrides).config({"model": {"path": "a checkpoint"}, **given})
+    asked = read_eval_config(config, overrides).config({"model": {"path": "a checkpoint"}, **given})
     host = load_host()
     for ref in asked.tasks:
         find(host, "eval_task", ref.use, ref.with_, made({}, Mark("--task")), ())

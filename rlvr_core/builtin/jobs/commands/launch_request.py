@@ -10,7 +10,7 @@ from rlvr_core.api.traits import EngineTraits, traits_of
 
 if TYPE_CHECKING:
     from rlvr_core.api.protocols import LaunchRequest
-    from rlvr_core.builtin.evals.config import Asked
+    from rlvr_core.api.services import Asked
     from rlvr_core.host.host import Host
 
 
@@ -52,11 +52,11 @@ def to_evaluate(
     import re
 
     from rlvr_core.api.protocols import LaunchRequest
-    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.api.services import read_eval_config
 
     if config is None:
         raise ConfigError("evaluate on what?", remedy="name the YAML file for rlvr eval")
-    asked = read(config, [*overrides, f"model.path={model}"])
+    asked = read_eval_config(config, [*overrides, f"model.path={model}"])
     _check(asked, {}, host)
     words = ["eval", "--config", str(config), *_sets((*overrides, f"model.path={model}"))]
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(model.rstrip("/").split("/")[-3:])).strip("-")
@@ -69,10 +69,10 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
     from dataclasses import replace
 
     from rlvr_core.api.protocols import EvaluatedBeside
-    from rlvr_core.builtin.evals.config import read
+    from rlvr_core.api.services import read_eval_config
     from rlvr_core.builtin.jobs.staging import references, uris
 
-    asked = read(config, ())
+    asked = read_eval_config(config, ())
     _check(asked, {"model": {"path": "a checkpoint"}}, host)
     tree = asked.root.plain()
     if isinstance(tree.get("model"), dict):

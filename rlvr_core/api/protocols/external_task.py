@@ -1,8 +1,7 @@
-"""Eval tasks that put their questions to the model themselves, and judge the answers.
+"""Eval tasks of another harness, with their own prompts, kinds of request and graders.
 
-Most tasks give problems, and the generator and the verifiers do the rest. A task that is another
-harness in disguise cannot: it has its own prompts, kinds of request and graders. What it finds is
-kept in the same store, so that it resumes and is compared as the others.
+Most tasks only give problems; rlvr prompts, samples and judges. An external task does all of that
+itself. Its answers are kept in the same store, so it resumes and is compared like any other.
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Group, Json, Judged, Problem
-from rlvr_core.record.stats import Estimate
+from rlvr_core.api.types import Estimate, Group, Json, Judged, Problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.protocols import Engine
+    from rlvr_core.api.protocols.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelAccess:
     """What a task may ask.
 
     Attributes:
@@ -48,7 +46,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExternalAnswer:
     """A problem, what the model was asked, and its judged answers, one for each of ``n``."""
 
     problem: Problem
@@ -57,8 +55,8 @@ class Answer:
 
 
 @runtime_checkable
-class SelfAsking(Protocol):
-    """What such a task has beside ``n``, ``problems`` and ``score`` of an ``EvalTask``."""
+class ExternalTask(Protocol):
+    """What an external task has beside ``n``, ``problems`` and ``score`` of an ``EvalTask``."""
 
     label: str
     """Tells apart several uses of the task; part of its name in results."""
@@ -76,20 +74,20 @@ class SelfAsking(Protocol):
     ) -> int:
         """Tokens the engine must have room for; at most ``limit``, which the model has."""
 
-    def answer(self, problems: Sequence[Problem], model: Model) -> Iterator[Answer]:
+    def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
         """Ask; give each answer as soon as it is there."""
 
     def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
         """The metrics with their intervals, in place of all else; None leaves them to the core."""
 
 
-def refuse(name: str, task: object, command: str, instead: str) -> None:
+def refuse_external(name: str, task: object, command: str, instead: str) -> None:
     """Refuse a task that asks for itself where that cannot be done.
 
     Raises:
         ConfigError: If it is one.
     """
-    if isinstance(task, SelfAsking):
+    if isinstance(task, ExternalTask):
         raise ConfigError(
             f"eval task '{name}' asks the model in its own way, which {command} cannot do",
             remedy=instead,
