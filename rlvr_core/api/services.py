@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlvr_core.builtin.datasets.hub import hub_rows
     from rlvr_core.builtin.datasets.jsonl import MAX_INT_DIGITS, read_rows
-    from rlvr_core.builtin.environments.conversation import Suffix
-    from rlvr_core.builtin.environments.plan import EnvironmentPlan
     from rlvr_core.builtin.environments.questions import Questions, response
-    from rlvr_core.builtin.environments.turns import TurnTaking
     from rlvr_core.builtin.evals.config import Asked, read_eval_config
     from rlvr_core.builtin.evals.model_ref import find_model
     from rlvr_core.builtin.jobs.again import fetch_newest, fetch_results, send_results, unsent
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from rlvr_core.parallel.ranks import LostError, Ranks, apart, fault_of
     from rlvr_core.rollout.collect import Answered, Generator, Judgement, joined, outcome_of
     from rlvr_core.rollout.replay import Reading, ReplayBuffer, member_of
+    from rlvr_core.rollout.single_turn import conversations_of
     from rlvr_core.rollout.source import SourceParts
 
 __all__ = [
@@ -44,7 +42,6 @@ __all__ = [
     "PROBE_TOKENS",
     "Answered",
     "Asked",
-    "EnvironmentPlan",
     "Generator",
     "Job",
     "JobBook",
@@ -57,11 +54,10 @@ __all__ = [
     "ReplayBuffer",
     "Resolved",
     "SourceParts",
-    "Suffix",
-    "TurnTaking",
     "apart",
     "cache_folder",
     "check_probe",
+    "conversations_of",
     "fault_of",
     "fetch_newest",
     "fetch_results",
@@ -98,9 +94,6 @@ _HOMES = {
         "Asked",
         "read_eval_config",
     ),
-    "builtin.environments.turns": ("TurnTaking",),
-    "builtin.environments.plan": ("EnvironmentPlan",),
-    "builtin.environments.conversation": ("Suffix",),
     "builtin.datasets.hub": ("hub_rows",),
     "builtin.datasets.jsonl": (
         "MAX_INT_DIGITS",
@@ -157,6 +150,7 @@ _HOMES = {
         "member_of",
     ),
     "rollout.source": ("SourceParts",),
+    "rollout.single_turn": ("conversations_of",),
     "data.uri": (
         "cache_folder",
         "local_path",

@@ -316,6 +316,11 @@ def register_environments(registrar: Registrar) -> None:
 def register_services(registrar: Registrar) -> None:
     """Parts of a run that are loaded only when it needs them."""
     registrar.add(
+        "conversations",
+        "rlvr_core.builtin.environments.plan:plan_of",
+        summary="Generation in several turns, where an environment is named.",
+    )
+    registrar.add(
         "ahead",
         "rlvr_core.builtin.asynchronous.ahead:Ahead",
         summary="Rollouts ahead of the trainer, for train.max_staleness above 0.",

@@ -59,7 +59,7 @@ def show(
     view = RunView.find(run, runs_dir)
     folder = view.folder
     if conversation is not None:
-        from rlvr_core.builtin.environments.show import find_conversations, lines
+        from rlvr_core.cli.conversations import find_conversations, lines
 
         found = find_conversations(folder, conversation)
         if as_json:

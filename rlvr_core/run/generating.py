@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.protocols import BackgroundEngine
 from rlvr_core.data.suffix import suffix_ids
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Generator
@@ -41,16 +40,8 @@ def build_engine(prepared: Prepared, device: torch.device) -> Engine:
 
 def with_environments(prepared: Prepared, engine: Engine) -> Engine:
     """The engine with environments that answer it, if any problem has one."""
-    if not prepared.environments:
-        return engine
-    from rlvr_core.builtin.environments.background_turns import BackgroundTurns
-    from rlvr_core.builtin.environments.turns import TurnTaking
-
     suffix = partial(suffix_ids, prepared.renderer)
-    if prepared.mode.background:
-        assert isinstance(engine, BackgroundEngine), type(engine).__name__
-        return BackgroundTurns(engine, prepared.environments, suffix)
-    return TurnTaking(engine, prepared.environments, suffix)
+    return prepared.conversations.play(engine, suffix, background=prepared.mode.background)
 
 
 def source_parts(

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.hooks import DataReport, RunData
-from rlvr_core.api.protocols import Sampler, Source, Tracker, refuse_external
+from rlvr_core.api.protocols import Conversations, Sampler, Source, Tracker, refuse_external
 from rlvr_core.api.sampler_base import replacements
 from rlvr_core.api.traits import SamplerTraits, traits_of
 from rlvr_core.builtin.datasets.hub import cached_at
-from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.config.model import ComponentRef, SourceRef
 from rlvr_core.data.heldout import is_heldout
 from rlvr_core.data.load import (
@@ -32,6 +31,7 @@ from rlvr_core.data.prompts import Renderer, audit
 from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.parallel import ranks
 from rlvr_core.parallel.model_adapter import chosen_adapter
+from rlvr_core.rollout.single_turn import conversations_of
 from rlvr_core.rollout.source import RolloutMode
 from rlvr_core.run.checks import (
     check_metrics,
@@ -90,7 +90,7 @@ class Prepared:
         tasks: Eval tasks.
         sampler: Stands before the first problem.
         mode: How generation and training share the time.
-        environments: What plays problems as conversations.
+        conversations: How problems are generated: in one turn, or in several.
         judge: Verifier pool and reward.
         demonstrations: Given answers, by the place of the loss that learns from them.
         engine: The engine's reference, never ``auto``.
@@ -109,7 +109,7 @@ class Prepared:
     tasks: list[NamedTask]
     sampler: Sampler
     mode: RolloutMode
-    environments: EnvironmentPlan
+    conversations: Conversations
     judge: Judge
     demonstrations: Mapping[Loc, Demonstrations]
     engine: ComponentRef
@@ -178,15 +178,15 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
 
     plan = RewardPlan.build(config.rewards, {p.verifier for p in problems + held_out}, host)
     check_problems(problems + held_out, plan.check)
-    environments = EnvironmentPlan.build(config.environment, problems + held_out, host)
-    check_problems(problems + held_out, environments.check)
+    conversations = conversations_of(config.environment, problems + held_out, host)
+    check_problems(problems + held_out, conversations.check)
 
     model_path = locate_model()
     check_model_path(model_path)
     engine, why = _choose_engine(config, model_path)
 
     tokenizer = load_tokenizer(model_path, config.model)
-    renderer = Renderer(tokenizer, config.data.prompt, environments.present)
+    renderer = Renderer(tokenizer, config.data.prompt, conversations.present)
     sources, report = audit(
         sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
     )
@@ -208,7 +208,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
         lines = _lines(config, model_path, sources, renderer, engine, why, mode.lines())
         lines += answer_lines
-        lines += environments.lines()
+        lines += conversations.lines()
         lines += [*report.lines, *(f"warning: {text}" for text in resolved.warnings)]
         lines += [line for one in reports for line in one.lines]
         if config.guards.preflight and os.environ.get("RANK", "0") == "0":
@@ -225,7 +225,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
             tasks=tasks,
             sampler=sampler,
             mode=mode,
-            environments=environments,
+            conversations=conversations,
             judge=judge,
             demonstrations=demonstrations,
             engine=engine,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from rlvr_core.api.types import Done, Ended, Problem, Reply, Transcript, Turn
-from rlvr_core.builtin.environments.worker import said
+from rlvr_core.workers.observations import said
 
 
 def play(

@@ -9,6 +9,7 @@ Import from here: in which file a contract stands is no contract.
 
 from rlvr_core.api.protocols.advantage import AdvantageEstimator, AdvantageOutput, JudgedStep
 from rlvr_core.api.protocols.component import ComponentConfig, Kind, Names, NoConfig, config_class
+from rlvr_core.api.protocols.conversations import Conversations, Suffix
 from rlvr_core.api.protocols.data import DatasetLoader, Demonstrator, Sampler, Source
 from rlvr_core.api.protocols.engine import (
     Adapter,
@@ -61,6 +62,7 @@ __all__ = [
     "AdvantageOutput",
     "BackgroundEngine",
     "ComponentConfig",
+    "Conversations",
     "DatasetLoader",
     "Decoder",
     "Demonstrator",
@@ -107,6 +109,7 @@ __all__ = [
     "Stateful",
     "Store",
     "StoredFile",
+    "Suffix",
     "TrackedRun",
     "Tracker",
     "TrainedParameter",

@@ -12,8 +12,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import BackgroundEngine, EngineContext, Generation, WeightSource
-from rlvr_core.builtin.environments.conversation import Conversation, Suffix, Ticket, seconds_left
+from rlvr_core.api.protocols import (
+    BackgroundEngine,
+    EngineContext,
+    Generation,
+    Suffix,
+    WeightSource,
+)
+from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.turns import TurnTaking
 

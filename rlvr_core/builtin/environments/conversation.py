@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,15 +15,11 @@ from rlvr_core.api.types import (
     Ended,
     GenerationRequest,
     Message,
-    Problem,
     Transcript,
     Turn,
     Usage,
     Verdict,
 )
-
-Suffix = Callable[[Problem, Sequence[int], Sequence[Message]], tuple[int, ...]]
-"""Tokens behind a reply; see ``rlvr_core.data.suffix``."""
 
 
 @dataclass(eq=False, slots=True)

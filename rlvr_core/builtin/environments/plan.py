@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.protocols import BackgroundEngine, Engine, Suffix
 from rlvr_core.api.types import Json, Problem
 from rlvr_core.config.model import ComponentRef, EnvironmentSection
 from rlvr_core.config.resolve import build
@@ -66,9 +67,6 @@ class EnvironmentPlan:
             instances[entry.name] = build(host, "environment", ComponentRef(use=name), where)
         return cls(section, specs, own, instances)
 
-    def __bool__(self) -> bool:
-        return bool(self.specs)
-
     def name(self, problem: Problem) -> str | None:
         """Full name of the environment that plays a problem; None for a single answer.
 
@@ -97,6 +95,17 @@ class EnvironmentPlan:
         shown = self.instances[name].present(problem)
         return replace(problem, prompt=shown.prompt, tools=shown.tools, stop=shown.stop)
 
+    def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
+        """See ``Conversations.play``."""
+        if background:
+            from rlvr_core.builtin.environments.background_turns import BackgroundTurns
+
+            assert isinstance(engine, BackgroundEngine), type(engine).__name__
+            return BackgroundTurns(engine, self, suffix)
+        from rlvr_core.builtin.environments.turns import TurnTaking
+
+        return TurnTaking(engine, self, suffix)
+
     def check(self, problem: Problem) -> None:
         """Let the problem's environment check its spec.
 
@@ -109,8 +118,6 @@ class EnvironmentPlan:
 
     def lines(self) -> list[str]:
         """For a person: what plays, and within which limits."""
-        if not self.specs:
-            return []
         section = self.section
         cap = section.max_turn_tokens
         turn = "" if cap is None else f" of at most {cap} tokens"
@@ -131,3 +138,7 @@ class EnvironmentPlan:
             "max_turn_tokens": self.section.max_turn_tokens,
             "timeout": self.section.timeout,
         }
+
+
+plan_of = EnvironmentPlan.build
+"""The service ``core/conversations``."""

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import Engine, EngineContext, Generation, WeightSource
+from rlvr_core.api.protocols import Engine, EngineContext, Generation, Suffix, WeightSource
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import (
     Ended,
@@ -32,7 +32,7 @@ from rlvr_core.api.types import (
     Reply,
     Verdict,
 )
-from rlvr_core.builtin.environments.conversation import Conversation, Suffix, Ticket, seconds_left
+from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import (
     EnvironmentFailedError,

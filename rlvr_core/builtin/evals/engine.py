@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import Engine, EngineContext, ExternalTask
-from rlvr_core.api.services import Suffix
+from rlvr_core.api.protocols import Engine, EngineContext, ExternalTask, Suffix
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import REMOTE, Json, Message, Problem, Prompt
 from rlvr_core.config.model import ComponentRef
@@ -84,7 +83,7 @@ def inputs(session: Session, engine: Engine, say: Say) -> Inputs:
 
 def _local(session: Session, say: Say) -> Inputs:
     config, tokenizer = session.config, session.tokenizer()
-    renderer = Renderer(tokenizer, config.prompt, session.environments.present)
+    renderer = Renderer(tokenizer, config.prompt, session.conversations.present)
     longest = 0
     for task in session.tasks:
         if not isinstance(task.task, ExternalTask):
@@ -114,7 +113,7 @@ def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
     renderer = TextRenderer(
         config.prompt,
         as_chat=traits_of(engine, EngineTraits).takes_turns,
-        present=session.environments.present,
+        present=session.conversations.present,
     )
     say(f"prompts: {renderer.describe()}")
     for task in session.tasks:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.protocols import EvalTask, ExternalTask, refuse_external
-from rlvr_core.api.services import EnvironmentPlan, TurnTaking
+from rlvr_core.api.protocols import Conversations, EvalTask, ExternalTask, refuse_external
+from rlvr_core.api.services import conversations_of
 from rlvr_core.api.traits import EvalTaskTraits, traits_of
 from rlvr_core.api.types import Json, Problem, SamplingParams
 from rlvr_core.builtin.evals import contamination
@@ -77,7 +77,7 @@ class Session:
         model_path: Local folder or hub id.
         tasks: What to evaluate.
         plan: What judges.
-        environments: What plays problems as conversations.
+        conversations: How problems are generated: in one turn, or in several.
         engine: The engine's reference, never ``auto``, with all its options.
         why: Why that engine.
         beside: Model, engine and versions, as every result folder records them.
@@ -89,7 +89,7 @@ class Session:
     model_path: str
     tasks: tuple[Ready, ...]
     plan: RewardPlan
-    environments: EnvironmentPlan
+    conversations: Conversations
     engine: ComponentRef
     why: str
     beside: Mapping[str, Json]
@@ -131,8 +131,7 @@ class Session:
         component = find_component(self.host, "engine", self.engine)
         engine = component.cls(component.config)
         prompt, context, suffix = inputs(self, engine, say)
-        if self.environments:
-            engine = TurnTaking(engine, self.environments, suffix)
+        engine = self.conversations.play(engine, suffix, background=False)
         with contextlib.ExitStack() as stack:
             pool = stack.enter_context(
                 VerifierPool(
@@ -193,8 +192,8 @@ def prepare(
     ]
     plan = _plan(config, everyone, _graders([task for _, task in tasks]), host)
     check_problems(everyone, plan.check)
-    environments = EnvironmentPlan.build(config.environment, everyone, host)
-    check_problems(everyone, environments.check)
+    conversations = conversations_of(config.environment, everyone, host)
+    check_problems(everyone, conversations.check)
     judged_by, apart = verifier_options(plan, host)
     ready: list[Ready] = []
     for (component, task), problems in zip(tasks, loaded, strict=True):
@@ -222,7 +221,7 @@ def prepare(
                     rewards=None if own else config.rewards,
                     seed=config.seed,
                     identity=own.identity() if own else None,
-                    environment=None if own else environments.record(problems),
+                    environment=None if own else conversations.record(problems),
                 ),
             )
         )
@@ -244,7 +243,7 @@ def prepare(
         model_path=path,
         tasks=tuple(ready),
         plan=plan,
-        environments=environments,
+        conversations=conversations,
         engine=engine,
         why=why,
         beside={

@@ -13,7 +13,7 @@ from rlvr_core.api.protocols import EvalTask
 from rlvr_core.api.types import Estimate, EvalReport, Group, Json
 from rlvr_core.builtin.evals.store import Row
 from rlvr_core.record.stats import BLOCKS, NOTHING, estimate, jackknife
-from rlvr_core.verify.stats import percentile
+from rlvr_core.workers.stats import percentile
 
 MAX_STRATA = 60
 """Values of one tag above which it is taken for a label, not for something to stratify by."""

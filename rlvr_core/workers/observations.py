@@ -1,0 +1,49 @@
+"""What an environment's ``step`` returned: checked, and turned into plain JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rlvr_core.api.types import Done, Json, Message, Observation
+from rlvr_core.workers.worker import plain
+
+ROLES = ("tool", "user")
+MAX_COUNTS = 100
+"""Things an environment may count."""
+
+
+def said(found: object) -> dict[str, Json]:
+    """Check what ``step`` returned.
+
+    Raises:
+        TypeError: If it is neither observation nor end, or a field has the wrong type.
+        ValueError: If there is no message, or a role or number is wrong.
+    """
+    if isinstance(found, Done):
+        verdict = None if found.verdict is None else plain(found.verdict)
+        return {"done": verdict, "counts": _counts(found.counts)}
+    if not isinstance(found, Observation):
+        raise TypeError(f"returned {type(found).__name__}, neither Observation nor Done")
+    if not found.messages:
+        raise ValueError("an Observation has at least one message")
+    for message in found.messages:
+        if not isinstance(message, Message) or not isinstance(message.content, str):
+            raise TypeError(f"messages are Message with text, not {type(message).__name__}")
+        if message.role not in ROLES:
+            raise ValueError(f"an environment speaks as {' or '.join(ROLES)}, not {message.role}")
+        message.content.encode()  # half a surrogate pair is no text
+    messages = [[message.role, message.content] for message in found.messages]
+    return {"messages": messages, "counts": _counts(found.counts)}
+
+
+def _counts(counts: Mapping[str, float]) -> dict[str, float]:
+    if len(counts) > MAX_COUNTS:
+        raise ValueError(f"{len(counts)} counts; {MAX_COUNTS} are the most")
+    checked: dict[str, float] = {}
+    for name, count in counts.items():
+        number = float(count)
+        if not math.isfinite(number):
+            raise ValueError(f"count {name} is {number}")
+        checked[str(name)] = number
+    return checked
