@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import faces
 from traps import page as traps
 
 from rlvr_bs4.table import page as archetypes
@@ -17,6 +19,10 @@ from rlvr_ifeval.table import page as constraints
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
+    "rlvr_core/api/__init__.pyi": partial(faces.stub, faces.api),
+    "rlvr_core/api/services.pyi": partial(faces.stub, faces.services),
+    "tests/plugins/public_api.txt": faces.frozen,
+    "docs/api.md": faces.page,
     "docs/config-reference.md": config_reference,
     "docs/loss-options.md": loss_options,
     "docs/metrics.md": metrics,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rlvr_core.api.errors import Complaint
+from rlvr_core.config.other_names import OTHER_NAMES
 from rlvr_core.config.refs import kind_at
 from rlvr_core.config.tree import Loc, Node, dotted
 from rlvr_core.config.words import Schema, properties_at, schema_at, schema_of, shown, words
@@ -206,7 +207,9 @@ def _suggestions(key: str, known: list[str], loc: Loc, subject: Subject) -> list
     if moved:
         return [f"it is {moved} here"]
     close = near(key, known)
-    if close:
+    if key in OTHER_NAMES:
+        lines.append(f"it is {OTHER_NAMES[key]} here")
+    elif close:
         lines.append("did you mean: " + ", ".join(close) + "?")
     other = [path for path in subject.elsewhere if path.rpartition(".")[2] == key]
     if other:

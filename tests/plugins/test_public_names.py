@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import rlvr_core
 from rlvr_core import api
@@ -14,9 +15,21 @@ def test_every_public_name_resolves():
     for face in (api, services):
         for name in face.__all__:
             assert getattr(face, name) is not None
-        assert set(face._HOME) == set(face.__all__)
+        homes = [name for names in face._HOMES.values() for name in names]
+        assert sorted(homes) == face.__all__  # each name has one home
         assert set(face.__all__) <= set(dir(face))
     assert not set(api.__all__) & set(services.__all__)
+
+
+def test_the_public_face_is_the_frozen_one():
+    """A change of the face changes the list in the same commit: python tools/docs.py."""
+    root = Path(__file__).parents[2]
+    code = "import faces, sys; sys.stdout.write(faces.frozen())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root / "tools", capture_output=True, text=True, check=True
+    )
+    kept = (root / "tests/plugins/public_api.txt").read_text(encoding="utf-8")
+    assert done.stdout.splitlines() == kept.splitlines()
 
 
 def test_version_is_that_of_the_distribution():
