@@ -20,6 +20,7 @@ def counted(*steps, most=2):
     session = SimpleNamespace(
         config=SimpleNamespace(train=TrainSection(steps=9, max_skipped=most)),
         plan=SimpleNamespace(moving_weights=lambda step: {}),
+        trainer=SimpleNamespace(optimizer=SimpleNamespace(learning_rate=lambda step: 1e-6)),
         skipped=0,
         step=0,
     )
