@@ -30,6 +30,7 @@ _HOMES = {
         "StepFinished",
         "hookimpl",
     ],
+    "api.metric": ["Metric"],
     "api.protocols": [
         "Adapter",
         "AdvantageEstimator",

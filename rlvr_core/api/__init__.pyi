@@ -22,6 +22,7 @@ from rlvr_core.api.hooks import RunFinished as RunFinished
 from rlvr_core.api.hooks import RunStarted as RunStarted
 from rlvr_core.api.hooks import StepFinished as StepFinished
 from rlvr_core.api.hooks import hookimpl as hookimpl
+from rlvr_core.api.metric import Metric as Metric
 from rlvr_core.api.protocols import Adapter as Adapter
 from rlvr_core.api.protocols import AdvantageEstimator as AdvantageEstimator
 from rlvr_core.api.protocols import AdvantageOutput as AdvantageOutput

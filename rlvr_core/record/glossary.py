@@ -7,24 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable
 
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric, or a family of them.
-
-    Attributes:
-        name: Its name; ``<part>`` stands for any text.
-        meaning: What it says, in one sentence.
-        unit: What it is counted in.
-    """
-
-    name: str
-    meaning: str
-    unit: str
-
+from rlvr_core.api.metric import Metric
 
 SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Reward": (
@@ -244,21 +229,39 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     ),
 }
 
-_FIXED = {m.name: m for ms in SECTIONS.values() for m in ms if "<" not in m.name}
-_FAMILIES = [
-    (re.compile(re.sub(r"<\w+>", ".+", metric.name)), metric)
-    for metrics in SECTIONS.values()
-    for metric in metrics
-    if "<" in metric.name
-]
+
+class Glossary:
+    """Every metric that may be reported: the kernel's own, and those that components declare.
+
+    Args:
+        declared: The components' own.
+    """
+
+    def __init__(self, declared: Iterable[Metric] = ()) -> None:
+        own = [metric for metrics in SECTIONS.values() for metric in metrics]
+        every = [*own, *declared]
+        self._fixed = {metric.name: metric for metric in every if "<" not in metric.name}
+        self._families = [
+            (re.compile(re.sub(r"<\w+>", ".+", metric.name)), metric)
+            for metric in every
+            if "<" in metric.name
+        ]
+
+    def lookup(self, name: str) -> Metric | None:
+        """The metric of this name, or the family it belongs to; None if it is not explained."""
+        if name in self._fixed:
+            return self._fixed[name]
+        found = (metric for pattern, metric in self._families if pattern.fullmatch(name))
+        return next(found, None)
 
 
-@lru_cache(maxsize=4096)
+KERNEL = Glossary()
+"""The kernel's own metrics alone."""
+
+
 def lookup(name: str) -> Metric | None:
-    """The metric of this name, or the family it belongs to; None if it is not explained."""
-    if name in _FIXED:
-        return _FIXED[name]
-    return next((metric for pattern, metric in _FAMILIES if pattern.fullmatch(name)), None)
+    """The kernel's metric of this name; see ``Glossary.lookup``."""
+    return KERNEL.lookup(name)
 
 
 _HEAD = """\
@@ -277,7 +280,8 @@ what was judged since the step before, and so goes ahead of them by `ledger/in_f
   that was killed and resumed. Times are in `traces/timing.jsonl`.
 - A value that is not finite is `null`, and the line's `non_finite` says what it was:
   `{"loss": null, "non_finite": {"loss": "nan"}}`. Every line is valid JSON.
-- A name that this page does not explain is refused when it is written.
+- An engine may report metrics of its own, which it declares ([engines.md](engines.md)). A name
+  that is neither on this page nor declared is refused when it is written.
 - The ledger balances in every step: what was in flight after the step before, plus
   `ledger/drawn`, is the sum of the fates (`trained` to `error`) plus `ledger/in_flight`.
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api.errors import PluginError, RunError
 from rlvr_core.api.types import EvalReport, Fate, Group, Json
 from rlvr_core.record.files import lock_folder, write_atomic
-from rlvr_core.record.glossary import lookup
+from rlvr_core.record.glossary import KERNEL, Glossary
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
 from rlvr_core.record.rows import (
     SampledGroup,
@@ -40,6 +40,7 @@ class Recorder:
         folder: The run's folder.
         clock: Monotonic seconds.
         segment_bytes: Size at which a trace file is closed and compressed (T36).
+        glossary: The metrics that may be written.
 
     Raises:
         RunError: If another process writes in this folder, or it cannot be written.
@@ -51,7 +52,9 @@ class Recorder:
         *,
         clock: Callable[[], float] = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
+        glossary: Glossary = KERNEL,
     ) -> None:
+        self._glossary = glossary
         self.folder = folder
         self._clock = clock
         self._start = clock()
@@ -79,11 +82,17 @@ class Recorder:
         """Write a step's line. Nothing that depends on time belongs here.
 
         Raises:
-            AssertionError: If a name is not in the glossary.
+            PluginError: If a name is neither the kernel's nor declared by a component.
             RunError: If it cannot be written.
         """
-        unknown = sorted(name for name in values if lookup(name) is None)
-        assert not unknown, f"not in rlvr_core/record/glossary.py: {', '.join(unknown)}"
+        unknown = sorted(name for name in values if self._glossary.lookup(name) is None)
+        if unknown:
+            raise PluginError(
+                f"a metric is reported that no component declares: {', '.join(unknown)}",
+                where=f"step {step + 1}",
+                remedy="declare it in the class that reports it: "
+                f'reports = (Metric("{unknown[0]}", "What it says.", "its unit"),)',
+            )
         line: dict[str, Json] = {"step": step, "version": version}
         numbers = {name: _number(values[name]) for name in sorted(values)}
         line |= numbers

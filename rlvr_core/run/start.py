@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.observer import RunObserver
 from rlvr_core.api.protocols import EngineContext, ReportsMetrics, Stateful
+from rlvr_core.api.protocols.component import declared_metrics
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
+from rlvr_core.record.glossary import Glossary
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.mute import MuteRecorder
@@ -85,7 +87,7 @@ def start(
             stack.enter_context(mirror.copying(folder.path, fresh=fresh))
         recorder: Recorder | MuteRecorder = MuteRecorder(ranks.index)
         if ranks.main:
-            recorder = stack.enter_context(Recorder(folder))
+            recorder = stack.enter_context(Recorder(folder, glossary=_glossary(prepared)))
         manifest = _manifest(prepared, folder, command, ranks) if ranks.main else None
         if manifest is not None and prepared.data_reports:
             manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
@@ -151,6 +153,13 @@ def _started(
         yield
     finally:
         engine.close()
+
+
+def _glossary(prepared: Prepared) -> Glossary:
+    """The metrics of the kernel and of the run's components."""
+    classes = {component.cls for component in prepared.resolved.components.values()}
+    classes.add(prepared.host.entry("engine", prepared.engine.use).load())
+    return Glossary(metric for cls in classes for metric in declared_metrics(cls))
 
 
 def _guards(prepared: Prepared) -> list[Guard]:

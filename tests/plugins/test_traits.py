@@ -54,7 +54,7 @@ FOREIGN = {
     "step/offload.py": {"_no_split_modules"},  # of a model
     "step/packed.py": {"layer_types", "packed"},  # of a configuration and an attention function
     # where a component's class attributes are read, for all of rlvr
-    "api/protocols/component.py": {"Config"},
+    "api/protocols/component.py": {"Config", "reports"},
     "api/traits.py": {"traits"},
 }
 

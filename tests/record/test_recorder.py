@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import Metric
+from rlvr_core.api.errors import PluginError, RunError
+from rlvr_core.api.protocols.component import declared_metrics
 from rlvr_core.api.types import EvalReport, Group
+from rlvr_core.record.glossary import Glossary, lookup
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
 
@@ -48,9 +51,25 @@ def test_metrics_that_are_not_finite_stay_json_and_are_named(folder):
 
 
 def test_a_metric_that_is_not_explained_is_refused(folder):
-    with Recorder(folder) as recorder, pytest.raises(AssertionError, match="rewrd"):
+    with Recorder(folder) as recorder, pytest.raises(PluginError, match="rewrd") as caught:
         recorder.metrics(0, 0, {"rewrd": 1.0})
     assert lines(folder.metrics) == []
+    assert 'reports = (Metric("rewrd"' in caught.value.complaints[0].remedy[0]
+
+
+def test_a_metric_that_a_component_declares_is_written(folder):
+    own = Glossary([Metric("cache/<part>", "Share of prompts found.", "share", "up")])
+    with Recorder(folder, glossary=own) as recorder:
+        recorder.metrics(0, 0, {"cache/prefix": 0.5})
+    (line,) = lines(folder.metrics)
+    assert line["cache/prefix"] == 0.5
+    assert lookup("cache/prefix") is None
+
+
+@pytest.mark.parametrize("given", [["a"], (1,), {"a": 1}])
+def test_declarations_of_another_type_are_the_plugins_error(given):
+    with pytest.raises(PluginError, match=r"Engine.reports is .* not a tuple of Metric"):
+        declared_metrics(type("Engine", (), {"reports": given}))
 
 
 def test_spans_carry_step_version_and_error(folder):

@@ -7,6 +7,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
+from rlvr_core.api.errors import PluginError
+from rlvr_core.api.metric import Metric
+
 Kind = Literal[
     "dataset",
     "verifier",
@@ -64,6 +67,22 @@ class ComponentConfig(BaseModel):
 
 class NoConfig(ComponentConfig):
     """The config of a component that has no options."""
+
+
+def declared_metrics(component: type[Any]) -> tuple[Metric, ...]:
+    """The metrics that a component class declares in ``reports``.
+
+    Raises:
+        PluginError: If they are something else than a tuple of ``Metric``.
+    """
+    found = getattr(component, "reports", ())
+    if isinstance(found, tuple) and all(isinstance(one, Metric) for one in found):
+        return found
+    raise PluginError(
+        f"{component.__module__}:{component.__qualname__}.reports is {found!r}, not a tuple of "
+        "Metric",
+        remedy="write reports = (Metric(name, meaning, unit),), from rlvr_core.api",
+    )
 
 
 def config_class(component: type[Any]) -> type[ComponentConfig]:
