@@ -1,10 +1,13 @@
 """Trackers: every step once, a resumption included; a broken one does not end a run."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from rlvr_core.api import MachineError, NoConfig, RunStarted, StepFinished, TrackedRun
 from rlvr_core.api.errors import PluginError
@@ -18,6 +21,7 @@ SECRET = "sesame-open-4711"
 
 PLAY = """
 import sys
+from pathlib import Path
 from pathlib import Path
 from rlvr_core.api import TrackedRun
 from rlvr_core.builtin.trackers.wandb import Wandb
@@ -150,3 +154,15 @@ def test_one_that_cannot_start_stops_the_run(tmp_path):
     trackers = Tracking({"x/bad": Broken("start")}, print)
     with pytest.raises(PluginError, match="tracker 'x/bad' could not start: OSError"):
         trackers.run_started(RunStarted(tmp_path, {}, 0))
+
+
+def test_an_optimizer_and_a_tracker_of_others_are_used_in_a_run(lab, monkeypatch):
+    examples = Path(__file__).parents[2] / "examples"
+    path = [examples / "rlvr_lion", examples / "rlvr_csv_tracker", os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, path)))
+    train = {"steps": 2, "lr": 1e-3, "warmup_steps": 0, "optimizer": "rlvr_lion:Lion"}
+    table = {"use": "rlvr_csv_tracker:Table", "with": {"columns": ["lr"]}}
+    run = lab.run(train=train, track=[table])
+    assert (run / "metrics.csv").read_text().splitlines() == ["step,lr", "0,0.001", "1,0.001"]
+    state = load_file(next((run / "checkpoints").glob("step*2")) / "trainer/optimizer.safetensors")
+    assert {name.rpartition("|")[2] for name in state} == {"momentum"}
