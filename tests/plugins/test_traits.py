@@ -14,6 +14,7 @@ ROOT = Path(rlvr_core.__file__).parent
 FOREIGN = {
     # objects of Python, torch, transformers, peft, vLLM and lm_eval, whose versions differ
     "__init__.py": {"__qualname__"},  # of a function
+    "api/lazy.py": {"__path__"},  # of a module
     "builtin/asynchronous/child.py": {"generation_config"},  # of a model
     "builtin/datasets/tables.py": {"strerror"},  # of an OSError or another error
     "builtin/environments/call_json.py": {"keys"},  # of an ast node
