@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.hooks import (
@@ -14,6 +14,8 @@ from rlvr_core.api.hooks import (
     StepFinished,
 )
 from rlvr_core.api.observer import RunObserver
+from rlvr_core.api.protocols import Stateful
+from rlvr_core.api.types import Json
 
 if TYPE_CHECKING:
     from rlvr_core.api.protocols import Guard
@@ -111,16 +113,32 @@ class PluginHooks(RunObserver):
         self._host.observe("run_finished", event)
 
 
-class GuardWatch(RunObserver):
-    """Shows a guard each step; the guard stops the run by raising ``RunError``."""
+class Guards(RunObserver):
+    """Shows each step to the guards a run asks for; one stops the run by raising ``RunError``.
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    Args:
+        guards: By place and name; a checkpoint holds the state of those that are ``Stateful``.
+    """
+
+    def __init__(self, guards: Mapping[str, Guard]) -> None:
+        self._guards = guards
 
     def groups_scored(self, event: GroupsScored) -> None:
-        """Let it see the step's groups."""
-        self._guard.on_groups(event)
+        """Let each see the step's groups."""
+        for guard in self._guards.values():
+            guard.on_groups(event)
 
     def step_finished(self, event: StepFinished) -> None:
-        """Let it see the step's numbers."""
-        self._guard.on_step(event)
+        """Let each see the step's numbers."""
+        for guard in self._guards.values():
+            guard.on_step(event)
+
+    def state_dict(self) -> dict[str, Json]:
+        """The state of each guard that has one."""
+        return {n: one.state_dict() for n, one in self._guards.items() if isinstance(one, Stateful)}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Go on from what ``state_dict`` returned."""
+        for name, guard in self._guards.items():
+            if isinstance(guard, Stateful):
+                guard.load_state_dict(state[name])

@@ -52,7 +52,7 @@ def restore(session: Session, folder: Path) -> None:
     if evaluations.early_stop is not None and state.get("early_stop"):
         evaluations.early_stop.load_state_dict(state["early_stop"])
     for name, part in session.stateful.items():
-        part.load_state_dict(state["parts"][name])
+        part.load_state_dict(state[name])
     session.parity_due = True
     for missing in session.recorder.rewind(state["offsets"]):
         session.events.message(missing)
@@ -80,6 +80,6 @@ def _state(session: Session) -> dict[str, Any]:
         "entropy": {name: one.state_dict() for name, one in session.trainer.entropy.items()},
         "best": None if best is None else asdict(best),
         "early_stop": None if early_stop is None else early_stop.state_dict(),
-        "parts": {name: part.state_dict() for name, part in session.stateful.items()},
+        **{name: part.state_dict() for name, part in session.stateful.items()},
         "offsets": session.recorder.offsets(),
     }

@@ -26,7 +26,7 @@ from rlvr_core.record.recorder import Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.ending import recorded_outcome
 from rlvr_core.run.evaluating import Evaluations
-from rlvr_core.run.events import GuardWatch, PluginHooks, RunEvents
+from rlvr_core.run.events import Guards, PluginHooks, RunEvents
 from rlvr_core.run.generating import build_engine, source_parts, with_environments
 from rlvr_core.run.learner import trainer_device, trainer_of
 from rlvr_core.run.resuming import checkpoint_to_go_on_from, resume
@@ -38,7 +38,7 @@ from rlvr_core.step.step import PolicyTrainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.protocols import Engine, Guard, WeightSource
+    from rlvr_core.api.protocols import Engine, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 
@@ -96,8 +96,7 @@ def start(
             stack.callback(tracking.close)  # before the mirror copies what is left
             events.subscribe(tracking)
             events.subscribe(PluginHooks(prepared.host))
-        for guard in guards:
-            events.subscribe(GuardWatch(guard))
+        events.subscribe(guards)
         if mirror is not None and ranks.main:
             events.subscribe(mirror)
         session = _session(
@@ -162,8 +161,13 @@ def _glossary(prepared: Prepared) -> Glossary:
     return Glossary(metric for cls in classes for metric in declared_metrics(cls))
 
 
-def _guards(prepared: Prepared) -> list[Guard]:
-    return [prepared.resolved.build("guard", ref) for ref in prepared.config.guards.use]
+def _guards(prepared: Prepared) -> Guards:
+    return Guards(
+        {
+            f"{place}: {ref.use}": prepared.resolved.build("guard", ref)
+            for place, ref in enumerate(prepared.config.guards.use)
+        }
+    )
 
 
 def _new_folder(prepared: Prepared) -> RunFolder:
@@ -213,7 +217,7 @@ def _session(
     trainer: PolicyTrainer,
     source: WeightSource,
     engine: Engine,
-    guards: list[Guard],
+    guards: Guards,
     stop: Stop,
 ) -> Session:
     config = prepared.config
@@ -224,10 +228,8 @@ def _session(
         "rollouts": rollouts,
         "errors": errors,
         "ledger": ledger,
+        "guards": guards,
     }
-    for place, (ref, guard) in enumerate(zip(config.guards.use, guards, strict=True)):
-        if isinstance(guard, Stateful):
-            stateful[f"guard {place}: {ref.use}"] = guard
     return Session(
         resolved=prepared.resolved,
         folder=folder,

@@ -41,3 +41,21 @@ def learned(folder):
     lines = (run / "evals" / "index.jsonl").read_text().splitlines()
     found = {one["step"]: one for one in map(json.loads, lines) if one["task"] == HELDOUT}
     return found[0]["metrics"]["accuracy"], found[50]["metrics"]["accuracy"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_by_yaml(folder):
+    done(folder, "-m", "rlvr_core.cli.main", "run", "config.yaml", "--set", "train.steps=50")
+    before, after = learned(folder)
+    assert after > before + 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_by_a_script_that_is_run_as_it_is(folder):
+    script = folder / "train.py"
+    script.write_text(script.read_text().replace("set={", 'set={"train.steps": 50, '))
+    assert done(folder, "train.py").startswith("finished ")
+    before, after = learned(folder)
+    assert after > before + 0.2
