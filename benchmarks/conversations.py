@@ -153,7 +153,7 @@ def play(
         afterwards.
     """
     section = EnvironmentSection(
-        use=NAME, concurrent=at_a_time, timeout=timeout, workers=workers, patience=0.1
+        use=NAME, concurrent=at_a_time, timeout=timeout, workers=workers, straggler_timeout=0.1
     )
     kind, options = SlowTool, {"seconds": seconds}
     if wall is not None:

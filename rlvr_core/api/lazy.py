@@ -25,7 +25,7 @@ def face(module: str, homes: Mapping[str, Sequence[str]]) -> Face:
         if name not in home:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         holder = importlib.import_module(home[name])
-        if name not in vars(holder) and hasattr(holder, "__path__"):
+        if name not in vars(holder) and "__path__" in vars(holder):
             importlib.import_module(f"{home[name]}.{name}")
         value = getattr(holder, name)
         setattr(sys.modules[module], name, value)

@@ -69,7 +69,7 @@ def train(
     resolved = resolve_file(path, overrides, host, text)
     quiet_libraries()
     stop = Stop(patient=True)
-    with signals_restored(), ranks.joined(resolved.config.run.deadline) as together:
+    with signals_restored(), ranks.joined(resolved.config.run.timeout) as together:
         stop.listen()
         if display is None or isinstance(display, str):
             kind = display if together.main else "none"

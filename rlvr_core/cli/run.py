@@ -32,7 +32,7 @@ FREE_KEYS = (
     "meta.",
     "run.dir",
     "run.mirror",
-    "run.deadline",
+    "run.timeout",
     "data.cache_uri",
 )
 """What may differ between a run and its resumption without changing the steps already taken."""
@@ -73,7 +73,7 @@ def run(
     stop = Stop(patient=ranks.launched())
     stop.listen()
     quiet_libraries()
-    with ranks.joined(resolved.config.run.deadline) as together:
+    with ranks.joined(resolved.config.run.timeout) as together:
         kind = display_kind if together.main else "none"
         display = make_display(kind, total_steps=resolved.config.train.steps)
         carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)

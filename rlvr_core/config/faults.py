@@ -30,20 +30,6 @@ _TOLD_BY_SCHEMA = (
     "string_pattern_mismatch",
     "none_required",
 )
-_MOVED = {
-    "train.adam_beta1": "train.optimizer.with.betas",
-    "train.adam_beta2": "train.optimizer.with.betas",
-    "train.adam_eps": "train.optimizer.with.eps",
-    "train.adam_epsilon": "train.optimizer.with.eps",
-    "train.betas": "train.optimizer.with.betas",
-    "train.final_lr": "train.lr_schedule.with.min_lr_ratio",
-    "train.lr_scheduler_type": "train.lr_schedule",
-    "train.min_lr_ratio": "train.lr_schedule.with.min_lr_ratio",
-    "train.optim": "train.optimizer",
-    "train.schedule": "train.lr_schedule",
-    "train.weight_decay": "train.optimizer.with.weight_decay",
-}
-"""Where a key of an earlier version, or of TRL, has its place."""
 _NOT_BOOLEANS = {"yes", "no", "on", "off", "y", "n"}
 
 
@@ -203,13 +189,10 @@ def _unknown(loc: Loc, subject: Subject) -> Complaint:
 
 def _suggestions(key: str, known: list[str], loc: Loc, subject: Subject) -> list[str]:
     lines: list[str] = []
-    moved = _MOVED.get(dotted((*subject.prefix, *loc)))
-    if moved:
-        return [f"it is {moved} here"]
-    close = near(key, known)
     if key in OTHER_NAMES:
-        lines.append(f"it is {OTHER_NAMES[key]} here")
-    elif close:
+        return [f"it is {OTHER_NAMES[key]} here"]
+    close = near(key, known)
+    if close:
         lines.append("did you mean: " + ", ".join(close) + "?")
     other = [path for path in subject.elsewhere if path.rpartition(".")[2] == key]
     if other:

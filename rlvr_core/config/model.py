@@ -66,7 +66,7 @@ class RunSection(ComponentConfig):
     Checkpoints are kept there by the rules of ``checkpoint``."""
     seed: Natural = 0
     """Everything random in the run derives from it."""
-    deadline: Annotated[float, Field(gt=0)] = 3600.0
+    timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds that any one wait (generation, verdicts) may take before the run stops."""
 
 
@@ -168,7 +168,7 @@ class DataSection(ComponentConfig):
     ``OWNER/NAME`` in the folder ``OWNER--NAME/CONFIG/SPLIT``, saved by ``save_to_disk``."""
     max_prompt_tokens: Positive = 1024
     """Longer prompts are taken out, counted and reported."""
-    max_overlong: Fraction = 0.05
+    max_overlong_share: Fraction = 0.05
     """Share of over-long prompts above which the run refuses to start."""
 
 
@@ -221,7 +221,7 @@ class EnvironmentSection(ComponentRef):
     timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds one answer of the environment may take; then its process is killed and the
     conversation counts as failed."""
-    patience: Annotated[float, Field(ge=0)] = 5.0
+    straggler_timeout: Annotated[float, Field(ge=0)] = 5.0
     """Seconds that what is ready waits for slower answers, so that all is generated together. A run
     whose environments answer within it repeats bit by bit; lower it where tools often hang."""
     workers: Positive = 4
@@ -246,10 +246,10 @@ class VerifySection(ComponentConfig):
 class ReferenceSection(ComponentConfig):
     """The model that a loss with a KL term holds the policy to."""
 
-    every: Positive | None = None
+    sync_every: Positive | None = None
     """Optimizer updates after which it takes over weights of the policy; null: never, it stays the
     model the run began with."""
-    mix: Annotated[float, Field(gt=0, le=1)] = 1.0
+    ema: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the policy in what it then is: 1 copies the policy, less makes it a moving
     average (kept in float32)."""
     offload: bool = False
@@ -258,14 +258,14 @@ class ReferenceSection(ComponentConfig):
 
     @model_validator(mode="after")
     def _what_is_offloaded_stays(self) -> ReferenceSection:
-        if self.offload and self.every is not None:
+        if self.offload and self.sync_every is not None:
             raise ValueError("offload is for a frozen reference, not for a reference that moves")
         return self
 
     @model_validator(mode="after")
-    def _mix_needs_every(self) -> ReferenceSection:
-        if self.every is None and self.mix != 1.0:
-            raise ValueError("mix has no effect without every: a reference that never moves")
+    def _ema_needs_sync(self) -> ReferenceSection:
+        if self.sync_every is None and self.ema != 1.0:
+            raise ValueError("ema has no effect without sync_every: a reference that never moves")
         return self
 
 
@@ -277,7 +277,7 @@ class TrainSection(ComponentConfig):
     mini_batches: Positive = 1
     """Parts that a step's groups are split into, whole groups each; every part makes an optimizer
     update of its own. A step that comes out with fewer groups makes fewer updates."""
-    iterations: Positive = 1
+    num_iterations: Positive = 1
     """Times that a step goes over its groups; the ratio of every update is to the policy that
     sampled them."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
@@ -288,7 +288,7 @@ class TrainSection(ComponentConfig):
     """Steps from 0 to the peak learning rate; left out, 30, or a tenth of a shorter run."""
     lr_schedule: ComponentRef = ComponentRef(use="constant")
     """How the learning rate goes on after the warm-up."""
-    grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest gradient norm; null turns clipping off."""
     tokens_per_micro_batch: Positive = 16384
     """Prompt and completion tokens of one forward pass, padding included."""
@@ -306,8 +306,8 @@ class TrainSection(ComponentConfig):
     max_staleness: Natural = 0
     """0: generation and training take turns. Above 0 generation goes on while training runs, in a
     process of its own, and a group was sampled at most so many updates before a step that trains on
-    it begins; at least ``mini_batches * iterations``, the updates of one step, times the sampler's
-    ``max_reads``."""
+    it begins; at least ``mini_batches * num_iterations``, the updates of one step, times the
+    sampler's ``max_reads``."""
     at_sync: Literal["drain", "abort", "keep"] = "drain"
     """With ``max_staleness``, what becomes of unfinished requests at a weight sync: ``drain``
     finishes them first, ``abort`` samples them again under the new weights, ``keep`` lets them go
@@ -317,14 +317,14 @@ class TrainSection(ComponentConfig):
     dies. It is given the weights it had, and asked again what it had not answered."""
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
-    max_skipped: Natural = 5
+    max_nonfinite_steps: Natural = 5
     """Steps in a row of which every update had a non-finite gradient and was skipped, after which
     the run stops."""
 
     @property
     def updates_per_step(self) -> int:
         """Optimizer updates of a step that has a group for every mini-batch."""
-        return self.mini_batches * self.iterations
+        return self.mini_batches * self.num_iterations
 
     @model_validator(mode="before")
     @classmethod
@@ -361,8 +361,9 @@ class TrainSection(ComponentConfig):
         if 0 < self.max_staleness < self.updates_per_step:
             raise ValueError(
                 f"max_staleness ({self.max_staleness}) is below the {self.updates_per_step} "
-                f"updates of a step (mini_batches * iterations): what is sampled while one step "
-                f"trains would be too old for the next; set it to {self.updates_per_step}, or to 0"
+                f"updates of a step (mini_batches * num_iterations): what is sampled while one "
+                f"step trains would be too old for the next; set it to {self.updates_per_step}, "
+                f"or to 0"
             )
         return self
 
@@ -420,9 +421,9 @@ class CheckpointSection(ComponentConfig):
 class ParitySection(ComponentConfig):
     """How far trainer and engine may disagree on the log-prob of a sampled token."""
 
-    max_mean: Annotated[float, Field(gt=0)] | None = None
+    mean: Annotated[float, Field(gt=0)] | None = None
     """Largest mean absolute difference in nats; null takes the band of the dtype."""
-    max_max: Annotated[float, Field(gt=0)] | None = None
+    max: Annotated[float, Field(gt=0)] | None = None
     """Largest single absolute difference in nats; null takes the band of the dtype."""
 
 

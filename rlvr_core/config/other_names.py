@@ -1,16 +1,16 @@
 """Keys by the names that they have elsewhere: in TRL, in verl, and in earlier versions of rlvr.
 
-They are not read; a message about an unknown key says what it is called here. The values are paths
-of keys, or a sentence where there is no such key.
+They are not read; a message about an unknown key says what it is called here.
 """
 
 from __future__ import annotations
 
 OTHER_NAMES: dict[str, str] = {
     # rlvr 0.1
-    "at_sync": "train.in_flight",
+    "adam_eps": "train.optimizer.with.eps",
+    "betas": "train.optimizer.with.betas",
     "deadline": "run.timeout",
-    "final_lr": "train.min_lr_ratio",
+    "final_lr": "train.lr_schedule.with.min_lr_ratio",
     "grad_clip": "train.max_grad_norm",
     "iterations": "train.num_iterations",
     "max_max": "guards.parity.max",
@@ -18,9 +18,14 @@ OTHER_NAMES: dict[str, str] = {
     "max_overlong": "data.max_overlong_share",
     "max_skipped": "train.max_nonfinite_steps",
     "mix": "train.reference.ema",
+    "min_lr_ratio": "train.lr_schedule.with.min_lr_ratio",
     "patience": "environment.straggler_timeout",
     "schedule": "train.lr_schedule",
+    "weight_decay": "train.optimizer.with.weight_decay",
     # TRL
+    "adam_beta1": "train.optimizer.with.betas",
+    "adam_beta2": "train.optimizer.with.betas",
+    "adam_epsilon": "train.optimizer.with.eps",
     "bf16": "model.dtype",
     "epsilon": "loss.with.clip_low",
     "epsilon_high": "loss.with.clip_high",
@@ -37,6 +42,7 @@ OTHER_NAMES: dict[str, str] = {
     "model_name_or_path": "model.path",
     "num_generations": "sampling.n",
     "num_train_epochs": "train.steps",
+    "optim": "train.optimizer",
     "output_dir": "run.dir",
     "per_device_train_batch_size": "train.tokens_per_micro_batch",
     "ref_model_mixup_alpha": "train.reference.ema",
@@ -48,7 +54,7 @@ OTHER_NAMES: dict[str, str] = {
     "save_total_limit": "checkpoint.keep",
     "steps_per_generation": "train.mini_batches",
     "use_vllm": "engine",
-    "vllm_importance_sampling_correction": "loss.with.importance_correction",
+    "vllm_importance_sampling_correction": "loss.with.mismatch",
     # verl
     "clip_ratio": "loss.with.clip_low",
     "clip_ratio_high": "loss.with.clip_high",
@@ -57,7 +63,7 @@ OTHER_NAMES: dict[str, str] = {
     "experiment_name": "run.name",
     "kl_coef": "loss.with.beta",
     "kl_loss_coef": "loss.with.beta",
-    "kl_loss_type": "loss.with.kl_estimator",
+    "kl_loss_type": "loss.with.kl",
     "loss_agg_mode": "loss",
     "max_response_length": "sampling.max_tokens",
     "ppo_epochs": "train.num_iterations",

@@ -216,7 +216,7 @@ def _mini_batches(
             f"mini_batches is {wanted}, and a step has {most} {of_what}{why}",
             where=draft.root.where(("train", "mini_batches")),
             remedy=f"set it to {most} or less; to update more often on the same completions, "
-            f"set train.iterations",
+            f"set train.num_iterations",
         )
         for most, of_what, why in limits
         if 0 < most < wanted

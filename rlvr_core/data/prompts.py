@@ -345,7 +345,7 @@ class AuditReport:
 
 
 def audit(
-    sources: Sequence[Source], renderer: Renderer, max_prompt_tokens: int, max_overlong: float
+    sources: Sequence[Source], renderer: Renderer, max_prompt_tokens: int, max_overlong_share: float
 ) -> tuple[list[Source], AuditReport]:
     """Take out problems whose prompts are too long, and say so (T25, T34).
 
@@ -353,7 +353,7 @@ def audit(
         sources: The data as loaded.
         renderer: Makes the prompts.
         max_prompt_tokens: Longest prompt that is kept.
-        max_overlong: Share of all problems that may be taken out.
+        max_overlong_share: Share of all problems that may be taken out.
 
     Returns:
         The sources without those problems, and a report.
@@ -382,17 +382,17 @@ def audit(
         limit=max_prompt_tokens,
     )
     bare = [source.name for source in kept if not source.problems]
-    if bare or len(overlong) > max_overlong * len(lengths):
+    if bare or len(overlong) > max_overlong_share * len(lengths):
         nothing = f"; nothing would be left of {', '.join(bare)}" if bare else ""
         named = ", ".join(source.name for source in sources)
         raise DataError(
             f"{len(overlong)} of {len(lengths)} prompts of {named} are longer than "
             f"{max_prompt_tokens} tokens, up to {max(lengths, default=0)}; a share of "
-            f"{max_overlong:g} may be left out" + nothing,
+            f"{max_overlong_share:g} may be left out" + nothing,
             where="data.max_prompt_tokens",
             remedy=(
                 "raise data.max_prompt_tokens",
-                "or accept the loss by raising data.max_overlong",
+                "or accept the loss by raising data.max_overlong_share",
             ),
         )
     return kept, report

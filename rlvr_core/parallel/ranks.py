@@ -32,7 +32,7 @@ _PATIENCE = 3.0
 """Seconds a process waits for another's last words."""
 
 _SLACK = 60.0
-"""Seconds above ``run.deadline`` that processes wait for each other: a wait that is too long ends
+"""Seconds above ``run.timeout`` that processes wait for each other: a wait that is too long ends
 where it happens, with its own message, before the others give up."""
 
 
@@ -230,7 +230,7 @@ def joined(deadline: float) -> Iterator[Ranks]:
     """Meet the other processes of the run, if there are any.
 
     Args:
-        deadline: ``run.deadline``: seconds any one wait may take.
+        deadline: ``run.timeout``: seconds any one wait may take.
 
     Raises:
         MachineError: If they cannot be met, or were started for something else.

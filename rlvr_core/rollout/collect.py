@@ -185,7 +185,7 @@ class Generator:
         except TimeoutError as error:
             raise RunError(
                 f"verdicts on {draw.problem.id} did not come within {self.deadline:g} s",
-                remedy="raise run.deadline, or lower verify.timeout",
+                remedy="raise run.timeout, or lower verify.timeout",
             ) from error
 
     def sampled(self, answered: Answered, version: int, step: int) -> Sampled:

@@ -33,8 +33,8 @@ def check_reference(resolved: Resolved) -> None:
     used = any(loss.traits.needs_reference for loss in losses) or (
         estimator is not None and resolved.build("advantage", estimator).traits.needs_reference_kl
     )
-    if (section.every or section.offload) and not used:
-        does = "move" if section.every else "be offloaded"
+    if (section.sync_every or section.offload) and not used:
+        does = "move" if section.sync_every else "be offloaded"
         raise ConfigError(
             f"no loss has a KL term, so there is no reference that could {does}",
             where=resolved.where(("train", "reference")),

@@ -61,7 +61,7 @@ def source_parts(
         judge=prepared.judge,
         prompt=prepared.renderer.prompt,
         seed=config.run.seed,
-        deadline=config.run.deadline,
+        deadline=config.run.timeout,
         say_waiting=waiting,
     )
     return SourceParts(

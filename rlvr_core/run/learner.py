@@ -181,7 +181,7 @@ def _reference(
     if adapter_of(policy).keeps_base:
         return UnderAdapter(policy, section)
     # what is added up in small parts is not rounded in between
-    dtype = precision.compute if section.mix == 1.0 else torch.float32
+    dtype = precision.compute if section.ema == 1.0 else torch.float32
     home = torch.device("cpu") if section.offload else place
     model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
     if section.offload:

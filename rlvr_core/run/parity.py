@@ -76,8 +76,8 @@ def check(
         RunError: If mean or maximum is above its band.
     """
     band = BANDS[dtype]
-    max_mean = section.max_mean if section.max_mean is not None else band.mean
-    max_max = section.max_max if section.max_max is not None else band.max
+    max_mean = section.mean if section.mean is not None else band.mean
+    max_max = section.max if section.max is not None else band.max
     if parity.mean <= max_mean and parity.max <= max_max:
         return
     cause = (
@@ -94,6 +94,6 @@ def check(
         f"over {parity.tokens} tokens",
         remedy=(
             f"likely: {cause}",
-            "see docs/guards.md#parity; guards.parity.max_mean and max_max widen the band",
+            "see docs/guards.md#parity; guards.parity.mean and max widen the band",
         ),
     )

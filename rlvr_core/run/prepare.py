@@ -188,7 +188,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     tokenizer = load_tokenizer(model_path, config.model)
     renderer = Renderer(tokenizer, config.data.prompt, conversations.present)
     sources, report = audit(
-        sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong
+        sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong_share
     )
     demonstrations, answer_lines = _demonstrations(resolved, answers, renderer, tokenizer)
     kept = [problem for source in sources for problem in source.problems]
@@ -323,7 +323,9 @@ def _demonstrations(
     for loc, pairs in answers.items():
         ref = resolved.config.losses[loc]
         asked = Source(f"the answers of {ref.use}", tuple(problem for problem, _ in pairs))
-        (kept,), report = audit([asked], renderer, section.max_prompt_tokens, section.max_overlong)
+        (kept,), report = audit(
+            [asked], renderer, section.max_prompt_tokens, section.max_overlong_share
+        )
         short = {id(problem) for problem in kept.problems}
         own = [pair for pair in pairs if id(pair[0]) in short]
         per_step = resolved.build("loss", ref).traits.answers.rows_per_step
@@ -433,6 +435,6 @@ def _lines(
     if train.updates_per_step > 1:
         lines.append(
             f"updates: {train.updates_per_step} a step, {train.mini_batches} mini-batches x "
-            f"{train.iterations} iterations"
+            f"{train.num_iterations} iterations"
         )
     return lines

@@ -286,7 +286,7 @@ class Session:
             self.skipped = 0
         elif any(not update.calibrating for update in report.updates):
             self.skipped += 1
-        if self.skipped > self.config.train.max_skipped:
+        if self.skipped > self.config.train.max_nonfinite_steps:
             raise RunError(
                 f"the gradient was not finite in {self.skipped} steps in a row",
                 where=f"step {self.step + 1}",

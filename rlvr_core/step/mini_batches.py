@@ -153,5 +153,5 @@ def reads(
         metrics["grad_norm/max"] = max(norms, key=lambda norm: (math.isnan(norm), norm))
     for job in (job for batch in batches for job in batch.jobs):
         name = f"{job.part.prefix}rows/read"
-        metrics[name] = metrics.get(name, 0) + job.normalizer.rows * train.iterations
+        metrics[name] = metrics.get(name, 0) + job.normalizer.rows * train.num_iterations
     return metrics

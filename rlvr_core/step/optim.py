@@ -87,7 +87,7 @@ class Optimizer:
         rate = self.learning_rate(step)
         for group in self._inner.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        clip = math.inf if self._train.grad_clip is None else self._train.grad_clip
+        clip = math.inf if self._train.max_grad_norm is None else self._train.max_grad_norm
         self.scaler.unscale_(self._inner)
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters, clip)))
         applied = math.isfinite(grad_norm)

@@ -1,7 +1,8 @@
 """The reference of the KL term: the model the run began with, or one that follows the policy.
 
-It follows in one way: after every ``every`` updates, ``reference = (1 - mix) * reference + mix *
-policy``. A ``mix`` of 1 copies; a smaller one makes it a moving average.
+It follows in one way: after every ``sync_every`` updates,
+``reference = (1 - ema) * reference + ema * policy``. An ``ema`` of 1 copies; a smaller one makes it
+a moving average.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ class _Moving(ABC):
 
     def follow(self, version: int) -> bool:
         """See ``Reference``. Under LoRA, a moving average is one of the adapter's matrices."""
-        due = self.section.every is not None and version % self.section.every == 0
+        due = self.section.sync_every is not None and version % self.section.sync_every == 0
         if due:
             for own, new in self._pairs():
-                _mix(own, new, self.section.mix)
+                _mix(own, new, self.section.ema)
         return due
 
     def metrics(self, version: int) -> dict[str, float]:
         """See ``Reference``."""
-        every = self.section.every
+        every = self.section.sync_every
         return {} if every is None else {"reference/version": version - version % every}
 
 
@@ -90,7 +91,7 @@ class SeparateModel(_Moving):
 
     def named(self) -> dict[str, Tensor]:
         """See ``Reference``."""
-        return dict(self.model.named_parameters()) if self.section.every else {}
+        return dict(self.model.named_parameters()) if self.section.sync_every else {}
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         return zip(self.model.parameters(), self.policy.parameters(), strict=True)
@@ -108,18 +109,18 @@ class UnderAdapter(_Moving):
         super().__init__(section)
         self.policy = policy
         self._adapter = adapter_of(policy)
-        if section.every:
+        if section.sync_every:
             self._adapter.add_reference(policy)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[PreTrainedModel]:
         """See ``Reference``."""
-        with self._adapter.as_reference(self.policy, moving=bool(self.section.every)):
+        with self._adapter.as_reference(self.policy, moving=bool(self.section.sync_every)):
             yield self.policy
 
     def named(self) -> dict[str, Tensor]:
         """See ``Reference``."""
-        if not self.section.every:
+        if not self.section.sync_every:
             return {}
         return {name: own for name, own, _ in self._adapter.reference_pairs(self.policy)}
 

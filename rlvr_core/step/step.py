@@ -155,7 +155,7 @@ class PolicyTrainer:
         updates: list[Update] = []
         totals: list[Totals] = []
         lost = {place for batch in batches for place in batch.groups}
-        for _ in range(self.train.iterations):
+        for _ in range(self.train.num_iterations):
             for batch in batches:
                 totals.append(Totals(self.objective.terms))
                 self._accumulate(batch, step, len(updates), totals[-1], seconds)
@@ -169,7 +169,7 @@ class PolicyTrainer:
                     if self.reference is not None:
                         self.reference.follow(version)
         if updates:
-            metrics |= summary(totals, updates, self.train.iterations)
+            metrics |= summary(totals, updates, self.train.num_iterations)
         for place, (name, controller) in enumerate(self.entropy.items()):
             prefix = f"loss/{name}/" if place else ""
             metrics[f"{prefix}entropy/coefficient"] = controller.coefficient
@@ -238,7 +238,7 @@ class PolicyTrainer:
 
         In the first the policy is still that of the start, so its own log-probs are the old ones.
         """
-        later = batches[1:] if self.train.iterations == 1 else batches
+        later = batches[1:] if self.train.num_iterations == 1 else batches
         for job in (job for batch in later for job in batch.jobs if job.part.needs_old):
             job.old = [self._logprobs(self.model, one.batch) for one in job.work]
 
@@ -282,7 +282,7 @@ class PolicyTrainer:
         """Whether what other models say of a row is worth keeping, and true, in each iteration."""
         teachers = [term.teacher for term in self.objective.terms if term.teacher is not None]
         return (
-            self.train.iterations > 1
+            self.train.num_iterations > 1
             and (self.reference is None or not self.reference.named())
             and all(teacher.model is not None for teacher in teachers)
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import TrainingArguments
 
+from rlvr_core.api import config_class
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.config.docs import loss_options, reference
 from rlvr_core.host.registry import Registrar, Registry
@@ -18,7 +19,10 @@ REGISTER = {
     "sampler": builtin.register_samplers,
     "loss": builtin.register_losses,
     "advantage": builtin.register_advantages,
+    "optimizer": builtin.register_optimizers,
+    "schedule": builtin.register_schedules,
 }
+PLACES = {"optimizer": "train.optimizer", "schedule": "train.lr_schedule"}
 
 
 def named(cell):
@@ -45,7 +49,8 @@ def keys():
     known = set(re.findall(r"^(?:\| |## )`([^`]+)`", pages, re.MULTILINE))
     for kind in REGISTER:
         for cls in components(kind).values():
-            known |= {f"{kind}.with.{name}" for name in cls.Config.model_fields}
+            place = PLACES.get(kind, kind)
+            known |= {f"{place}.with.{name}" for name in config_class(cls).model_fields}
     return known
 
 

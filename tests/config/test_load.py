@@ -5,9 +5,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlvr_core.api import config_class
 from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.config.keys import component_keys, run_keys
 from rlvr_core.config.layers import escape, expand
 from rlvr_core.config.load import LoadedConfig, load
+from rlvr_core.config.other_names import OTHER_NAMES
+from rlvr_core.host.host import load_host
 
 BASE = """\
 model: {path: models/tiny}
@@ -204,7 +208,7 @@ def test_t50_empty_text_and_null_are_told_apart_through_extends_and_set(write):
         ("loss.use=dapo", lambda c: (c.loss.use, c.loss.with_), ("dapo", {})),
         ("loss.use=grpo", lambda c: len(c.loss.with_), 2),
         ("guards.parity=false", lambda c: c.guards.parity, False),
-        ("train.grad_clip=", lambda c: c.train.grad_clip, None),
+        ("train.max_grad_norm=", lambda c: c.train.max_grad_norm, None),
         ("meta.notes='a: b # c'", lambda c: c.meta.notes, "a: b # c"),
     ],
 )
@@ -399,7 +403,7 @@ def test_t48_unknown_keys_are_errors_with_a_suggestion(write):
         ("train.lr=.inf", "train.lr must be a finite number, not .inf"),
         ("train.optimizer.wiht=1", "unknown key 'wiht' in train.optimizer"),
         ("train.compile=maybe", "train.compile must be true or false, not 'maybe'"),
-        ("train.grad_clip=x", "train.grad_clip must be a number above 0 or null, not 'x'"),
+        ("train.max_grad_norm=x", "train.max_grad_norm must be a number above 0 or null, not 'x'"),
         (
             "model.dtype=f32",
             "model.dtype must be one of 'float32', 'bfloat16', 'float16', not 'f32'",
@@ -408,8 +412,8 @@ def test_t48_unknown_keys_are_errors_with_a_suggestion(write):
         ("guards.parity=off", "guards.parity must be a mapping or false, not 'off'"),
         ("guards.parity.max_men=1", "unknown key 'max_men' in guards.parity"),
         (
-            "guards.parity.max_mean=x",
-            "guards.parity.max_mean must be a number above 0 or null, not 'x'",
+            "guards.parity.mean=x",
+            "guards.parity.mean must be a number above 0 or null, not 'x'",
         ),
         ("guards=", "guards must be a mapping, not null"),
         ("sampling.stop=x", "sampling.stop must be a list, each text that is not empty, not 'x'"),
@@ -428,7 +432,7 @@ def test_a_wrong_value_is_told_in_plain_words_and_once(write, option, what):
 
 
 def test_missing_keys_name_their_section(write):
-    write("model: {}\n\ndata:\n  max_overlong: 0.1\n")
+    write("model: {}\n\ndata:\n  max_overlong_share: 0.1\n")
     assert [(c.what, c.where) for c in faults("run.yaml")] == [
         ("model.path is missing", "run.yaml:1 (model.path)"),
         ("train is missing", "run.yaml:1 (train)"),
@@ -516,3 +520,26 @@ def test_every_fault_of_a_wrong_document_has_a_place(write, data):
             assert complaint.where.startswith(("run.yaml:", "base.yaml:"))
             assert "pydantic" not in complaint.what
             assert "\n" not in complaint.what
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_NAMES))
+def test_a_name_from_elsewhere_leads_to_a_key_that_exists(name):
+    registry = load_host().registry
+    places = {
+        "loss": ("loss",),
+        "optimizer": ("train", "optimizer"),
+        "schedule": ("train", "lr_schedule"),
+    }
+    options = {
+        key.path
+        for kind, place in places.items()
+        for entry in registry.of(kind)
+        for key in component_keys(config_class(entry.load()), place)
+    }
+    known = {key.path.replace("[]", "") for key in run_keys()}
+    assert OTHER_NAMES[name] in known | options
+
+
+def test_a_name_of_another_framework_is_answered_with_ours(write):
+    write("model: {path: m}\ndata: {sources: [x]}\ntrain: {steps: 1, learning_rate: 1}\n")
+    assert only("run.yaml").remedy == ("it is train.lr here",)

@@ -30,7 +30,7 @@ def test_bands_depend_on_dtype_and_can_be_set():
     check(rounding_of_bf16, torch.bfloat16, ParitySection(), version=0)
     with pytest.raises(RunError, match="parity"):
         check(rounding_of_bf16, torch.float32, ParitySection(), version=0)
-    check(rounding_of_bf16, torch.float32, ParitySection(max_mean=0.1, max_max=1.0), version=0)
+    check(rounding_of_bf16, torch.float32, ParitySection(mean=0.1, max=1.0), version=0)
 
 
 def test_message_tells_first_step_from_first_sync():

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core import host as plugins
 from rlvr_core.api.errors import ConfigError, MachineError
 from rlvr_core.api.protocols import JobStatus, StoredFile
 from rlvr_core.builtin.jobs.again import fetch_newest
 from rlvr_core.builtin.jobs.commands import jobs as jobs_module
 from rlvr_core.builtin.jobs.commands.jobs import jobs
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.host import host as plugins
 
 
 class Store:

@@ -147,7 +147,7 @@ def test_several_updates_a_step_learn_from_fewer_completions(start, name):
     """A third of the steps, and so of the completions: 2 mini-batches x 3 iterations each."""
     cls = entries()[name]
     gained = {}
-    for updates in ({}, {"mini_batches": 2, "iterations": 3}):
+    for updates in ({}, {"mini_batches": 2, "num_iterations": 3}):
         model = copy.deepcopy(start)
         made = trainer(model, [Term(name, cls(cls.Config()))], lr=0.005, **updates)
         before = mean_reward(sample(model, -1))

@@ -272,7 +272,7 @@ def test_heavy_import_of_the_real_torch(site):
     assert outcome.json["problems"][0]["line"] == 2
 
 
-def test_an_exception_while_it_works_names_the_plugin_and_the_line(site):
+def test_a_component_that_cannot_be_made_names_the_plugin_and_the_line(site):
     site.plugin(
         "late",
         """
@@ -299,7 +299,8 @@ def test_an_exception_while_it_works_names_the_plugin_and_the_line(site):
     answers = site.module("answers.jsonl", '{"spec": {}, "response": "x"}\n')
     path = os.pathsep.join([str(site.folder), os.environ.get("PYTHONPATH", "")])
     done = site.run("verify", "late/late", str(answers), PYTHONPATH=path)
-    assert done.code == 1, done
-    assert "JSONDecodeError in plugin 'late' (acme-late 1.2.3)\n" in done.err, done
-    assert f"\n  at {parts}:6\n" in done.err, done
+    assert done.code == 3, done
+    assert "verifier 'late/late' of plugin late cannot be made with its options" in done.err, done
+    assert "JSONDecodeError" in done.err, done
+    assert f"{parts}:6\n" in done.err, done
     assert "bug in rlvr" not in done.err, done

@@ -99,7 +99,7 @@ class World:
         cls = getattr(turn_toys, name)
         full = f"toy/{name}"
         spec = VerifierSpec(f"turn_toys:{name}", config or {})
-        section = EnvironmentSection(use=full, workers=1, timeout=timeout, patience=300.0)
+        section = EnvironmentSection(use=full, workers=1, timeout=timeout, straggler_timeout=300.0)
         made = cls(cls.Config(**(config or {})))
         plan = EnvironmentPlan(section, {full: spec}, {}, {full: made}, full)
         self.engine = Engine(continuous=continuous)

@@ -90,7 +90,7 @@ def plan_of(name="Echo", config=None, **section):
     spec = VerifierSpec(f"turn_toys:{name}", config or {})
     made = None if name == "Unready" else cls(cls.Config(**(config or {})))
     # no machine is too busy for a sound answer
-    options = {"workers": 1, "timeout": 300.0, "patience": 300.0} | section
+    options = {"workers": 1, "timeout": 300.0, "straggler_timeout": 300.0} | section
     full = f"toy/{name}"
     return EnvironmentPlan(
         EnvironmentSection(use=full, **options), {full: spec}, {}, {full: made}, full
@@ -300,7 +300,7 @@ def test_an_environment_that_cannot_be_constructed_says_so():
 
 def test_a_slow_step_holds_up_no_other_conversation(tmp_path):
     """It ends only when all others have, so they cannot have waited for it."""
-    plan = plan_of("Faulty", workers=2, patience=0.3)
+    plan = plan_of("Faulty", workers=2, straggler_timeout=0.3)
     taking = TurnTaking(Engine(lambda *_: "P"), plan, suffix)
     others = []
 

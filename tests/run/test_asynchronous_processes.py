@@ -180,7 +180,7 @@ class Launched:
     """A long run of two processes that has taken some steps and has written a checkpoint."""
 
     def __init__(self, lab, deadline=3600):
-        train, run = TRAIN | {"steps": 5000}, lab.config["run"] | {"deadline": deadline}
+        train, run = TRAIN | {"steps": 5000}, lab.config["run"] | {"timeout": deadline}
         lab.write(run=run, sampler=SAMPLER, train=train, checkpoint={"every": 3})
         self.process = lab.started("launch", "config.yaml", "--processes", "2", "--display", "none")
         until = time.monotonic() + 200

@@ -152,9 +152,9 @@ def test_vllm_follows_the_adapter_and_evaluates_the_checkpoint(lab, model_dir, w
             "lora": LORA | {"target_modules": ["q_proj", "v_proj"], "dropout": 0.2},
             "checkpointing": True,
         },
-        {"reference": {"every": 2}},
-        {"reference": {"every": 1, "mix": 0.5}, "dtype": "bfloat16"},
-        {"lora": LORA, "reference": {"every": 1}},
+        {"reference": {"sync_every": 2}},
+        {"reference": {"sync_every": 1, "ema": 0.5}, "dtype": "bfloat16"},
+        {"lora": LORA, "reference": {"sync_every": 1}},
     ],
     ids=["bf16", "fp16", "dropout", "copied", "average", "lora-copied"],
 )
@@ -171,7 +171,7 @@ def test_modes_run_and_trainer_and_engine_agree(lab, model_dir, sections):
     kl = [line["kl/mean"] for line in metrics]
     if "reference" in sections and "dtype" not in sections:
         # a copy is the policy itself: the KL is 0 whenever it has just been made
-        every = sections["reference"]["every"]
+        every = sections["reference"]["sync_every"]
         assert [value < 1e-9 for value in kl] == [step % every == 0 for step in range(4)]
     elif "lora" in sections:
         assert kl[-1] > 1e-5
@@ -182,7 +182,7 @@ def test_two_processes_do_the_run_of_one_with_adapters(lab, model_dir):
     """With DDP from the start, and with FSDP2 from the checkpoint of one process."""
     lab.write(
         model={"path": str(model_dir), "lora": LORA},
-        train=STEPS | {"tokens_per_micro_batch": 60, "reference": {"every": 2, "mix": 0.5}},
+        train=STEPS | {"tokens_per_micro_batch": 60, "reference": {"sync_every": 2, "ema": 0.5}},
         loss=KL,
         checkpoint={"every": 2, "keep": 9},
     )
@@ -209,7 +209,7 @@ def test_two_processes_do_the_run_of_one_with_adapters(lab, model_dir):
             torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
 
 
-EIGHT = STEPS | {"steps": 8, "reference": {"every": 2, "mix": 0.5}}
+EIGHT = STEPS | {"steps": 8, "reference": {"sync_every": 2, "ema": 0.5}}
 
 
 def _digest(run):
@@ -272,8 +272,8 @@ def test_t94_a_killed_run_with_lora_resumes_bit_for_bit(lab, model_dir):
             ["'qproj'", "did you mean: q_proj", "k_proj, v_proj", "config.yaml:"],
         ),
         ({"engine": {"use": "vllm", "with": {"lora": "adapter"}}}, ["there are none"]),
-        ({"train": {"reference": {"mix": 0.5}}}, ["mix has no effect without every"]),
-        ({"train": {"reference": {"every": 2}}}, ["no loss has a KL term", "beta above 0"]),
+        ({"train": {"reference": {"ema": 0.5}}}, ["ema has no effect without sync_every"]),
+        ({"train": {"reference": {"sync_every": 2}}}, ["no loss has a KL term", "beta above 0"]),
     ],
     ids=["rank", "misspelt", "target", "engine", "mix", "no-reference"],
 )

@@ -140,12 +140,12 @@ def test_answers_to_overlong_prompts_are_left_out_or_refused(lab, sft):
     """The limit holds for a loss's own data, too: 1 prompt of 10 is too long, then all are."""
     rows = [*ANSWERS[1:], {**ANSWERS[0], "question": "Say this again and again."}]
     (lab.folder / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = {**lab.config["data"], "max_prompt_tokens": 8, "max_overlong": 0.1}
+    data = {**lab.config["data"], "max_prompt_tokens": 8, "max_overlong_share": 0.1}
     lab.write(loss=["dapo", sft], data=data)
     said = lab.rlvr("run", "config.yaml", "--dry-run").stderr
     assert "sft: 9 answers, 4 a step" in said
     assert "sft: left out: 1 of 10 prompts (10.0%) are longer than 8 tokens, such as a0 (25" in said
-    lab.write(loss=["dapo", sft], data={**data, "max_overlong": 0.09})
+    lab.write(loss=["dapo", sft], data={**data, "max_overlong_share": 0.09})
     told = lab.rlvr("run", "config.yaml", "--dry-run", check=2).stderr
     assert "1 of 10 prompts of the answers of core/sft are longer than 8 tokens, up to 25" in told
 

@@ -196,7 +196,7 @@ def test_both_machines_end_when_the_cable_is_cut(machines):
     if machines.cable is None:
         pytest.skip("needs root, who may make network namespaces")
     name, end = machines.cable
-    run = dict(machines.labs[0].config["run"], deadline=10)
+    run = dict(machines.labs[0].config["run"], timeout=10)
     machines.write(run=run, sampler=SAMPLER, train=TRAIN | {"steps": 5000}, checkpoint={"every": 2})
     machines.start("config.yaml")
     machines.started()

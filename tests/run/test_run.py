@@ -239,7 +239,7 @@ def test_interrupt_ends_a_run_as_interrupted(lab):
 )
 def test_modes_run_and_trainer_and_engine_agree(lab, sections):
     if sections.get("sampling", {}).get("top_p"):
-        sections["guards"] = {"parity": {"max_mean": 1.0, "max_max": 20.0}}
+        sections["guards"] = {"parity": {"mean": 1.0, "max": 20.0}}
     run = lab.run(**sections)
     first = lines(run / "metrics.jsonl")[0]
     if "guards" not in sections:

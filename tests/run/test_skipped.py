@@ -18,7 +18,7 @@ SCALING = Update(grad_norm=float("inf"), applied=False, calibrating=True)
 def counted(*steps, most=2):
     """What a session counts over steps of these updates, and what its lines say."""
     session = SimpleNamespace(
-        config=SimpleNamespace(train=TrainSection(steps=9, max_skipped=most)),
+        config=SimpleNamespace(train=TrainSection(steps=9, max_nonfinite_steps=most)),
         plan=SimpleNamespace(moving_weights=lambda step: {}),
         trainer=SimpleNamespace(optimizer=SimpleNamespace(learning_rate=lambda step: 1e-6)),
         skipped=0,

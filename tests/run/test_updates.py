@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-FOUR = {"steps": 6, "lr": 2e-3, "warmup_steps": 1, "mini_batches": 2, "iterations": 2}
+FOUR = {"steps": 6, "lr": 2e-3, "warmup_steps": 1, "mini_batches": 2, "num_iterations": 2}
 HELD = {
     "use": "dapo",
     "with": {
@@ -70,7 +70,7 @@ def test_versions_are_updates_and_completions_are_trained_once(lab):
 def test_t94_killed_between_steps_of_four_updates_a_run_resumes_bit_for_bit(lab):
     """With a reference that moves within steps, and groups that are read again in the next."""
     sampler = {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}}
-    train = FOUR | {"reference": {"every": 3, "mix": 0.5}}
+    train = FOUR | {"reference": {"sync_every": 3, "ema": 0.5}}
     sections = {
         "train": train, "loss": HELD, "sampler": sampler, "checkpoint": {"every": 1, "keep": 9}
     }  # fmt: skip

@@ -31,8 +31,8 @@ from rlvr_core.step.step import PolicyTrainer
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
 CASES = {
-    "ddp-follows": ("ddp", torch.float32, {"every": 2, "mix": 0.5}),
-    "fsdp-follows": ("fsdp", torch.float32, {"every": 2, "mix": 0.5}),
+    "ddp-follows": ("ddp", torch.float32, {"sync_every": 2, "ema": 0.5}),
+    "fsdp-follows": ("fsdp", torch.float32, {"sync_every": 2, "ema": 0.5}),
     "fsdp-bf16": ("fsdp", torch.bfloat16, {}),
 }
 

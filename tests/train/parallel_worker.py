@@ -190,9 +190,9 @@ def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **tra
 # old log-probs, a reference that moves within a step, other models, answers of their own
 SEVERAL = {
     "summed": True,
-    "reference": {"every": 2, "mix": 0.5},
+    "reference": {"sync_every": 2, "ema": 0.5},
     "mini_batches": 2,
-    "iterations": 2,
+    "num_iterations": 2,
 }
 
 CASES = {
@@ -202,11 +202,11 @@ CASES = {
     "sum-fsdp": ("fsdp", torch.float32, {"summed": True}),
     "frozen-ddp": ("ddp", torch.float32, {"reference": {}}),
     "frozen-fsdp": ("fsdp", torch.float32, {"reference": {}}),
-    "moving-ddp": ("ddp", torch.float32, {"reference": {"every": 1, "mix": 0.5}}),
-    "moving-fsdp": ("fsdp", torch.float32, {"reference": {"every": 1, "mix": 0.5}}),
+    "moving-ddp": ("ddp", torch.float32, {"reference": {"sync_every": 1, "ema": 0.5}}),
+    "moving-fsdp": ("fsdp", torch.float32, {"reference": {"sync_every": 1, "ema": 0.5}}),
     "several-ddp": ("ddp", torch.float32, SEVERAL),
     "several-fsdp": ("fsdp", torch.float32, SEVERAL),
-    "clipped": ("fsdp", torch.float32, {"grad_clip": 1e-3}),
+    "clipped": ("fsdp", torch.float32, {"max_grad_norm": 1e-3}),
     "half": ("fsdp", torch.float16, {}),
 }
 

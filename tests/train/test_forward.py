@@ -316,7 +316,12 @@ def test_a_model_that_computes_something_else_is_found_out_by_trying():
 
 
 def test_micro_batch_fields_are_all_moved():
-    rows = [dataclasses.replace(row, teacher_prompt_ids=(5, 6, 7)) for row in even_rows()]
+    rows = [
+        dataclasses.replace(
+            row, teacher_prompt_ids=(5, 6, 7), token_advantages=tuple(0.5 for _ in row.token_ids)
+        )
+        for row in even_rows()
+    ]
     (batch,) = micro_batches(rows, tokens_per_micro_batch=1000)
     moved = batch.to("meta")
     for one, other in ((moved, batch), (moved.told, batch.told)):

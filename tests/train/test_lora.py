@@ -223,7 +223,7 @@ def test_gradient_checkpointing_stays_on_and_gives_the_same_gradient():
 )
 def test_a_compiled_body_sees_which_adapter_is_at_work():
     model = attach(qwen3())
-    reference = UnderAdapter(model, ReferenceSection(every=1))
+    reference = UnderAdapter(model, ReferenceSection(sync_every=1))
     with torch.no_grad():
         for matrix in matrices(model).values():
             matrix.mul_(1.5)
@@ -283,7 +283,7 @@ def test_the_reference_is_the_base_and_no_second_model():
 def test_a_reference_adapter_copies_then_averages():
     """Hand-computed: 0 -> copy; then 0.75 * 0.2 + 0.25 * 1.0 = 0.4."""
     model = attach(qwen3(), trained=False)
-    reference = UnderAdapter(model, ReferenceSection(every=2, mix=0.25))
+    reference = UnderAdapter(model, ReferenceSection(sync_every=2, ema=0.25))
     own = matrices(model)
     ref = next(theirs for name, theirs, _ in lora.pairs(model) if "lora_B" in name)
     new = own[next(name for name in own if "lora_B" in name)]
@@ -303,7 +303,7 @@ def test_a_reference_adapter_copies_then_averages():
 
 def test_a_reference_adapter_is_what_is_computed_with():
     model = attach(qwen3())
-    reference = UnderAdapter(model, ReferenceSection(every=1))
+    reference = UnderAdapter(model, ReferenceSection(sync_every=1))
     with torch.no_grad():
         before = logprobs(model)
         for matrix in matrices(model).values():
@@ -320,7 +320,7 @@ def test_a_reference_adapter_is_what_is_computed_with():
 def test_a_model_of_its_own_follows_the_policy(mix, expected):
     """(1 - mix) * 1 + mix * 3, after every third update."""
     policy, model = qwen3(0), qwen3(1)
-    reference = SeparateModel(model, policy, ReferenceSection(every=3, mix=mix))
+    reference = SeparateModel(model, policy, ReferenceSection(sync_every=3, ema=mix))
     with torch.no_grad():
         for ours, theirs in zip(model.parameters(), policy.parameters(), strict=True):
             ours.fill_(1.0)
@@ -375,7 +375,7 @@ def _save(folder, model, reference=None):
 def test_t94_adapter_optimizer_and_reference_come_back_bit_for_bit(base_folder, tmp_path):
     def made():
         model = _policy(base_folder, trained=False, compute=torch.bfloat16)
-        return model, UnderAdapter(model, ReferenceSection(every=1, mix=0.5))
+        return model, UnderAdapter(model, ReferenceSection(sync_every=1, ema=0.5))
 
     model, reference = made()
     with torch.no_grad():
@@ -401,7 +401,9 @@ def test_t94_adapter_optimizer_and_reference_come_back_bit_for_bit(base_folder, 
 
 def test_a_checkpoint_with_another_reference_is_refused(base_folder, tmp_path):
     model = _policy(base_folder)
-    optimizer = _save(tmp_path / "saved", model, UnderAdapter(model, ReferenceSection(every=1)))
+    optimizer = _save(
+        tmp_path / "saved", model, UnderAdapter(model, ReferenceSection(sync_every=1))
+    )
     with pytest.raises(ValueError, match="another reference"):
         checkpoint.load(tmp_path / "saved", model=model, optimizer=optimizer)
 

@@ -208,7 +208,7 @@ def test_dropout_is_of_the_policy_alone(models):
             for name, matrix in matrices(noisy).items():
                 matrix.copy_(matrices(policy)[name])
         loss = Noting()
-        reference = UnderAdapter(noisy, ReferenceSection(every=1))
+        reference = UnderAdapter(noisy, ReferenceSection(sync_every=1))
         gradients(noisy, [Term("noting", loss, teacher=Teacher(4))], reference)
         shown[share] = loss.seen
     for plain, noisy in zip(shown[0.0], shown[0.5], strict=True):

@@ -14,7 +14,7 @@ from rlvr_core.config.model import TrainSection
 from rlvr_core.step.optim import Optimizer, trained_parameters
 
 CONSTANT = Constant(NoConfig())
-TRAIN = TrainSection(steps=10, lr=0.03, warmup_steps=0, grad_clip=None)
+TRAIN = TrainSection(steps=10, lr=0.03, warmup_steps=0, max_grad_norm=None)
 
 
 def _model(dtype=torch.float64):

@@ -95,7 +95,7 @@ def test_a_model_without_known_layers_is_refused():
 
 def test_a_reference_that_moves_is_not_offloaded():
     with pytest.raises(ValidationError, match="a reference that moves"):
-        ReferenceSection(offload=True, every=2)
+        ReferenceSection(offload=True, sync_every=2)
 
 
 @pytest.mark.gpu

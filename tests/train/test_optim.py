@@ -14,7 +14,9 @@ SHARP = AdamW(AdamW.Config(eps=1e-12))
 
 
 def _train(**changes):
-    return TrainSection(**{"steps": 10, "lr": 1.0, "warmup_steps": 0, "grad_clip": None} | changes)
+    return TrainSection(
+        **{"steps": 10, "lr": 1.0, "warmup_steps": 0, "max_grad_norm": None} | changes
+    )
 
 
 def test_learning_rate_worked_out_by_hand():
@@ -62,7 +64,7 @@ def test_first_adamw_step_is_the_learning_rate():
 def test_clipping_bounds_the_gradient_the_moments_see():
     model = _model()
     halves = AdamW(AdamW.Config(betas=(0.5, 0.5)))
-    optimizer = Optimizer(model, _train(grad_clip=0.5), torch.float32, halves, CONSTANT)
+    optimizer = Optimizer(model, _train(max_grad_norm=0.5), torch.float32, halves, CONSTANT)
     optimizer.backward(model(torch.tensor([[3.0]])).sum())
     assert optimizer.step(0).grad_norm == pytest.approx(3.0)
     # first moment = (1 - beta1) * clipped gradient

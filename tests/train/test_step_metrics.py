@@ -109,7 +109,7 @@ def test_given_answers_are_dealt_alike_however_many_groups_a_step_has(count, pol
         Term("grpo", grpo),
         Term("sft", sft, demonstrations=answers(10)),
         mini_batches=4,
-        iterations=2,
+        num_iterations=2,
     )
     metrics = made.update([group(i) for i in range(count)], 0, 0).metrics
     assert sft.rows == [3, 3, 2, 2] * 2
@@ -127,7 +127,7 @@ def test_t4_means_are_over_the_updates_that_were_applied():
     loss = Says(
         NAN, 4.0, 6.0, 8.0, slopes=(NAN, 2.0, 3.0, math.inf), noted=iter((NAN, 1.25, 1.75, 9))
     )
-    made = trainer_of(Term("grpo", loss), mini_batches=2, iterations=2)
+    made = trainer_of(Term("grpo", loss), mini_batches=2, num_iterations=2)
     report = made.update([group(0), group(1)], 0, 0)
     assert [update.applied for update in report.updates] == [False, True, True, False]
     metrics = report.metrics
@@ -143,7 +143,7 @@ def test_t4_means_are_over_the_updates_that_were_applied():
 
 def test_t4_an_iteration_that_applied_nothing_has_no_mean():
     loss = Says(2.0, NAN, slopes=(1.0, NAN), noted=iter((1.5, NAN)))
-    made = trainer_of(Term("grpo", loss), iterations=2)
+    made = trainer_of(Term("grpo", loss), num_iterations=2)
     metrics = made.update([group(0), group(1)], 0, 0).metrics
     assert metrics["ratio/mean"] == metrics["iteration/1/ratio/mean"] == pytest.approx(1.5)
     assert "iteration/2/ratio/mean" not in metrics

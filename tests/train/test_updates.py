@@ -156,7 +156,7 @@ def exact_norms(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
-@pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("mini_batches", "num_iterations"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 @pytest.mark.parametrize("cap", [None, 1.25], ids=["uncorrected", "decoupled"])
 def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap):
     """Weights after a step of several updates, to 1e-9; two steps, so that both begin anew.
@@ -175,7 +175,7 @@ def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap)
         advantage="center",
         reference=SeparateModel(frozen, model, ReferenceSection()),
         mini_batches=mini_batches,
-        iterations=iterations,
+        num_iterations=iterations,
     )
     for step, seed in enumerate((3, 4)):
         step_groups = groups(seed=seed)
@@ -214,7 +214,7 @@ class OracleByToken(Oracle):
 
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
 @pytest.mark.parametrize("budget", [60, 500], ids=["micro-batches", "one"])
-@pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("mini_batches", "num_iterations"), [(1, 1), (2, 2)])
 def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batches, iterations):
     cls = {"grpo": GRPO, "dapo": DAPO}[name]
     loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, mismatch=OFF))
@@ -226,7 +226,7 @@ def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batch
         warmup_steps=0,
         tokens_per_micro_batch=budget,
         mini_batches=mini_batches,
-        iterations=iterations,
+        num_iterations=iterations,
     )
     made = small_trainer(
         model,
@@ -356,7 +356,7 @@ def test_one_update_a_step_is_what_it_was(passes):
 def test_groups_are_never_split_and_denominators_are_the_mini_batchs():
     loss = Noting()
     made = trainer_of(
-        tiny(), [Term("grpo", loss)], mini_batches=3, iterations=2, tokens_per_micro_batch=500
+        tiny(), [Term("grpo", loss)], mini_batches=3, num_iterations=2, tokens_per_micro_batch=500
     )
     step_groups = groups()
     report = made.update(step_groups, 0, VERSION)
@@ -377,14 +377,14 @@ def test_groups_are_never_split_and_denominators_are_the_mini_batchs():
 
 
 @pytest.mark.parametrize(
-    ("mini_batches", "iterations", "expected"),
+    ("mini_batches", "num_iterations", "expected"),
     # in micro-batches, of which every mini-batch is one here
     [(1, 1, 0), (3, 1, 2), (1, 2, 1), (3, 2, 3)],
 )
 def test_old_log_probs_are_computed_once_and_where_they_are_needed(
     passes, mini_batches, iterations, expected
 ):
-    train = {"mini_batches": mini_batches, "iterations": iterations}
+    train = {"mini_batches": mini_batches, "num_iterations": iterations}
     made = trainer_of(tiny(), [Term("grpo", Noting())], tokens_per_micro_batch=500, **train)
     made.update(groups(), 0, VERSION)
     assert passes[OLD] == expected
@@ -392,7 +392,7 @@ def test_old_log_probs_are_computed_once_and_where_they_are_needed(
 
 @pytest.mark.parametrize("bad", range(4))
 def test_a_norm_that_is_no_number_is_the_largest_whichever_update_had_it(bad):
-    train = {"mini_batches": 2, "iterations": 2, "tokens_per_micro_batch": 500}
+    train = {"mini_batches": 2, "num_iterations": 2, "tokens_per_micro_batch": 500}
     made = trainer_of(tiny(), [Term("grpo", Noting(bad={bad}))], **train)
     report = made.update(groups(), 0, VERSION)
     assert report.applied == 3
@@ -402,7 +402,7 @@ def test_a_norm_that_is_no_number_is_the_largest_whichever_update_had_it(bad):
 def test_what_older_weights_sampled_starts_from_the_policy_at_the_start_of_the_step(passes):
     """As fresh rows do: beside training every group is stale, and later updates need the pass."""
     stale = groups(version=VERSION - 2)
-    train = {"mini_batches": 2, "iterations": 2, "tokens_per_micro_batch": 500}
+    train = {"mini_batches": 2, "num_iterations": 2, "tokens_per_micro_batch": 500}
     loss = Noting()
     made = trainer_of(tiny(), [Term("grpo", loss)], **train)
     assert made.update(stale, 0, VERSION).applied == 4
@@ -421,7 +421,7 @@ def test_what_older_weights_sampled_starts_from_the_policy_at_the_start_of_the_s
 def test_a_loss_that_does_not_look_at_old_log_probs_costs_no_pass_for_them(passes):
     teacher = tiny(1).requires_grad_(False)
     term = Term("gkd", GKD(GKD.Config(teacher="x", top_k=5)), teacher=Teacher(5, teacher))
-    made = trainer_of(tiny(), [term], mini_batches=2, iterations=2)
+    made = trainer_of(tiny(), [term], mini_batches=2, num_iterations=2)
     assert made.update(groups(), 0, VERSION).applied == 4
     assert passes[OLD] == 0
     assert passes["top_tokens", False] > 0
@@ -430,14 +430,16 @@ def test_a_loss_that_does_not_look_at_old_log_probs_costs_no_pass_for_them(passe
 @pytest.mark.parametrize(("every", "expected"), [(None, 2), (1, 4)])
 def test_a_frozen_reference_is_asked_once_and_a_moving_one_in_each_update(passes, every, expected):
     model = tiny()
-    reference = SeparateModel(tiny(1).requires_grad_(False), model, ReferenceSection(every=every))
+    reference = SeparateModel(
+        tiny(1).requires_grad_(False), model, ReferenceSection(sync_every=every)
+    )
     loss = GRPO(GRPO.Config(beta=BETA))
     made = trainer_of(
         model,
         [Term("grpo", loss)],
         reference=reference,
         mini_batches=2,
-        iterations=2,
+        num_iterations=2,
         tokens_per_micro_batch=500,
     )
     made.update(groups(), 0, VERSION)
@@ -447,13 +449,13 @@ def test_a_frozen_reference_is_asked_once_and_a_moving_one_in_each_update(passes
 def test_a_reference_follows_after_every_so_many_updates_within_a_step_too():
     """Every 4th version: of versions 8 to 11 the reference takes over number 8."""
     model = tiny()
-    reference = SeparateModel(tiny(1).requires_grad_(False), model, ReferenceSection(every=4))
+    reference = SeparateModel(tiny(1).requires_grad_(False), model, ReferenceSection(sync_every=4))
     made = trainer_of(
         model,
         [Term("grpo", GRPO(GRPO.Config(beta=BETA)))],
         reference=reference,
         mini_batches=2,
-        iterations=2,
+        num_iterations=2,
     )
     after, plain = [], made.optimizer.step
 
@@ -473,7 +475,7 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
     """Of six updates the first and fourth, both of the first mini-batch, are not finite."""
     loss = Noting(bad=(0, 3))
     made = trainer_of(
-        tiny(), [Term("grpo", loss)], mini_batches=3, iterations=2, tokens_per_micro_batch=500
+        tiny(), [Term("grpo", loss)], mini_batches=3, num_iterations=2, tokens_per_micro_batch=500
     )
     report = made.update(groups(), 0, VERSION)
     assert [update.applied for update in report.updates] == [False, True, True] * 2
@@ -483,7 +485,7 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
     assert report.thrown_away == [True, False, False, True, False]
     # one good reading is enough
     again = trainer_of(
-        tiny(), [Term("grpo", Noting(bad=(0,)))], mini_batches=3, iterations=2,
+        tiny(), [Term("grpo", Noting(bad=(0,)))], mini_batches=3, num_iterations=2,
         tokens_per_micro_batch=500,
     )  # fmt: skip
     report = again.update(groups(), 0, VERSION)
@@ -492,7 +494,7 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
 
 
 def test_a_step_with_fewer_groups_makes_fewer_updates():
-    made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, iterations=2)
+    made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, num_iterations=2)
     report = made.update(groups(count=2), 0, VERSION)
     assert report.applied == report.metrics["updates/applied"] == 4
     assert report.metrics["updates/missing"] == 4
@@ -542,7 +544,7 @@ def test_the_entropy_bonus_of_an_update_follows_the_entropy_of_the_one_before(mo
     monkeypatch.setattr(EntropyController, "observe", noting)
 
     def trained(loss):
-        made = trainer_of(tiny(), [Term("dapo", loss)], mini_batches=2, iterations=2)
+        made = trainer_of(tiny(), [Term("dapo", loss)], mini_batches=2, num_iterations=2)
         done, step = [], made.optimizer.step
 
         def spoilt(number):
@@ -585,7 +587,9 @@ def test_the_entropy_that_steers_is_of_all_tokens_of_an_update():
 
 
 def test_staleness_is_at_least_the_updates_of_a_step():
-    assert TrainSection(steps=9, mini_batches=2, iterations=2, max_staleness=4).max_staleness == 4
-    assert TrainSection(steps=9, mini_batches=2, iterations=2).updates_per_step == 4
+    assert (
+        TrainSection(steps=9, mini_batches=2, num_iterations=2, max_staleness=4).max_staleness == 4
+    )
+    assert TrainSection(steps=9, mini_batches=2, num_iterations=2).updates_per_step == 4
     with pytest.raises(ValidationError, match=r"below the 4 updates of a step .* set it to 4"):
-        TrainSection(steps=9, mini_batches=2, iterations=2, max_staleness=3)
+        TrainSection(steps=9, mini_batches=2, num_iterations=2, max_staleness=3)

@@ -4,11 +4,11 @@ import json
 from dataclasses import asdict
 
 import pytest
-from rlvr_core.builtin.asynchronous.replay import member_of
 
 from rlvr_core.api.types import Completion, Span, Transcript, Turn, Verdict
 from rlvr_core.config.model import RewardSchedule
 from rlvr_core.rollout.collect import Judged
+from rlvr_core.rollout.replay import member_of
 from rlvr_core.verify.reward import RewardPlan, Term
 from rlvr_core.workers.worker import from_plain, plain
 

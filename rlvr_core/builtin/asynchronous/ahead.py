@@ -117,7 +117,7 @@ class Ahead:
                 where=self._resolved.where(("train", "max_staleness")),
                 remedy="set max_staleness: 0, or engine: vllm",
             )
-        return in_child(engine, self._run.deadline, self._train.engine_restarts)
+        return in_child(engine, self._run.timeout, self._train.engine_restarts)
 
     def source(self, parts: SourceParts) -> RolloutSource:
         """See ``RolloutMode.source``; all processes of the run call it together."""

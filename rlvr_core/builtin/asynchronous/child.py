@@ -168,7 +168,7 @@ class ChildEngine:
                 raise RunError(
                     f"generation was not finished within {timeout:g} s; {len(waiting)} requests "
                     f"were left in the engine's process",
-                    remedy="raise run.deadline, or ask for fewer or shorter completions",
+                    remedy="raise run.timeout, or ask for fewer or shorter completions",
                 ) from error
 
     def abort(self) -> None:
@@ -274,7 +274,7 @@ class ChildEngine:
             raise RunError(
                 f"the engine's process, started again, did not take its weights within "
                 f"{self._deadline:g} s",
-                remedy="raise run.deadline",
+                remedy="raise run.timeout",
             )
         try:
             yield
@@ -296,7 +296,7 @@ class ChildEngine:
             raise RunError(
                 f"the engine did not answer the probe of version {version} within "
                 f"{self._deadline:g} s",
-                remedy="raise run.deadline",
+                remedy="raise run.timeout",
             ) from error
         if answer.version != version:
             raise RunError(f"the engine says version {answer.version} after sync to {version}")

@@ -318,7 +318,7 @@ def _answer(future: Future[Any], name: str, timeout: float) -> Any:
     except TimeoutError as error:
         raise RunError(
             f"the engine's process did not answer '{name}' within {timeout:g} s",
-            remedy="raise run.deadline if it was at work on long completions",
+            remedy="raise run.timeout if it was at work on long completions",
         ) from error
 
 

@@ -209,7 +209,7 @@ class BalancedGenerator(Generator):
                 raise RunError(
                     f"unfinished requests were not aborted within {self.deadline:g} s by all "
                     f"processes",
-                    remedy="raise run.deadline if they were at work on long completions",
+                    remedy="raise run.timeout if they were at work on long completions",
                 ) from error
 
 

@@ -243,7 +243,7 @@ class Producer:
         step: int | None,
         until: float | None = None,
     ) -> None:
-        """Wait for the thread, with a deadline: ``until``, or ``run.deadline`` from now on.
+        """Wait for the thread, with a deadline: ``until``, or ``run.timeout`` from now on.
 
         Raises:
             RunError: If it has passed; says what the thread is at.
@@ -255,7 +255,7 @@ class Producer:
             if left <= 0:
                 raise RunError(
                     f"{what}, for {self._deadline:g} s now; {self._account_of(step)}",
-                    remedy="raise run.deadline, or ask for fewer or shorter completions",
+                    remedy="raise run.timeout, or ask for fewer or shorter completions",
                 )
             self._changed.wait(min(left, _GLANCE))
             self._raise()
@@ -404,5 +404,5 @@ class Producer:
             raise RunError(
                 f"{late[0].draw.problem.id}, asked for under version {late[0].version}, did not "
                 f"come within {self._deadline:g} s; {self._account_of(None)}",
-                remedy="raise run.deadline, or ask for fewer or shorter completions",
+                remedy="raise run.timeout, or ask for fewer or shorter completions",
             )

@@ -168,6 +168,6 @@ def seconds_left(deadline: float | None, timeout: float | None) -> float | None:
     if left <= 0:
         raise RunError(
             f"conversations were not finished within {timeout:g} s",
-            remedy="raise run.deadline, or lower environment.max_turns or environment.timeout",
+            remedy="raise run.timeout, or lower environment.max_turns or environment.timeout",
         )
     return left

@@ -157,7 +157,7 @@ class TurnTaking:
 
     def _wait(self, deadline: float | None, timeout: float | None) -> bool:
         """Wait until there is something to generate; False when everything is finished."""
-        patience = time.monotonic() + self._section.patience
+        patience = time.monotonic() + self._section.straggler_timeout
         with self._changed:
             while self._open:
                 if self._ready and self._calls.keys() <= self._late:
@@ -168,7 +168,7 @@ class TurnTaking:
                 if self._changed.wait(min(known, default=None)) or not self._ready:
                     continue
                 if self._pool.starting:
-                    patience = time.monotonic() + self._section.patience
+                    patience = time.monotonic() + self._section.straggler_timeout
                 else:
                     self._late |= self._calls.keys()
             return False

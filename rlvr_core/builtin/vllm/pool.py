@@ -181,7 +181,7 @@ class Pool:
         if not done:
             error = RunError(
                 f"generation was not finished within {timeout:g} s; {left} completions were left",
-                remedy="raise run.deadline, or ask for fewer or shorter completions",
+                remedy="raise run.timeout, or ask for fewer or shorter completions",
             )
             self._loop.call_soon_threadsafe(self._give_up, error)
             raise error

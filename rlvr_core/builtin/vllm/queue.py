@@ -180,7 +180,7 @@ class Queue:
     def _abandon(self, timeout: float | None) -> RunError:
         error = RunError(
             f"generation was not finished within {timeout:g} s; {len(self)} completions were left",
-            remedy="raise run.deadline, or ask for fewer or shorter completions",
+            remedy="raise run.timeout, or ask for fewer or shorter completions",
         )
         self._llm.abort_request(list(self._samples))
         self.fail(error)
