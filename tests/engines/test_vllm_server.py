@@ -187,7 +187,7 @@ def test_t32_a_server_lost_in_the_middle_of_a_step_loses_and_repeats_nothing(mak
     expected = [sample(calm, range(5 * i, 5 * i + 5)) for i in range(8)]
 
     hang_after = 5 if number == signal.SIGSTOP else 120
-    engine = make(servers=count, slow=0.05, hang_after=hang_after)
+    engine = make(servers=count, slow=0.2, hang_after=hang_after)
     engine.load_weights(4, ModuleSource(policy))
     futures = [engine.submit(request(range(5 * i, 5 * i + 5), f"r{i}")) for i in range(8)]
     victim = servers(engine)[0]
