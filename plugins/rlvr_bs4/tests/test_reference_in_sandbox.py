@@ -61,8 +61,8 @@ except Away as away:
     print("GO" + json.dumps(away.args))
 """
 CORE = {
-    "rlvr_core": "class DataError(Exception): pass",
-    "rlvr_core.api.types": "from typing import Any\nJson = Any",
+    "rlvr_core": "",
+    "rlvr_core.api": "from typing import Any\nJson = Any\nclass DataError(Exception): pass",
 }
 
 
