@@ -166,3 +166,46 @@ def test_a_wrong_config_is_told_by_its_keys(lab, monkeypatch):
     assert "train.lr" in said
     with pytest.raises(ConfigError, match="a YAML file or a mapping, not a int"):
         rlvr_core.train(3)
+
+
+EVALUATION = """
+import yaml
+from pathlib import Path
+
+import rlvr_core
+
+run = rlvr_core.train(
+    yaml.safe_load(Path("config.yaml").read_text()), set={"train.steps": 1}, display="none"
+)
+
+
+def always(text, answer):
+    return 1.0
+
+
+data = run.config["data"]["sources"][0]
+task = {
+    "use": "core/dataset",
+    "with": {"data": {"use": data["use"], "with": data["with"]}, "max_tokens": 4},
+}
+options = {"set": {"engine": "transformers", "max_contaminated": 1.0, "max_truncated": 1.0}}
+own = rlvr_core.evaluate(run, [task], out="own", **options)
+given = rlvr_core.evaluate(str(run.path), [task], rewards=[always], out="given", **options)
+((name, summary),) = own.tasks.items()
+assert own.path.is_dir() and own.path != given.path
+print(name, own.value(name, "accuracy"), given.value(name, "accuracy"))
+try:
+    own.value("nowhere")
+except KeyError:
+    print("no such task")
+"""
+
+
+def test_evaluate_judges_a_run_by_its_verifiers_or_by_a_function(lab):
+    lab.write()
+    out = ended(script(lab, EVALUATION))
+    told, missing = out.strip().splitlines()[-2:]
+    _, own, given = told.split()
+    assert missing == "no such task"
+    assert 0.0 <= float(own) < 1.0  # a random model does not know the answers
+    assert float(given) == 1.0  # which the function does not ask for
