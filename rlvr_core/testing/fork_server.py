@@ -162,10 +162,13 @@ def _become(request: Mapping[str, Any]) -> None:
             write_through=True,
         )
         os.chdir(request["cwd"])
+        # the server was started for another command, whose places are not this one's
+        others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         os.environ.clear()
         os.environ.update(request["env"])
         places = [request["cwd"], *request["env"].get("PYTHONPATH", "").split(os.pathsep)]
-        sys.path[:] = [*dict.fromkeys(filter(None, places)), *sys.path]
+        base = [place for place in sys.path if place not in others]
+        sys.path[:] = [*dict.fromkeys(filter(None, places)), *base]
         importlib.invalidate_caches()
         sys.argv = ["rlvr", *request["words"]]
         from rlvr_core.cli.main import main

@@ -109,6 +109,14 @@ def test_errors_and_help_are_the_same(odd_lab, words):
     )
 
 
+def test_a_server_forgets_the_plugins_of_the_command_that_started_it(odd_lab, lab, monkeypatch):
+    monkeypatch.setattr(fork_server, "_servers", {})
+    assert "rlvr-odd" in odd_lab.rlvr("--help").stdout
+    (server,) = fork_server._servers.values()
+    assert "rlvr-odd" not in lab.rlvr("--help").stdout
+    server.close()
+
+
 def test_a_command_that_is_killed_leaves_a_server_that_goes_on(odd_lab):
     assert odd_lab.rlvr("odd", "shot", check=None).returncode == -signal.SIGKILL
     assert odd_lab.rlvr("--help").stdout.startswith("Usage: rlvr")

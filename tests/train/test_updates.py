@@ -156,7 +156,7 @@ def exact_norms(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
-@pytest.mark.parametrize(("mini_batches", "num_iterations"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 @pytest.mark.parametrize("cap", [None, 1.25], ids=["uncorrected", "decoupled"])
 def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap):
     """Weights after a step of several updates, to 1e-9; two steps, so that both begin anew.
@@ -214,7 +214,7 @@ class OracleByToken(Oracle):
 
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
 @pytest.mark.parametrize("budget", [60, 500], ids=["micro-batches", "one"])
-@pytest.mark.parametrize(("mini_batches", "num_iterations"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 1), (2, 2)])
 def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batches, iterations):
     cls = {"grpo": GRPO, "dapo": DAPO}[name]
     loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, mismatch=OFF))
@@ -377,7 +377,7 @@ def test_groups_are_never_split_and_denominators_are_the_mini_batchs():
 
 
 @pytest.mark.parametrize(
-    ("mini_batches", "num_iterations", "expected"),
+    ("mini_batches", "iterations", "expected"),
     # in micro-batches, of which every mini-batch is one here
     [(1, 1, 0), (3, 1, 2), (1, 2, 1), (3, 2, 3)],
 )
