@@ -38,6 +38,7 @@ _HOMES = {
     "rollout.replay": ["Reading", "ReplayBuffer", "member_of"],
     "rollout.single_turn": ["conversations_of"],
     "rollout.source": ["SourceParts"],
+    "step.optim": ["AdamWConfig"],
 }
 
 __getattr__, __dir__, __all__ = face(__name__, _HOMES)

@@ -47,3 +47,4 @@ from rlvr_core.rollout.replay import ReplayBuffer as ReplayBuffer
 from rlvr_core.rollout.replay import member_of as member_of
 from rlvr_core.rollout.single_turn import conversations_of as conversations_of
 from rlvr_core.rollout.source import SourceParts as SourceParts
+from rlvr_core.step.optim import AdamWConfig as AdamWConfig

@@ -152,27 +152,27 @@ def register_advantages(registrar: Registrar) -> None:
     """Published estimators."""
     registrar.add(
         "group",
-        "rlvr_core.builtin.advantages.group_relative:Group",
+        "rlvr_core.algorithm.advantages:Group",
         summary="GRPO: (R - mean) / std of the group.",
     )
     registrar.add(
         "center",
-        "rlvr_core.builtin.advantages.group_relative:Center",
+        "rlvr_core.algorithm.advantages:Center",
         summary="Dr. GRPO: R - mean of the group.",
     )
     registrar.add(
         "batch",
-        "rlvr_core.builtin.advantages.group_relative:Batch",
+        "rlvr_core.algorithm.advantages:Batch",
         summary="(R - mean of the group) / std of all rewards of the step.",
     )
     registrar.add(
         "rloo",
-        "rlvr_core.builtin.advantages.group_relative:Rloo",
+        "rlvr_core.algorithm.advantages:Rloo",
         summary="R - mean of the others in the group.",
     )
     registrar.add(
         "group_std_ddof1",
-        "rlvr_core.builtin.advantages.group_relative:GroupStdDdof1",
+        "rlvr_core.algorithm.advantages:GroupStdDdof1",
         summary="(R - mean) / std of the group, with the sample standard deviation, as in TRL.",
     )
     registrar.add(
@@ -337,7 +337,7 @@ def register_optimizers(registrar: Registrar) -> None:
     """What updates the weights."""
     registrar.add(
         "adamw",
-        "rlvr_core.builtin.optimizers.adamw:AdamW",
+        "rlvr_core.step.optim:AdamW",
         summary="Adam with decoupled weight decay.",
     )
     registrar.add(
@@ -377,22 +377,22 @@ def register_schedules(registrar: Registrar) -> None:
     """How the learning rate goes on after the warm-up."""
     registrar.add(
         "constant",
-        "rlvr_core.builtin.schedules.schedules:Constant",
+        "rlvr_core.step.optim:Constant",
         summary="The peak learning rate throughout.",
     )
     registrar.add(
         "linear",
-        "rlvr_core.builtin.schedules.schedules:Linear",
+        "rlvr_core.step.optim:Linear",
         summary="Down in a straight line.",
     )
     registrar.add(
         "cosine",
-        "rlvr_core.builtin.schedules.schedules:Cosine",
+        "rlvr_core.step.optim:Cosine",
         summary="Down along half a cosine wave.",
     )
     registrar.add(
         "wsd",
-        "rlvr_core.builtin.schedules.schedules:WSD",
+        "rlvr_core.step.optim:WSD",
         summary="Constant, then down in a straight line over the last steps.",
     )
 

@@ -1,19 +1,89 @@
-"""The learning rate of a step, and the guarded update around any optimizer."""
+"""The learning rate of a step, AdamW, and the guarded update around any optimizer."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from pydantic import Field
 
-from rlvr_core.api.protocols import TrainedParameter
+from rlvr_core.api.protocols import ComponentConfig, NoConfig, TrainedParameter
+from rlvr_core.api.traits import OptimizerTraits
 from rlvr_core.parallel.sharded import like, whole
 
 if TYPE_CHECKING:
     from rlvr_core.api.protocols import OptimizerBuilder, Schedule
     from rlvr_core.config.model import TrainSection
+
+
+class DecayConfig(ComponentConfig):
+    """Options of a schedule that goes down."""
+
+    min_lr_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Learning rate at the last step, as a share of the peak."""
+
+
+class Constant:
+    """1 throughout."""
+
+    Config = NoConfig
+
+    def __init__(self, config: NoConfig) -> None: ...
+
+    def __call__(self, progress: float) -> float:
+        """See ``Schedule``."""
+        return 1.0
+
+
+class _Decay:
+    Config: type[DecayConfig] = DecayConfig
+
+    def __init__(self, config: DecayConfig) -> None:
+        self._least = config.min_lr_ratio
+
+    def _of(self, remaining: float) -> float:
+        """The share of the peak, where ``remaining`` goes from 1 to 0."""
+        return self._least + (1.0 - self._least) * remaining
+
+
+class Linear(_Decay):
+    """Down in a straight line."""
+
+    def __call__(self, progress: float) -> float:
+        """See ``Schedule``."""
+        return self._of(1.0 - progress)
+
+
+class Cosine(_Decay):
+    """Down along half a cosine wave, Loshchilov and Hutter, arXiv:1608.03983."""
+
+    def __call__(self, progress: float) -> float:
+        """See ``Schedule``."""
+        return self._of(0.5 * (1.0 + math.cos(math.pi * progress)))
+
+
+class WSD(_Decay):
+    """Warm-up, stable, decay: constant, then down in a straight line; Hu et al., arXiv:2404.06395.
+
+    A checkpoint of the stable part can be gone on from with more steps.
+    """
+
+    class Config(DecayConfig):
+        """Options of schedule ``wsd``."""
+
+        decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+        """Share of the steps after the warm-up in which the learning rate goes down."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._decay = config.decay
+
+    def __call__(self, progress: float) -> float:
+        """See ``Schedule``."""
+        return self._of(min(1.0, (1.0 - progress) / self._decay))
 
 
 def learning_rate(train: TrainSection, schedule: Schedule, step: int) -> float:
@@ -26,6 +96,41 @@ def learning_rate(train: TrainSection, schedule: Schedule, step: int) -> float:
         return train.lr * (step + 1) / train.warmup_steps
     span = max(1, train.steps - 1 - train.warmup_steps)
     return train.lr * schedule(min(1.0, (step - train.warmup_steps) / span))
+
+
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class AdamWConfig(ComponentConfig):
+    """Options of every AdamW."""
+
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """Decay rates of the mean of the gradient and of its square."""
+    eps: Annotated[float, Field(gt=0)] = 1e-5
+    """Added to the denominator; 1e-8 and less has diverged in half precision (T4)."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay, times the learning rate."""
+
+
+class AdamW:
+    """Adam with decoupled weight decay, Loshchilov and Hutter, arXiv:1711.05101."""
+
+    Config = AdamWConfig
+    traits = OptimizerTraits(elementwise=True)
+
+    def __init__(self, config: AdamWConfig) -> None:
+        self.config = config
+
+    def build(self, parameters: Sequence[TrainedParameter], lr: float) -> torch.optim.Optimizer:
+        """See ``OptimizerBuilder``."""
+        return torch.optim.AdamW(
+            [parameter.tensor for parameter in parameters],
+            lr=lr,
+            betas=self.config.betas,
+            eps=self.config.eps,
+            weight_decay=self.config.weight_decay,
+            fused=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,18 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from rlvr_core.algorithm.advantages import GroupRelativeConfig
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import NoConfig
 from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.builtin.advantages.group_relative import GroupRelativeConfig
-from rlvr_core.builtin.optimizers.adamw import AdamW
-from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.host.registry import Registrar, Registry
 from rlvr_core.step.batch import Row
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective, Term
-from rlvr_core.step.optim import Optimizer, Update
+from rlvr_core.step.optim import AdamW, Constant, Optimizer, Update
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.teacher import Teacher

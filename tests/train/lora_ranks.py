@@ -14,8 +14,6 @@ from rlvr_core.api.types import Completion, Group, Judged, Problem
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import merged_tensors
 from rlvr_core.builtin.losses.policy_family import GRPO
-from rlvr_core.builtin.optimizers.adamw import AdamW
-from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
@@ -24,7 +22,7 @@ from rlvr_core.step.forward_path import probe_forward_path
 from rlvr_core.step.gathered_source import GatheredSource, replica_of
 from rlvr_core.step.model import Precision, load_policy
 from rlvr_core.step.objective import Objective, Term
-from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
 

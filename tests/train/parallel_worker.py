@@ -18,8 +18,6 @@ from rlvr_core.api.types import Completion, Group, Judged, Problem
 from rlvr_core.builtin.losses.distill import GKD, OPSD
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.builtin.losses.sft import SFT
-from rlvr_core.builtin.optimizers.adamw import AdamW
-from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource, source_logprobs
 from rlvr_core.parallel.model import ParallelModel
@@ -30,7 +28,7 @@ from rlvr_core.step.forward_path import probe_forward_path
 from rlvr_core.step.gathered_source import GatheredSource
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective, Term
-from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, collect
 from rlvr_core.step.step import PolicyTrainer
 from rlvr_core.step.teacher import Teacher

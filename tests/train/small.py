@@ -6,12 +6,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import NoConfig
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.builtin.optimizers.adamw import AdamW
-from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.host.registry import Registrar, Registry
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective
-from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.step import PolicyTrainer
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())

@@ -23,8 +23,6 @@ from rlvr_core.api.errors import ConfigError, MachineError
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.builtin.lora.export import is_adapter, write_merged
-from rlvr_core.builtin.optimizers.adamw import AdamW
-from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, TrainSection
@@ -34,7 +32,7 @@ from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
 from rlvr_core.step.forward_path import compile_body
 from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
-from rlvr_core.step.optim import Optimizer
+from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())

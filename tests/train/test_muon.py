@@ -9,9 +9,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rlvr_core.api import NoConfig
 from rlvr_core.builtin.optimizers.adamw8bit import AdamW8bit
 from rlvr_core.builtin.optimizers.muon import Muon, newton_schulz
-from rlvr_core.builtin.schedules.schedules import Constant
 from rlvr_core.config.model import TrainSection
-from rlvr_core.step.optim import Optimizer, trained_parameters
+from rlvr_core.step.optim import Constant, Optimizer, trained_parameters
 
 CONSTANT = Constant(NoConfig())
 TRAIN = TrainSection(steps=10, lr=0.03, warmup_steps=0, max_grad_norm=None)

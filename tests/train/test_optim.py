@@ -4,10 +4,17 @@ import pytest
 import torch
 
 from rlvr_core.api import NoConfig
-from rlvr_core.builtin.optimizers.adamw import AdamW
-from rlvr_core.builtin.schedules.schedules import WSD, Constant, Cosine, DecayConfig, Linear
 from rlvr_core.config.model import TrainSection
-from rlvr_core.step.optim import Optimizer, learning_rate
+from rlvr_core.step.optim import (
+    WSD,
+    AdamW,
+    Constant,
+    Cosine,
+    DecayConfig,
+    Linear,
+    Optimizer,
+    learning_rate,
+)
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 SHARP = AdamW(AdamW.Config(eps=1e-12))

@@ -11,10 +11,11 @@ from pydantic import Field
 from torch import Tensor
 
 from rlvr_core.api import ComponentConfig
-from rlvr_core.builtin.optimizers.adamw import Beta
 
 if TYPE_CHECKING:
     from rlvr_core.api import TrainedParameter
+
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic iteration that brings singular values near 1 fastest."""
