@@ -8,7 +8,6 @@ from rlvr_core.api.lazy import face
 
 _HOMES = {
     "builtin.datasets.hub": ["hub_rows"],
-    "builtin.datasets.jsonl": ["MAX_INT_DIGITS", "read_rows"],
     "builtin.environments.questions": ["Questions", "response"],
     "builtin.evals.config": ["Asked", "read_eval_config"],
     "builtin.evals.model_ref": ["find_model"],
@@ -23,6 +22,7 @@ _HOMES = {
     "builtin.jobs.staging": ["Layout", "overrides"],
     "builtin.lora.export": ["is_adapter", "write_merged"],
     "config.resolve": ["Resolved"],
+    "data.json_rows": ["MAX_INT_DIGITS", "read_rows"],
     "data.uri": ["cache_folder", "local_path"],
     "engines.sync": [
         "PROBE_TOKENS",

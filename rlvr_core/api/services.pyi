@@ -4,8 +4,6 @@ Names here are promised like those of ``rlvr_core.api``, but may change in a min
 imported from its home when it is first used; the kernel itself never imports this module."""
 
 from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
-from rlvr_core.builtin.datasets.jsonl import MAX_INT_DIGITS as MAX_INT_DIGITS
-from rlvr_core.builtin.datasets.jsonl import read_rows as read_rows
 from rlvr_core.builtin.environments.questions import Questions as Questions
 from rlvr_core.builtin.environments.questions import response as response
 from rlvr_core.builtin.evals.config import Asked as Asked
@@ -24,6 +22,8 @@ from rlvr_core.builtin.jobs.staging import overrides as overrides
 from rlvr_core.builtin.lora.export import is_adapter as is_adapter
 from rlvr_core.builtin.lora.export import write_merged as write_merged
 from rlvr_core.config.resolve import Resolved as Resolved
+from rlvr_core.data.json_rows import MAX_INT_DIGITS as MAX_INT_DIGITS
+from rlvr_core.data.json_rows import read_rows as read_rows
 from rlvr_core.data.uri import cache_folder as cache_folder
 from rlvr_core.data.uri import local_path as local_path
 from rlvr_core.engines.sync import PROBE_TOKENS as PROBE_TOKENS

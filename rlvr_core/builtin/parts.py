@@ -12,3 +12,9 @@ FORWARD_PATHS = dict.fromkeys(
     "rlvr_core.builtin.tiny.lean_path:recognise_lean",
 )
 """By class of the model, so that no other model on a CPU imports it."""
+
+FUNCTIONS = {
+    "verifier": "rlvr_core.builtin.verifiers.function:verifier_of",
+    "dataset": "rlvr_core.builtin.datasets.function:dataset_of",
+}
+"""By kind, what makes a component class of a plain function."""

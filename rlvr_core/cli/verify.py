@@ -98,7 +98,7 @@ def verify(
 
 def _rows(file: str) -> tuple[Iterator[Numbered], int | None]:
     """Checked rows and their number; a file is checked whole before its first verdict."""
-    from rlvr_core.builtin.datasets.jsonl import parse_rows, read_rows
+    from rlvr_core.data.json_rows import parse_rows, read_rows
 
     if file == "-":
         stream = _unzipped(sys.stdin.buffer)

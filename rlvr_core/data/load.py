@@ -1,18 +1,18 @@
-"""Loads every data source of a run and checks the problems together."""
+"""Loads every data source of a run, checks the problems together, and leaves out over-long ones."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rlvr_core.api.errors import Complaint, DataError, PluginError, RlvrError
 from rlvr_core.api.protocols import DatasetLoader, Source
 from rlvr_core.api.types import Message, Problem
 from rlvr_core.config.model import SplitSection
-from rlvr_core.data.heldout import train_part
+from rlvr_core.data.prompts import Renderer
 
 SHOWN = 5
 """Faulty problems that are reported one by one; of the others there is the number."""
@@ -227,3 +227,109 @@ def _collect(complaints: Sequence[Complaint]) -> None:
     if len(complaints) > SHOWN:
         shown.append(Complaint(f"and {len(complaints) - SHOWN} more problems like these"))
     raise DataError.collect(shown)
+
+
+def is_heldout(problem_id: str, split: SplitSection) -> bool:
+    """Whether a problem is held out: a hash of its id, a number in [0, 1), is below the share.
+
+    Rows that are added, taken away or reordered change nothing for the others.
+    """
+    digest = hashlib.sha256(f"{split.seed}\0{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < split.heldout * 2**64
+
+
+def train_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
+    """The problems to train on, in their order."""
+    return tuple(one for one in problems if not is_heldout(one.id, split))
+
+
+def heldout_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
+    """The others, in their order."""
+    return tuple(one for one in problems if is_heldout(one.id, split))
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """Lengths of the prompts of a run, in tokens.
+
+    Attributes:
+        total: Problems looked at.
+        overlong: Ids and lengths of those that were taken out.
+        longest: Tokens of the longest prompt that is kept.
+        median: Tokens of the median prompt of all.
+        limit: Tokens a prompt may have.
+    """
+
+    total: int
+    overlong: tuple[tuple[str, int], ...]
+    longest: int
+    median: int
+    limit: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For a person: how long prompts are, and what was taken out."""
+        lengths = f"prompt lengths: median {self.median} tokens, longest {self.longest}"
+        if not self.overlong:
+            return (lengths,)
+        some = ", ".join(f"{id_} ({length} tokens)" for id_, length in self.overlong[:3])
+        return (
+            lengths,
+            f"left out: {len(self.overlong)} of {self.total} prompts "
+            f"({len(self.overlong) / self.total:.1%}) are longer than {self.limit} tokens, "
+            f"such as {some}",
+        )
+
+
+def audit(
+    sources: Sequence[Source], renderer: Renderer, max_prompt_tokens: int, max_overlong_share: float
+) -> tuple[list[Source], AuditReport]:
+    """Take out problems whose prompts are too long, and say so (T25, T34).
+
+    Args:
+        sources: The data as loaded.
+        renderer: Makes the prompts.
+        max_prompt_tokens: Longest prompt that is kept.
+        max_overlong_share: Share of all problems that may be taken out.
+
+    Returns:
+        The sources without those problems, and a report.
+
+    Raises:
+        DataError: If more are too long than may be, or a source loses all its problems.
+    """
+    lengths: list[int] = []
+    overlong: list[tuple[str, int]] = []
+    kept: list[Source] = []
+    for source in sources:
+        short, long = [], []
+        for problem in source.problems:
+            lengths.append(len(renderer.render(problem)))
+            if lengths[-1] > max_prompt_tokens:
+                overlong.append((problem.id, lengths[-1]))
+                long.append(problem.id)
+            else:
+                short.append(problem)
+        kept.append(replace(source, problems=tuple(short), left_out=tuple(long)))
+    report = AuditReport(
+        total=len(lengths),
+        overlong=tuple(overlong),
+        longest=max((length for length in lengths if length <= max_prompt_tokens), default=0),
+        median=sorted(lengths)[len(lengths) // 2] if lengths else 0,
+        limit=max_prompt_tokens,
+    )
+    bare = [source.name for source in kept if not source.problems]
+    if bare or len(overlong) > max_overlong_share * len(lengths):
+        nothing = f"; nothing would be left of {', '.join(bare)}" if bare else ""
+        named = ", ".join(source.name for source in sources)
+        raise DataError(
+            f"{len(overlong)} of {len(lengths)} prompts of {named} are longer than "
+            f"{max_prompt_tokens} tokens, up to {max(lengths, default=0)}; a share of "
+            f"{max_overlong_share:g} may be left out" + nothing,
+            where="data.max_prompt_tokens",
+            remedy=(
+                "raise data.max_prompt_tokens",
+                "or accept the loss by raising data.max_overlong_share",
+            ),
+        )
+    return kept, report

@@ -9,13 +9,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import Source
 from rlvr_core.api.types import Message, Problem, Prompt
 from rlvr_core.config.model import PromptSection
 
@@ -28,6 +26,7 @@ _OURS = (
 )  # fmt: skip
 """What a chat template is given in any case."""
 _ANSWER = "\u2713answer\u2713"
+_REPLY = "\u2713reply\u2713"
 
 
 def _variables(template: str) -> set[str]:
@@ -273,6 +272,48 @@ class Renderer:
         ids = self.render(problem)
         return Prompt(ids, str(self._tokenizer.decode(list(ids))))
 
+    def suffix_ids(
+        self, problem: Problem, reply_ids: Sequence[int], messages: Sequence[Message]
+    ) -> tuple[int, ...]:
+        """The tokens between two turns of the model: the reply's end, messages, the next turn.
+
+        A conversation is never rendered anew. What the model wrote stays as the tokens it sampled,
+        and only the tokens of what comes next go behind them: so training sees exactly what the
+        model saw, also where a template would rewrite earlier turns (by removing their thoughts,
+        say). A template's own end of a turn is left out if the model has written an end itself.
+
+        Args:
+            problem: What the conversation is about.
+            reply_ids: Tokens of the model's last turn.
+            messages: The answer to it.
+
+        Raises:
+            DataError: If the chat template refuses such a conversation, or these messages do not
+                come out of it.
+        """
+        problem = self.present(problem)
+        if not self.as_chat(problem):
+            return self.encode("".join(message.content for message in messages))
+        mark = _REPLY
+        while any(mark in message.content for message in messages):
+            mark += "\u2713"
+        said = [
+            {"role": "user", "content": "-"},
+            {"role": "assistant", "content": mark},
+            *({"role": message.role, "content": message.content} for message in messages),
+        ]
+        _, found, rest = self.apply_template(problem, said).rpartition(mark)
+        if not found:
+            raise DataError(
+                f"the chat template leaves out what the model said before a message of role "
+                f"'{messages[0].role}'",
+                where=problem.id,
+                remedy="let the environment speak as 'user'",
+            )
+        ids = self.encode(rest)
+        ended = bool(reply_ids) and self.is_end(reply_ids[-1])
+        return ids[1:] if ended and ids and self.is_end(ids[0]) else ids
+
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a text, nothing added."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -309,90 +350,3 @@ def raw_text(system: str | None, turn: Message, prefix: str | None) -> str:
     """A prompt without a chat template."""
     before = f"{system}\n\n" if system else ""
     return before + turn.content + (prefix or "")
-
-
-@dataclass(frozen=True, slots=True)
-class AuditReport:
-    """Lengths of the prompts of a run, in tokens.
-
-    Attributes:
-        total: Problems looked at.
-        overlong: Ids and lengths of those that were taken out.
-        longest: Tokens of the longest prompt that is kept.
-        median: Tokens of the median prompt of all.
-        limit: Tokens a prompt may have.
-    """
-
-    total: int
-    overlong: tuple[tuple[str, int], ...]
-    longest: int
-    median: int
-    limit: int
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """For a person: how long prompts are, and what was taken out."""
-        lengths = f"prompt lengths: median {self.median} tokens, longest {self.longest}"
-        if not self.overlong:
-            return (lengths,)
-        some = ", ".join(f"{id_} ({length} tokens)" for id_, length in self.overlong[:3])
-        return (
-            lengths,
-            f"left out: {len(self.overlong)} of {self.total} prompts "
-            f"({len(self.overlong) / self.total:.1%}) are longer than {self.limit} tokens, "
-            f"such as {some}",
-        )
-
-
-def audit(
-    sources: Sequence[Source], renderer: Renderer, max_prompt_tokens: int, max_overlong_share: float
-) -> tuple[list[Source], AuditReport]:
-    """Take out problems whose prompts are too long, and say so (T25, T34).
-
-    Args:
-        sources: The data as loaded.
-        renderer: Makes the prompts.
-        max_prompt_tokens: Longest prompt that is kept.
-        max_overlong_share: Share of all problems that may be taken out.
-
-    Returns:
-        The sources without those problems, and a report.
-
-    Raises:
-        DataError: If more are too long than may be, or a source loses all its problems.
-    """
-    lengths: list[int] = []
-    overlong: list[tuple[str, int]] = []
-    kept: list[Source] = []
-    for source in sources:
-        short, long = [], []
-        for problem in source.problems:
-            lengths.append(len(renderer.render(problem)))
-            if lengths[-1] > max_prompt_tokens:
-                overlong.append((problem.id, lengths[-1]))
-                long.append(problem.id)
-            else:
-                short.append(problem)
-        kept.append(replace(source, problems=tuple(short), left_out=tuple(long)))
-    report = AuditReport(
-        total=len(lengths),
-        overlong=tuple(overlong),
-        longest=max((length for length in lengths if length <= max_prompt_tokens), default=0),
-        median=sorted(lengths)[len(lengths) // 2] if lengths else 0,
-        limit=max_prompt_tokens,
-    )
-    bare = [source.name for source in kept if not source.problems]
-    if bare or len(overlong) > max_overlong_share * len(lengths):
-        nothing = f"; nothing would be left of {', '.join(bare)}" if bare else ""
-        named = ", ".join(source.name for source in sources)
-        raise DataError(
-            f"{len(overlong)} of {len(lengths)} prompts of {named} are longer than "
-            f"{max_prompt_tokens} tokens, up to {max(lengths, default=0)}; a share of "
-            f"{max_overlong_share:g} may be left out" + nothing,
-            where="data.max_prompt_tokens",
-            remedy=(
-                "raise data.max_prompt_tokens",
-                "or accept the loss by raising data.max_overlong_share",
-            ),
-        )
-    return kept, report

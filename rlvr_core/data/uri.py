@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -10,12 +13,28 @@ from urllib.parse import unquote, urlsplit
 from rlvr_core.api.errors import DataError
 from rlvr_core.host.files import cache_folder
 
-__all__ = ["cache_folder", "is_uri", "local_path", "model_path"]
+__all__ = ["cache_folder", "cache_uri", "cached_at", "is_uri", "local_path", "model_path"]
 
 if TYPE_CHECKING:
     from rlvr_core.host.host import Host
 
+_CACHE: ContextVar[str | None] = ContextVar("data.cache_uri", default=None)
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@contextlib.contextmanager
+def cached_at(uri: str | None) -> Iterator[None]:
+    """Look for data sets of the hub at ``uri`` first, in this block; None looks nowhere else."""
+    before = _CACHE.set(uri)
+    try:
+        yield
+    finally:
+        _CACHE.reset(before)
+
+
+def cache_uri() -> str | None:
+    """Where data sets of the hub are looked for first; None outside of ``cached_at``."""
+    return _CACHE.get()
 
 
 def is_uri(text: str) -> bool:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import Any
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.protocols import DatasetLoader, Environment, Guard, Loss, Sampler, Verifier
 from rlvr_core.api.tools import ToolFormat
-
-ADAPTERS = {
-    "verifier": "rlvr_core.verify.function:verifier_of",
-    "dataset": "rlvr_core.data.function:dataset_of",
-}
-"""By kind, what makes a component class of a function."""
+from rlvr_core.host import parts
 
 _PROTOCOLS: dict[str, type[Any]] = {
     "verifier": Verifier,
@@ -40,15 +34,14 @@ def component(kind: str, found: Any) -> Any:
     """
     if not inspect.isfunction(found) or kind == "command":  # which is an object of click's
         return found
-    adapter = ADAPTERS.get(kind)
+    adapter = parts.function_adapter(kind)
     if adapter is None:
         raise ConfigError(
             f"{found.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
             where=f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}",
-            remedy=f"functions can be: {', '.join(ADAPTERS)}",
+            remedy=f"functions can be: {', '.join(parts.function_kinds())}",
         )
-    module, _, name = adapter.partition(":")
-    return getattr(importlib.import_module(module), name)(found)
+    return adapter(found)
 
 
 def check_kind(kind: str, use: str, found: Any, where: str) -> None:
@@ -70,7 +63,7 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
             f"'{use}' is a {type(found).__name__}, not {article} {what}",
             where=where,
             remedy="name a class"
-            + (" or a function" if kind in ADAPTERS else "")
+            + (" or a function" if kind in parts.function_kinds() else "")
             + ", defined with class or def",
         )
     missing = [

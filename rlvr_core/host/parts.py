@@ -20,6 +20,17 @@ def forward_path(architecture: str) -> Any | None:
     return None if target is None else _load(target)
 
 
+def function_kinds() -> tuple[str, ...]:
+    """Kinds of which a plain function can be a component."""
+    return tuple(importlib.import_module(_TABLE).FUNCTIONS)
+
+
+def function_adapter(kind: str) -> Any | None:
+    """What makes a component class of a plain function; None where the kind has no such thing."""
+    target = importlib.import_module(_TABLE).FUNCTIONS.get(kind)
+    return None if target is None else _load(target)
+
+
 @cache
 def _load(target: str) -> Any:
     module, _, attribute = target.partition(":")

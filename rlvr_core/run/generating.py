@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from rlvr_core.data.suffix import suffix_ids
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.source import InTurns, RolloutMode, SourceParts, sampling_of
@@ -40,8 +38,9 @@ def build_engine(prepared: Prepared, device: torch.device) -> Engine:
 
 def with_environments(prepared: Prepared, engine: Engine) -> Engine:
     """The engine with environments that answer it, if any problem has one."""
-    suffix = partial(suffix_ids, prepared.renderer)
-    return prepared.conversations.play(engine, suffix, background=prepared.mode.background)
+    return prepared.conversations.play(
+        engine, prepared.renderer.suffix_ids, background=prepared.mode.background
+    )
 
 
 def source_parts(

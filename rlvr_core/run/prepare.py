@@ -16,18 +16,19 @@ from rlvr_core.api.hooks import DataReport, RunData
 from rlvr_core.api.protocols import Conversations, Sampler, Source, Tracker, refuse_external
 from rlvr_core.api.sampler_base import replacements
 from rlvr_core.api.traits import SamplerTraits, traits_of
-from rlvr_core.builtin.datasets.hub import cached_at
 from rlvr_core.config.model import ComponentRef, SourceRef
-from rlvr_core.data.heldout import is_heldout
 from rlvr_core.data.load import (
     NamedLoader,
+    audit,
     check_problems,
     counted,
     fingerprints,
+    is_heldout,
     load_sources,
     problems_given,
 )
-from rlvr_core.data.prompts import Renderer, audit
+from rlvr_core.data.prompts import Renderer
+from rlvr_core.data.uri import cached_at
 from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.parallel import ranks
 from rlvr_core.parallel.model_adapter import chosen_adapter

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr_core.api.errors import Complaint, DataError
 from rlvr_core.api.types import Completion, Problem
-from rlvr_core.builtin.datasets.jsonl import read_rows
+from rlvr_core.data.json_rows import read_rows
 
 FIELDS = ("id", "spec", "prompt", "response", "passed", "score", "note")
 

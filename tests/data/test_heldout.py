@@ -11,8 +11,7 @@ from rlvr_core.api.errors import DataError
 from rlvr_core.api.types import Problem
 from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.config.model import SplitSection
-from rlvr_core.data.heldout import heldout_part, is_heldout, train_part
-from rlvr_core.data.load import NamedLoader, load_sources
+from rlvr_core.data.load import NamedLoader, heldout_part, is_heldout, load_sources, train_part
 
 PROBLEMS = [Problem(f"p{i}", f"{i}?", "core/exact", {"answer": "1"}, "toy") for i in range(5000)]
 

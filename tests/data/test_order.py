@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rlvr_core.api.errors import DataError, PluginError
 from rlvr_core.api.types import Problem
 from rlvr_core.builtin.evals.passk import write_curriculum
+from rlvr_core.builtin.samplers.order import read_order
 from rlvr_core.data.load import NamedLoader, load_sources
-from rlvr_core.data.order import read_order
 
 KNOWN = [f"math_algebra_{i}" for i in range(40)]
 

@@ -8,9 +8,10 @@ from transformers import PreTrainedTokenizerFast
 from rlvr_core.api.errors import ConfigError, DataError
 from rlvr_core.api.protocols import Source
 from rlvr_core.api.types import Message, Problem
+from rlvr_core.builtin.evals.text_prompts import TextRenderer
 from rlvr_core.config.model import PromptSection
-from rlvr_core.data.prompts import Renderer, audit
-from rlvr_core.data.text_prompts import TextRenderer
+from rlvr_core.data.load import audit
+from rlvr_core.data.prompts import Renderer
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 CHATML = (

@@ -8,7 +8,6 @@ from rlvr_core.api.errors import DataError
 from rlvr_core.api.types import Message, Problem
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer
-from rlvr_core.data.suffix import suffix_ids
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|h|>"]
 # drops the thoughts of all turns but the last, and tells tools in a system message
@@ -54,7 +53,7 @@ TOOL = (Message("tool", "4"),)
 def suffix(template, reply, messages=TOOL, problem=PROBLEM):
     tok, made = renderer(template)
     reply_ids = tok(reply, add_special_tokens=False)["input_ids"]
-    return tok.decode(list(suffix_ids(made, problem, reply_ids, messages)))
+    return tok.decode(list(made.suffix_ids(problem, reply_ids, messages)))
 
 
 RESPONSE = (
@@ -101,7 +100,7 @@ def test_the_whole_is_the_template_s_own_where_it_keeps_turns():
             *tok(reply, add_special_tokens=False)["input_ids"],
             SPECIAL.index("<|eot_id|>"),
         ]
-        ids += [*reply_ids, *suffix_ids(made, PROBLEM, reply_ids, TOOL)]
+        ids += [*reply_ids, *made.suffix_ids(PROBLEM, reply_ids, TOOL)]
         said += [{"role": "assistant", "content": reply}, {"role": "tool", "content": "4"}]
     whole = tok.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     assert tok.decode(ids) == whole
@@ -137,4 +136,4 @@ def test_prompt_and_suffix_are_of_the_problem_as_its_environment_shows_it():
     tok, _ = renderer(QWEN)
     made = Renderer(tok, PromptSection(), present)
     assert made.text(PROBLEM) == "<|im_start|>user\nshown<|im_end|>\n<|im_start|>assistant\n"
-    assert tok.decode(list(suffix_ids(made, PROBLEM, [], TOOL))) == "<|im_end|>\n" + RESPONSE
+    assert tok.decode(list(made.suffix_ids(PROBLEM, [], TOOL))) == "<|im_end|>\n" + RESPONSE

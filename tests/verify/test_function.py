@@ -9,8 +9,8 @@ import pytest
 from rlvr_core.api.errors import ConfigError, DataError
 from rlvr_core.api.protocols import NoConfig
 from rlvr_core.api.types import Completion, Message, Problem, Verdict
+from rlvr_core.builtin.verifiers.function import verifier_of
 from rlvr_core.host.host import load_host
-from rlvr_core.verify.function import verifier_of
 from rlvr_core.workers.pool import VerifierPool, VerifierSpec
 
 

@@ -16,11 +16,11 @@ import yaml
 from safetensors.torch import load_file
 
 from rlvr_core.api.errors import DataError, MachineError
-from rlvr_core.builtin.datasets.hub import cached_at, cached_uri, hub_rows
-from rlvr_core.builtin.datasets.jsonl import read_rows
+from rlvr_core.builtin.datasets.hub import cached_uri, hub_rows
 from rlvr_core.builtin.evals.model_ref import find_model
-from rlvr_core.data.order import read_order
-from rlvr_core.data.uri import local_path
+from rlvr_core.builtin.samplers.order import read_order
+from rlvr_core.data.json_rows import read_rows
+from rlvr_core.data.uri import cached_at, local_path
 from rlvr_core.record.checkpoints import verify
 from rlvr_core.testing.random_model import save_random_model
 from rlvr_sagemaker import aws

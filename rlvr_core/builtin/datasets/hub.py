@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterator
-from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,9 @@ from typing import Any
 from rlvr_core.api.errors import DataError, MachineError
 from rlvr_core.api.types import Problem
 from rlvr_core.data.rows import RowMapping, problems
-from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.data.uri import cache_uri, is_uri, local_path
 
 _log = logging.getLogger(__name__)
-
-_CACHE: ContextVar[str | None] = ContextVar("data.cache_uri", default=None)
 
 _SAVED = ("dataset_dict.json", "state.json")
 """What ``save_to_disk`` leaves; a folder of plain data files has neither."""
@@ -71,16 +67,6 @@ def hub_rows(
         yield number, dict(row)
 
 
-@contextlib.contextmanager
-def cached_at(uri: str | None) -> Iterator[None]:
-    """Look for data sets of the hub at ``uri`` first, in this block; None looks nowhere else."""
-    before = _CACHE.set(uri)
-    try:
-        yield
-    finally:
-        _CACHE.reset(before)
-
-
 def cached_uri(base: str, repo: str, config: str | None, split: str, revision: str | None) -> str:
     """Where below ``base`` a split of a data set of the hub is looked for."""
     leaf = f"{split}@{revision}" if revision else split
@@ -89,7 +75,7 @@ def cached_uri(base: str, repo: str, config: str | None, split: str, revision: s
 
 def _cached(repo: str, config: str | None, split: str, revision: str | None) -> Path | None:
     """The folder of a split that the cache has; None where there is no cache, or it lacks it."""
-    base = _CACHE.get()
+    base = cache_uri()
     if base is None or Path(repo).expanduser().exists():
         return None
     uri = cached_uri(base, repo, config, split, revision)

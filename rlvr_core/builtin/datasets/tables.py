@@ -18,7 +18,7 @@ from pydantic import Field
 from rlvr_core.api.errors import DataError
 from rlvr_core.api.types import Problem
 from rlvr_core.builtin.datasets.hub import is_saved, saved_rows
-from rlvr_core.builtin.datasets.jsonl import GZIP_MAGIC, Row, read_rows
+from rlvr_core.data.json_rows import GZIP_MAGIC, Row, read_rows
 from rlvr_core.data.rows import RowMapping, problems
 from rlvr_core.data.uri import local_path
 

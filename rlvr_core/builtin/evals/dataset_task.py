@@ -16,8 +16,7 @@ from rlvr_core.api.protocols import ComponentConfig, config_class
 from rlvr_core.api.types import EvalReport, Group, Problem, SamplingParams
 from rlvr_core.config.model import ComponentRef, SplitSection
 from rlvr_core.config.resolve import build
-from rlvr_core.data.heldout import heldout_part
-from rlvr_core.data.load import NamedLoader, load_sources
+from rlvr_core.data.load import NamedLoader, heldout_part, load_sources
 from rlvr_core.host.host import load_host
 
 _WHERE = "the option data of core/dataset"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.protocols import Engine, EngineContext, ExternalTask, Suffix
 from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.api.types import REMOTE, Json, Message, Problem, Prompt
+from rlvr_core.builtin.evals.text_prompts import TextRenderer
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.prompts import Renderer
-from rlvr_core.data.suffix import suffix_ids
-from rlvr_core.data.text_prompts import TextRenderer
 from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.step.model import DTYPES, load_policy
 
@@ -105,7 +103,7 @@ def _local(session: Session, say: Say) -> Inputs:
         seed=config.seed,
         trust_remote_code=config.model.trust_remote_code,
     )
-    return renderer.prompt, context, partial(suffix_ids, renderer)
+    return renderer.prompt, context, renderer.suffix_ids
 
 
 def _remote(session: Session, engine: Engine, say: Say) -> Inputs:

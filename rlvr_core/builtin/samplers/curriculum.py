@@ -10,7 +10,7 @@ from pydantic import Field
 from rlvr_core.api.protocols import Source
 from rlvr_core.api.sampler_base import SamplerConfig
 from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, all_problems
-from rlvr_core.data.order import read_order
+from rlvr_core.builtin.samplers.order import read_order
 
 
 class Curriculum(EpochSampler):

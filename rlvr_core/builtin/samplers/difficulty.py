@@ -19,8 +19,8 @@ from rlvr_core.api.protocols import Source
 from rlvr_core.api.sampler_base import SamplerBase, SamplerConfig, digest, seeded_hash
 from rlvr_core.api.types import Json, Outcome, Problem
 from rlvr_core.builtin.samplers.epochs import all_problems
+from rlvr_core.builtin.samplers.order import read_pass_rates
 from rlvr_core.builtin.samplers.phases import Phase, check_phases, check_tiers, phase_at, tier_of
-from rlvr_core.data.order import read_pass_rates
 
 Pool = Literal["unseen", "hard", "normal", "easy", "solved"]
 Rate = Annotated[float, Field(ge=0, le=1)]

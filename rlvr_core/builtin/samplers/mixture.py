@@ -10,7 +10,7 @@ from rlvr_core.api.protocols import Source
 from rlvr_core.api.sampler_base import SamplerConfig
 from rlvr_core.api.types import Json
 from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, shares
-from rlvr_core.data.order import read_order
+from rlvr_core.builtin.samplers.order import read_order
 
 Mode = Literal["weighted", "epoch", "sequential"]
 

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 
 from rlvr_core.api.errors import Complaint, DataError
-from rlvr_core.builtin.datasets.jsonl import read_rows
+from rlvr_core.data.json_rows import read_rows
 from rlvr_core.data.uri import local_path
 
 SHOWN = 5
