@@ -21,9 +21,10 @@ from typing import Any
 import psutil
 
 from rlvr_code.sandbox import Limits, Sandbox
-from rlvr_core.api.protocols import ComponentConfig, Generation
-from rlvr_core.api.types import (
+from rlvr_core.api import (
+    ComponentConfig,
     Done,
+    Generation,
     GenerationRequest,
     Message,
     Observation,

@@ -18,8 +18,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.api.protocols import Engine, EngineContext
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import Engine, EngineContext, GenerationRequest, SamplingParams
 from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine

@@ -26,7 +26,7 @@ import torch
 from step_task import SIZES
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.api.types import SamplingParams
+from rlvr_core.api import SamplingParams
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.builtin.tiny.lean_path import lean_hidden

@@ -10,9 +10,16 @@ from step_clock import Clock
 from step_task import Case, prompts, reward
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.api.hooks import StepFinished
-from rlvr_core.api.protocols import EngineContext, NoConfig
-from rlvr_core.api.types import Completion, GenerationRequest, Problem, SamplingParams, Verdict
+from rlvr_core.api import (
+    Completion,
+    EngineContext,
+    GenerationRequest,
+    NoConfig,
+    Problem,
+    SamplingParams,
+    StepFinished,
+    Verdict,
+)
 from rlvr_core.cli.display import Silent
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.engines.seeds import completion_seed

@@ -63,7 +63,9 @@ def stub(face: ModuleType) -> str:
     """The ``.pyi`` of a face: its names, for type checkers."""
     lines = [f'"""{inspect.getdoc(face)}"""\n']
     for home, names in sorted(face._HOMES.items()):
-        lines += [f"from rlvr_core.{home} import {name} as {name}" for name in sorted(names)]
+        lines += [
+            f"from rlvr_core.{home} import {name} as {name}" for name in sorted(names.split())
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -9,8 +9,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from rlvr_core.api.components import ComponentConfig
 from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import AdvantageOutput, ComponentConfig, JudgedStep
+from rlvr_core.api.learning import AdvantageOutput, JudgedStep
 from rlvr_core.api.traits import AdvantageTraits
 
 AdvantageMode = Literal["group", "center", "batch", "rloo", "group_std_ddof1"]

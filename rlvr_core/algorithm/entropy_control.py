@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.traits import EntropyTraits
+from rlvr_core.api import ComponentConfig, EntropyTraits
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlvr_core.api.errors import PluginError, RlvrError, RunError
-from rlvr_core.api.protocols import AdvantageEstimator, AdvantageOutput, JudgedStep
+from rlvr_core.api import (
+    AdvantageEstimator,
+    AdvantageOutput,
+    JudgedStep,
+    PluginError,
+    RlvrError,
+    RunError,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rlvr_core.api.types import Group
+    from rlvr_core.api import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlvr_core.algorithm.kl import k3
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.ratio import log_ratio
-from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api import ComponentConfig
 
 MismatchMode = Literal[
     "token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "sequence_geo", "off"

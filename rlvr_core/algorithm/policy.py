@@ -19,8 +19,14 @@ from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.mismatch import MismatchConfig, mismatch_weight
 from rlvr_core.algorithm.ratio import clipped_surrogate, exp_linear, log_ratio, row_mean_log_ratio
 from rlvr_core.algorithm.reduce import token_mean
-from rlvr_core.api.protocols import ComponentConfig, LossBatch, LossOutput, Normalizer
-from rlvr_core.api.traits import EntropyTraits, LossTraits
+from rlvr_core.api import (
+    ComponentConfig,
+    EntropyTraits,
+    LossBatch,
+    LossOutput,
+    LossTraits,
+    Normalizer,
+)
 
 
 class PolicyConfig(ComponentConfig):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlvr_core.api.protocols import Normalizer
+from rlvr_core.api import Normalizer
 
 
 def row_mean(loss_BT: Tensor, mask_BT: Tensor, normalizer: Normalizer) -> Tensor:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import ComponentConfig, Store
-    from rlvr_core.api.types import EvalReport, Group, Json, Problem
+    from rlvr_core.api.components import ComponentConfig
+    from rlvr_core.api.launching import Store
+    from rlvr_core.api.problems import Json, Problem
+    from rlvr_core.api.rollouts import EvalReport, Group
     from rlvr_core.host.registry import Registrar
 
 API_VERSION = 1

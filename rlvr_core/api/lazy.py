@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Face = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
-def face(module: str, homes: Mapping[str, Sequence[str]]) -> Face:
+def face(module: str, homes: Mapping[str, str]) -> Face:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of a face.
 
     Args:
         module: The face's ``__name__``.
-        homes: Module below ``rlvr_core`` to the names in it that the face hands on; a name may be
-            that of a module itself. What type checkers see is the ``.pyi`` beside the face, which
-            ``tools/docs.py`` writes from this.
+        homes: Module below ``rlvr_core`` to the names in it that the face hands on, with spaces
+            between them; a name may be that of a module itself. What type checkers see is the
+            ``.pyi`` beside the face, which ``tools/docs.py`` writes from this.
     """
-    home = {name: f"rlvr_core.{where}" for where, names in homes.items() for name in names}
+    home = {name: f"rlvr_core.{where}" for where, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:
         if name not in home:

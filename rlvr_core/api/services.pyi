@@ -3,6 +3,23 @@
 Names here are promised like those of ``rlvr_core.api``, but may change in a minor version. Each is
 imported from its home when it is first used; the kernel itself never imports this module."""
 
+from rlvr_core.api.forward import Decoder as Decoder
+from rlvr_core.api.forward import FastModel as FastModel
+from rlvr_core.api.forward import ForwardPath as ForwardPath
+from rlvr_core.api.forward import ModelAdapter as ModelAdapter
+from rlvr_core.api.forward import PackedAttention as PackedAttention
+from rlvr_core.api.forward import PackedTokens as PackedTokens
+from rlvr_core.api.judging import replacements as replacements
+from rlvr_core.api.launching import refuse_external as refuse_external
+from rlvr_core.api.rollouts import Ages as Ages
+from rlvr_core.api.rollouts import Conversations as Conversations
+from rlvr_core.api.rollouts import REWARD_TOLERANCE as REWARD_TOLERANCE
+from rlvr_core.api.rollouts import RolloutSource as RolloutSource
+from rlvr_core.api.rollouts import Rollouts as Rollouts
+from rlvr_core.api.rollouts import Sampled as Sampled
+from rlvr_core.api.rollouts import Suffix as Suffix
+from rlvr_core.api.watching import RunObserver as RunObserver
+from rlvr_core.api.watching import Stateful as Stateful
 from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
 from rlvr_core.builtin.environments.questions import Questions as Questions
 from rlvr_core.builtin.environments.questions import response as response

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlvr_core.api.types import Json
+from rlvr_core.api.problems import Json
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),

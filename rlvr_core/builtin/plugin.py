@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.hooks import hookimpl
+from rlvr_core.api import hookimpl
 
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
     from pathlib import Path
 
-    from rlvr_core.api import Registrar
-    from rlvr_core.api.hooks import DataReport, RunData
+    from rlvr_core.api import DataReport, Registrar, RunData
 
 
 @hookimpl

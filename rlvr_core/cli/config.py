@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.cli import output
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _loc(key: str) -> Loc:
 
 def _component_keys(loc: Loc, loaded: LoadedConfig | None) -> tuple[Key, ...]:
     """The options of the component that a key is about, when it is about one."""
-    from rlvr_core.api.protocols import config_class
+    from rlvr_core.api import config_class
     from rlvr_core.config.keys import component_keys
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.refs import COMPONENTS, pattern

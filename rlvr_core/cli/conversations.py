@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 
 if TYPE_CHECKING:
     from rlvr_core.record.rundir import RunFolder

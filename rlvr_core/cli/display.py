@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TextIO, cast
 
-from rlvr_core.api.hooks import EvalFinished, RunFinished, StepFinished
-from rlvr_core.api.observer import RunObserver
+from rlvr_core.api import EvalFinished, RunFinished, StepFinished
+from rlvr_core.api.watching import RunObserver
 from rlvr_core.record.jsonl import encode
 from rlvr_core.record.text import brief, printable
 

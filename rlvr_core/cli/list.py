@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlvr_core.api.errors import ConfigError, PluginError
+from rlvr_core.api import ConfigError, PluginError
 from rlvr_core.cli import output
 from rlvr_core.host.host import Host, load_host
 from rlvr_core.host.registry import KINDS, Entry, parse_kind, plural, spoken
@@ -107,7 +107,7 @@ def _fields(entry: Entry, component: Any) -> list[dict[str, Any]]:
     from pydantic import PydanticUserError
     from pydantic_core import to_jsonable_python
 
-    from rlvr_core.api.protocols import config_class
+    from rlvr_core.api import config_class
 
     try:
         config = config_class(component)

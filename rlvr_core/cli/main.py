@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import click
 
 from rlvr_core import __version__
-from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
+from rlvr_core.api import ConfigError, MachineError, RlvrError
 from rlvr_core.cli import output
 from rlvr_core.host import discovery, origin
 from rlvr_core.host.builtin import builtin_commands

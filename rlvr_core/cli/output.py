@@ -18,7 +18,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr_core.api.errors import RlvrError
+    from rlvr_core.api import RlvrError
 
 
 def console(*, stderr: bool = False) -> Console:

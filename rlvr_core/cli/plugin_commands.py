@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlvr_core.api.errors import PluginError
+from rlvr_core.api import PluginError
 from rlvr_core.host import lookup
 from rlvr_core.host.host import load_host
 from rlvr_core.host.registry import Entry

@@ -6,7 +6,7 @@ import difflib
 
 import click
 
-from rlvr_core.api.errors import PluginError
+from rlvr_core.api import PluginError
 from rlvr_core.cli import output
 from rlvr_core.host.discovery import FIRST_PARTY
 from rlvr_core.host.host import Host, load_host

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def source(
     config: str | os.PathLike[str] | Mapping[str, Any] | RunConfig,
 ) -> tuple[Path, str | None]:
     """The file of a configuration; or a name for it, and its text."""
-    from rlvr_core.api.protocols import ComponentConfig
+    from rlvr_core.api import ComponentConfig
     from rlvr_core.config.dialect import write
 
     if isinstance(config, str | os.PathLike):

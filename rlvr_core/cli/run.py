@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.cli.output import quiet_libraries
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ def _chosen_metrics(view: RunView, names: Sequence[str]) -> dict[str, Points]:
     """
     import difflib
 
-    from rlvr_core.api.errors import Complaint, ConfigError
+    from rlvr_core.api import Complaint, ConfigError
 
     lines = view.metrics.rows
     known = sorted(view.metrics.keys() - {"step", "version"})

@@ -19,8 +19,16 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from rlvr_core.api.errors import ConfigError, DataError, RunError
-from rlvr_core.api.types import Completion, Message, Problem, Usage, Verdict
+from rlvr_core.api import (
+    Completion,
+    ConfigError,
+    DataError,
+    Message,
+    Problem,
+    RunError,
+    Usage,
+    Verdict,
+)
 from rlvr_core.cli import output
 from rlvr_core.record.rows import usage_row, verdict_row
 

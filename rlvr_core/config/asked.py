@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError
-from rlvr_core.api.protocols import ComponentConfig, Names
+from rlvr_core.api import ComponentConfig, Names, RlvrError
 from rlvr_core.config.tree import Loc, Node
 from rlvr_core.host.host import Host
 

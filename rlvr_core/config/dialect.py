@@ -15,7 +15,7 @@ from yaml.composer import ComposerError
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.tree import Mark, Node
 
 MAX_CHARACTERS = 1_000_000

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr_core.api.protocols import config_class
+from rlvr_core.api import config_class
 from rlvr_core.config.keys import Key, component_keys, run_keys
 from rlvr_core.host.discovery import CORE
 from rlvr_core.host.host import load_host

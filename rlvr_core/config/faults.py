@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlvr_core.api.errors import Complaint
+from rlvr_core.api import Complaint
 from rlvr_core.config.other_names import OTHER_NAMES
 from rlvr_core.config.refs import kind_at
 from rlvr_core.config.tree import Loc, Node, dotted

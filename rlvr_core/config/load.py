@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.dialect import MAX_CHARACTERS, read
 from rlvr_core.config.faults import Subject, complaints, redact
 from rlvr_core.config.layers import assign, expand, merge, substitute

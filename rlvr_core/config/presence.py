@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved

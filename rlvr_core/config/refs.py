@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlvr_core.api.protocols import Kind
+from rlvr_core.api import Kind
 from rlvr_core.config.tree import Loc
 
 COMPONENTS: dict[Loc, Kind] = {

@@ -13,10 +13,16 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from rlvr_core.api.errors import Complaint, ConfigError, PluginError, RlvrError
-from rlvr_core.api.protocols import ComponentConfig, config_class
-from rlvr_core.api.traits import LossTraits
-from rlvr_core.api.types import Problem
+from rlvr_core.api import (
+    Complaint,
+    ComponentConfig,
+    ConfigError,
+    LossTraits,
+    PluginError,
+    Problem,
+    RlvrError,
+    config_class,
+)
 from rlvr_core.config.asked import unknown_names
 from rlvr_core.config.dialect import write
 from rlvr_core.config.faults import Subject, complaints

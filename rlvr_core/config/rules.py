@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import ConfigError, RlvrError
-from rlvr_core.api.traits import (
+from rlvr_core.api import (
     AdvantageTraits,
+    ConfigError,
     EngineTraits,
     LossTraits,
     OptimizerTraits,
+    RlvrError,
     traits_of,
 )
 from rlvr_core.config.load import Draft

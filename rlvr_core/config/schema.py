@@ -9,8 +9,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError
-from rlvr_core.api.protocols import config_class
+from rlvr_core.api import RlvrError, config_class
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.refs import AUTO, COMPONENTS
 from rlvr_core.config.tree import Loc

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api.errors import DataError
-from rlvr_core.api.types import Json
+from rlvr_core.api.problems import Json
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_INT_DIGITS = 4300

@@ -8,9 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rlvr_core.api.errors import Complaint, DataError, PluginError, RlvrError
-from rlvr_core.api.protocols import DatasetLoader, Source
-from rlvr_core.api.types import Message, Problem
+from rlvr_core.api import (
+    Complaint,
+    DataError,
+    DatasetLoader,
+    Message,
+    PluginError,
+    Problem,
+    RlvrError,
+    Source,
+)
 from rlvr_core.config.model import SplitSection
 from rlvr_core.data.prompts import Renderer
 

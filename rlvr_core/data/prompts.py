@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.types import Message, Problem, Prompt
+from rlvr_core.api.problems import Message, Problem, Prompt
 from rlvr_core.config.model import PromptSection
 
 if TYPE_CHECKING:

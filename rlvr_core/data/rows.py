@@ -11,9 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.protocols import ComponentConfig, Names
-from rlvr_core.api.types import Json, Message, Problem
+from rlvr_core.api import ComponentConfig, DataError, Json, Message, Names, Problem
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w-]*)\}")
 ROLES = ("system", "user", "assistant", "tool")

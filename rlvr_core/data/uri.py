@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from rlvr_core.api.errors import DataError
+from rlvr_core.api import DataError
 from rlvr_core.host.files import cache_folder
 
 __all__ = ["cache_folder", "cache_uri", "cached_at", "is_uri", "local_path", "model_path"]

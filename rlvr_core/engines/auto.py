@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 
 TINY = 5_000_000
 """Parameters below which the transformers engine is chosen.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.api.protocols import FastModel
+from rlvr_core.api.forward import FastModel
 from rlvr_core.host import parts
 from rlvr_core.parallel.model_adapter import adapter_of
 

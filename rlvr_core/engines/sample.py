@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.types import SamplingParams
+from rlvr_core.api import RunError, SamplingParams
 
 _GAMMA = 0x9E3779B97F4A7C15
 _BLOCK = 64

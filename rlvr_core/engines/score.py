@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import ScoreRequest, Scores
+from rlvr_core.api import RunError, ScoreRequest, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import ComponentConfig, EngineContext, Generation, WeightSource
-from rlvr_core.api.types import GenerationRequest
+from rlvr_core.api import (
+    ComponentConfig,
+    EngineContext,
+    Generation,
+    GenerationRequest,
+    MachineError,
+    RunError,
+    WeightSource,
+)
 from rlvr_core.engines.transformers import eos_ids
 
 if TYPE_CHECKING:

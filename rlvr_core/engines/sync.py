@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import Adapter, WeightSource
+from rlvr_core.api import Adapter, RunError, WeightSource
 from rlvr_core.parallel.model_adapter import adapter_of
 
 if TYPE_CHECKING:

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from pydantic import Field
 
-from rlvr_core.api.errors import MachineError
-from rlvr_core.api.protocols import (
+from rlvr_core.api import (
     ComponentConfig,
-    Decoder,
     EngineContext,
-    FastModel,
     Generation,
+    GenerationRequest,
+    MachineError,
     ScoreRequest,
     Scores,
     WeightSource,
 )
-from rlvr_core.api.types import GenerationRequest
+from rlvr_core.api.forward import Decoder, FastModel
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.fast_model import fast_model
 from rlvr_core.engines.score import score

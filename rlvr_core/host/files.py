@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlvr_core.api.errors import ConfigError, MachineError, PluginError, RlvrError
+from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
 from rlvr_core.host import origin
 
 PREFIX = origin.FILE_PREFIX

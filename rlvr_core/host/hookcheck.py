@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from rlvr_core.api import API_VERSION
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.api.hooks import API_VERSION
 from rlvr_core.host import origin
 from rlvr_core.host.origin import Place
 

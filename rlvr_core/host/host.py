@@ -13,9 +13,16 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
-from rlvr_core.api.hooks import DataReport, Finding, RunData
-from rlvr_core.api.protocols import ComponentConfig, Store
+from rlvr_core.api import (
+    ComponentConfig,
+    ConfigError,
+    DataReport,
+    Finding,
+    PluginError,
+    RlvrError,
+    RunData,
+    Store,
+)
 from rlvr_core.host import builtin, discovery, loader, lookup, origin
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.origin import Place

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import pluggy
 
+from rlvr_core.api import RlvrError
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.api.errors import RlvrError
 from rlvr_core.host import hookcheck, origin
 from rlvr_core.host.builtin import builtin_commands
 from rlvr_core.host.discovery import CORE, Found

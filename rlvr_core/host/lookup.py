@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
+from rlvr_core.api import ConfigError, PluginError, RlvrError
 from rlvr_core.host import files
 from rlvr_core.host.discovery import FIRST_PARTY
 from rlvr_core.host.loader import PluginRecord

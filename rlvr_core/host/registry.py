@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
-from rlvr_core.api.protocols import Kind
+from rlvr_core.api import ConfigError, Kind, PluginError, RlvrError
 from rlvr_core.host import files, functions, origin
 from rlvr_core.host.origin import Place
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.host.files import cache_folder
 
 _MAIN = "__main__"

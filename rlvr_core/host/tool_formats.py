@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from rlvr_core.api.errors import PluginError
-from rlvr_core.api.tools import ToolFormat
+from rlvr_core.api import PluginError, ToolFormat
 from rlvr_core.host.host import load_host
 from rlvr_core.host.loader import describe
 

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rlvr_core.api.protocols import Adapter, ModelAdapter
+from rlvr_core.api import Adapter
+from rlvr_core.api.forward import ModelAdapter
 from rlvr_core.host import parts
 from rlvr_core.parallel.sharded import whole
 

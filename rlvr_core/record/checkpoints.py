@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api import RlvrError, RunError
 from rlvr_core.record.files import is_full, sync_file, sync_folder, write_atomic, write_failed
 
 COMPLETE = "COMPLETE"

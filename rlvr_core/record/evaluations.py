@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.stats import estimate

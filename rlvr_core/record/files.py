@@ -8,7 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from rlvr_core.api.metric import Metric
+from rlvr_core.api import Metric
 
 SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Reward": (

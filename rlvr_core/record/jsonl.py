@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 from rlvr_core.record.files import sync_folder, write_failed
 
 SEGMENT_BYTES = 256_000_000

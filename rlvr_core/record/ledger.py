@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import get_args
 
-from rlvr_core.api.types import Fate, Json
+from rlvr_core.api import Fate, Json
 
 FATES: tuple[str, ...] = tuple(fate for fate in get_args(Fate) if fate != "in_flight")
 """Columns that a completion can end in; ``in_flight`` is what remains."""

@@ -14,8 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Json
+from rlvr_core.api import ConfigError, Json
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.patches import save_patches
 from rlvr_core.record.rundir import RunFolder

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 
 
 class MuteRecorder:

@@ -7,7 +7,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.text import Redactor

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rlvr_core.api.errors import PluginError, RunError
-from rlvr_core.api.types import EvalReport, Fate, Group, Json
+from rlvr_core.api import EvalReport, Fate, Group, Json, PluginError, RunError
 from rlvr_core.record.files import lock_folder, write_atomic
 from rlvr_core.record.glossary import KERNEL, Glossary
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
-from rlvr_core.api.types import Completion, Fate, Group, Json, Judged, Usage, Verdict
+from rlvr_core.api import Completion, Fate, Group, Json, Judged, Usage, Verdict
 
 
 class SampledGroup(Protocol):

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.config.dialect import write
 from rlvr_core.record.files import write_atomic, write_failed
 from rlvr_core.record.text import Redactor

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 from rlvr_core.host import files
 from rlvr_core.record.files import write_atomic
 from rlvr_core.record.patches import git

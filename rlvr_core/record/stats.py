@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from statistics import fmean, stdev
 
-from rlvr_core.api.types import Estimate
+from rlvr_core.api import Estimate
 
 Z95 = 1.959963984540054
 """97.5% quantile of the normal distribution."""

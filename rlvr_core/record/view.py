@@ -16,8 +16,7 @@ from typing import Any
 
 import yaml
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Json
+from rlvr_core.api import ConfigError, Json
 from rlvr_core.record.checkpoints import BEST, CheckpointStore, pointed_at
 from rlvr_core.record.evaluations import eval_curves, finite, heldout, read_evaluations
 from rlvr_core.record.jsonl import read_jsonl

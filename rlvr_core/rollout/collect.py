@@ -10,24 +10,26 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import BackgroundEngine, Engine, Generation, Sampler
-from rlvr_core.api.types import (
+from rlvr_core.api import (
+    BackgroundEngine,
     Completion,
     Draw,
     Drop,
+    Engine,
     Extend,
+    Generation,
     GenerationRequest,
     Group,
     Judged,
     Outcome,
     Problem,
     Prompt,
-    Rollouts,
-    Sampled,
+    RunError,
+    Sampler,
     SamplingParams,
     Verdict,
 )
+from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.engines.seeds import WORLD, completion_seed
 from rlvr_core.verify.judge import Judge
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlvr_core.api.types import Draw, Sampled, SamplingParams
+from rlvr_core.api import Draw, SamplingParams
+from rlvr_core.api.rollouts import Sampled
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Answered, Generator
 from rlvr_core.verify.error_rate import ErrorRate

@@ -8,19 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
-from rlvr_core.api.types import (
-    Completion,
-    Draw,
-    Group,
-    Json,
-    Judged,
-    Problem,
-    Rollouts,
-    Sampled,
-    Span,
-    Transcript,
-    Verdict,
-)
+from rlvr_core.api import Completion, Draw, Group, Json, Judged, Problem, Span, Transcript, Verdict
+from rlvr_core.api.rollouts import Rollouts, Sampled
 
 
 class Reading(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rlvr_core.api.protocols import Conversations, Engine, Suffix
-from rlvr_core.api.types import Json, Problem
+from rlvr_core.api import Engine, Json, Problem
+from rlvr_core.api.rollouts import Conversations, Suffix
 from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.host.host import Host
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rlvr_core.api.protocols import Engine, RolloutSource, Sampler
-from rlvr_core.api.types import Ages, Json, Problem, Rollouts, SamplingParams
+from rlvr_core.api import Engine, Json, Problem, Sampler, SamplingParams
+from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Generator, collect
 from rlvr_core.rollout.replay import ReplayBuffer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import Complaint, ConfigError, MachineError
+from rlvr_core.api import Complaint, ConfigError, MachineError
 from rlvr_core.parallel import ranks
 from rlvr_core.run.evaluation import NamedTask, check_metric
 from rlvr_core.step.teacher import check_vocabulary, path_of, prompt_of
@@ -16,7 +16,7 @@ from rlvr_core.verify.judge import Judge
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.types import Problem
+    from rlvr_core.api import Problem
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.data.prompts import Renderer

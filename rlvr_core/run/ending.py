@@ -6,7 +6,7 @@ import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 
-from rlvr_core.api.errors import RlvrError
+from rlvr_core.api import RlvrError
 from rlvr_core.record.manifest import Manifest, Outcome
 from rlvr_core.record.results import write_results
 from rlvr_core.run.session import Session

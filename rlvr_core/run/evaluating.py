@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.hooks import EvalFinished
-from rlvr_core.api.types import Json
+from rlvr_core.api import EvalFinished, Json
 from rlvr_core.run.evaluation import Evaluation, evaluate, value_of
 
 if TYPE_CHECKING:

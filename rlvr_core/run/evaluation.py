@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import ConfigError, RunError
-from rlvr_core.api.types import Completion, Draw, EvalReport, Group, Judged, Problem
+from rlvr_core.api import (
+    Completion,
+    ConfigError,
+    Draw,
+    EvalReport,
+    Group,
+    Judged,
+    Problem,
+    RunError,
+)
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import EvalTask
-    from rlvr_core.api.types import Sampled
+    from rlvr_core.api import EvalTask
+    from rlvr_core.api.rollouts import Sampled
     from rlvr_core.rollout.collect import Generator
     from rlvr_core.verify.judge import Judge
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.hooks import (
+from rlvr_core.api import (
     CheckpointSaved,
     EvalFinished,
     GroupsScored,
+    Json,
     RunFinished,
     RunStarted,
     StepFinished,
 )
-from rlvr_core.api.observer import RunObserver
-from rlvr_core.api.protocols import Stateful
-from rlvr_core.api.types import Json
+from rlvr_core.api.watching import RunObserver, Stateful
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import Guard
+    from rlvr_core.api import Guard
     from rlvr_core.host.host import Host
 
 

@@ -14,7 +14,7 @@ from rlvr_core.verify.error_rate import ErrorRate
 if TYPE_CHECKING:
     import torch
 
-    from rlvr_core.api.protocols import Engine
+    from rlvr_core.api import Engine
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.run.prepare import Prepared
 

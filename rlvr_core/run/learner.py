@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlvr_core.algorithm.estimate import Estimator
-from rlvr_core.api.traits import EngineTraits, traits_of
+from rlvr_core.api import EngineTraits, traits_of
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
@@ -32,7 +32,7 @@ from rlvr_core.step.teacher import Teacher, path_of, prompt_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.protocols import Engine, Loss, OptimizerBuilder, Schedule, WeightSource
+    from rlvr_core.api import Engine, Loss, OptimizerBuilder, Schedule, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 

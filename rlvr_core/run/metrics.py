@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-from rlvr_core.api.sampler_base import EQUAL
-from rlvr_core.api.types import Drop, Fate, Group, Judged, Rollouts, Sampled
+from rlvr_core.api import Drop, Fate, Group, Judged
+from rlvr_core.api.rollouts import REWARD_TOLERANCE, Rollouts, Sampled
 from rlvr_core.run.seed_check import unique_rate
 
 _EQUAL = ("all_passed", "all_failed", "equal")
@@ -52,7 +52,7 @@ def _why(drop: Drop) -> str:
 def _without_variance(group: Group) -> bool:
     """Whether a group has rewards, and all are equal: its advantages are 0, dropped or not."""
     rewards = [member.reward for member in group.members if member.reward is not None]
-    return bool(rewards) and max(rewards) - min(rewards) <= EQUAL
+    return bool(rewards) and max(rewards) - min(rewards) <= REWARD_TOLERANCE
 
 
 def _pass_rates(sampled: Sequence[Sampled]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 
 if TYPE_CHECKING:
     from rlvr_core.config.model import ParitySection

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.hooks import DataReport, RunData
-from rlvr_core.api.protocols import Conversations, Sampler, Source, Tracker, refuse_external
-from rlvr_core.api.sampler_base import replacements
+from rlvr_core.api.judging import Sampler, Source
+from rlvr_core.api.launching import refuse_external
+from rlvr_core.api.rollouts import Conversations
 from rlvr_core.api.traits import SamplerTraits, traits_of
+from rlvr_core.api.watching import Tracker
+from rlvr_core.builtin.samplers.base import replacements
 from rlvr_core.config.model import ComponentRef, SourceRef
 from rlvr_core.data.load import (
     NamedLoader,
@@ -60,7 +63,7 @@ from rlvr_core.workers.pool import VerifierPool
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.types import Problem
+    from rlvr_core.api.problems import Problem
     from rlvr_core.config.model import LoraSection, LossRef, RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import Sampler
+    from rlvr_core.api import Sampler
 
 STEPS = 3
 IDS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr_core.api.errors import ConfigError, MachineError, RunError
+from rlvr_core.api import ConfigError, MachineError, RunError
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.sources import changed, save_sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.hooks import CheckpointSaved
+from rlvr_core.api import CheckpointSaved
 from rlvr_core.run.evaluating import Best
 from rlvr_core.step import checkpoint
 

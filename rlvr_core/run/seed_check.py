@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 
 if TYPE_CHECKING:
-    from rlvr_core.api.types import Group
+    from rlvr_core.api import Group
 
 NATS = 60.0
 """Surprise at which identical completions are no accident: odds of one in e^60."""

@@ -9,10 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.hooks import GroupsScored, RunFinished, RunStarted, StepFinished
-from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.api.types import Ages, Rollouts
+from rlvr_core.api import (
+    EngineTraits,
+    GroupsScored,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    traits_of,
+)
+from rlvr_core.api.rollouts import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.run import parity
 from rlvr_core.run import seed_check as seeds
@@ -23,14 +29,9 @@ from rlvr_core.run.stop import Stop
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.protocols import (
-        Engine,
-        ReportsMetrics,
-        RolloutSource,
-        Stateful,
-        WeightSource,
-    )
-    from rlvr_core.api.types import Problem
+    from rlvr_core.api import Engine, Problem, ReportsMetrics, WeightSource
+    from rlvr_core.api.rollouts import RolloutSource
+    from rlvr_core.api.watching import Stateful
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.record.checkpoints import CheckpointStore

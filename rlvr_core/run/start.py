@@ -11,11 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.observer import RunObserver
-from rlvr_core.api.protocols import EngineContext, ReportsMetrics, Stateful
-from rlvr_core.api.protocols.component import declared_metrics
-from rlvr_core.api.traits import EngineTraits, traits_of
+from rlvr_core.api import ConfigError, EngineContext, EngineTraits, ReportsMetrics, traits_of
+from rlvr_core.api.components import declared_metrics
+from rlvr_core.api.watching import RunObserver, Stateful
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.glossary import Glossary
@@ -38,7 +36,7 @@ from rlvr_core.step.step import PolicyTrainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.protocols import Engine, WeightSource
+    from rlvr_core.api import Engine, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 

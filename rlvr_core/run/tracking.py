@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import PluginError, RlvrError
-from rlvr_core.api.observer import RunObserver
-from rlvr_core.api.protocols import TrackedRun, Tracker
+from rlvr_core.api import PluginError, RlvrError, TrackedRun, Tracker
+from rlvr_core.api.watching import RunObserver
 
 if TYPE_CHECKING:
-    from rlvr_core.api.hooks import RunStarted, StepFinished
+    from rlvr_core.api import RunStarted, StepFinished
 
 
 class Tracking(RunObserver):

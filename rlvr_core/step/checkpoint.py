@@ -31,7 +31,7 @@ from rlvr_core.step.reference import Reference
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rlvr_core.api.types import Json
+    from rlvr_core.api import Json
     from rlvr_core.step.optim import Optimizer
 
 FORMAT = 1

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import Complaint, DataError
-from rlvr_core.api.protocols import DatasetLoader, Demonstrator
+from rlvr_core.api import Complaint, DataError, DatasetLoader, Demonstrator
 from rlvr_core.data.load import problems_given
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.types import Problem
+    from rlvr_core.api import Problem
     from rlvr_core.data.prompts import Renderer
 
 DEMONSTRATED = 20_000

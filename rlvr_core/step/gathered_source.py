@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlvr_core.api.protocols import Adapter
+from rlvr_core.api import Adapter
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.sharded import whole

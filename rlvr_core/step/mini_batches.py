@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rlvr_core.api.protocols import Normalizer
+from rlvr_core.api import Normalizer
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import Part

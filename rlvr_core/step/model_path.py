@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 
 _OTHER = "give an existing folder or a hub id (org/name)"
 _OTHERS = {

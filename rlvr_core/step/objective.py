@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.algorithm.entropy_control import EntropyController
-from rlvr_core.api.errors import ConfigError, PluginError
-from rlvr_core.api.protocols import LossOutput
+from rlvr_core.api import ConfigError, LossOutput, PluginError
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rlvr_core.algorithm.estimate import Estimator
-    from rlvr_core.api.protocols import Loss, LossBatch, Normalizer
-    from rlvr_core.api.traits import LossTraits
-    from rlvr_core.api.types import Problem
+    from rlvr_core.api import Loss, LossBatch, LossTraits, Normalizer, Problem
     from rlvr_core.step.demonstrations import Demonstrations
     from rlvr_core.step.teacher import Teacher
 

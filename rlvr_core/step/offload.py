@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from rlvr_core.api.protocols import PackedTokens
+from rlvr_core.api.forward import PackedTokens
 from rlvr_core.step.batch import MicroBatch, Row, micro_batches
 from rlvr_core.step.joined_attention import Layout
 from rlvr_core.step.packed_attention import AttentionMask, GridMask, HeadSizes, attention

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlvr_core.api.types import Group
+    from rlvr_core.api import Group
     from rlvr_core.step.objective import Objective
 
 

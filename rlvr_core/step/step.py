@@ -33,7 +33,7 @@ from torch import Tensor
 
 from rlvr_core.algorithm.entropy import TIE, entropy_threshold
 from rlvr_core.algorithm.entropy_control import EntropyController
-from rlvr_core.api.protocols import LossBatch, LossOutput, Normalizer
+from rlvr_core.api import LossBatch, LossOutput, Normalizer
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import PreTrainedModel
 
-    from rlvr_core.api.types import Group
+    from rlvr_core.api import Group
     from rlvr_core.config.model import TrainSection
 
 T = TypeVar("T")

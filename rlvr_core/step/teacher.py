@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Message, Problem
+from rlvr_core.api import ConfigError, Message, Problem
 from rlvr_core.data.rows import fill
 from rlvr_core.data.uri import is_uri, local_path
 from rlvr_core.step.batch import MicroBatch

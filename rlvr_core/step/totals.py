@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from rlvr_core.algorithm.metrics import finish
-from rlvr_core.api.protocols import LossOutput
+from rlvr_core.api import LossOutput
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.glossary import lookup
 from rlvr_core.step.objective import Term

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from rlvr_core.api.types import Done, Ended, Problem, Reply, Transcript, Turn
+from rlvr_core.api import Done, Ended, Problem, Reply, Transcript, Turn
 from rlvr_core.workers.observations import said
 
 

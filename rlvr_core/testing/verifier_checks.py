@@ -17,9 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.protocols import config_class
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, DataError, Problem, Verdict, config_class
 from rlvr_core.testing.cases import Case
 from rlvr_core.testing.junk import junk
 

@@ -6,8 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.types import Json, Verdict
+from rlvr_core.api import Json, RunError, Verdict
 
 WINDOW = 500
 """Latest verdicts of a verifier that are looked at."""

@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, Problem, RlvrError, RunError, Verdict
 from rlvr_core.verify.reward import outcome
 
 SAMPLE = 16

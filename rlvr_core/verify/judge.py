@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, Problem, Verdict
 from rlvr_core.verify.error_rate import ErrorRate
 from rlvr_core.verify.reward import RewardPlan
 from rlvr_core.workers.pool import VerifierPool

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Completion, Problem, Span, Verdict
+from rlvr_core.api import Completion, ConfigError, Problem, Span, Verdict
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule
 from rlvr_core.config.resolve import build
 from rlvr_core.workers.worker import VerifierSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rlvr_core.api.types import Done, Json, Message, Observation
+from rlvr_core.api import Done, Json, Message, Observation
 from rlvr_core.workers.worker import plain
 
 ROLES = ("tool", "user")

@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from types import TracebackType
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, Problem, RunError, Verdict
 from rlvr_core.workers.process import AHEAD_BYTES, START_LIMIT, Worker
 from rlvr_core.workers.stats import Tally, VerifierStats
 from rlvr_core.workers.worker import OUT_OF_MEMORY, Setup, Task, VerifierSpec, describe, from_plain

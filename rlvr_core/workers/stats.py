@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from rlvr_core.api.types import Verdict
+from rlvr_core.api import Verdict
 
 RECENT = 10_000
 """Verdicts the percentiles look back on."""

@@ -26,8 +26,7 @@ from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
-from rlvr_core.api.protocols import config_class
-from rlvr_core.api.types import Completion, Json, Span, Usage, Verdict
+from rlvr_core.api import Completion, Json, Span, Usage, Verdict, config_class
 from rlvr_core.host.functions import component
 
 STATUSES = ("ok", "unscorable", "timeout", "error")

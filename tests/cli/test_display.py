@@ -5,8 +5,7 @@ import math
 import pytest
 from rich.console import Console
 
-from rlvr_core.api.hooks import EvalFinished, StepFinished
-from rlvr_core.api.types import EvalReport
+from rlvr_core.api import EvalFinished, EvalReport, StepFinished
 from rlvr_core.cli.display import JsonLines, Live, Plain, Silent, make_display, step_facts
 
 METRICS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.cli.run import what_to_run
 from rlvr_core.host.host import load_host
 

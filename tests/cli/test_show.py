@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core.api.types import Completion, EvalReport, Group, Judged, Problem, Verdict
+from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, Verdict
 from rlvr_core.cli.plot import plot
 from rlvr_core.cli.show import show
 from rlvr_core.record.ledger import Ledger

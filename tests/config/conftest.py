@@ -44,8 +44,8 @@ PARTS = """
 from pathlib import Path
 from typing import Annotated, Literal
 from pydantic import Field, model_validator
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.traits import LossTraits
+from rlvr_core.api import ComponentConfig
+from rlvr_core.api import LossTraits
 
 class Part:
     def __init__(self, config):

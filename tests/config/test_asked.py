@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlvr_core.api.errors import RlvrError
+from rlvr_core.api import RlvrError
 from rlvr_core.config.resolve import resolve_file
 
 CONFIG = """\

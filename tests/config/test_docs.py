@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.config.dialect import read
 from rlvr_core.config.load import load
 

@@ -5,8 +5,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.api import config_class
-from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api import Complaint, ConfigError, config_class
 from rlvr_core.config.keys import component_keys, run_keys
 from rlvr_core.config.layers import escape, expand
 from rlvr_core.config.load import LoadedConfig, load

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.api.errors import ConfigError, PluginError, RlvrError
+from rlvr_core.api import ConfigError, PluginError, RlvrError
 from rlvr_core.config.dialect import write as to_yaml
 from rlvr_core.config.load import load
 from rlvr_core.config.model import ComponentRef, RunConfig

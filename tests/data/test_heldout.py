@@ -7,8 +7,7 @@ import random
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.types import Problem
+from rlvr_core.api import DataError, Problem
 from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.config.model import SplitSection
 from rlvr_core.data.load import NamedLoader, heldout_part, is_heldout, load_sources, train_part

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from rlvr_core.api.errors import DataError
+from rlvr_core.api import DataError
 from rlvr_core.builtin.datasets.hub import Hub, hub_rows
 
 

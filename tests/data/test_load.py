@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr_core.api.errors import DataError, MachineError, PluginError
-from rlvr_core.api.types import Problem
+from rlvr_core.api import DataError, MachineError, PluginError, Problem
 from rlvr_core.builtin.datasets.jsonl import JsonLines
 from rlvr_core.data.load import (
     NamedLoader,

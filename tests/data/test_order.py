@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.api.errors import DataError, PluginError
-from rlvr_core.api.types import Problem
+from rlvr_core.api import DataError, PluginError, Problem
 from rlvr_core.builtin.evals.passk import write_curriculum
 from rlvr_core.builtin.samplers.order import read_order
 from rlvr_core.data.load import NamedLoader, load_sources

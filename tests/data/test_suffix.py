@@ -4,8 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.types import Message, Problem
+from rlvr_core.api import DataError, Message, Problem
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import Renderer
 

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rlvr_core.api.errors import DataError
+from rlvr_core.api import DataError
 from rlvr_core.builtin.datasets.tables import Csv, Folder, Parquet
 
 OPTIONS = {"verifier": "core/exact", "prompt": "question"}

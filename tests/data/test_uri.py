@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import DataError, PluginError
+from rlvr_core.api import DataError, PluginError
 from rlvr_core.data.uri import cache_folder, local_path
 from rlvr_core.host import discovery
 

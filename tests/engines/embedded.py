@@ -9,10 +9,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import EngineContext
-from rlvr_core.api.traits import EngineTraits
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import EngineContext, EngineTraits, GenerationRequest, RunError, SamplingParams
 from rlvr_core.builtin.lora.adapter import write_adapter
 from rlvr_core.builtin.tiny.tiny_tokenizer import train_tokenizer
 from rlvr_core.engines.scripted import ScriptedEngine

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 from rlvr_core.builtin.vllm import process as vllm_process
 from rlvr_core.engines.auto import choose_engine, parameter_count
 
@@ -170,7 +170,7 @@ def test_a_broken_vllm_is_explained_and_nothing_is_repaired(vllm_state, error, r
 
 
 def test_an_absent_vllm_stops_a_run_that_asks_for_it(vllm_state, tmp_path):
-    from rlvr_core.api.protocols import EngineContext
+    from rlvr_core.api import EngineContext
     from rlvr_core.builtin.vllm.engine import VllmEngine
 
     vllm_state("absent")

@@ -32,11 +32,12 @@ from embedded import (
     start,
 )
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import (
+from rlvr_core.api import (
     BackgroundEngine,
     EngineContext,
     Interruptible,
+    MachineError,
+    RunError,
     ScoreRequest,
 )
 from rlvr_core.builtin.asynchronous import child_rpc
@@ -532,7 +533,7 @@ def test_the_process_goes_when_the_trainer_is_gone(tmp_path):
         "from embedded import make_model, make_tokenizer\n"
         "from rlvr_core.builtin.asynchronous.child import in_child\n"
         "from rlvr_core.engines.transformers import TransformersEngine\n"
-        "from rlvr_core.api.protocols import EngineContext\n"
+        "from rlvr_core.api import EngineContext\n"
         "t = make_tokenizer(); m = make_model(t)\n"
         "e = in_child(TransformersEngine(TransformersEngine.Config()), 60)\n"
         "e.start(EngineContext('', m, t, torch.float32, 256, 0))\n"

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.types import SamplingParams
+from rlvr_core.api import RunError, SamplingParams
 from rlvr_core.engines.sample import RandomStreams, RowSampling, sample, uniforms
 from rlvr_core.engines.seeds import completion_seed
 

@@ -11,8 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import exact_logits, generate, make_model, make_tokenizer, request, start  # type: ignore
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import Scorer, ScoreRequest
+from rlvr_core.api import RunError, Scorer, ScoreRequest
 from rlvr_core.engines import score as scoring
 from rlvr_core.engines.scripted import ScriptedEngine
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import GenerationRequest, SamplingParams
 from rlvr_core.builtin.vllm.engine import VllmEngine, _Running
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from embedded import generate, make_model, make_tokenizer, request, start  # type: ignore
 
-from rlvr_core.api.types import SamplingParams
+from rlvr_core.api import SamplingParams
 from rlvr_core.engines.decode import RowPlan, decode
 from rlvr_core.engines.stop import StopStrings
 

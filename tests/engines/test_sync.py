@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 from rlvr_core.engines.sync import ModuleSource, check_probe, probe_prompt, trainer_logprobs
 
 CPU = torch.device("cpu")

@@ -18,8 +18,7 @@ from embedded import (  # type: ignore[import-not-found]
     start,
 )
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api import EngineContext, MachineError, RunError
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.parallel.model_adapter import adapter_of

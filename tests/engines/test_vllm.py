@@ -13,9 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import EngineContext, ScoreRequest
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import (
+    EngineContext,
+    GenerationRequest,
+    MachineError,
+    RunError,
+    SamplingParams,
+    ScoreRequest,
+)
 from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
 

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr_core.api.errors import ConfigError, RunError
-from rlvr_core.api.protocols import Adapter, EngineContext, ScoreRequest
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import (
+    Adapter,
+    ConfigError,
+    EngineContext,
+    GenerationRequest,
+    RunError,
+    SamplingParams,
+    ScoreRequest,
+)
 from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices

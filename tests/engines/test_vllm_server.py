@@ -24,9 +24,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake_vllm  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
 
-from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import Engine, EngineContext, ReportsMetrics
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import (
+    ConfigError,
+    Engine,
+    EngineContext,
+    GenerationRequest,
+    MachineError,
+    ReportsMetrics,
+    RunError,
+    SamplingParams,
+)
 from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import serve as vllm_serve

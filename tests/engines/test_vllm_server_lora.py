@@ -23,9 +23,7 @@ from test_vllm_lora import (  # type: ignore[import-not-found]
     policy,
 )
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import EngineContext
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import ConfigError, EngineContext, GenerationRequest, SamplingParams
 from rlvr_core.builtin.lora.adapter import adapter_of
 from rlvr_core.builtin.vllm.server import VllmServerEngine
 from rlvr_core.builtin.vllm.server_lora import AdapterFolder, fingerprint_of

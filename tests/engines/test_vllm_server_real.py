@@ -16,8 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import test_vllm as one_process  # type: ignore[import-not-found]
 
-from rlvr_core.api.protocols import EngineContext
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import EngineContext, GenerationRequest, SamplingParams
 from rlvr_core.builtin.vllm.server import VllmServerEngine
 from rlvr_core.engines.sync import ModuleSource
 

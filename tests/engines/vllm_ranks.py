@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api import EngineContext
 from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.engines.sync import ModuleSource
 

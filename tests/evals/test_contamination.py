@@ -4,7 +4,7 @@ import json
 import pytest
 import yaml
 
-from rlvr_core.api.types import Message, Problem
+from rlvr_core.api import Message, Problem
 from rlvr_core.builtin.evals.contamination import Trained, asked, bodies, normalise
 from rlvr_core.testing.clock import cpu_limit
 

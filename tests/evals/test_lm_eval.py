@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from lm_eval_tasks import write_tasks  # type: ignore[import-not-found]
 
-from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.builtin.lm_eval import ask as lm_eval_ask
 from rlvr_core.builtin.lm_eval.task import LmEval
 

@@ -16,7 +16,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.api.types import Completion, Message, Problem
+from rlvr_core.api import Completion, Message, Problem
 from rlvr_core.builtin.openai.judge import Judge
 
 pytestmark = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError, DataError
+from rlvr_core.api import ConfigError, DataError
 from rlvr_core.builtin.evals.dataset_task import DatasetTask
 from rlvr_core.builtin.evals.store import _check_outcomes
 from rlvr_core.config.model import ComponentRef

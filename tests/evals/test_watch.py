@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 from rlvr_core.builtin.evals.watch import Watcher
 from rlvr_core.builtin.evals.watched import Watched
 from rlvr_core.record.checkpoints import _seal

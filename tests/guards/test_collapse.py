@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from rlvr_core.api import RunError
-from rlvr_core.api.hooks import StepFinished
+from rlvr_core.api import RunError, StepFinished
 from rlvr_core.builtin.guards.collapse import Collapse
 
 FINE = {

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 from rlvr_core.config.model import ParitySection
 from rlvr_core.run.parity import Parity, check, measure
 

@@ -1,7 +1,6 @@
 import pytest
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.api import Completion, Group, Judged, Problem, RunError
 from rlvr_core.run.seed_check import check, unique_rate
 
 

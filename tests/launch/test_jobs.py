@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core.api.errors import ConfigError, MachineError
-from rlvr_core.api.protocols import JobStatus, StoredFile
+from rlvr_core.api import ConfigError, JobStatus, MachineError, StoredFile
 from rlvr_core.builtin.jobs.again import fetch_newest
 from rlvr_core.builtin.jobs.commands import jobs as jobs_module
 from rlvr_core.builtin.jobs.commands.jobs import jobs

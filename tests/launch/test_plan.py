@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import Launcher, LaunchRequest
+from rlvr_core.api import ConfigError, Launcher, LaunchRequest, MachineError, RunError
 from rlvr_core.builtin.jobs import processes
 from rlvr_core.builtin.jobs.accelerate import AccelerateLauncher
 from rlvr_core.builtin.jobs.local import LocalLauncher

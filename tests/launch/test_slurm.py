@@ -11,8 +11,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.api.errors import ConfigError, MachineError
-from rlvr_core.api.protocols import JobLauncher, LaunchRequest
+from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError
 from rlvr_core.builtin.jobs.jobs import JobBook
 from rlvr_core.builtin.jobs.slurm import SlurmLauncher
 

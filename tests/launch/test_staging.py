@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import Reference
+from rlvr_core.api import ConfigError, Reference
 from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
 from rlvr_core.builtin.jobs.staging import Layout, overrides, references
 

@@ -14,8 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rlvr_core.algorithm.advantages import GroupRelativeConfig
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.algorithm.policy import PolicyLoss
-from rlvr_core.api import NoConfig
-from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.host.registry import Registrar, Registry

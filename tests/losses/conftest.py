@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from rlvr_core.api.protocols import LossBatch, Normalizer
+from rlvr_core.api import LossBatch, Normalizer
 
 LENGTHS = (6, 3, 4, 1)
 

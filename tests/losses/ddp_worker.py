@@ -7,7 +7,7 @@ import sys
 import torch
 from accelerate import Accelerator
 
-from rlvr_core.api.protocols import LossBatch, Normalizer
+from rlvr_core.api import LossBatch, Normalizer
 from rlvr_core.host.registry import Entry
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_core.algorithm.advantages import advantages, normalise_then_sum
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 
 NAN = float("nan")
 TWO_GROUPS = ([1, 0, 0, 0, 2, 4], [0, 0, 0, 0, 1, 1])

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from rlvr_core.api.protocols import LossBatch, Normalizer
+from rlvr_core.api import LossBatch, Normalizer
 from rlvr_core.builtin.losses.distill import GKD, OPSD, jsd_over_top, kl_over_top
 from rlvr_core.builtin.losses.sft import SFT
 from rlvr_core.step.gather_logits import gather_logits, top_logprobs

@@ -61,7 +61,7 @@ def test_impossible_values_are_refused(options, told):
 
 
 def test_a_batch_without_the_weight_is_an_error():
-    from rlvr_core.api.protocols import LossBatch, Normalizer
+    from rlvr_core.api import LossBatch, Normalizer
 
     one = torch.zeros(1, 1)
     batch = LossBatch(one, one, one, None, one == 0, torch.ones(1), one)

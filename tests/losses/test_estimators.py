@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 
 from rlvr_core.algorithm.estimate import Estimator, judged_step
-from rlvr_core.api.errors import PluginError, RunError
-from rlvr_core.api.protocols import AdvantageEstimator, AdvantageOutput
-from rlvr_core.api.traits import AdvantageTraits
-from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.api import (
+    AdvantageEstimator,
+    AdvantageOutput,
+    AdvantageTraits,
+    Completion,
+    Group,
+    Judged,
+    PluginError,
+    Problem,
+    RunError,
+    Verdict,
+)
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.host.registry import Registrar, Registry
 

@@ -17,7 +17,7 @@ import torch
 
 from rlvr_core.algorithm.entropy import entropy_threshold
 from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
-from rlvr_core.api.protocols import LossBatch, Normalizer
+from rlvr_core.api import LossBatch, Normalizer
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.host.registry import Registrar, Registry
 

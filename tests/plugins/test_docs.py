@@ -7,9 +7,8 @@ import inspect
 import re
 from pathlib import Path
 
-from rlvr_core.api import Completion, Group, Judged
+from rlvr_core.api import Completion, EvalTask, Group, Judged
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.api.protocols import EvalTask
 from rlvr_core.host.hookcheck import REGISTERING, SPECS
 from rlvr_core.host.registry import KINDS
 from rlvr_core.testing import VERIFIER_CHECKS

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError, PluginError
-from rlvr_core.api.types import Completion, Problem
+from rlvr_core.api import Completion, ConfigError, PluginError, Problem
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build
 from rlvr_core.host import files

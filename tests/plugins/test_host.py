@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError, MachineError, PluginError
-from rlvr_core.api.hooks import DataReport, RunData, StepFinished
+from rlvr_core.api import ConfigError, DataReport, MachineError, PluginError, RunData, StepFinished
 from rlvr_core.data.uri import model_path
 from rlvr_core.host.host import load_host
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError, PluginError
+from rlvr_core.api import ConfigError, PluginError
 from rlvr_core.host.discovery import FIRST_PARTY
 from rlvr_core.host.hookcheck import PluginProblem
 from rlvr_core.host.host import Host

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 import yaml
 
-from rlvr_core.api.errors import PluginError
+from rlvr_core.api import PluginError
 from rlvr_core.host import lookup
 
 PLUGIN = """

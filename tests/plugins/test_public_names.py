@@ -15,7 +15,7 @@ def test_every_public_name_resolves():
     for face in (api, services):
         for name in face.__all__:
             assert getattr(face, name) is not None
-        homes = [name for names in face._HOMES.values() for name in names]
+        homes = [name for names in face._HOMES.values() for name in names.split()]
         assert sorted(homes) == face.__all__  # each name has one home
         assert set(face.__all__) <= set(dir(face))
     assert not set(api.__all__) & set(services.__all__)

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.host.ship import reference
 
 

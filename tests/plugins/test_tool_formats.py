@@ -60,7 +60,7 @@ PLUGIN = """
 
 PLAY = """
 import base64, pickle
-from rlvr_core.api.types import Problem, Reply
+from rlvr_core.api import Problem, Reply
 from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.worker import Call
 from rlvr_core.workers.worker import VerifierSpec

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import rlvr_core
-from rlvr_core.api.errors import PluginError
-from rlvr_core.api.traits import EngineTraits, SamplerTraits, traits_of
+from rlvr_core.api import EngineTraits, PluginError, SamplerTraits, traits_of
 
 ROOT = Path(rlvr_core.__file__).parent
 
@@ -55,7 +54,7 @@ FOREIGN = {
     "step/offload.py": {"_no_split_modules"},  # of a model
     "step/packed.py": {"layer_types", "packed"},  # of a configuration and an attention function
     # where a component's class attributes are read, for all of rlvr
-    "api/protocols/component.py": {"Config", "reports"},
+    "api/components.py": {"Config", "reports"},
     "api/traits.py": {"traits"},
 }
 

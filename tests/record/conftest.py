@@ -1,6 +1,6 @@
 import pytest
 
-from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.api import Completion, Group, Judged, Problem, Verdict
 from rlvr_core.record.rundir import RunFolder
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 from rlvr_core.record.checkpoints import CheckpointStore, verify
 
 

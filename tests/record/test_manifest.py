@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import psutil
 import pytest
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.record import patches
 from rlvr_core.record.manifest import Manifest, is_alive, seconds_between
 from rlvr_core.record.patches import save_patches

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError, DataError, MachineError
-from rlvr_core.api.protocols import Store, StoredFile
+from rlvr_core.api import ConfigError, DataError, MachineError, Store, StoredFile
 from rlvr_core.builtin.jobs import mirror as mirror_module
 from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
 from rlvr_core.builtin.jobs.mirror import Mirror

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from rlvr_core.api import Metric
-from rlvr_core.api.errors import PluginError, RunError
-from rlvr_core.api.protocols.component import declared_metrics
-from rlvr_core.api.types import EvalReport, Group
+from rlvr_core.api import EvalReport, Group, Metric, PluginError, RunError
+from rlvr_core.api.components import declared_metrics
 from rlvr_core.record.glossary import Glossary, lookup
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder

@@ -6,7 +6,7 @@ import threading
 import pytest
 import yaml
 
-from rlvr_core.api.errors import ConfigError, RunError
+from rlvr_core.api import ConfigError, RunError
 from rlvr_core.record.rundir import RunFolder, find_run, list_runs
 
 NOON = 1_800_000_000.0

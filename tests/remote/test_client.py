@@ -7,8 +7,7 @@ from email.utils import formatdate
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Usage
+from rlvr_core.api import ConfigError, Usage
 from rlvr_core.builtin.openai.client import Client, RemoteError, _backoff
 from rlvr_core.builtin.openai.config import Endpoint, Price
 

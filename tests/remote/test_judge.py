@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.types import Completion, Message, Problem
+from rlvr_core.api import Completion, ConfigError, DataError, Message, Problem
 from rlvr_core.builtin.openai.judge import MARGIN, Judge
 from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric
 from rlvr_core.workers.pool import VerifierPool, VerifierSpec

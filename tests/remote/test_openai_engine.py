@@ -6,10 +6,17 @@ import time
 import pytest
 import torch
 
-from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import EngineContext
-from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.api.types import GenerationRequest, Message, SamplingParams
+from rlvr_core.api import (
+    ConfigError,
+    EngineContext,
+    EngineTraits,
+    GenerationRequest,
+    MachineError,
+    Message,
+    RunError,
+    SamplingParams,
+    traits_of,
+)
 from rlvr_core.builtin.openai.engine import OpenAIEngine
 
 pytestmark = pytest.mark.usefixtures("short_waits")

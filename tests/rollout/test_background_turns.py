@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import BackgroundEngine, Generation
-from rlvr_core.api.traits import EngineTraits
-from rlvr_core.api.types import GenerationRequest, Problem, SamplingParams
+from rlvr_core.api import (
+    BackgroundEngine,
+    EngineTraits,
+    Generation,
+    GenerationRequest,
+    Problem,
+    RunError,
+    SamplingParams,
+)
 from rlvr_core.builtin.environments.background_turns import BackgroundTurns
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.config.model import EnvironmentSection

@@ -11,17 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rlvr_core.api.types import (
-    Completion,
-    Draw,
-    Drop,
-    Group,
-    Judged,
-    Problem,
-    Sampled,
-    Usage,
-    Verdict,
-)
+from rlvr_core.api import Completion, Draw, Drop, Group, Judged, Problem, Usage, Verdict
+from rlvr_core.api.rollouts import Sampled
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.rollout.replay import Reading, ReplayBuffer
 from rlvr_core.run.metrics import rollout_metrics

@@ -7,8 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from rlvr_core.api.protocols import Generation, Source
-from rlvr_core.api.types import Drop, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.api import Drop, Generation, Problem, Prompt, SamplingParams, Source, Verdict
 from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
 from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig
 from rlvr_core.builtin.samplers.sequential import Sequential

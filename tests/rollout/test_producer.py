@@ -9,9 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.api.errors import ConfigError, RunError
-from rlvr_core.api.protocols import BackgroundEngine, Generation, Source
-from rlvr_core.api.types import Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.api import (
+    BackgroundEngine,
+    ConfigError,
+    Generation,
+    Problem,
+    Prompt,
+    RunError,
+    SamplingParams,
+    Source,
+    Verdict,
+)
 from rlvr_core.builtin.asynchronous import producer
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.builtin.asynchronous.producer import Producer

@@ -8,7 +8,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.api.types import Completion, Draw, Group, Judged, Problem, Sampled, Usage, Verdict
+from rlvr_core.api import Completion, Draw, Group, Judged, Problem, Usage, Verdict
+from rlvr_core.api.rollouts import Sampled
 from rlvr_core.rollout.replay import Reading, ReplayBuffer
 
 PROBLEMS = {f"p{i}": Problem(f"p{i}", "?", "v", {"answer": i}, "toy") for i in range(99)}

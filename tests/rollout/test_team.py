@@ -11,9 +11,16 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import Draw, Problem, Prompt, SamplingParams, Verdict
+from rlvr_core.api import (
+    Draw,
+    Generation,
+    MachineError,
+    Problem,
+    Prompt,
+    RunError,
+    SamplingParams,
+    Verdict,
+)
 from rlvr_core.builtin.asynchronous.distributed import BalancedGenerator, Peer, Worker
 from rlvr_core.builtin.asynchronous.link import Link, link_up
 from rlvr_core.parallel.ranks import LostError

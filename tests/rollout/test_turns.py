@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.traits import EngineTraits
-from rlvr_core.api.types import (
+from rlvr_core.api import (
     Draw,
+    EngineTraits,
+    Generation,
     GenerationRequest,
     Message,
     Problem,
     Prompt,
+    RunError,
     SamplingParams,
     Usage,
     Verdict,

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.builtin.asynchronous.ahead import Ahead
 from rlvr_core.config.model import TrainSection
 from rlvr_core.config.resolve import resolve_file

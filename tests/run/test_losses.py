@@ -7,8 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.api.errors import ConfigError, DataError, PluginError
-from rlvr_core.api.types import Problem
+from rlvr_core.api import ConfigError, DataError, PluginError, Problem
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.host.host import load_host
 from rlvr_core.run.checks import check_reference

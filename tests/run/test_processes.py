@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.config.model import RunConfig
 from rlvr_core.run.checks import check_processes
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 from rlvr_core.config.model import TrainSection
 from rlvr_core.run.session import Session
 from rlvr_core.step.optim import Update

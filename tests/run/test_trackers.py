@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlvr_core.api import MachineError, NoConfig, RunStarted, StepFinished, TrackedRun
-from rlvr_core.api.errors import PluginError
+from rlvr_core.api import MachineError, NoConfig, PluginError, RunStarted, StepFinished, TrackedRun
 from rlvr_core.builtin.trackers import common
 from rlvr_core.builtin.trackers.mlflow import MLflow
 from rlvr_core.builtin.trackers.tensorboard import TensorBoard

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rlvr_core.api.protocols import Source
-from rlvr_core.api.types import Completion, Group, Judged, Outcome, Problem, Verdict
+from rlvr_core.api import Completion, Group, Judged, Outcome, Problem, Source, Verdict
 
 
 def source(name, count, weight=None, *, order=None, used=None, **tags):

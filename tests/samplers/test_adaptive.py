@@ -12,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sampler_toys import group, member, source, started  # type: ignore
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import Drop, Extend, Keep
+from rlvr_core.api import ConfigError, Drop, Extend, Keep
 from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig
 from rlvr_core.builtin.samplers.shuffle import Shuffle
 

@@ -14,9 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sampler_toys import drawn, ids, outcomes, source, started  # type: ignore
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import Sampler, Source
-from rlvr_core.api.types import Outcome
+from rlvr_core.api import ConfigError, DataError, Outcome, Sampler, Source
 from rlvr_core.builtin.samplers.difficulty import Difficulty
 from rlvr_core.builtin.samplers.phases import Phase, phase_at
 

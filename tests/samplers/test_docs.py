@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sampler_toys import drawn, source, started, through_json  # type: ignore
 
-from rlvr_core.api.protocols import Sampler
+from rlvr_core.api import Sampler
 
 PAGE = Path(__file__).parents[2] / "docs" / "samplers.md"
 

@@ -12,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sampler_toys import drawn, ids, source, started  # type: ignore
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import Sampler
+from rlvr_core.api import ConfigError, DataError, Sampler
 from rlvr_core.builtin.samplers.curriculum import Curriculum
 from rlvr_core.builtin.samplers.epochs import Turns
 from rlvr_core.builtin.samplers.mixture import Mixture

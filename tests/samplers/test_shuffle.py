@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import Sampler, Source
-from rlvr_core.api.types import Completion, Drop, Group, Judged, Keep, Problem, Verdict
+from rlvr_core.api import (
+    Completion,
+    ConfigError,
+    DataError,
+    Drop,
+    Group,
+    Judged,
+    Keep,
+    Problem,
+    Sampler,
+    Source,
+    Verdict,
+)
 from rlvr_core.builtin.samplers.shuffle import Shuffle
 
 

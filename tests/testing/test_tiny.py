@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlvr_core.api.errors import ConfigError, RlvrError
+from rlvr_core.api import ConfigError, RlvrError
 from rlvr_core.builtin.tiny import tiny
 from rlvr_core.builtin.tiny.command import tiny_model
 from rlvr_core.builtin.tiny.tiny import make_tiny_model, resolve_tiny

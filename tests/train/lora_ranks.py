@@ -9,8 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from small import estimator_for  # type: ignore
 
-from rlvr_core.api import NoConfig
-from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import merged_tensors
 from rlvr_core.builtin.losses.policy_family import GRPO

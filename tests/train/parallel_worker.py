@@ -11,10 +11,7 @@ import torch
 from small import estimator_for  # type: ignore
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.api import NoConfig
-from rlvr_core.api.protocols import LossOutput
-from rlvr_core.api.traits import LossTraits
-from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, NoConfig, Problem
 from rlvr_core.builtin.losses.distill import GKD, OPSD
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.builtin.losses.sft import SFT

@@ -18,8 +18,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlvr_core.api import NoConfig
-from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError, NoConfig
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.builtin.lora.export import is_adapter, write_merged

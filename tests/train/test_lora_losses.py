@@ -16,8 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_model, small_trainer  # type: ignore
 
 from rlvr_core.algorithm.policy import PolicyLoss
-from rlvr_core.api.traits import LossTraits
-from rlvr_core.api.types import Completion, Group, Judged, Problem, Verdict
+from rlvr_core.api import Completion, Group, Judged, LossTraits, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
@@ -189,7 +188,7 @@ class Noting:
         self.seen = []
 
     def __call__(self, batch, normalizer):
-        from rlvr_core.api.protocols import LossOutput
+        from rlvr_core.api import LossOutput
 
         self.seen.append(batch)
         return LossOutput(batch.logp_BT.sum(), {}, {})

@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 from rlvr_core.config.model import ModelSection
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs

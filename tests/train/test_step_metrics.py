@@ -16,9 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import small_model, small_trainer  # type: ignore
 
-from rlvr_core.api.protocols import LossOutput
-from rlvr_core.api.traits import LossTraits
-from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import Term

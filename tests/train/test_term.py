@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from rlvr_core.api.errors import PluginError
-from rlvr_core.api.protocols import LossBatch, LossOutput
+from rlvr_core.api import LossBatch, LossOutput, PluginError
 from rlvr_core.step.objective import Term
 
 LOGP = torch.zeros(2, 3, requires_grad=True)

@@ -23,10 +23,15 @@ from small import estimator_for, small_model, small_trainer  # type: ignore
 
 from rlvr_core.algorithm.entropy_control import EntropyController
 from rlvr_core.algorithm.estimate import Estimator
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import AdvantageOutput
-from rlvr_core.api.traits import AdvantageTraits
-from rlvr_core.api.types import Completion, Group, Judged, Problem
+from rlvr_core.api import (
+    AdvantageOutput,
+    AdvantageTraits,
+    Completion,
+    ConfigError,
+    Group,
+    Judged,
+    Problem,
+)
 from rlvr_core.builtin.losses.distill import GKD
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.config.model import ReferenceSection, TrainSection

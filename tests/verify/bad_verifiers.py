@@ -11,8 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict
 
 
 class Plain:

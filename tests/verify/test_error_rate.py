@@ -1,7 +1,6 @@
 import pytest
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.types import Verdict
+from rlvr_core.api import RunError, Verdict
 from rlvr_core.verify.error_rate import WINDOW, ErrorRate
 
 GOOD = Verdict(1.0)

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.types import Completion, Problem
+from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.builtin.verifiers.exact import Exact
 
 

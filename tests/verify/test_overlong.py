@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.api.types import Completion, Problem
+from rlvr_core.api import Completion, Problem
 from rlvr_core.builtin.verifiers.overlong import Overlong
 
 PROBLEM = Problem("p", "prompt", "core/overlong", {}, "toy")

@@ -1,7 +1,6 @@
 import pytest
 
-from rlvr_core.api.errors import ConfigError, DataError, PluginError
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, ConfigError, DataError, PluginError, Problem, Verdict
 from rlvr_core.config.model import RewardRef
 from rlvr_core.host.host import load_host
 from rlvr_core.verify.reward import RewardPlan, outcome

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from rlvr_core.api.types import Completion, Span, Transcript, Turn, Verdict
+from rlvr_core.api import Completion, Span, Transcript, Turn, Verdict
 from rlvr_core.config.model import RewardSchedule
 from rlvr_core.rollout.collect import Judged
 from rlvr_core.rollout.replay import member_of

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import Completion, DataError, Group, Judged
-from rlvr_core.api.protocols import EvalTask, config_class
+from rlvr_core.api import Completion, DataError, EvalTask, Group, Judged, config_class
 from rlvr_core.host.registry import Registrar, Registry
 from rlvr_ifeval import datasets, evals, plugin, verifiers
 from rlvr_ifeval.multi import MULTI

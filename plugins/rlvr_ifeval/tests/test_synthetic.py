@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import Completion
-from rlvr_core.api.protocols import DatasetLoader, Demonstrator, EvalTask
+from rlvr_core.api import Completion, DatasetLoader, Demonstrator, EvalTask
 from rlvr_core.testing import conformance
 from rlvr_ifeval.synthetic import SYNTHETIC, Heldout, HeldoutGreedy, Synthetic, Verifier
 

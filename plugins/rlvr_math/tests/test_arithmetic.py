@@ -5,8 +5,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from rlvr_core.api import Completion
-from rlvr_core.api.protocols import DatasetLoader, Demonstrator, NoConfig
+from rlvr_core.api import Completion, DatasetLoader, Demonstrator, NoConfig
 from rlvr_math.arithmetic import MAX_TOKENS, SPREAD, Arithmetic
 from rlvr_math.verifiers import Boxed
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.api.protocols import NoConfig
+from rlvr_core.api import Completion, DataError, NoConfig, Problem
 from rlvr_core.testing.clock import cpu_limit
 from rlvr_math import compare, extract
 from rlvr_math.verifiers import Boxed, BoxedFormat, Gsm8k

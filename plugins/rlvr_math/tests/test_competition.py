@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import Completion, DataError, Group, Judged, Verdict
-from rlvr_core.api.protocols import EvalTask
+from rlvr_core.api import Completion, DataError, EvalTask, Group, Judged, Verdict
 from rlvr_core.data.load import NamedLoader, load_sources
 from rlvr_core.host.host import load_host
 from rlvr_math import competition, evals, styles

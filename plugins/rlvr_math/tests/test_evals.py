@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import Completion, Group, Judged
-from rlvr_core.api.protocols import EvalTask, NoConfig, config_class
+from rlvr_core.api import Completion, EvalTask, Group, Judged, NoConfig, config_class
 from rlvr_core.host.host import load_host
 from rlvr_math import evals
 from rlvr_math.arithmetic import Arithmetic

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws, commands, containers, image, launcher, local, pins
 from rlvr_sagemaker.iam import Account, policies
@@ -335,7 +335,7 @@ def test_the_same_image_runs_here(docker, tmp_path, monkeypatch, tool, gpus):
     Path("config.yaml").write_text("model: {path: tiny:math/arithmetic}\n")
     monkeypatch.setattr(local, "lay_out", lambda root, details: None)
     config = Options(image="rlvr:1", local=True, gpus=[0, 1], env=["A=b"])
-    from rlvr_core.api.protocols import LaunchRequest
+    from rlvr_core.api import LaunchRequest
 
     one = launcher.SageMakerLauncher(config)
     request = LaunchRequest(("run", "config.yaml"), "demo", files=(Path("config.yaml"),))

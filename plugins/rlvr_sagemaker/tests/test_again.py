@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core.api.protocols import JobStatus
+from rlvr_core.api import JobStatus
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws

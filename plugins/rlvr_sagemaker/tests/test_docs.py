@@ -12,7 +12,7 @@ import pytest
 from botocore import xform_name
 from click.testing import CliRunner
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.builtin.jobs.commands.jobs import jobs
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 from rlvr_core.cli.main import cli
 from rlvr_core.record.checkpoints import verify
 from rlvr_core.testing.random_model import save_random_model

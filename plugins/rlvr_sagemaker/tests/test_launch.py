@@ -14,8 +14,7 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
-from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
-from rlvr_core.api.protocols import JobLauncher, LaunchRequest
+from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError, RlvrError
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws

@@ -13,7 +13,7 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws, image
 from rlvr_sagemaker import job as job_module

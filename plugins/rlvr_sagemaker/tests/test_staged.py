@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlvr_core.api.errors import ConfigError, RlvrError
-from rlvr_core.api.protocols import LaunchRequest
+from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
 from rlvr_core.builtin.jobs.jobs import JobBook
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws

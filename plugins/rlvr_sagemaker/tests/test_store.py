@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.stub import Stubber
 
-from rlvr_core.api.errors import ConfigError, DataError, MachineError
+from rlvr_core.api import ConfigError, DataError, MachineError
 from rlvr_sagemaker import aws, commands, staging
 from rlvr_sagemaker import store as store_module
 from rlvr_sagemaker.cache import Cache

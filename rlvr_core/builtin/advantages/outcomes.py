@@ -10,9 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import AdvantageOutput, ComponentConfig, JudgedStep, NoConfig
-from rlvr_core.api.traits import AdvantageTraits
+from rlvr_core.api import (
+    AdvantageOutput,
+    AdvantageTraits,
+    ComponentConfig,
+    JudgedStep,
+    NoConfig,
+    RunError,
+)
 
 Rewards = NDArray[np.float64]
 

@@ -7,8 +7,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from rlvr_core.api.protocols import AdvantageOutput, ComponentConfig, JudgedStep
-from rlvr_core.api.traits import AdvantageTraits
+from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep
 
 _MIN_VARIANCE = 1e-8
 

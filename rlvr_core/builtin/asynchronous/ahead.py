@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.api.errors import Complaint, ConfigError
-from rlvr_core.api.protocols import BackgroundEngine, Engine, RolloutSource
+from rlvr_core.api import (
+    BackgroundEngine,
+    Complaint,
+    ConfigError,
+    Engine,
+    EngineTraits,
+    Json,
+    Problem,
+    SamplerTraits,
+    traits_of,
+)
+from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
 from rlvr_core.api.services import Generator, ReplayBuffer
-from rlvr_core.api.traits import EngineTraits, SamplerTraits, traits_of
-from rlvr_core.api.types import Ages, Json, Problem, Rollouts
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.asynchronous.distributed import (

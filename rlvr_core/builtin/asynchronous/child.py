@@ -22,16 +22,22 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import (
+from rlvr_core.api import (
     Engine,
     EngineContext,
+    EngineTraits,
     Generation,
+    GenerationRequest,
     Interruptible,
+    Json,
+    MachineError,
+    RunError,
+    SamplingParams,
     Scorer,
     ScoreRequest,
     Scores,
     WeightSource,
+    traits_of,
 )
 from rlvr_core.api.services import (
     PROBE_TOKENS,
@@ -41,8 +47,6 @@ from rlvr_core.api.services import (
     source_logprobs,
     trainer_logprobs,
 )
-from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.api.types import GenerationRequest, Json, SamplingParams
 from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel

@@ -17,8 +17,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.protocols import EngineContext, Generation, Interruptible
+from rlvr_core.api import EngineContext, Generation, Interruptible, RlvrError, RunError
 
 Message = tuple[Any, ...]
 

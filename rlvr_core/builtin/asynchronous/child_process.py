@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import MachineError, RlvrError, RunError
+from rlvr_core.api import MachineError, RlvrError, RunError
 from rlvr_core.api.services import apart
 
 if TYPE_CHECKING:

@@ -15,9 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import GenerationRequest
+from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, Message
 
 START_LIMIT = 900.0

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api import Draw, Json, Problem, RlvrError, RunError, SamplingParams
+from rlvr_core.api.rollouts import Rollouts
 from rlvr_core.api.services import (
     Answered,
     Generator,
@@ -25,7 +26,6 @@ from rlvr_core.api.services import (
     Reading,
     fault_of,
 )
-from rlvr_core.api.types import Draw, Json, Problem, Rollouts, SamplingParams
 from rlvr_core.builtin.asynchronous.link import Link, Message
 from rlvr_core.builtin.asynchronous.producer import Producer
 

@@ -16,8 +16,19 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from rlvr_core.api.errors import ConfigError, RunError
-from rlvr_core.api.protocols import Sampler
+from rlvr_core.api import (
+    ConfigError,
+    Draw,
+    Drop,
+    Extend,
+    Json,
+    Outcome,
+    Problem,
+    RunError,
+    Sampler,
+    SamplingParams,
+)
+from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.api.services import (
     Answered,
     Generator,
@@ -25,17 +36,6 @@ from rlvr_core.api.services import (
     Reading,
     joined,
     outcome_of,
-)
-from rlvr_core.api.types import (
-    Draw,
-    Drop,
-    Extend,
-    Json,
-    Outcome,
-    Problem,
-    Rollouts,
-    Sampled,
-    SamplingParams,
 )
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 

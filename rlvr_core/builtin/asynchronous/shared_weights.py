@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_core.api.protocols import Adapter
-from rlvr_core.api.types import Json
+from rlvr_core.api import Adapter, Json
 
 _ALIGN = 64
 

@@ -13,9 +13,7 @@ from typing import Any
 
 from pydantic import create_model
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Message, Problem
+from rlvr_core.api import ComponentConfig, ConfigError, DataError, Message, Problem
 from rlvr_core.data.rows import content_id
 
 NO_VERIFIER = "none"

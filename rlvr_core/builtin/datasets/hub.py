@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import DataError, MachineError
-from rlvr_core.api.types import Problem
+from rlvr_core.api import DataError, MachineError, Problem
 from rlvr_core.data.rows import RowMapping, problems
 from rlvr_core.data.uri import cache_uri, is_uri, local_path
 

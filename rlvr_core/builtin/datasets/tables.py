@@ -15,8 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.types import Problem
+from rlvr_core.api import DataError, Problem
 from rlvr_core.builtin.datasets.hub import is_saved, saved_rows
 from rlvr_core.data.json_rows import GZIP_MAGIC, Row, read_rows
 from rlvr_core.data.rows import RowMapping, problems

@@ -11,14 +11,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import (
-    BackgroundEngine,
-    EngineContext,
-    Generation,
-    Suffix,
-    WeightSource,
-)
+from rlvr_core.api import BackgroundEngine, EngineContext, Generation, RunError, WeightSource
+from rlvr_core.api.rollouts import Suffix
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.turns import TurnTaking

@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import (
+from rlvr_core.api import (
     Ended,
+    Generation,
     GenerationRequest,
     Message,
+    RunError,
     Transcript,
     Turn,
     Usage,

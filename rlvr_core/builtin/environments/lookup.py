@@ -12,19 +12,21 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.protocols import NoConfig
-from rlvr_core.api.tools import BadCall, Tool, ToolCall
-from rlvr_core.api.types import (
+from rlvr_core.api import (
+    BadCall,
+    DataError,
     Done,
     EvalReport,
     Group,
     Json,
     Message,
+    NoConfig,
     Observation,
     Problem,
     Reply,
     SamplingParams,
+    Tool,
+    ToolCall,
     Verdict,
 )
 from rlvr_core.builtin.environments.questions import Questions, response

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import BackgroundEngine, Engine, Suffix
-from rlvr_core.api.types import Json, Problem
+from rlvr_core.api import BackgroundEngine, ConfigError, Engine, Json, Problem
+from rlvr_core.api.rollouts import Suffix
 from rlvr_core.config.model import ComponentRef, EnvironmentSection
 from rlvr_core.config.resolve import build
 from rlvr_core.workers.worker import VerifierSpec

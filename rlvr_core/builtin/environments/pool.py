@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json, RunError
 from rlvr_core.builtin.environments.process import EnvironmentProcess
 from rlvr_core.builtin.environments.worker import Call
 from rlvr_core.workers.worker import VerifierSpec

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from rlvr_core.api.types import Json
+from rlvr_core.api import Json
 from rlvr_core.builtin.environments.worker import GO, SKIP, Call, Setup
 from rlvr_core.workers.child import Child
 from rlvr_core.workers.worker import VerifierSpec

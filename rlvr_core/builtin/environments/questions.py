@@ -10,8 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Problem
+from rlvr_core.api import ComponentConfig, Problem
 
 CAREFUL = 0.25
 """Share of demonstrations in the second half that use the tool; the others there guess."""

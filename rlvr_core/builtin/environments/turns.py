@@ -21,17 +21,22 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import Engine, EngineContext, Generation, Suffix, WeightSource
-from rlvr_core.api.traits import EngineTraits, traits_of
-from rlvr_core.api.types import (
+from rlvr_core.api import (
     Ended,
+    Engine,
+    EngineContext,
+    EngineTraits,
+    Generation,
     GenerationRequest,
     Json,
     Message,
     Reply,
+    RunError,
     Verdict,
+    WeightSource,
+    traits_of,
 )
+from rlvr_core.api.rollouts import Suffix
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import (

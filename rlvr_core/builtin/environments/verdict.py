@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_core.api.protocols import NoConfig
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, NoConfig, Problem, Verdict
 
 
 class EnvironmentVerdict:

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
-from rlvr_core.api.protocols import Environment
-from rlvr_core.api.types import Ended, Json, Reply
+from rlvr_core.api import Ended, Environment, Json, Reply
 from rlvr_core.workers.observations import said
 from rlvr_core.workers.worker import VerifierSpec, describe, die_with, plain
 

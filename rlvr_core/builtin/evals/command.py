@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 
 GRACE = 10.0
 """Seconds between asking a process group to end and killing it."""

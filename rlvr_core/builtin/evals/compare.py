@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from rlvr_core.api.errors import Complaint, ConfigError
-from rlvr_core.api.types import Estimate, Json
+from rlvr_core.api import Complaint, ConfigError, Estimate, Json
 from rlvr_core.builtin.evals.spec import differences
 from rlvr_core.builtin.evals.store import Row, read_results
 from rlvr_core.builtin.evals.summary import group_by_problem

@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from rlvr_core.api.errors import Complaint, ConfigError
-from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api import Complaint, ComponentConfig, ConfigError
 from rlvr_core.config.faults import Subject, complaints
 from rlvr_core.config.layers import assign
 from rlvr_core.config.load import Draft, read_draft

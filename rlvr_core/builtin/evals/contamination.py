@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlvr_core.api.errors import Complaint, ConfigError
-from rlvr_core.api.types import Json, Message, Problem
+from rlvr_core.api import Complaint, ConfigError, Json, Message, Problem
 
 EXAMPLES = 10
 """Problems that are named of a longer list."""

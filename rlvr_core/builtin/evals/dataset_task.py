@@ -11,9 +11,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import ComponentConfig, config_class
-from rlvr_core.api.types import EvalReport, Group, Problem, SamplingParams
+from rlvr_core.api import (
+    ComponentConfig,
+    ConfigError,
+    DataError,
+    EvalReport,
+    Group,
+    Problem,
+    SamplingParams,
+    config_class,
+)
 from rlvr_core.config.model import ComponentRef, SplitSection
 from rlvr_core.config.resolve import build
 from rlvr_core.data.load import NamedLoader, heldout_part, load_sources

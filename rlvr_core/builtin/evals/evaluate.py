@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import Complaint, RunError
-from rlvr_core.api.protocols import ExternalTask, ModelAccess
-from rlvr_core.api.types import Draw, Json, Judged
+from rlvr_core.api import Complaint, Draw, ExternalTask, Json, Judged, ModelAccess, RunError
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics

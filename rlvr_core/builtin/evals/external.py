@@ -18,16 +18,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from rlvr_core.api.errors import Complaint, ConfigError, RunError
-from rlvr_core.api.protocols import ComponentConfig, ExternalAnswer, ModelAccess
-from rlvr_core.api.types import (
+from rlvr_core.api import (
+    Complaint,
     Completion,
+    ComponentConfig,
+    ConfigError,
     Estimate,
     EvalReport,
+    ExternalAnswer,
     Group,
     Json,
     Judged,
+    ModelAccess,
     Problem,
+    RunError,
     SamplingParams,
     Verdict,
 )

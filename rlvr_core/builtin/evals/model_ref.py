@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError, MachineError
-from rlvr_core.api.types import Json
+from rlvr_core.api import ConfigError, Json, MachineError
 from rlvr_core.data.uri import is_uri, model_path
 from rlvr_core.host.host import load_host
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify

@@ -9,8 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.errors import Complaint, ConfigError, DataError
-from rlvr_core.api.types import Json
+from rlvr_core.api import Complaint, ConfigError, DataError, Json
 from rlvr_core.builtin.evals.evaluate import head_of_summary, mark_truncation, sample, write_summary
 from rlvr_core.builtin.evals.spec import Spec, ids_hash, other_evaluation
 from rlvr_core.builtin.evals.store import Row, Store, read_results, read_spec, slug

@@ -10,7 +10,7 @@ from itertools import combinations, groupby
 from statistics import fmean
 
 from rlvr_core.algorithm.estimate import judged_step
-from rlvr_core.api.types import Group, Json, Judged, Problem, Verdict
+from rlvr_core.api import Group, Json, Judged, Problem, Verdict
 from rlvr_core.builtin.evals.store import Row
 from rlvr_core.builtin.evals.stored import EstimatorRef, Stored, StoredGroup
 from rlvr_core.record.text import printable

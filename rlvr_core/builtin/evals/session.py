@@ -11,10 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.protocols import Conversations, EvalTask, ExternalTask, refuse_external
+from rlvr_core.api import (
+    EvalTask,
+    EvalTaskTraits,
+    ExternalTask,
+    Json,
+    Problem,
+    SamplingParams,
+    traits_of,
+)
+from rlvr_core.api.launching import refuse_external
+from rlvr_core.api.rollouts import Conversations
 from rlvr_core.api.services import conversations_of
-from rlvr_core.api.traits import EvalTaskTraits, traits_of
-from rlvr_core.api.types import Json, Problem, SamplingParams
 from rlvr_core.builtin.evals import contamination
 from rlvr_core.builtin.evals.contamination import Contamination, Trained
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.types import Json, Problem, SamplingParams
+from rlvr_core.api import Json, Problem, SamplingParams
 from rlvr_core.config.model import PromptSection, RewardRef
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made

@@ -22,8 +22,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import Complaint, ConfigError, DataError
-from rlvr_core.api.types import Completion, Group, Json, Judged, Problem, Transcript, Usage, Verdict
+from rlvr_core.api import (
+    Complaint,
+    Completion,
+    ConfigError,
+    DataError,
+    Group,
+    Json,
+    Judged,
+    Problem,
+    Transcript,
+    Usage,
+    Verdict,
+)
 from rlvr_core.builtin.evals.spec import Spec, differences, ids_hash, other_evaluation
 from rlvr_core.record.files import lock_folder, sync_folder, write_atomic, write_failed
 from rlvr_core.record.jsonl import Stream, encode, read_jsonl

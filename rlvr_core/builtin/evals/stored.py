@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.algorithm.estimate import Estimator
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.types import Completion, Problem, Transcript
+from rlvr_core.api import Completion, ConfigError, DataError, Problem, Transcript
 from rlvr_core.builtin.evals.spec import ids_hash
 from rlvr_core.builtin.evals.store import Row, read_results, read_spec
 from rlvr_core.config.model import ComponentRef

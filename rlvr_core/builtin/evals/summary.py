@@ -9,8 +9,7 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-from rlvr_core.api.protocols import EvalTask
-from rlvr_core.api.types import Estimate, EvalReport, Group, Json
+from rlvr_core.api import Estimate, EvalReport, EvalTask, Group, Json
 from rlvr_core.builtin.evals.store import Row
 from rlvr_core.record.stats import BLOCKS, NOTHING, estimate, jackknife
 from rlvr_core.workers.stats import percentile

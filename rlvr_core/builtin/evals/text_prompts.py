@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.types import Message, Problem, Prompt
+from rlvr_core.api import ConfigError, DataError, Message, Problem, Prompt
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.prompts import framed, raw_text
 

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError, DataError, RlvrError
-from rlvr_core.api.hooks import DataReport, RunData
+from rlvr_core.api import ConfigError, DataError, DataReport, Message, Problem, RlvrError, RunData
 from rlvr_core.api.services import read_rows
-from rlvr_core.api.types import Message, Problem
 from rlvr_core.builtin.evals.contamination import Trained, check
 from rlvr_core.builtin.evals.model_ref import run_of
 from rlvr_core.config.resolve import resolve_file

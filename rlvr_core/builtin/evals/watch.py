@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import Complaint, ConfigError, PluginError, RunError
-from rlvr_core.api.types import Json
+from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError
 from rlvr_core.builtin.evals.spec import differences
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.files import lock_folder, write_atomic, write_failed

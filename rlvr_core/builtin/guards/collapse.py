@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import ComponentConfig
+from rlvr_core.api import ComponentConfig, RunError
 
 if TYPE_CHECKING:
-    from rlvr_core.api.hooks import GroupsScored, StepFinished
-    from rlvr_core.api.types import Json
+    from rlvr_core.api import GroupsScored, Json, StepFinished
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

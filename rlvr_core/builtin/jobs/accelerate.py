@@ -11,8 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import LaunchPlan, LaunchRequest
+from rlvr_core.api import ConfigError, LaunchPlan, LaunchRequest
 from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan, supervise
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlvr_core.api.protocols import Store
+from rlvr_core.api import Store
 from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST, pointed_at
 from rlvr_core.record.jsonl import whole_lines
 

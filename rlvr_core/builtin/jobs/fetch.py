@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.protocols import Store, StoredFile
+from rlvr_core.api import DataError, Store, StoredFile
 from rlvr_core.data.uri import cache_folder
 from rlvr_core.host.host import load_host
 from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST

@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import ConfigError, MachineError
-from rlvr_core.api.types import Json
+from rlvr_core.api import ConfigError, Json, MachineError
 from rlvr_core.record.text import Redactor
 
 LEAST = 1 << 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_core.api.protocols import LaunchPlan, LaunchRequest
+from rlvr_core.api import LaunchPlan, LaunchRequest
 from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan, supervise
 
 

@@ -13,10 +13,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rlvr_core.api.errors import ConfigError, MachineError, RlvrError
-from rlvr_core.api.hooks import CheckpointSaved, EvalFinished, StepFinished
-from rlvr_core.api.observer import RunObserver
-from rlvr_core.api.protocols import Store
+from rlvr_core.api import (
+    CheckpointSaved,
+    ConfigError,
+    EvalFinished,
+    MachineError,
+    RlvrError,
+    StepFinished,
+    Store,
+)
+from rlvr_core.api.watching import RunObserver
 from rlvr_core.builtin.jobs.copying import Behind, FolderCopy
 
 BEHIND = ".mirror-behind"

@@ -22,9 +22,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import ComponentConfig, LaunchPlan, LaunchRequest
-from rlvr_core.api.types import Json
+from rlvr_core.api import (
+    ComponentConfig,
+    ConfigError,
+    Json,
+    LaunchPlan,
+    LaunchRequest,
+    MachineError,
+    RunError,
+)
 from rlvr_core.parallel.ranks import LOST
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlvr_core.api.errors import Complaint, ConfigError
+from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.dialect import read
 from rlvr_core.record.text import Redactor
 

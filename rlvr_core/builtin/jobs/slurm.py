@@ -12,8 +12,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from rlvr_core.api.errors import ConfigError, MachineError
-from rlvr_core.api.protocols import ComponentConfig, JobState, JobStatus, LaunchPlan, LaunchRequest
+from rlvr_core.api import (
+    ComponentConfig,
+    ConfigError,
+    JobState,
+    JobStatus,
+    LaunchPlan,
+    LaunchRequest,
+    MachineError,
+)
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.builtin.jobs.processes import ProcessConfig, count_of, environment_of
 

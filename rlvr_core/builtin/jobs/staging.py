@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import Complaint, ConfigError
-from rlvr_core.api.protocols import Reference
+from rlvr_core.api import Complaint, ConfigError, Reference
 from rlvr_core.config.dialect import read, read_option
 from rlvr_core.config.layers import escape, expand
 from rlvr_core.host import files

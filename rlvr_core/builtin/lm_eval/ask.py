@@ -7,9 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError, DataError, RunError
-from rlvr_core.api.protocols import Generation, ModelAccess, Scorer, ScoreRequest
-from rlvr_core.api.types import Completion, GenerationRequest, SamplingParams
+from rlvr_core.api import (
+    Completion,
+    ConfigError,
+    DataError,
+    Generation,
+    GenerationRequest,
+    ModelAccess,
+    RunError,
+    SamplingParams,
+    Scorer,
+    ScoreRequest,
+)
 from rlvr_core.builtin.lm_eval.load import CHAT, Document
 from rlvr_core.engines.seeds import completion_seed
 

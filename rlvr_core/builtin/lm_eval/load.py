@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlvr_core.api.errors import Complaint, ConfigError, DataError, MachineError, RlvrError
-from rlvr_core.api.types import Json, SamplingParams
+from rlvr_core.api import (
+    Complaint,
+    ConfigError,
+    DataError,
+    Json,
+    MachineError,
+    RlvrError,
+    SamplingParams,
+)
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.lm_eval.task import LmEval

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlvr_core.api.errors import ConfigError, MachineError, RunError
-from rlvr_core.api.protocols import ComponentConfig, ExternalAnswer, ModelAccess
-from rlvr_core.api.types import (
+from rlvr_core.api import (
     Completion,
+    ComponentConfig,
+    ConfigError,
     Estimate,
     EvalReport,
+    ExternalAnswer,
     Group,
     Json,
     Judged,
+    MachineError,
+    ModelAccess,
     Problem,
+    RunError,
     SamplingParams,
     Verdict,
 )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api.protocols import Adapter
+from rlvr_core.api import Adapter
 
 POLICY = "default"  # the name under which peft loads an adapter when it is given none
 WEIGHTS = "adapter_model.safetensors"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.cli import output
 
 

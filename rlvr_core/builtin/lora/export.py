@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import CONFIG
 from rlvr_core.parallel.model_adapter import WHOLE_MODEL, export_weights

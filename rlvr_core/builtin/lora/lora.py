@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.builtin.lora.adapter import (
     CONFIG,
     POLICY,

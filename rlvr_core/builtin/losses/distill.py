@@ -11,8 +11,14 @@ from torch import Tensor
 
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.reduce import row_mean
-from rlvr_core.api.protocols import ComponentConfig, LossBatch, LossOutput, Normalizer
-from rlvr_core.api.traits import LossTraits, TeacherTraits
+from rlvr_core.api import (
+    ComponentConfig,
+    LossBatch,
+    LossOutput,
+    LossTraits,
+    Normalizer,
+    TeacherTraits,
+)
 
 _LEAST = -1e4
 

@@ -12,7 +12,7 @@ from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.policy import PolicyConfig, PolicyLoss, PolicyTerms
 from rlvr_core.algorithm.ratio import exp_linear, row_mean_log_ratio
 from rlvr_core.algorithm.reduce import row_mean
-from rlvr_core.api.protocols import Normalizer
+from rlvr_core.api import Normalizer
 
 
 class GMPO(PolicyLoss):

@@ -31,7 +31,7 @@ from rlvr_core.algorithm.policy import (
     RatioConfig,
 )
 from rlvr_core.algorithm.reduce import constant, row_mean, row_sum, token_mean
-from rlvr_core.api.protocols import Normalizer
+from rlvr_core.api import Normalizer
 
 # -- clipped ratio ------------------------------------------------------------------------------
 

@@ -8,8 +8,14 @@ from pydantic import Field
 
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.reduce import token_mean
-from rlvr_core.api.protocols import ComponentConfig, LossBatch, LossOutput, Normalizer
-from rlvr_core.api.traits import AnswersTraits, LossTraits
+from rlvr_core.api import (
+    AnswersTraits,
+    ComponentConfig,
+    LossBatch,
+    LossOutput,
+    LossTraits,
+    Normalizer,
+)
 
 
 class SFT:

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.policy import PolicyConfig, PolicyLoss, PolicyTerms
 from rlvr_core.algorithm.reduce import token_mean
-from rlvr_core.api.protocols import Normalizer
+from rlvr_core.api import Normalizer
 
 LOG_LEAST, LOG_MOST = math.log(1e-8), 20.0
 """Bounds of the logarithm of a completion's ratio."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlvr_core.api.errors import MachineError
-from rlvr_core.api.types import Json, Usage
+from rlvr_core.api import Json, MachineError, Usage
 from rlvr_core.builtin.openai.config import Endpoint
 
 if TYPE_CHECKING:

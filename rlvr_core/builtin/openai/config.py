@@ -8,9 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Json, Usage
+from rlvr_core.api import ComponentConfig, ConfigError, Json, Usage
 
 Seconds = Annotated[float, Field(gt=0)]
 _SAMPLING = {"max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed", "stop"}

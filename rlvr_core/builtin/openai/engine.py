@@ -14,10 +14,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import EngineContext, Generation, WeightSource
-from rlvr_core.api.traits import EngineTraits
-from rlvr_core.api.types import REMOTE, GenerationRequest, Json, SamplingParams
+from rlvr_core.api import (
+    REMOTE,
+    EngineContext,
+    EngineTraits,
+    Generation,
+    GenerationRequest,
+    Json,
+    MachineError,
+    RunError,
+    SamplingParams,
+    WeightSource,
+)
 from rlvr_core.builtin.openai.client import Client, RemoteError, Reply
 from rlvr_core.builtin.openai.config import Endpoint
 

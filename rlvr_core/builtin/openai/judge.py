@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.types import Completion, Json, Problem, Usage, Verdict
+from rlvr_core.api import Completion, DataError, Json, Problem, Usage, Verdict
 from rlvr_core.builtin.openai.client import Client, RemoteError
 from rlvr_core.builtin.openai.config import Endpoint, Seconds
 from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric

@@ -8,9 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Judged
+from rlvr_core.api import ComponentConfig, ConfigError, Judged
 
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]

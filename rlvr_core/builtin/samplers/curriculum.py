@@ -7,8 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.api.protocols import Source
-from rlvr_core.api.sampler_base import SamplerConfig
+from rlvr_core.api import SamplerConfig, Source
 from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, all_problems
 from rlvr_core.builtin.samplers.order import read_order
 

@@ -15,9 +15,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api.protocols import Source
-from rlvr_core.api.sampler_base import SamplerBase, SamplerConfig, digest, seeded_hash
-from rlvr_core.api.types import Json, Outcome, Problem
+from rlvr_core.api import Json, Outcome, Problem, SamplerBase, SamplerConfig, Source
+from rlvr_core.builtin.samplers.base import digest, seeded_hash
 from rlvr_core.builtin.samplers.epochs import all_problems
 from rlvr_core.builtin.samplers.order import read_pass_rates
 from rlvr_core.builtin.samplers.phases import Phase, check_phases, check_tiers, phase_at, tier_of

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import lcm
 
-from rlvr_core.api.protocols import Source
-from rlvr_core.api.sampler_base import SamplerBase, SamplerConfig, digest, seeded_hash
-from rlvr_core.api.types import Json, Problem
+from rlvr_core.api import Json, Problem, SamplerBase, SamplerConfig, Source
+from rlvr_core.builtin.samplers.base import digest, seeded_hash
 
 
 class Pool:

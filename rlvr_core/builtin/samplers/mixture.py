@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from rlvr_core.api.errors import Complaint, ConfigError
-from rlvr_core.api.protocols import Source
-from rlvr_core.api.sampler_base import SamplerConfig
-from rlvr_core.api.types import Json
+from rlvr_core.api import Complaint, ConfigError, Json, SamplerConfig, Source
 from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, shares
 from rlvr_core.builtin.samplers.order import read_order
 

@@ -9,9 +9,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from rlvr_core.api.errors import Complaint, ConfigError, DataError
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Json, Problem
+from rlvr_core.api import Complaint, ComponentConfig, ConfigError, DataError, Json, Problem
 
 DATASET = "dataset"
 """What ``tier_by`` says for tiers by data set, which is no tag."""

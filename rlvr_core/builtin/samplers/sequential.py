@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_core.api.protocols import Source
-from rlvr_core.api.sampler_base import SamplerConfig
+from rlvr_core.api import SamplerConfig, Source
 from rlvr_core.builtin.samplers.epochs import EpochSampler, Pool, all_problems
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_core.api.protocols import PackedAttention
+from rlvr_core.api.forward import PackedAttention
 from rlvr_core.builtin.tiny.lean import rotate, unit
 
 _MLP_TOKENS = 1024

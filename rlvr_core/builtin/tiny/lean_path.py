@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_core.api.protocols import FastModel, ModelAdapter, PackedTokens
+from rlvr_core.api.forward import FastModel, ModelAdapter, PackedTokens
 from rlvr_core.builtin.tiny.lean import LeanModel, recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.builtin.tiny.lean_layer import LeanLayer

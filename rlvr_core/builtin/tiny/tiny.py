@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import parse_qsl
 
-from rlvr_core.api.errors import ConfigError, MachineError
-from rlvr_core.api.protocols import Demonstrator, config_class
-from rlvr_core.api.types import Problem
+from rlvr_core.api import ConfigError, Demonstrator, MachineError, Problem, config_class
 from rlvr_core.builtin.tiny.tiny_warm import BATCH, PEAK_LR, SHAPES, Progress, Size
 
 if TYPE_CHECKING:

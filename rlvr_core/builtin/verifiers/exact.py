@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
 
 
 class Exact:

@@ -17,9 +17,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.protocols import NoConfig
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, ConfigError, DataError, NoConfig, Problem, Verdict
 
 Form = Literal["problem", "group", "text"]
 

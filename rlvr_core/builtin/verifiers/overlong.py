@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api.protocols import ComponentConfig
-from rlvr_core.api.types import Completion, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, Problem, Verdict
 
 
 class Overlong:

@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import GenerationRequest
+from rlvr_core.api import Generation, GenerationRequest, MachineError, RunError
 from rlvr_core.builtin.vllm.io import not_finite
 
 if TYPE_CHECKING:

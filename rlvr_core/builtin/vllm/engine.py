@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import torch
 from pydantic import Field
 
-from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.protocols import (
+from rlvr_core.api import (
     ComponentConfig,
     EngineContext,
+    EngineTraits,
     Generation,
+    GenerationRequest,
+    RlvrError,
+    RunError,
+    SamplingParams,
     ScoreRequest,
     Scores,
     WeightSource,
 )
-from rlvr_core.api.traits import EngineTraits
-from rlvr_core.api.types import GenerationRequest, SamplingParams
 from rlvr_core.builtin.vllm.io import room_for
 from rlvr_core.builtin.vllm.lora import Adapters
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line, untouched_randomness

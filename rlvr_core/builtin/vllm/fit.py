@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api.errors import ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.engines.transformers import eos_ids
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import EngineContext
+    from rlvr_core.api import EngineContext
     from rlvr_core.builtin.vllm.pool import Server
     from rlvr_core.builtin.vllm.probe import Probe
     from rlvr_core.builtin.vllm.server import VllmServerEngine

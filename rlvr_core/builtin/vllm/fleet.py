@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_core.api.errors import MachineError, RlvrError, RunError
+from rlvr_core.api import MachineError, RlvrError, RunError
 from rlvr_core.builtin.vllm.client import FaultError, GoneError
 from rlvr_core.builtin.vllm.pool import Pool, Server
 from rlvr_core.builtin.vllm.serve import REMEDY, ServerProcess

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api.errors import RlvrError, RunError
+from rlvr_core.api import RlvrError, RunError
 from rlvr_core.builtin.vllm.outgoing import Meta, Outgoing, n_bytes
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
 from rlvr_core.builtin.vllm.sync import Sent
 from rlvr_core.engines.sync import trainer_logprobs
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import EngineContext, WeightSource
+    from rlvr_core.api import EngineContext, WeightSource
     from rlvr_core.builtin.vllm.fleet import Fleet
     from rlvr_core.builtin.vllm.nccl import NcclSender
     from rlvr_core.builtin.vllm.pool import Pool, Server

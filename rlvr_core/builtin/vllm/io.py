@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import Generation, GenerationRequest, RunError, SamplingParams
 
 if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api.errors import MachineError, RunError
-from rlvr_core.api.protocols import EngineContext
+from rlvr_core.api import EngineContext, MachineError, RunError
 from rlvr_core.builtin.vllm.lora import check_rank, room_for
 from rlvr_core.builtin.vllm.process import (
     VERBOSE,

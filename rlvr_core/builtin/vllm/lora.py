@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.protocols import Adapter, EngineContext
+from rlvr_core.api import Adapter, ConfigError, EngineContext
 from rlvr_core.builtin.lora.adapter import write_adapter
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 from rlvr_core.builtin.vllm.outgoing import Meta, Outgoing
 from rlvr_core.builtin.vllm.pool import Server
 from rlvr_core.builtin.vllm.process import first_line, import_vllm, untouched_process

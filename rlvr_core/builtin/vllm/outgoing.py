@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 from rlvr_core.engines.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import WeightSource
+    from rlvr_core.api import WeightSource
 
 _PART_BYTES = 1 << 30
 _SHARED_MEMORY = Path("/dev/shm")

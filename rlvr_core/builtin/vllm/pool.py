@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import GenerationRequest
+from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
 from rlvr_core.builtin.vllm.client import (
     FaultError,
     GoneError,

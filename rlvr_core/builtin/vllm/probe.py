@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import GenerationRequest, SamplingParams
+from rlvr_core.api import Generation, GenerationRequest, SamplingParams
 from rlvr_core.builtin.vllm.client import (
     FaultError,
     OtherWeightsError,

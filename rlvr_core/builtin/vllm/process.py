@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process

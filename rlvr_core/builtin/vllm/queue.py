@@ -10,9 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.protocols import Generation
-from rlvr_core.api.types import GenerationRequest
+from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
 from rlvr_core.builtin.vllm.io import generation, sampling_params
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
 from rlvr_core.engines.stop import StopStrings

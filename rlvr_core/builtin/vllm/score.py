@@ -7,8 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.protocols import ScoreRequest, Scores
+from rlvr_core.api import RunError, ScoreRequest, Scores
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest

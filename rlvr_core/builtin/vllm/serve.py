@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api.errors import MachineError
+from rlvr_core.api import MachineError
 from rlvr_core.builtin.vllm.process import VERBOSE
 from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import EngineContext
+    from rlvr_core.api import EngineContext
     from rlvr_core.builtin.vllm.server import VllmServerEngine
 
 HOST = "rlvr_core.builtin.vllm.host"

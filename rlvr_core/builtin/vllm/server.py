@@ -19,10 +19,16 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api.errors import RlvrError, RunError
-from rlvr_core.api.protocols import ComponentConfig, EngineContext, Generation, WeightSource
-from rlvr_core.api.traits import EngineTraits
-from rlvr_core.api.types import GenerationRequest
+from rlvr_core.api import (
+    ComponentConfig,
+    EngineContext,
+    EngineTraits,
+    Generation,
+    GenerationRequest,
+    RlvrError,
+    RunError,
+    WeightSource,
+)
 from rlvr_core.builtin.vllm.client import ServerClient, label_of
 from rlvr_core.builtin.vllm.fit import check_server, declared_eos, gpus_of, key_of, over_nccl
 from rlvr_core.builtin.vllm.fleet import Fleet, Patience

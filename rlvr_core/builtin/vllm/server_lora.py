@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from rlvr_core.api.errors import MachineError
-from rlvr_core.api.protocols import Adapter, EngineContext
+from rlvr_core.api import Adapter, EngineContext, MachineError
 from rlvr_core.builtin.lora.adapter import CONFIG, WEIGHTS, write_adapter
 from rlvr_core.engines.fingerprint import Fingerprint
 

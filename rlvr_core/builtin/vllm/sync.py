@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import RunError
+from rlvr_core.api import RunError
 from rlvr_core.builtin.vllm.client import FaultError, GoneError
 from rlvr_core.builtin.vllm.lora import no_place
 from rlvr_core.builtin.vllm.pool import Pool, Server
 from rlvr_core.builtin.vllm.process import VERBOSE
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import Generation
+    from rlvr_core.api import Generation
     from rlvr_core.builtin.vllm.outgoing import Snapshot
     from rlvr_core.builtin.vllm.probe import Probe
     from rlvr_core.builtin.vllm.server_lora import AdapterFolder

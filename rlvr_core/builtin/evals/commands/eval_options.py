@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.types import REMOTE
+from rlvr_core.api import REMOTE, ConfigError
 from rlvr_core.cli import output
 from rlvr_core.run.stop import Stop
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.builtin.evals.commands.eval_options import Options, common, open_session, say
 from rlvr_core.cli import output
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.cli import output
 from rlvr_core.run.stop import Stop
 

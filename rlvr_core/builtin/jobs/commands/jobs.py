@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.cli import output
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def sync(job: str, to: Path, poll: float, checkpoints: str) -> None:
 
     Ends when the job has, or after an hour without any change.
     """
-    from rlvr_core.api.errors import MachineError
+    from rlvr_core.api import MachineError
 
     quiet_since = time.monotonic()
     answered = away = False
@@ -227,7 +227,7 @@ def _states(jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
     """The state of each job; what cannot be asked is unknown."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from rlvr_core.api.errors import MachineError
+    from rlvr_core.api import MachineError
 
     def state(job: Job, launcher: Any) -> str:
         try:

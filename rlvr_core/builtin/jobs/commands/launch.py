@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api.errors import ConfigError
+from rlvr_core.api import ConfigError
 from rlvr_core.cli import output
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _options_of(backend: str) -> list[click.Option]:
     """Options as the fields of a launcher's ``Config`` say."""
     from typing import get_args, get_origin
 
-    from rlvr_core.api.protocols import config_class
+    from rlvr_core.api import config_class
     from rlvr_core.host.host import load_host
 
     options = []

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.traits import EngineTraits, traits_of
+from rlvr_core.api import ConfigError, EngineTraits, traits_of
 
 if TYPE_CHECKING:
-    from rlvr_core.api.protocols import LaunchRequest
+    from rlvr_core.api import LaunchRequest
     from rlvr_core.api.services import Asked
     from rlvr_core.host.host import Host
 
@@ -22,7 +21,7 @@ def to_train(
     host: Host,
 ) -> tuple[LaunchRequest, Any]:
     """The request to train, and the resolved config as plain data."""
-    from rlvr_core.api.protocols import LaunchRequest
+    from rlvr_core.api import LaunchRequest
     from rlvr_core.cli.run import what_to_run
 
     resolved, folder = what_to_run(config, overrides, resume, host)
@@ -51,7 +50,7 @@ def to_evaluate(
     """The request to evaluate a model, and its config as plain data."""
     import re
 
-    from rlvr_core.api.protocols import LaunchRequest
+    from rlvr_core.api import LaunchRequest
     from rlvr_core.api.services import read_eval_config
 
     if config is None:
@@ -68,7 +67,7 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
     """The request with a config for evaluations beside the training, checked as a watcher does."""
     from dataclasses import replace
 
-    from rlvr_core.api.protocols import EvaluatedBeside
+    from rlvr_core.api import EvaluatedBeside
     from rlvr_core.api.services import read_eval_config
     from rlvr_core.builtin.jobs.staging import references, uris
 

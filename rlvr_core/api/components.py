@@ -1,4 +1,9 @@
-"""What every component has: a class, a name and a nested ``Config``."""
+"""What every component has: a class, a name, a nested ``Config`` and the metrics it declares.
+
+A component is any class with a nested pydantic ``Config`` whose constructor takes an instance of
+it. Nothing here needs to be inherited from, save ``ComponentConfig``. Torch appears in
+annotations only, so that a plugin module stays cheap to import.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,28 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from rlvr_core.api.errors import PluginError
-from rlvr_core.api.metric import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric, or a family of them.
+
+    A component declares those that it reports under names of its own as a class attribute::
+
+        reports = (Metric("cache/hit_rate", "Share of prompts found in the cache.", "share"),)
+
+    Attributes:
+        name: Its name; ``<part>`` stands for any text.
+        meaning: What it says, in one sentence.
+        unit: What it is counted in.
+        better: Which way is better, where one is.
+    """
+
+    name: str
+    meaning: str
+    unit: str
+    better: Literal["up", "down"] | None = None
+
 
 Kind = Literal[
     "dataset",

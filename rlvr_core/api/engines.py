@@ -7,12 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from rlvr_core.api.types import (
-    GenerationRequest,
-    Json,
-    Transcript,
-    Usage,
-)
+from rlvr_core.api.completions import Transcript
+from rlvr_core.api.problems import GenerationRequest, Json
+from rlvr_core.api.verdicts import Usage
 
 if TYPE_CHECKING:
     import torch

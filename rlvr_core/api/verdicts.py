@@ -1,4 +1,4 @@
-"""What a verifier says of a completion and of its parts, and what it took to ask a remote model."""
+"""What a verifier says of a completion and of its parts; a measured number with its uncertainty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlvr_core.api.types.problem import Json
+from rlvr_core.api.problems import Json
 
 VerdictStatus = Literal["ok", "unscorable", "timeout", "error"]
 SpanUnit = Literal["token", "turn"]
@@ -141,3 +141,35 @@ class Verdict:
         usage = data.get("usage")
         spans = tuple(Span(**span) for span in data.get("spans", ()))
         return cls(**{**data, "usage": None if usage is None else Usage(**usage), "spans": spans})
+
+
+Method = Literal["wilson", "bootstrap", "jackknife", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number, what it was taken from, and its 95% interval.
+
+    Attributes:
+        value: The estimate; None when nothing was there to take it from.
+        n: Independent things (problems) it is an average over.
+        low: Lower end; None without an interval.
+        high: Upper end.
+        method: How the interval was made.
+    """
+
+    value: float | None
+    n: int
+    low: float | None
+    high: float | None
+    method: Method
+
+    def data(self) -> dict[str, float | int | str | None]:
+        """As JSON."""
+        return {
+            "value": self.value,
+            "n": self.n,
+            "low": self.low,
+            "high": self.high,
+            "method": self.method,
+        }

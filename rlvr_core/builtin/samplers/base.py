@@ -9,19 +9,28 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rlvr_core.api.errors import Complaint, ConfigError, DataError
-from rlvr_core.api.protocols import ComponentConfig, Source
-from rlvr_core.api.traits import SamplerTraits
-from rlvr_core.api.types import Draw, Drop, Extend, Group, Json, Keep, Outcome, Problem
+from rlvr_core.api import (
+    Complaint,
+    ComponentConfig,
+    ConfigError,
+    DataError,
+    Draw,
+    Drop,
+    Extend,
+    Group,
+    Json,
+    Keep,
+    Outcome,
+    Problem,
+    SamplerTraits,
+    Source,
+)
+from rlvr_core.api.services import REWARD_TOLERANCE, replacements
 from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig, GroupSize
-
-EQUAL = 1e-12
-"""Rewards closer than this are equal."""
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -148,7 +157,7 @@ class SamplerBase(ABC):
         if not self._options.drop_zero_variance:
             return keep
         rewards = [member.reward for member in scored if member.reward is not None]
-        if len(rewards) >= 2 and max(rewards) - min(rewards) > EQUAL:
+        if len(rewards) >= 2 and max(rewards) - min(rewards) > REWARD_TOLERANCE:
             return keep
         outcomes = {member.passed for member in scored}
         if len(rewards) < 2:
@@ -199,12 +208,6 @@ class SamplerBase(ABC):
         ]
         if idle:
             raise ConfigError.collect(idle)
-
-
-def replacements(share: float, prompts_per_step: int) -> int:
-    """Problems that ``refill`` allows in a step."""
-    # as it is written: 0.29 * 100 is below 29 in floats
-    return int(Fraction(str(share)) * prompts_per_step)
 
 
 def digest(ids: Iterable[str]) -> str:

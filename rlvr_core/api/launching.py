@@ -1,0 +1,281 @@
+"""What puts a run somewhere; files kept elsewhere; tasks that another harness asks and grades."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from rlvr_core.api.errors import ConfigError
+from rlvr_core.api.problems import Json, Problem
+from rlvr_core.api.rollouts import Group, Judged
+from rlvr_core.api.verdicts import Estimate
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rlvr_core.api.engines import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What a launcher is to start.
+
+    Attributes:
+        arguments: The words after ``rlvr`` that do it, ``run`` first, or ``eval``.
+        name: ``run.name``; of an evaluation its model's.
+        engine_apart: Whether the config's engine works in processes of its own.
+        files: The YAML files the config was read from, the one named in ``arguments`` first.
+        references: Values of the config that name files or folders of this machine.
+        continues: URI of the runs of an earlier job, with the newest of which this one goes on.
+        uris: URIs that the configs name.
+        beside: By which config checkpoints are evaluated while the run trains; None: not at all.
+    """
+
+    arguments: tuple[str, ...]
+    name: str
+    engine_apart: bool = False
+    files: tuple[Path, ...] = ()
+    references: tuple[Reference, ...] = ()
+    continues: str = ""
+    uris: tuple[str, ...] = ()
+    beside: EvaluatedBeside | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A value of a config that names a file or folder of this machine.
+
+    Attributes:
+        key: Its place, as ``--set`` takes it.
+        value: The value as written.
+        path: What it names, absolute.
+    """
+
+    key: str
+    value: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedBeside:
+    """What ``rlvr launch --eval-config`` asks for: ``rlvr watch --config`` beside the training.
+
+    Attributes:
+        config: The YAML file, checked; the checkpoint takes the place of its ``model.path``.
+        files: The YAML files it was read from, itself first.
+        references: Values of it that name files or folders of this machine.
+        uris: URIs that it names.
+    """
+
+    config: Path
+    files: tuple[Path, ...]
+    references: tuple[Reference, ...] = ()
+    uris: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What a launcher would do.
+
+    Attributes:
+        launcher: Its full name.
+        lines: The plan for people.
+        details: The plan for programs and for ``submit``: JSON, without secrets.
+    """
+
+    launcher: str
+    lines: tuple[str, ...]
+    details: Mapping[str, Json]
+
+
+@runtime_checkable
+class Launcher(Protocol):
+    """Puts a run somewhere.
+
+    One whose job outlives the command is a ``JobLauncher`` too. One whose job runs on machines
+    that do not have this one's files says so by a class attribute ``elsewhere = True``: its config
+    is then searched for secrets before it is asked for a plan. One that can evaluate models as
+    well, as ``rlvr launch --eval`` asks, says ``evaluates = True``; one that evaluates checkpoints
+    beside the training, as ``--eval-config`` asks, ``evaluates_beside = True``. One that goes on
+    with the run of an earlier job, as ``rlvr launch --resume JOB`` asks, has a static method
+    ``again(job, given)``: the options of that ``Job``, with those that are given now in their
+    place. Of the job's ``details`` the command itself reads ``arguments``, ``set`` and
+    ``eval_config``.
+    """
+
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
+        """What would be done. Pure: it starts nothing, and asks no machine and no network.
+
+        Raises:
+            ConfigError: If the options do not fit.
+        """
+
+    def submit(self, plan: LaunchPlan) -> int:
+        """Do it; the exit code of the run, or 0 when the job goes on without this command."""
+
+
+JobState = Literal["waiting", "running", "finished", "failed", "stopped", "unknown"]
+"""What a job is doing; only the first two, and ``unknown``, may still change."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What a launcher knows of a job.
+
+    Attributes:
+        state: In our words.
+        detail: In the words of the place it runs at.
+    """
+
+    state: JobState
+    detail: str = ""
+
+
+@runtime_checkable
+class JobLauncher(Launcher, Protocol):
+    """A launcher whose job goes on without the command that submitted it.
+
+    Its ``submit`` writes each job down with ``rlvr_core.builtin.jobs.jobs.JobBook``; ``rlvr jobs``
+    makes it anew from the options written there, and names the job.
+    """
+
+    def status(self, job: str) -> JobStatus:
+        """What a job is doing.
+
+        Raises:
+            MachineError: If that cannot be known.
+        """
+
+    def logs(self, job: str) -> Iterable[str]:
+        """What it has printed so far, line by line."""
+
+    def stop(self, job: str) -> None:
+        """Ask it to stop; it writes a checkpoint first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a store.
+
+    Attributes:
+        size: In bytes.
+        tag: Changes whenever the content does.
+    """
+
+    size: int
+    tag: str
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Files under one URI of a store elsewhere, by keys such as ``checkpoints/latest``.
+
+    Each call tries again by itself for a while when the store or the way there fails; what it
+    raises then is a ``MachineError``. Calls come from several threads.
+
+    One that counts the bytes it moves has the count as ``moved``: a large file that takes long is
+    then not mistaken for one that is stuck.
+    """
+
+    def list(self, prefix: str = "") -> dict[str, StoredFile]:
+        """Every file whose key begins so."""
+
+    def put(self, path: Path, key: str, size: int | None = None) -> None:
+        """Store a file; on return the store has been seen to hold exactly this content.
+
+        Args:
+            path: The file.
+            key: Where it goes.
+            size: Only its first bytes, for a file that grows meanwhile.
+
+        Raises:
+            FileNotFoundError: If the file is not there, or is taken away meanwhile.
+        """
+
+    def get(self, key: str, path: Path, told: Callable[[int], None] | None = None) -> None:
+        """Fetch a file: whole under its name, or not there at all.
+
+        Args:
+            key: The file.
+            path: Where it goes; folders are made.
+            told: Told of bytes as they come.
+        """
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Take files away; those that are not there are no fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAccess:
+    """What a task may ask.
+
+    Attributes:
+        path: Folder or hub id.
+        tokenizer: Its tokenizer; None for a task that loads the model elsewhere.
+        engine: Started; None for such a task.
+        max_length: Tokens of prompt and answer together; 0 for such a task.
+        folder: Of the task's results; it may keep files of its own there.
+        seed: Of the evaluation.
+        deadline: Seconds any one wait may take.
+        say: Told about progress.
+    """
+
+    path: str
+    tokenizer: PreTrainedTokenizerBase | None
+    engine: Engine | None
+    max_length: int
+    folder: Path
+    seed: int
+    deadline: float
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalAnswer:
+    """A problem, what the model was asked, and its judged answers, one for each of ``n``."""
+
+    problem: Problem
+    prompt: str
+    members: tuple[Judged, ...]
+
+
+@runtime_checkable
+class ExternalTask(Protocol):
+    """What an external task has beside ``n``, ``problems`` and ``score`` of an ``EvalTask``."""
+
+    label: str
+    """Tells apart several uses of the task; part of its name in results."""
+    needs_engine: bool
+    """Whether it asks the evaluation's engine; else the model is not loaded."""
+
+    def samples(self) -> bool:
+        """Whether ``sampling`` says how answers are drawn; else it is no affair of ours."""
+
+    def identity(self) -> Mapping[str, Json]:
+        """What the frozen specification must hold beside options and problems, as versions."""
+
+    def longest(
+        self, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, limit: int
+    ) -> int:
+        """Tokens the engine must have room for; at most ``limit``, which the model has."""
+
+    def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
+        """Ask; give each answer as soon as it is there."""
+
+    def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
+        """The metrics with their intervals, in place of all else; None leaves them to the core."""
+
+
+def refuse_external(name: str, task: object, command: str, instead: str) -> None:
+    """Refuse a task that asks for itself where that cannot be done.
+
+    Raises:
+        ConfigError: If it is one.
+    """
+    if isinstance(task, ExternalTask):
+        raise ConfigError(
+            f"eval task '{name}' asks the model in its own way, which {command} cannot do",
+            remedy=instead,
+        )
