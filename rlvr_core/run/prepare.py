@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api.hooks import DataReport, RunData
-from rlvr_core.api.judging import Sampler, Source
+from rlvr_core.api.judging import Sampler, Source, replacements
 from rlvr_core.api.launching import refuse_external
 from rlvr_core.api.rollouts import Conversations
 from rlvr_core.api.traits import SamplerTraits, traits_of
 from rlvr_core.api.watching import Tracker
-from rlvr_core.builtin.samplers.base import replacements
 from rlvr_core.config.model import ComponentRef, SourceRef
 from rlvr_core.data.load import (
     NamedLoader,
