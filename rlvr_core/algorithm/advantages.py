@@ -9,10 +9,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from rlvr_core.api.components import ComponentConfig
-from rlvr_core.api.errors import RunError
-from rlvr_core.api.learning import AdvantageOutput, JudgedStep
-from rlvr_core.api.traits import AdvantageTraits
+from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep, RunError
 
 AdvantageMode = Literal["group", "center", "batch", "rloo", "group_std_ddof1"]
 _MIN_STD = 1e-6

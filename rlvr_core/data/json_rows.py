@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.problems import Json
+from rlvr_core.api import DataError, Json
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_INT_DIGITS = 4300

@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.problems import Message, Problem, Prompt
+from rlvr_core.api import ConfigError, DataError, Message, Problem, Prompt
 from rlvr_core.config.model import PromptSection
 
 if TYPE_CHECKING:

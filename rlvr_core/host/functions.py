@@ -5,11 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.judging import DatasetLoader, Environment, Sampler, Verifier
-from rlvr_core.api.learning import Loss
-from rlvr_core.api.tools import ToolFormat
-from rlvr_core.api.watching import Guard
+from rlvr_core.api import (
+    ConfigError,
+    DatasetLoader,
+    Environment,
+    Guard,
+    Loss,
+    Sampler,
+    ToolFormat,
+    Verifier,
+)
 from rlvr_core.host import parts
 
 _PROTOCOLS: dict[str, type[Any]] = {

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api.hooks import DataReport, RunData
-from rlvr_core.api.judging import Sampler, Source, replacements
+from rlvr_core.api import DataReport, RunData, Sampler, SamplerTraits, Source, Tracker, traits_of
+from rlvr_core.api.judging import replacements
 from rlvr_core.api.launching import refuse_external
 from rlvr_core.api.rollouts import Conversations
-from rlvr_core.api.traits import SamplerTraits, traits_of
-from rlvr_core.api.watching import Tracker
 from rlvr_core.config.model import ComponentRef, SourceRef
 from rlvr_core.data.load import (
     NamedLoader,
@@ -62,7 +60,7 @@ from rlvr_core.workers.pool import VerifierPool
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.problems import Problem
+    from rlvr_core.api import Problem
     from rlvr_core.config.model import LoraSection, LossRef, RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc

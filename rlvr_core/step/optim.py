@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 from pydantic import Field
 
-from rlvr_core.api.components import ComponentConfig, NoConfig
-from rlvr_core.api.learning import TrainedParameter
-from rlvr_core.api.traits import OptimizerTraits
+from rlvr_core.api import ComponentConfig, NoConfig, OptimizerTraits, TrainedParameter
 from rlvr_core.parallel.sharded import like, whole
 
 if TYPE_CHECKING:
-    from rlvr_core.api.learning import OptimizerBuilder, Schedule
+    from rlvr_core.api import OptimizerBuilder, Schedule
     from rlvr_core.config.model import TrainSection
 
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.completions import Completion
-from rlvr_core.api.errors import Complaint, DataError
-from rlvr_core.api.problems import Problem
+from rlvr_core.api import Complaint, Completion, DataError, Problem
 from rlvr_core.data.json_rows import read_rows
 
 FIELDS = ("id", "spec", "prompt", "response", "passed", "score", "note")

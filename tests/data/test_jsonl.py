@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.api.errors import DataError
-from rlvr_core.api.problems import Message
+from rlvr_core.api import DataError, Message
 from rlvr_core.builtin.datasets.jsonl import JsonLines
 from rlvr_core.data.json_rows import parse_rows, read_rows
 

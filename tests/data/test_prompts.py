@@ -5,9 +5,7 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.judging import Source
-from rlvr_core.api.problems import Message, Problem
+from rlvr_core.api import ConfigError, DataError, Message, Problem, Source
 from rlvr_core.builtin.evals.text_prompts import TextRenderer
 from rlvr_core.config.model import PromptSection
 from rlvr_core.data.load import audit

@@ -6,11 +6,7 @@ import math
 
 import pytest
 
-from rlvr_core.api.completions import Completion
-from rlvr_core.api.components import NoConfig
-from rlvr_core.api.errors import ConfigError, DataError
-from rlvr_core.api.problems import Message, Problem
-from rlvr_core.api.verdicts import Verdict
+from rlvr_core.api import Completion, ConfigError, DataError, Message, NoConfig, Problem, Verdict
 from rlvr_core.builtin.verifiers.function import verifier_of
 from rlvr_core.host.host import load_host
 from rlvr_core.workers.pool import VerifierPool, VerifierSpec

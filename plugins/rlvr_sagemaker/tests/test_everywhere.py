@@ -15,7 +15,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rlvr_core.api.errors import DataError, MachineError
+from rlvr_core.api import DataError, MachineError
 from rlvr_core.builtin.datasets.hub import cached_uri, hub_rows
 from rlvr_core.builtin.evals.model_ref import find_model
 from rlvr_core.builtin.samplers.order import read_order

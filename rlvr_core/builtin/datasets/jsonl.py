@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from rlvr_core.api.problems import Problem
+from rlvr_core.api import Problem
 from rlvr_core.data.json_rows import read_rows
 from rlvr_core.data.rows import RowMapping, problems
 from rlvr_core.data.uri import local_path

@@ -6,12 +6,20 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from rlvr_core.api.engines import Engine, EngineContext
-from rlvr_core.api.errors import ConfigError
-from rlvr_core.api.launching import ExternalTask
-from rlvr_core.api.problems import REMOTE, Json, Message, Problem, Prompt
+from rlvr_core.api import (
+    REMOTE,
+    ConfigError,
+    Engine,
+    EngineContext,
+    EngineTraits,
+    ExternalTask,
+    Json,
+    Message,
+    Problem,
+    Prompt,
+    traits_of,
+)
 from rlvr_core.api.rollouts import Suffix
-from rlvr_core.api.traits import EngineTraits, traits_of
 from rlvr_core.builtin.evals.text_prompts import TextRenderer
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import find

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Sequence
 
-from rlvr_core.api.errors import Complaint, DataError
+from rlvr_core.api import Complaint, DataError
 from rlvr_core.data.json_rows import read_rows
 from rlvr_core.data.uri import local_path
 
