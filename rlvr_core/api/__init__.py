@@ -33,7 +33,6 @@ _HOMES = {
         "SamplingParams"
     ),
     "api.rollouts": "EvalReport Group Judged",
-    "api.tools": "BadCall Tool ToolCall ToolFormat spoken",
     "api.traits": (
         "AdvantageTraits AnswersTraits EngineTraits EntropyTraits EvalTaskTraits LauncherTraits "
         "LossTraits OptimizerTraits SamplerTraits TeacherTraits Traits VerifierTraits traits_of"
@@ -41,8 +40,8 @@ _HOMES = {
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
     "api.watching": "EvalTask Guard TrackedRun Tracker",
     "builtin.samplers.base": "SamplerBase SamplerConfig",
+    "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
     "host.registry": "Registrar",
-    "host.tool_formats": "tool_format",
     "record.view": "RunView",
 }
 

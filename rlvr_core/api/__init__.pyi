@@ -92,11 +92,6 @@ from rlvr_core.api.problems import SamplingParams as SamplingParams
 from rlvr_core.api.rollouts import EvalReport as EvalReport
 from rlvr_core.api.rollouts import Group as Group
 from rlvr_core.api.rollouts import Judged as Judged
-from rlvr_core.api.tools import BadCall as BadCall
-from rlvr_core.api.tools import Tool as Tool
-from rlvr_core.api.tools import ToolCall as ToolCall
-from rlvr_core.api.tools import ToolFormat as ToolFormat
-from rlvr_core.api.tools import spoken as spoken
 from rlvr_core.api.traits import AdvantageTraits as AdvantageTraits
 from rlvr_core.api.traits import AnswersTraits as AnswersTraits
 from rlvr_core.api.traits import EngineTraits as EngineTraits
@@ -119,8 +114,13 @@ from rlvr_core.api.watching import EvalTask as EvalTask
 from rlvr_core.api.watching import Guard as Guard
 from rlvr_core.api.watching import TrackedRun as TrackedRun
 from rlvr_core.api.watching import Tracker as Tracker
+from rlvr_core.builtin.environments.tools import BadCall as BadCall
+from rlvr_core.builtin.environments.tools import Tool as Tool
+from rlvr_core.builtin.environments.tools import ToolCall as ToolCall
+from rlvr_core.builtin.environments.tools import ToolFormat as ToolFormat
+from rlvr_core.builtin.environments.tools import spoken as spoken
+from rlvr_core.builtin.environments.tools import tool_format as tool_format
 from rlvr_core.builtin.samplers.base import SamplerBase as SamplerBase
 from rlvr_core.builtin.samplers.base import SamplerConfig as SamplerConfig
 from rlvr_core.host.registry import Registrar as Registrar
-from rlvr_core.host.tool_formats import tool_format as tool_format
 from rlvr_core.record.view import RunView as RunView

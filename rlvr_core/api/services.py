@@ -28,6 +28,7 @@ _HOMES = {
         "PROBE_TOKENS check_probe probe_prompt shared_prefix source_logprobs trainer_logprobs"
     ),
     "host.host": "load_host",
+    "host.loader": "describe",
     "parallel.ranks": "LostError Ranks apart fault_of",
     "rollout.collect": "Answered Generator Judgement joined outcome_of",
     "rollout.replay": "Reading ReplayBuffer member_of",

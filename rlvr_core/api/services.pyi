@@ -50,6 +50,7 @@ from rlvr_core.engines.sync import shared_prefix as shared_prefix
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
 from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
 from rlvr_core.host.host import load_host as load_host
+from rlvr_core.host.loader import describe as describe
 from rlvr_core.parallel.ranks import LostError as LostError
 from rlvr_core.parallel.ranks import Ranks as Ranks
 from rlvr_core.parallel.ranks import apart as apart

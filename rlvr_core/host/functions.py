@@ -5,27 +5,27 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rlvr_core.api import (
-    ConfigError,
-    DatasetLoader,
-    Environment,
-    Guard,
-    Loss,
-    Sampler,
-    ToolFormat,
-    Verifier,
-)
+from rlvr_core import api
+from rlvr_core.api import ConfigError
 from rlvr_core.host import parts
 
-_PROTOCOLS: dict[str, type[Any]] = {
-    "verifier": Verifier,
-    "dataset": DatasetLoader,
-    "environment": Environment,
-    "guard": Guard,
-    "loss": Loss,
-    "sampler": Sampler,
-    "tool_format": ToolFormat,
+_PROTOCOLS = {
+    "advantage": "AdvantageEstimator",
+    "dataset": "DatasetLoader",
+    "engine": "Engine",
+    "environment": "Environment",
+    "eval_task": "EvalTask",
+    "guard": "Guard",
+    "launcher": "Launcher",
+    "loss": "Loss",
+    "optimizer": "OptimizerBuilder",
+    "sampler": "Sampler",
+    "schedule": "Schedule",
+    "tool_format": "ToolFormat",
+    "tracker": "Tracker",
+    "verifier": "Verifier",
 }
+"""Names in ``rlvr_core.api``, so that none is imported before a component of its kind is named."""
 
 
 def component(kind: str, found: Any) -> Any:
@@ -73,9 +73,10 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
             + (" or a function" if kind in parts.function_kinds() else "")
             + ", defined with class or def",
         )
+    protocol = getattr(api, _PROTOCOLS[kind]) if kind in _PROTOCOLS else object
     missing = [
         name
-        for name, value in vars(_PROTOCOLS.get(kind, object)).items()
+        for name, value in vars(protocol).items()
         if inspect.isfunction(value) and _public(name) and not _has(found, name)
     ]
     if missing:

@@ -209,3 +209,28 @@ def test_a_row_that_is_no_problem_is_told_by_its_number(here, host, row, says):
         list(made(host, "./data.py:rows", "dataset").load())
     assert says in str(caught.value)
     assert "rows, row 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("advantage", "__call__"),
+        ("dataset", "load"),
+        ("engine", "submit"),
+        ("eval_task", "problems"),
+        ("guard", "on_step"),
+        ("launcher", "plan"),
+        ("loss", "__call__"),
+        ("optimizer", "build"),
+        ("sampler", "draw"),
+        ("schedule", "__call__"),
+        ("tracker", "start"),
+        ("verifier", "verify"),
+    ],
+)
+def test_a_class_without_the_methods_of_its_kind_is_refused_by_their_names(
+    here, host, kind, missing
+):
+    error = refused(host, "./my_reward.py:Other", kind)
+    assert f"it has no method {missing}" in str(error) or f", {missing}" in str(error)
+    assert "my_reward.py:Other" in str(error)

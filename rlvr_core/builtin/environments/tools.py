@@ -6,12 +6,14 @@ wrote. Repair is for those who ask for it, and says what it did; what was cut of
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlvr_core.api.problems import Json
+from rlvr_core.api import Json, PluginError
+from rlvr_core.api.services import describe, load_host
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -166,3 +168,36 @@ def _is(value: Json, kind: str) -> bool:
 def _shown(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+@functools.cache
+def tool_format(name: str) -> ToolFormat:
+    """The tool format of this name, from whichever installed plugin registered it.
+
+    Args:
+        name: Full name, or the short name while only one plugin uses it: ``core/hermes``,
+            ``hermes``.
+
+    Raises:
+        ConfigError: If there is none of this name; it names the nearest ones.
+        PluginError: If its plugin is missing or broken, or what it registered is no tool format.
+    """
+    entry = load_host().entry("tool_format", name, "")
+    remedy = f"report it to the author of {entry.plugin}: see rlvr_core.api.ToolFormat"
+    try:
+        made = entry.load()()
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"tool format '{entry.name}' cannot be constructed: {describe(error)}",
+            where=str(entry.registered),
+            remedy=remedy,
+        ) from error
+    if not isinstance(made, ToolFormat):
+        raise PluginError(
+            f"{entry.target} is no tool format",
+            where=str(entry.registered),
+            remedy=remedy,
+        )
+    return made
