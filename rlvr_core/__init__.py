@@ -20,7 +20,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "RunView": "rlvr_core.record.view",
     "evaluate": "rlvr_core.builtin.evals.python",
-    "train": "rlvr_core.cli.python",
+    "train": "rlvr_core.builtin.python.train",
 }
 """Where each name is, imported when it is first used."""
 

@@ -9,7 +9,7 @@ from rlvr_core.api.lazy import face
 
 _HOMES = {
     "api.completions": "Completion Done Ended FinishReason Observation Reply Transcript Turn",
-    "api.components": "ComponentConfig Kind Metric Names NoConfig config_class",
+    "api.components": "ComponentConfig Kind Metric Names NoConfig Registrar config_class",
     "api.engines": (
         "Adapter BackgroundEngine Engine EngineContext Generation Interruptible ReportsMetrics "
         "ScoreRequest Scorer Scores WeightSource"
@@ -41,7 +41,6 @@ _HOMES = {
     "api.watching": "EvalTask Guard TrackedRun Tracker",
     "builtin.samplers.base": "SamplerBase SamplerConfig",
     "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
-    "host.registry": "Registrar",
     "record.view": "RunView",
 }
 

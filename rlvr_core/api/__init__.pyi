@@ -17,6 +17,7 @@ from rlvr_core.api.components import Kind as Kind
 from rlvr_core.api.components import Metric as Metric
 from rlvr_core.api.components import Names as Names
 from rlvr_core.api.components import NoConfig as NoConfig
+from rlvr_core.api.components import Registrar as Registrar
 from rlvr_core.api.components import config_class as config_class
 from rlvr_core.api.engines import Adapter as Adapter
 from rlvr_core.api.engines import BackgroundEngine as BackgroundEngine
@@ -122,5 +123,4 @@ from rlvr_core.builtin.environments.tools import spoken as spoken
 from rlvr_core.builtin.environments.tools import tool_format as tool_format
 from rlvr_core.builtin.samplers.base import SamplerBase as SamplerBase
 from rlvr_core.builtin.samplers.base import SamplerConfig as SamplerConfig
-from rlvr_core.host.registry import Registrar as Registrar
 from rlvr_core.record.view import RunView as RunView

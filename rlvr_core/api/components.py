@@ -8,7 +8,7 @@ annotations only, so that a plugin module stays cheap to import.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -63,6 +63,22 @@ class Names:
     """
 
     kind: str
+
+
+class Registrar(Protocol):
+    """What a registering hook is given: adds components of one kind under one plugin's name."""
+
+    def add(self, name: str, target: str, *, summary: str) -> None:
+        """Register a component.
+
+        Args:
+            name: Leaf name; the full name becomes ``<plugin>/<name>``.
+            target: ``module:attribute``, imported when first used.
+            summary: One sentence for ``rlvr list``.
+
+        Raises:
+            PluginError: If name, target or summary is malformed, or the name is taken.
+        """
 
 
 class ComponentConfig(BaseModel):

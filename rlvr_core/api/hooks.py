@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from rlvr_core.api.components import ComponentConfig
+    from rlvr_core.api.components import ComponentConfig, Registrar
     from rlvr_core.api.launching import Store
     from rlvr_core.api.problems import Json, Problem
     from rlvr_core.api.rollouts import EvalReport, Group
-    from rlvr_core.host.registry import Registrar
 
 API_VERSION = 1
 """Raised when a hook changes in a way that old plugins cannot stand.

@@ -329,6 +329,21 @@ def register_services(registrar: Registrar) -> None:
         "rlvr_core.builtin.jobs.mirror:RunMirror",
         summary="A copy of the run's folder in a store, for run.mirror.",
     )
+    registrar.add(
+        "config-faults",
+        "rlvr_core.builtin.configs.faults:complaints",
+        summary="What is wrong with a configuration, in plain words with suggestions.",
+    )
+    registrar.add(
+        "missing",
+        "rlvr_core.builtin.catalog.missing:Missing",
+        summary="Why a component or plugin cannot be had, and what to do.",
+    )
+    registrar.add(
+        "hook-faults",
+        "rlvr_core.builtin.catalog.hook_faults:faults",
+        summary="What is wrong with the hooks of an installed plugin.",
+    )
 
 
 @hookimpl
@@ -434,6 +449,31 @@ def register_guards(registrar: Registrar) -> None:
 @hookimpl
 def register_commands(registrar: Registrar) -> None:
     """Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""
+    registrar.add(
+        "config",
+        "rlvr_core.builtin.configs.command:config",
+        summary="Check, resolve and explain configs.",
+    )
+    registrar.add(
+        "verify",
+        "rlvr_core.builtin.verifiers.command:verify",
+        summary="Try a verifier on a file of answers.",
+    )
+    registrar.add(
+        "list",
+        "rlvr_core.builtin.catalog.list:list_",
+        summary="List datasets, verifiers, losses and the like.",
+    )
+    registrar.add(
+        "plugins",
+        "rlvr_core.builtin.catalog.plugins:plugins",
+        summary="List installed plugins and what is wrong.",
+    )
+    registrar.add(
+        "doctor",
+        "rlvr_core.builtin.catalog.doctor:doctor",
+        summary="Say what this machine has, for a bug report.",
+    )
     registrar.add(
         "launch",
         "rlvr_core.builtin.jobs.commands.launch:launch",

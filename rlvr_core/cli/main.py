@@ -25,11 +25,6 @@ from rlvr_core.host.builtin import builtin_commands
 KERNEL = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
     "show": ("rlvr_core.cli.show:show", "Show what a run did."),
-    "config": ("rlvr_core.cli.config:config", "Check, resolve and explain configs."),
-    "verify": ("rlvr_core.cli.verify:verify", "Try a verifier on a file of answers."),
-    "list": ("rlvr_core.cli.list:list_", "List datasets, verifiers, losses and the like."),
-    "plugins": ("rlvr_core.cli.plugins:plugins", "List installed plugins and what is wrong."),
-    "doctor": ("rlvr_core.cli.doctor:doctor", "Say what this machine has, for a bug report."),
 }
 """Target and summary of each command of the kernel, in the order they are listed."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from rlvr_core.api import PluginError
-from rlvr_core.host import lookup
 from rlvr_core.host.host import load_host
 from rlvr_core.host.registry import Entry
 
@@ -52,7 +51,7 @@ def group_of(plugin: str) -> click.Group:
         PluginError: If it is not installed, off, failed to load, or has no commands.
     """
     host = load_host()
-    error = lookup.missing_plugin(host.records, plugin)
+    error = host.missing().plugin(plugin)
     if error is not None:
         raise error
     entries = {entry.leaf: entry for entry in host.registry.of("command") if entry.plugin == plugin}

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.dialect import MAX_DEPTH, read_option
-from rlvr_core.config.refs import kind_at, same_component
-from rlvr_core.config.tree import Loc, Mark, Node, dotted
+from rlvr_core.config.tree import Loc, Mark, Node, dotted, kind_at, same_component
 
 _STEP = re.compile(r"[^\s.=]+")
 _ENV = re.compile(

@@ -6,19 +6,17 @@ import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.dialect import MAX_CHARACTERS, read
-from rlvr_core.config.faults import Subject, complaints, redact
 from rlvr_core.config.layers import assign, expand, merge, substitute
 from rlvr_core.config.model import RunConfig
-from rlvr_core.config.tree import Loc, Node
-from rlvr_core.config.words import follow, schema_of, shown
+from rlvr_core.config.tree import Loc, Node, shown
+from rlvr_core.host.host import load_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +38,24 @@ class Draft:
     secrets: dict[Loc, str] = field(default_factory=dict)
 
     def hide(self, found: Sequence[Complaint]) -> list[Complaint]:
-        """The complaints without the values of secrets."""
-        values: dict[str, str] = {}
+        """The complaints with what was written in the place of each secret."""
+        forms: dict[str, str] = {}
         for loc, written in self.secrets.items():
             node = self.root.find(loc)
-            if node is not None and len(str(node.value)) > 3:
-                values[str(node.value)] = written
-        return redact(found, values)
+            value = "" if node is None else str(node.value)
+            if len(value) > 3:
+                quoted = (repr(value)[1:-1], shown(value)[1:-1])
+                forms |= dict.fromkeys((value, *quoted), written)
+
+        def hidden(text: str) -> str:
+            for form, written in forms.items():
+                text = text.replace(form, written)
+            return text
+
+        return [
+            Complaint(hidden(one.what), hidden(one.where), tuple(map(hidden, one.remedy)))
+            for one in found
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class LoadedConfig:
         return self.draft.root.where(loc)
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedConfig:
+def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedConfig:
     """Read a run's configuration.
 
     Args:
@@ -99,20 +108,31 @@ def validate(draft: Draft) -> tuple[RunConfig | None, list[Complaint]]:
     try:
         return RunConfig.model_validate(data), []
     except ValidationError as error:
-        subject = Subject(RunConfig, draft.root, elsewhere=all_paths())
-        return None, draft.hide(complaints(error, data, subject))
+        return None, draft.hide(complaints(error, data, RunConfig, draft.root))
 
 
-@cache
-def all_paths() -> tuple[str, ...]:
-    """Every key two levels deep, dotted."""
-    root = schema_of(RunConfig)
-    return tuple(
-        f"{section}.{key}"
-        for section, schema in root["properties"].items()
-        for key in follow(schema, root).get("properties", {})
-        if key not in ("use", "with")
+def complaints(
+    error: ValidationError,
+    data: Any,
+    model: type[BaseModel],
+    root: Node,
+    prefix: Loc = (),
+    owner: str = "",
+) -> list[Complaint]:
+    """Pydantic's errors in plain words, with lines and suggestions.
+
+    Args:
+        error: What pydantic found.
+        data: What was validated.
+        model: What it was validated against.
+        root: The tree that holds it, for lines.
+        prefix: Where in the tree it begins.
+        owner: Whose options they are (``loss 'core/grpo'``); empty for the file itself.
+    """
+    found: list[Complaint] = load_host().service("core/config-faults")(
+        error, data, model, root, prefix, owner
     )
+    return found
 
 
 def read_draft(

@@ -23,19 +23,16 @@ from rlvr_core.api import (
     RlvrError,
     config_class,
 )
-from rlvr_core.config.asked import unknown_names
 from rlvr_core.config.dialect import write
-from rlvr_core.config.faults import Subject, complaints
 from rlvr_core.config.layers import escape, options_to_node
-from rlvr_core.config.load import Draft, LoadedConfig, read_draft, validate
+from rlvr_core.config.load import Draft, LoadedConfig, complaints, read_draft, validate
 from rlvr_core.config.model import ComponentRef, RunConfig
-from rlvr_core.config.refs import AUTO, pattern, places
-from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings
-from rlvr_core.config.tree import Loc, Mark, Node, made
+from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings, unknown_names
+from rlvr_core.config.tree import AUTO, Loc, Mark, Node, made, pattern, places
 from rlvr_core.host import files
 from rlvr_core.host.discovery import CORE
 from rlvr_core.host.host import Host
-from rlvr_core.host.registry import Entry, spoken
+from rlvr_core.host.registry import Entry, kind_words
 
 T = TypeVar("T")
 
@@ -265,8 +262,9 @@ def _options(host: Host, name: str, given: Mapping[str, Any], root: Node) -> Com
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:
-        subject = Subject(model, root, ("plugins", name), f"plugin '{name}'")
-        raise ConfigError.collect(complaints(error, dict(given), subject)) from error
+        place, owner = ("plugins", name), f"plugin '{name}'"
+        found = complaints(error, dict(given), model, root, place, owner)
+        raise ConfigError.collect(found) from error
     except RlvrError:
         raise
     except Exception as error:
@@ -324,12 +322,12 @@ def find(
     except RlvrError as error:
         placed = [replace(one, where=one.where or where) for one in error.complaints]
         raise type(error).collect(placed) from error
-    owner = f"{spoken(kind)} '{entry.name}'"
+    owner = f"{kind_words(kind)} '{entry.name}'"
     try:
         config = model.model_validate(dict(options))
     except ValidationError as error:
-        subject = Subject(model, root, (*loc, "with"), owner)
-        raise ConfigError.collect(complaints(error, dict(options), subject)) from error
+        found = complaints(error, dict(options), model, root, (*loc, "with"), owner)
+        raise ConfigError.collect(found) from error
     except RlvrError:
         raise
     except Exception as error:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
     AdvantageTraits,
+    ComponentConfig,
     ConfigError,
     EngineTraits,
     LossTraits,
+    Names,
     OptimizerTraits,
     RlvrError,
     traits_of,
 )
 from rlvr_core.config.load import Draft
 from rlvr_core.config.model import RunConfig
-from rlvr_core.config.tree import Loc
+from rlvr_core.config.tree import Loc, Node
+from rlvr_core.host.host import Host
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Component
@@ -264,4 +267,49 @@ def _truncated_drift(
         )
         for loc, option in options.items()
         for name, value in _cut(config)
+    ]
+
+
+def unknown_names(
+    data: Mapping[str, Any], options: Mapping[Loc, ComponentConfig], root: Node, host: Host
+) -> list[RlvrError]:
+    """What is wrong with components that an option of another component names.
+
+    A loader of the user's own files has an option for the verifier of its problems, which counts
+    only if a reward takes each problem's own; an environment has one for its tool format.
+
+    Args:
+        data: The configuration as plain data, with or without other faults.
+        options: Options of the components that are good, by place.
+        root: The tree they come from, for lines.
+        host: The plugins.
+    """
+    errors: list[RlvrError] = []
+    own_verifiers = _asks(data.get("rewards", "auto"))
+    for loc, section in options.items():
+        named = [("tool_format", *one) for one in _named(section, "tool_format")]
+        if own_verifiers and loc[:2] == ("data", "sources"):
+            named += [("verifier", *one) for one in _named(section, "verifier")]
+        for kind, field, name in named:
+            try:
+                host.entry(kind, name, root.where((*loc, "with", field)))
+            except RlvrError as error:
+                errors.append(error)
+    return errors
+
+
+def _asks(rewards: Any) -> bool:
+    """Whether one of the rewards is each problem's own verifier."""
+    entries = rewards if isinstance(rewards, list) else [rewards]
+    return any(
+        (entry.get("use") if isinstance(entry, Mapping) else entry) == "auto" for entry in entries
+    )
+
+
+def _named(section: ComponentConfig, kind: str) -> list[tuple[str, str]]:
+    """Fields that hold the name of a component of this kind, and the names."""
+    return [
+        (field, str(getattr(section, field)))
+        for field, info in type(section).model_fields.items()
+        if Names(kind) in info.metadata and getattr(section, field) is not None
     ]

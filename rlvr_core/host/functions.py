@@ -39,7 +39,7 @@ def component(kind: str, found: Any) -> Any:
         ConfigError: If it is a function and this kind is not made of functions, or its parameters
             do not fit.
     """
-    if not inspect.isfunction(found) or kind == "command":  # which is an object of click's
+    if not inspect.isfunction(found) or kind in ("command", "service"):
         return found
     adapter = parts.function_adapter(kind)
     if adapter is None:

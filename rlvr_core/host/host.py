@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from rlvr_core.api import (
     RunData,
     Store,
 )
-from rlvr_core.host import builtin, discovery, loader, lookup, origin
+from rlvr_core.host import builtin, discovery, files, loader, origin
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import Entry, Registry
@@ -65,7 +65,22 @@ class Host:
             PluginError: If the plugin it comes with is missing, off or failed to load.
             ConfigError: If the name is misspelt or ambiguous.
         """
-        return lookup.entry(self.registry, self.records, kind, name, where)
+        if (written := files.parse(name)) is not None:
+            target = files.target(written, kind, where)
+            return Entry(kind, name, target, f"From {written.path}.", "")
+        try:
+            found = self.registry.find(kind, name)
+        except ConfigError as ambiguous:
+            raise ConfigError.collect(
+                [replace(one, where=where) for one in ambiguous.complaints]
+            ) from None
+        if found is None:
+            raise self.missing().component(kind, name, where)
+        return found
+
+    def missing(self) -> Any:
+        """What says why something cannot be had; imported only then."""
+        return load_host().service("core/missing")(self.registry, self.records)
 
     def service(self, name: str) -> Any:
         """Import a part of the core that stands outside the kernel.
@@ -117,7 +132,7 @@ class Host:
         """
         answer = self._ask("open_uri", {"uri": uri, "cache": cache}, Path)
         if answer is None:
-            raise lookup.unknown_uri(self.records, uri)
+            raise self.missing().uri(uri)
         return answer
 
     def ask_store(self, uri: str) -> Store:
@@ -131,7 +146,7 @@ class Host:
         """
         answer = self._ask("open_store", {"uri": uri}, Store)  # type: ignore[type-abstract]
         if answer is None:
-            raise lookup.unknown_uri(self.records, uri)
+            raise self.missing().uri(uri)
         return answer
 
     def locate_model(self, reference: str) -> Path | None:
@@ -182,7 +197,7 @@ class Host:
         """
         plugin = self.manager.get_plugin(name)
         if plugin is None:
-            raise lookup.no_plugin(self.records, name, where)
+            raise self.missing().options(name, where)
         found = inspect.getattr_static(plugin, "Config", None)
         heard = any(one.plugin is plugin for one in self.manager.hook.configure.get_hookimpls())
         if found is None or not heard:

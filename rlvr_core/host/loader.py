@@ -6,32 +6,54 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pluggy
 
 from rlvr_core.api import RlvrError
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.host import hookcheck, origin
+from rlvr_core.host import origin
 from rlvr_core.host.builtin import builtin_commands
 from rlvr_core.host.discovery import CORE, Found
-from rlvr_core.host.hookcheck import REGISTERING, SPECS, PluginProblem
 from rlvr_core.host.origin import Place
-from rlvr_core.host.registry import NAME, Registrar, Registry
+from rlvr_core.host.registry import NAME, REGISTERING, PluginRegistrar, Registry
 
 HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sagemaker")
 """Packages that cost every command seconds when a plugin's module imports them."""
 
-RESERVED = frozenset({CORE, "config", "doctor", "list", "plugins", "run", "show", "verify"})
+RESERVED = frozenset({CORE, "run", "show"})
 """Names no plugin may have: the core's own, and those of the kernel's commands.
 
 Those of the commands that the core's own plugin registers are taken too.
 """
+
+
+HOOK_PARAMETERS = {
+    name: tuple(inspect.signature(value).parameters)
+    for name, value in vars(hookspecs).items()
+    if hasattr(value, "rlvr_spec")
+}
+"""Parameter names of every hook, by hook name."""
+
+
+class PluginProblem(NamedTuple):
+    """One thing that is wrong with a plugin.
+
+    Attributes:
+        message: The fault, in one sentence.
+        place: The line its author has to look at.
+        remedy: What to do, one line per step.
+    """
+
+    message: str
+    place: Place
+    remedy: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +142,9 @@ def load(
         with watch, contextlib.redirect_stdout(sys.stderr):
             plugin = _import(one)
             record = replace(record, file=str(getattr(sys.modules[one.module], "__file__", "")))
-            problems = tuple(hookcheck.faults(plugin, one.package, one.distribution))
+            if one.name != CORE:
+                check = registry.entries["service", "core/hook-faults"].load()
+                problems = tuple(check(plugin, one.package, one.distribution))
             if manager.is_registered(plugin):
                 problems = (_twice(one, str(manager.get_name(plugin))),)
             if problems:
@@ -214,8 +238,8 @@ def _register(one: Found, plugin: object, registry: Registry) -> tuple[str, ...]
     manager = new_manager()
     manager.register(plugin, one.name)
     for hook, kind in REGISTERING.items():
-        getattr(manager.hook, hook)(registrar=Registrar(registry, kind, one.name))
-    return tuple(name for name in SPECS if getattr(manager.hook, name).get_hookimpls())
+        getattr(manager.hook, hook)(registrar=PluginRegistrar(registry, kind, one.name))
+    return tuple(name for name in HOOK_PARAMETERS if getattr(manager.hook, name).get_hookimpls())
 
 
 def _raised(one: Found, error: BaseException) -> tuple[PluginProblem, ...]:

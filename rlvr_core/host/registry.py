@@ -5,7 +5,6 @@ Targets are strings, imported only when a component is used: listing imports not
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import sys
@@ -21,10 +20,11 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_PLURALS: dict[str, str] = {str(kind): f"{kind}s" for kind in KINDS} | {
-    "loss": "losses",
-    "service": "services",
+_PLURALS: dict[str, str] = {kind: f"{kind}s" for kind in (*KINDS, "command", "service")} | {
+    "loss": "losses"
 }
+REGISTERING = {f"register_{plural}": kind for kind, plural in _PLURALS.items()}
+"""Each registering hook and the kind of what it registers."""
 
 
 def plural(kind: str) -> str:
@@ -32,7 +32,7 @@ def plural(kind: str) -> str:
     return _PLURALS[kind]
 
 
-def spoken(kind: str) -> str:
+def kind_words(kind: str) -> str:
     """The kind as it is said in a sentence: ``eval task``."""
     return kind.replace("_", " ")
 
@@ -78,7 +78,7 @@ class Entry:
     def owner(self) -> str:
         """It and where it comes from, for messages."""
         of = f" of plugin {self.plugin}" if self.plugin else ""
-        return f"{spoken(self.kind)} '{self.name}'{of}"
+        return f"{kind_words(self.kind)} '{self.name}'{of}"
 
     def load(self) -> Any:
         """Import the component's class; a plain function becomes one.
@@ -103,7 +103,7 @@ class Entry:
                 raise files.failed(self.name, module, error) from error
             place = origin.of_error(error, module.partition(".")[0])
             raise PluginError(
-                f"{spoken(self.kind)} '{self.name}' failed to load: "
+                f"{kind_words(self.kind)} '{self.name}' failed to load: "
                 f"{type(error).__name__}: {error}",
                 where=str(self.registered if place.file in ("", __file__) else place),
                 remedy=f"its target is {self.target}; see: rlvr plugins show {self.plugin}",
@@ -150,22 +150,10 @@ class Registry:
         owners = [entry for entry in self.of(kind) if entry.leaf == name]
         if len(owners) > 1:
             raise ConfigError(
-                f"{spoken(kind)} '{name}' is ambiguous",
+                f"{kind_words(kind)} '{name}' is ambiguous",
                 remedy="write one of: " + ", ".join(entry.name for entry in owners),
             )
         return owners[0] if owners else None
-
-    def near(self, kind: str, name: str) -> list[str]:
-        """Up to three full names that look like this one."""
-        full = [entry.name for entry in self.of(kind)]
-        leaves: dict[str, list[str]] = {}
-        for entry in self.of(kind):
-            leaves.setdefault(entry.leaf, []).append(entry.name)
-        word = name.lower()
-        close = difflib.get_close_matches(word, full, n=3, cutoff=0.6)
-        for leaf in difflib.get_close_matches(word.rpartition("/")[2], leaves, n=3, cutoff=0.6):
-            close += leaves[leaf]
-        return list(dict.fromkeys(close))[:3]
 
 
 def _by_name(entry: Entry) -> str:
@@ -173,24 +161,15 @@ def _by_name(entry: Entry) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Registrar:
-    """What a registering hook is given: adds components of one kind under one plugin's name."""
+class PluginRegistrar:
+    """The ``Registrar`` that a plugin's hooks are given."""
 
     registry: Registry
     kind: str
     plugin: str
 
     def add(self, name: str, target: str, *, summary: str) -> None:
-        """Register a component.
-
-        Args:
-            name: Leaf name; the full name becomes ``<plugin>/<name>``.
-            target: ``module:attribute``, imported when first used.
-            summary: One sentence for ``rlvr list``.
-
-        Raises:
-            PluginError: If name, target or summary is malformed, or the name is taken.
-        """
+        """Register a component; see ``Registrar``."""
         if not NAME.match(name):
             raise PluginError(
                 f"{self.plugin}: bad {self.kind} name {name!r}",

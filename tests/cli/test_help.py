@@ -134,7 +134,8 @@ def test_mistakes_get_a_code_and_a_remedy(args, code, text):
 def main_with(body):
     """Run ``rlvr doctor`` with its function replaced."""
     script = (
-        "import sys, click\nfrom rlvr_core.cli import main, doctor\n"
+        "import sys, click\nfrom rlvr_core.builtin.catalog import doctor\n"
+        "from rlvr_core.cli import main\n"
         "from rlvr_core.api.errors import *\n"
         f"@click.command()\ndef broken():\n    {body}\n"
         "doctor.doctor = broken\nsys.exit(main.main(['doctor']))"

@@ -7,7 +7,7 @@ import pytest
 
 from rlvr_core.api import ConfigError
 from rlvr_core.config.dialect import read
-from rlvr_core.config.load import load
+from rlvr_core.config.load import load_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 BASE = "model: {path: m}\ndata: {sources: [a]}\ntrain: {steps: 100}\n"
@@ -20,7 +20,7 @@ def blocks(page):
 
 def test_the_first_example_is_a_whole_configuration(write):
     write(blocks("config.md")[0])
-    assert load("run.yaml").config.train.lr == 1e-6
+    assert load_config("run.yaml").config.train.lr == 1e-6
 
 
 @pytest.mark.parametrize("page", ["config.md", "footguns.md"])
@@ -48,7 +48,7 @@ def test_every_example_is_yaml_of_the_dialect(page):
 )
 def test_footguns_that_are_read_as_told(write, option, read, value):
     write(BASE)
-    found = read(load("run.yaml", [option]).config)
+    found = read(load_config("run.yaml", [option]).config)
     assert found == value
     assert type(found) is type(value)
 
@@ -70,4 +70,4 @@ def test_footguns_that_are_read_as_told(write, option, read, value):
 def test_footguns_that_are_refused(write, option):
     write(BASE)
     with pytest.raises(ConfigError):
-        load("run.yaml", [option])
+        load_config("run.yaml", [option])

@@ -10,8 +10,8 @@ from transformers import TrainingArguments
 
 from rlvr_core.api import config_class
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.config.docs import loss_options, reference
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.builtin.configs.reference import loss_options, reference
+from rlvr_core.host.registry import PluginRegistrar, Registry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-trl.md").read_text(encoding="utf-8")
 REGISTER = {
@@ -39,7 +39,7 @@ def rows():
 
 def components(kind):
     registry = Registry()
-    REGISTER[kind](Registrar(registry, kind, "core"))
+    REGISTER[kind](PluginRegistrar(registry, kind, "core"))
     return {entry.leaf: entry.load() for entry in registry.of(kind)}
 
 

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import Complaint, ConfigError, config_class
-from rlvr_core.config.keys import component_keys, run_keys
+from rlvr_core.builtin.configs.keys import component_keys, run_keys
+from rlvr_core.builtin.configs.other_names import OTHER_NAMES
 from rlvr_core.config.layers import escape, expand
-from rlvr_core.config.load import LoadedConfig, load
-from rlvr_core.config.other_names import OTHER_NAMES
+from rlvr_core.config.load import LoadedConfig, load_config
 from rlvr_core.host.host import load_host
 
 BASE = """\
@@ -25,14 +25,14 @@ train:
 
 def faults(path, *overrides):
     with pytest.raises(ConfigError) as caught:
-        load(path, overrides)
+        load_config(path, overrides)
     return caught.value.complaints
 
 
 def outcome(path, *overrides):
     """The complaints, or the one configuration; any other exception is a failure."""
     try:
-        loaded = load(path, overrides)
+        loaded = load_config(path, overrides)
     except ConfigError as error:
         return error.complaints
     assert isinstance(loaded, LoadedConfig)
@@ -81,7 +81,7 @@ def test_a_folder_is_not_a_file(write):
 def test_a_byte_order_mark_is_no_part_of_the_first_key(write):
     write("", "run.yaml")
     Path("run.yaml").write_bytes(b"\xef\xbb\xbf" + BASE.encode())
-    assert load("run.yaml").config.train.steps == 100
+    assert load_config("run.yaml").config.train.steps == 100
 
 
 # -- extends --------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_extends_merges_mappings_and_replaces_lists(write):
         "extends: base.yaml\nsampling: {n: 4, stop: [a, b]}\ntrain: {lr: 1e-5}\n", "shared/mid.yaml"
     )
     write("extends: shared/mid.yaml\nsampling: {stop: [c]}\ntrain: {lr: 2e-5}\n")
-    config = load("run.yaml").config
+    config = load_config("run.yaml").config
     assert (config.sampling.n, config.sampling.stop) == (4, ["c"])
     assert (config.train.steps, config.train.lr) == (100, 2e-5)
 
@@ -114,26 +114,26 @@ def test_extends_merges_mappings_and_replaces_lists(write):
 def test_a_changed_component_drops_inherited_options(write, loss, use, options):
     write(BASE, "base.yaml")
     write(f"extends: base.yaml\nloss: {loss}\n")
-    found = load("run.yaml").config.loss
+    found = load_config("run.yaml").config.loss
     assert (found.use, found.with_) == (use, options)
 
 
 def test_two_full_names_with_one_leaf_are_two_components(write):
     write(BASE.replace("use: grpo", "use: core/grpo"), "base.yaml")
     write("extends: base.yaml\nloss: other/grpo\n")
-    assert load("run.yaml").config.loss.with_ == {}
+    assert load_config("run.yaml").config.loss.with_ == {}
 
 
 def test_options_of_a_base_given_by_bare_name(write):
     write(BASE.replace("{use: grpo, with: {beta: 0.1, clip_low: 0.2}}", "dapo"), "base.yaml")
     write("extends: base.yaml\nloss: {with: {beta: 3}}\n")
-    found = load("run.yaml").config.loss
+    found = load_config("run.yaml").config.loss
     assert (found.use, found.with_) == ("dapo", {"beta": 3})
 
 
 def test_options_without_a_name_belong_to_the_default_component(write):
     write(BASE.replace("use: grpo, ", ""))
-    found = load("run.yaml", ["sampler.with.prompts_per_step=3"]).config
+    found = load_config("run.yaml", ["sampler.with.prompts_per_step=3"]).config
     assert (found.loss.use, found.loss.with_["beta"]) == ("grpo", 0.1)
     assert (found.sampler.use, found.sampler.with_) == ("shuffle", {"prompts_per_step": 3})
 
@@ -151,7 +151,7 @@ def test_a_long_chain_of_extends_is_followed(write):
     write(BASE, "f0.yaml")
     for number in range(1, 300):
         Path(f"f{number}.yaml").write_text(f"extends: f{number - 1}.yaml\n")
-    assert load("f299.yaml").config.train.steps == 100
+    assert load_config("f299.yaml").config.train.steps == 100
 
 
 def test_a_missing_base_points_at_extends(write):
@@ -179,11 +179,13 @@ def test_faults_name_the_file_they_are_in(write):
 def test_t50_empty_text_and_null_are_told_apart_through_extends_and_set(write):
     write(BASE, "base.yaml")
     write('extends: base.yaml\ndata: {prompt: {system: "", prefix: null}}\n')
-    prompt = load("run.yaml").config.data.prompt
+    prompt = load_config("run.yaml").config.data.prompt
     assert (prompt.system, prompt.prefix) == ("", None)
-    prompt = load("run.yaml", ["data.prompt.system=", 'data.prompt.prefix=""']).config.data.prompt
+    prompt = load_config(
+        "run.yaml", ["data.prompt.system=", 'data.prompt.prefix=""']
+    ).config.data.prompt
     assert (prompt.system, prompt.prefix) == (None, "")
-    prompt = load("base.yaml").config.data.prompt
+    prompt = load_config("base.yaml").config.data.prompt
     assert (prompt.system, prompt.prefix) == ("Be brief.", "Answer:")
 
 
@@ -216,19 +218,19 @@ def test_set_replaces_one_value(write, option, read, value):
     if value is None and "name" in option:
         assert "must be text that matches" in only("run.yaml", option).what
     else:
-        assert read(load("run.yaml", [option]).config) == value
+        assert read(load_config("run.yaml", [option]).config) == value
 
 
 def test_the_last_of_two_options_counts(write):
     write(BASE)
-    assert load("run.yaml", ["train.lr=1", "train.lr=2"]).config.train.lr == 2
+    assert load_config("run.yaml", ["train.lr=1", "train.lr=2"]).config.train.lr == 2
 
 
 def test_options_of_a_component_survive_its_change_in_either_order(write):
     write(BASE)
     options = ["loss.with.beta=7", "loss.use=dapo"]
     for order in (options, options[::-1]):
-        found = load("run.yaml", order).config.loss
+        found = load_config("run.yaml", order).config.loss
         assert (found.use, found.with_) == ("dapo", {"beta": 7})
 
 
@@ -293,7 +295,7 @@ def test_variables_are_put_into_text(write, monkeypatch):
         + "guards:\n  preflight: ${env:RLVR_TEST_UNSET:-no}\n"
         + "meta: {version: '${env:RLVR_TEST_N}', notes: 'costs $${env:X} or $5'}\n"
     )
-    config = load("run.yaml", ["train.lr=${env:RLVR_TEST_UNSET:-1e-6}"]).config
+    config = load_config("run.yaml", ["train.lr=${env:RLVR_TEST_UNSET:-1e-6}"]).config
     assert config.model.path == "/data/m/small"
     assert (config.sampling.n, config.meta.version) == (16, "16")
     assert config.train.lr == 1e-6
@@ -304,7 +306,7 @@ def test_variables_are_put_into_text(write, monkeypatch):
 def test_the_default_also_serves_an_empty_variable_as_in_a_shell(write, monkeypatch):
     monkeypatch.setenv("RLVR_TEST_EMPTY", "")
     write(BASE + "meta: {notes: '${env:RLVR_TEST_EMPTY:-x}', version: '${env:RLVR_TEST_EMPTY}'}\n")
-    meta = load("run.yaml").config.meta
+    meta = load_config("run.yaml").config.meta
     assert (meta.notes, meta.version) == ("x", "")
 
 
@@ -318,8 +320,8 @@ def test_an_unset_variable_is_named_with_its_place(write):
 def test_a_variable_that_is_overridden_need_not_be_set(write):
     write(BASE.replace("models/tiny", "'${env:RLVR_TEST_UNSET}'"), "base.yaml")
     write("extends: base.yaml\nmodel: {path: here}\n")
-    assert load("run.yaml").config.model.path == "here"
-    assert load("base.yaml", ["model.path=there"]).config.model.path == "there"
+    assert load_config("run.yaml").config.model.path == "here"
+    assert load_config("base.yaml", ["model.path=there"]).config.model.path == "there"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,7 @@ def test_other_dollar_braces_are_never_passed_on_silently(write, text):
 def test_a_value_is_not_expanded_twice(write, monkeypatch):
     monkeypatch.setenv("RLVR_TEST_A", "${env:RLVR_TEST_B}")
     write(BASE)
-    notes = load("run.yaml", ["meta.notes=${env:RLVR_TEST_A}"]).config.meta.notes
+    notes = load_config("run.yaml", ["meta.notes=${env:RLVR_TEST_A}"]).config.meta.notes
     assert notes == "${env:RLVR_TEST_B}"
 
 
@@ -441,7 +443,7 @@ def test_missing_keys_name_their_section(write):
 
 def test_meta_and_text_are_carried(write):
     write(BASE + "meta: {version: '2', based_on: gsm8k-1, notes: longer}\n")
-    loaded = load("run.yaml")
+    loaded = load_config("run.yaml")
     assert loaded.config.meta.model_dump() == {
         "version": "2",
         "based_on": "gsm8k-1",

@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_core.api import ConfigError, PluginError, RlvrError
+from rlvr_core.builtin.configs.words import follow, schema_at, schema_of
 from rlvr_core.config.dialect import write as to_yaml
-from rlvr_core.config.load import load
+from rlvr_core.config.load import load_config
 from rlvr_core.config.model import ComponentRef, RunConfig
-from rlvr_core.config.refs import COMPONENTS
 from rlvr_core.config.resolve import build, parse_options, resolve, resolve_file
-from rlvr_core.config.words import follow, schema_at, schema_of
+from rlvr_core.config.tree import COMPONENTS
 from rlvr_core.host.discovery import FIRST_PARTY
 
 
@@ -45,7 +45,7 @@ def test_every_component_place_of_the_model_is_known():
 
 
 def test_names_become_full_and_defaults_are_filled_in(host, run_file):
-    resolved = resolve(load(run_file), host)
+    resolved = resolve(load_config(run_file), host)
     config = resolved.config
     assert config.sampler == ComponentRef(use="toy/steady", **{"with": {"prompts_per_step": 4}})
     assert config.data.sources[0].with_["split"] == "test"
@@ -57,7 +57,7 @@ def test_names_become_full_and_defaults_are_filled_in(host, run_file):
 
 
 def test_components_are_built_from_their_refs(host, run_file):
-    resolved = resolve(load(run_file, ["data.sources.0.with.path=/data"]), host)
+    resolved = resolve(load_config(run_file, ["data.sources.0.with.path=/data"]), host)
     source = resolved.build("dataset", resolved.config.data.sources[0])
     assert source.config.split == "test"
     assert source.config.path == Path("/data")
@@ -341,7 +341,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\a\b
 def test_any_resolved_configuration_resolves_to_itself(
     host, run_file, run_text, note, prefix, lr, seed, levels, weight
 ):
-    document = load(run_file).draft.root.plain()
+    document = load_config(run_file).draft.root.plain()
     document["run"] = {"seed": seed}
     document["train"]["lr"] = lr
     document["data"]["prompt"] = {"prefix": re.sub(r"\$\{", "$${", prefix) if prefix else prefix}

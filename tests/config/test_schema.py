@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.config.docs import reference
-from rlvr_core.config.keys import run_keys
-from rlvr_core.config.schema import config_schema
+from rlvr_core.builtin.configs.keys import run_keys
+from rlvr_core.builtin.configs.reference import reference
+from rlvr_core.builtin.configs.schema import config_schema
 
 
 @pytest.fixture(scope="module")
@@ -93,4 +93,4 @@ def test_every_key_of_the_model_is_explained():
 
 def test_the_reference_is_in_step_with_the_model():
     page = Path(__file__).parents[2] / "docs" / "config-reference.md"
-    assert page.read_text(encoding="utf-8") == reference(), "run: python -m rlvr_core.config.docs"
+    assert page.read_text(encoding="utf-8") == reference(), "run: python tools/docs.py"

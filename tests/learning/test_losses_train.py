@@ -17,7 +17,7 @@ from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_core.step.batch import Row
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective, Term
@@ -33,14 +33,14 @@ V, LENGTH, PROMPTS, N, STEPS = 16, 6, 4, 8, 30
 
 def entries():
     registry = Registry()
-    builtin.register_losses(Registrar(registry, "loss", "core"))
+    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
     return {entry.leaf: entry.load() for entry in registry.of("loss")}
 
 
 def estimator(terms, combine):
     """The estimator of ``advantage: auto``."""
     registry = Registry()
-    builtin.register_advantages(Registrar(registry, "advantage", "core"))
+    builtin.register_advantages(PluginRegistrar(registry, "advantage", "core"))
     names = [term.traits.advantage for term in terms if term.traits.advantage]
     if not names:
         return None

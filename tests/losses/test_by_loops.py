@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -17,7 +17,7 @@ from trl_bnpo import BNPO  # type: ignore
 
 CAP = 9
 REGISTRY = Registry()
-builtin.register_losses(Registrar(REGISTRY, "loss", "core"))
+builtin.register_losses(PluginRegistrar(REGISTRY, "loss", "core"))
 DEFAULTS = {  # low, high, tau or cap, as the papers have them
     "grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "dr_grpo": (0.2, 0.2), "bnpo": (0.2, 0.2),
     "luspo": (0.2, 0.2), "gspo": (3e-4, 4e-4), "gmpo": (0.4, 0.4), "cispo": 5.0,

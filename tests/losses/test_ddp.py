@@ -14,7 +14,7 @@ import torch
 
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 
 OPTIONS = {
     "beta": 0.1,
@@ -29,7 +29,7 @@ WORKER = Path(__file__).with_name("ddp_worker.py")
 def test_two_gloo_processes_give_the_step_of_one(make_batch, count, tmp_path):
     batch = make_batch(8, 6)
     registry = Registry()
-    builtin.register_losses(Registrar(registry, "loss", "core"))
+    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
     policy = [e for e in registry.of("loss") if issubclass(e.load(), PolicyLoss)]
     entries = {entry.leaf: entry for entry in policy}
     assert len(entries) >= 10

@@ -5,7 +5,7 @@ import pytest
 
 from rlvr_core.algorithm import metrics
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 
 FOLDER = Path(__file__).parents[2] / "docs"
 DOCS = (FOLDER / "losses.md").read_text()
@@ -31,7 +31,7 @@ def test_every_loss_option_and_metric_is_documented(make_batch, count):
         "prompt": "{prompt}",
     }
     registry = Registry()
-    builtin.register_losses(Registrar(registry, "loss", "core"))
+    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
     wanted = set()
     for entry in registry.of("loss"):
         cls = entry.load()

@@ -22,10 +22,10 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 
 REGISTRY = Registry()
-builtin.register_advantages(Registrar(REGISTRY, "advantage", "core"))
+builtin.register_advantages(PluginRegistrar(REGISTRY, "advantage", "core"))
 
 
 def estimator(name, **options):

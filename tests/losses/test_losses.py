@@ -23,7 +23,7 @@ from rlvr_core.builtin.losses.policy_family import (
     DrGRPO,
 )
 from rlvr_core.builtin.losses.vespo import VESPO
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_core.record.glossary import lookup
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -54,7 +54,7 @@ def make(cls, **options):
 
 def test_every_policy_loss_is_tested():
     registry = Registry()
-    builtin.register_losses(Registrar(registry, "loss", "core"))
+    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
     found = {entry.load() for entry in registry.of("loss")}
     assert {cls for cls in found if issubclass(cls, PolicyLoss)} == set(INVARIANT)
 

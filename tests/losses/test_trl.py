@@ -19,7 +19,7 @@ from rlvr_core.algorithm.entropy import entropy_threshold
 from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
 from rlvr_core.api import LossBatch, Normalizer
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -145,7 +145,7 @@ def trls(trl, data, loss_type, *, weight=None, trainer="GRPO", control=None, **o
 
 def ours(data, name, bonus=None, **options):
     registry = Registry()
-    builtin.register_losses(Registrar(registry, "loss", "core"))
+    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
     cls = BNPO if name == "bnpo" else registry.find("loss", name).load()
     chosen = None
     if options.get("top_entropy", 1) < 1:

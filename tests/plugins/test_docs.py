@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rlvr_core.api import Completion, EvalTask, Group, Judged
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.host.hookcheck import REGISTERING, SPECS
-from rlvr_core.host.registry import KINDS
+from rlvr_core.host.loader import HOOK_PARAMETERS
+from rlvr_core.host.registry import KINDS, REGISTERING
 from rlvr_core.testing import VERIFIER_CHECKS
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,8 @@ HELLO = (ROOT / "examples" / "rlvr_hello" / "rlvr_hello.py").read_text()
 
 def test_every_hook_has_a_heading_with_its_exact_signature():
     wanted = [
-        f"{name}{inspect.signature(getattr(hookspecs, name))}".replace("'", "") for name in SPECS
+        f"{name}{inspect.signature(getattr(hookspecs, name))}".replace("'", "")
+        for name in HOOK_PARAMETERS
     ]
     assert re.findall(r"^### (.*)$", HOOKS, re.MULTILINE) == wanted
 
@@ -29,7 +30,7 @@ def test_every_hook_has_a_heading_with_its_exact_signature():
 def test_every_field_of_an_event_is_named():
     sections = dict(re.findall(r"^### (\w+)\(.*?\n(.*?)(?=^#|\Z)", HOOKS, re.MULTILINE | re.DOTALL))
     events = 0
-    for name in SPECS:
+    for name in HOOK_PARAMETERS:
         wanted = inspect.signature(getattr(hookspecs, name)).parameters.get("event")
         if wanted is not None:
             events += 1
@@ -39,7 +40,7 @@ def test_every_field_of_an_event_is_named():
 
 
 def test_every_registering_hook_has_a_kind():
-    assert set(REGISTERING) == {name for name in SPECS if name.startswith("register_")}
+    assert set(REGISTERING) == {name for name in HOOK_PARAMETERS if name.startswith("register_")}
     assert set(REGISTERING.values()) == {*KINDS, "command", "service"}
 
 

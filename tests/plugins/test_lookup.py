@@ -6,11 +6,10 @@ import pytest
 
 from rlvr_core.api import ConfigError, PluginError
 from rlvr_core.host.discovery import FIRST_PARTY
-from rlvr_core.host.hookcheck import PluginProblem
 from rlvr_core.host.host import Host
-from rlvr_core.host.loader import PluginRecord, new_manager
+from rlvr_core.host.loader import PluginProblem, PluginRecord, new_manager
 from rlvr_core.host.origin import NOWHERE, Place
-from rlvr_core.host.registry import Entry, Registrar, Registry, parse_kind, plural
+from rlvr_core.host.registry import Entry, PluginRegistrar, Registry, parse_kind, plural
 
 
 def record(name, status="ok", problems=()):
@@ -176,7 +175,7 @@ def test_kinds(text, kind):
 def test_registrar_refuses_malformed(name, target, summary):
     registry = Registry()
     with pytest.raises(PluginError):
-        Registrar(registry, "verifier", "acme").add(name, target, summary=summary)
+        PluginRegistrar(registry, "verifier", "acme").add(name, target, summary=summary)
     assert not registry.entries
 
 
@@ -184,7 +183,7 @@ def test_component_that_cannot_be_imported_names_place_and_plugin(tmp_path, monk
     (tmp_path / "acme_lazy.py").write_text("x = 1\nimport acme_never_there\n")
     monkeypatch.syspath_prepend(tmp_path)
     registry = Registry()
-    registrar = Registrar(registry, "verifier", "acme")
+    registrar = PluginRegistrar(registry, "verifier", "acme")
     registrar.add("lazy", "acme_lazy:X", summary="Breaks when used.")
     registrar.add("gone", "acme_never_there:X", summary="Is not there.")
     with pytest.raises(PluginError) as caught:

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from rlvr_core.api import PluginError
-from rlvr_core.host import lookup
+from rlvr_core.builtin.catalog.missing import Missing
+from rlvr_core.host.registry import Registry
 
 PLUGIN = """
 import json
@@ -48,7 +49,7 @@ def configured(site, **plugins):
         from rlvr_core.config.tree import made, Mark
         from rlvr_core.config.resolve import _mappings, _options
         from rlvr_core.host.host import load_host
-        from rlvr_core.api.errors import RlvrError
+        from rlvr_core.api import RlvrError
         host, given = load_host(), {plugins!r}
         root = made({{"plugins": given}}, Mark("config.yaml", 7))
         try:
@@ -106,7 +107,7 @@ def test_they_are_checked_with_the_config_and_recorded(noted, tmp_path):
 
 
 def test_a_plugin_that_is_not_installed_is_named_with_its_package():
-    error = lookup.no_plugin([], "sagemaker", "config.yaml:7")
+    error = Missing(Registry(), []).options("sagemaker", "config.yaml:7")
     assert isinstance(error, PluginError)
     assert "pip install rlvr-sagemaker" in str(error)
     assert "config.yaml:7" in str(error)

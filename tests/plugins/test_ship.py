@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from rlvr_core.api import ConfigError
-from rlvr_core.host.ship import reference
+from rlvr_core.builtin.python.ship import reference
 
 
 @pytest.fixture

@@ -31,23 +31,26 @@ FOREIGN = {
     "builtin/vllm/transfer.py": {"config", "cpu_linear", "tie_word_embeddings"},  # of vLLM's model
     "cli/main.py": {"reconfigure"},  # of a standard stream, which a test runner replaces
     "cli/output.py": {"ctx"},  # of an exception of click
-    "cli/verify.py": {"peek"},  # of a standard stream
+    "builtin/verifiers/command.py": {"peek"},  # of a standard stream
     "config/load.py": {"strerror"},  # of an OSError or a UnicodeError
     "data/prompts.py": {"chat_template", "eos_token_id"},  # of a tokenizer and a configuration
     "engines/decode.py": {"past_key_values"},  # of a model's output
     "engines/transformers.py": {"eos_token_id", "generation_config"},  # of a model
     "host/discovery.py": {"_path"},  # of a distribution of importlib.metadata
-    "host/hookcheck.py": {
+    "builtin/catalog/hook_faults.py": {
         "RLVR_API",
         "__file__",
         "__func__",
         "__module__",
         "rlvr_impl",
-        "rlvr_spec",
     },
     "host/files.py": {"__file__", "__module__"},  # of modules and functions
-    "host/ship.py": {"__file__", "__module__", "__qualname__"},  # of modules and functions
-    "host/loader.py": {"__file__"},  # of a module
+    "builtin/python/ship.py": {
+        "__file__",
+        "__module__",
+        "__qualname__",
+    },  # of modules and functions
+    "host/loader.py": {"__file__", "rlvr_spec"},  # of a module and a hook
     "host/origin.py": {"__code__"},  # of a callable
     "parallel/model.py": {"_no_split_modules"},  # of a model
     "parallel/sharded.py": {"full_tensor"},  # of a DTensor
@@ -66,8 +69,8 @@ OWED = {
     "builtin/evals/spec.py": {"beside"},
     "builtin/jobs/commands/launch.py": {"again", "elsewhere", "evaluates", "evaluates_beside"},
     "builtin/jobs/mirror.py": {"moved"},
-    "cli/verify.py": {"check"},
-    "config/presence.py": {"path"},
+    "builtin/verifiers/command.py": {"check"},
+    "builtin/configs/presence.py": {"path"},
     "config/rules.py": {
         "max_reads",
         "prompts_per_step",

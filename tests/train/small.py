@@ -6,7 +6,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import NoConfig
 from rlvr_core.builtin import plugin as builtin
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
@@ -37,7 +37,7 @@ def estimator_for(terms, name="auto", **options):
     if not names:
         return None
     registry = Registry()
-    builtin.register_advantages(Registrar(registry, "advantage", "core"))
+    builtin.register_advantages(PluginRegistrar(registry, "advantage", "core"))
     cls = registry.find("advantage", names[0] if name == "auto" else name).load()
     return Estimator(name, cls(cls.Config(**options)))
 

@@ -21,7 +21,7 @@ from rlvr_core.builtin import plugin as builtin
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import Term
 from rlvr_core.step.optim import Update
@@ -35,7 +35,7 @@ TRAIN = TrainSection(steps=9, lr=1e-2, warmup_steps=0, tokens_per_micro_batch=30
 
 def losses():
     registry = Registry()
-    builtin.register_losses(Registrar(registry, "loss", "core"))
+    builtin.register_losses(PluginRegistrar(registry, "loss", "core"))
     return {entry.leaf: entry.load() for entry in registry.of("loss")}
 
 

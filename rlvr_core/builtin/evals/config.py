@@ -10,9 +10,8 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError
-from rlvr_core.config.faults import Subject, complaints
 from rlvr_core.config.layers import assign
-from rlvr_core.config.load import Draft, read_draft
+from rlvr_core.config.load import Draft, complaints, read_draft
 from rlvr_core.config.model import (
     ComponentRef,
     EnvironmentSection,
@@ -115,7 +114,7 @@ class Asked:
         try:
             return EvalConfig.model_validate(data)
         except ValidationError as error:
-            found = complaints(error, data, Subject(EvalConfig, self.root))
+            found = complaints(error, data, EvalConfig, self.root)
             raise ConfigError.collect(self.draft.hide(found) if self.draft else found) from error
 
 

@@ -52,9 +52,9 @@ class ModelRef:
         """The run's ``prompt`` section, and the keys of its ``model`` section that bind."""
         if self.run is None:
             return {}
-        from rlvr_core.config.load import load
+        from rlvr_core.config.load import load_config
 
-        config = load(self.run.resolved).config
+        config = load_config(self.run.resolved).config
         model = config.model.model_dump(include={"dtype", "attention", "trust_remote_code"})
         environment = config.environment.model_dump(by_alias=True)
         return {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr_core.api.services import option, plain, signals_restored
 from rlvr_core.builtin.evals.commands.eval_options import Options, open_session, say
-from rlvr_core.cli.python import option, plain, signals_restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -190,13 +190,13 @@ def push(run: str, uri: str | None, runs_dir: str) -> None:
     For a run whose store was away to its end, or one that was never mirrored.
     """
     from rlvr_core.builtin.jobs.mirror import Mirror
-    from rlvr_core.config.load import load
+    from rlvr_core.config.load import load_config
     from rlvr_core.host.host import load_host
     from rlvr_core.record.rundir import find_run
 
     folder = find_run(run, runs_dir)
     _not_fetched(folder.path)
-    config = load(folder.resolved).config
+    config = load_config(folder.resolved).config
     uri = uri or config.run.mirror
     if uri is None:
         raise ConfigError("where to?", remedy="name a URI: rlvr jobs push RUN s3://bucket/runs")

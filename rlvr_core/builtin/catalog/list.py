@@ -8,10 +8,19 @@ from typing import Any
 
 import click
 
-from rlvr_core.api import ConfigError, PluginError
-from rlvr_core.cli import output
-from rlvr_core.host.host import Host, load_host
-from rlvr_core.host.registry import KINDS, Entry, parse_kind, plural, spoken
+from rlvr_core.api import ConfigError, PluginError, config_class
+from rlvr_core.api.services import (
+    KINDS,
+    Entry,
+    Host,
+    kind_words,
+    load_host,
+    parse_kind,
+    plural,
+    print_json,
+    print_line,
+    print_table,
+)
 
 
 @click.command("list")
@@ -49,16 +58,16 @@ def _unknown_kind(kind: str) -> ConfigError:
 def _print_all(host: Host, kinds: tuple[str, ...], as_json: bool) -> None:
     entries = [entry for kind in kinds for entry in host.registry.of(kind)]
     if as_json:
-        output.print_json([_brief(entry) for entry in entries])
+        print_json([_brief(entry) for entry in entries])
         return
-    rows = [(spoken(str(entry.kind)), entry.name, entry.summary) for entry in entries]
+    rows = [(kind_words(str(entry.kind)), entry.name, entry.summary) for entry in entries]
     if rows:
-        output.print_table(("kind", "name", "summary"), rows)
+        print_table(("kind", "name", "summary"), rows)
     else:
-        output.print_line(f"no installed plugin offers {plural(kinds[0])}".replace("_", " "))
+        print_line(f"no installed plugin offers {plural(kinds[0])}".replace("_", " "))
     broken = [record.name for record in host.records if record.status == "failed"]
     if broken:
-        output.print_line(
+        print_line(
             f"plugins that failed to load: {', '.join(broken)}; see: rlvr plugins list", stderr=True
         )
 
@@ -79,19 +88,19 @@ def _print_one(entry: Entry, as_json: bool) -> None:
     example = _example(entry, fields)
     if as_json:
         brief = _brief(entry)
-        output.print_json({**brief, "doc": _doc(component), "fields": fields, "example": example})
+        print_json({**brief, "doc": _doc(component), "fields": fields, "example": example})
         return
-    output.print_line(f"{spoken(str(entry.kind))} {entry.name}: {entry.summary}")
-    output.print_line(f"  from {entry.plugin}, {entry.target}")
+    print_line(f"{kind_words(str(entry.kind))} {entry.name}: {entry.summary}")
+    print_line(f"  from {entry.plugin}, {entry.target}")
     if _doc(component):
-        output.print_line(f"\n{_doc(component)}")
-    output.print_line("\noptions" if fields else "\nno options")
+        print_line(f"\n{_doc(component)}")
+    print_line("\noptions" if fields else "\nno options")
     for field in fields:
         default = "required" if field["required"] else f"default {_yaml(field['default'])}"
-        output.print_line(f"  {field['name']}: {field['type']} ({default})")
+        print_line(f"  {field['name']}: {field['type']} ({default})")
         if field["description"]:
-            output.print_line(f"      {' '.join(field['description'].split())}")
-    output.print_line(f"\nexample\n{_indent(example)}")
+            print_line(f"      {' '.join(field['description'].split())}")
+    print_line(f"\nexample\n{_indent(example)}")
 
 
 def _doc(component: object) -> str:
@@ -107,14 +116,12 @@ def _fields(entry: Entry, component: Any) -> list[dict[str, Any]]:
     from pydantic import PydanticUserError
     from pydantic_core import to_jsonable_python
 
-    from rlvr_core.api import config_class
-
     try:
         config = config_class(component)
         schema = config.model_json_schema()
     except (TypeError, PydanticUserError) as error:
         raise PluginError(
-            f"{spoken(str(entry.kind))} '{entry.name}' has a Config that cannot be described: "
+            f"{kind_words(str(entry.kind))} '{entry.name}' has a Config that cannot be described: "
             f"{error}",
             where=str(entry.registered),
             remedy=f"report it to the author of plugin {entry.plugin}",

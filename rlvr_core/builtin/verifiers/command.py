@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 import click
 
@@ -29,11 +29,21 @@ from rlvr_core.api import (
     Usage,
     Verdict,
 )
-from rlvr_core.cli import output
-from rlvr_core.record.rows import usage_row, verdict_row
-
-if TYPE_CHECKING:
-    from rlvr_core.workers.pool import VerifierPool
+from rlvr_core.api.services import (
+    ComponentRef,
+    VerifierPool,
+    VerifierSpec,
+    build,
+    console,
+    is_terminal,
+    load_host,
+    parse_options,
+    parse_rows,
+    print_line,
+    read_rows,
+    usage_row,
+    verdict_row,
+)
 
 AHEAD = 512
 """Rows that may be read and judged ahead of the one to be printed next."""
@@ -79,11 +89,6 @@ def verify(
 
     Example: rlvr verify math/gsm8k answers.jsonl > verdicts.jsonl
     """
-    from rlvr_core.config.model import ComponentRef
-    from rlvr_core.config.resolve import build, parse_options
-    from rlvr_core.host.host import load_host
-    from rlvr_core.workers.pool import VerifierPool, VerifierSpec
-
     host = load_host()
     entry = host.entry("verifier", verifier)
     config = parse_options(options)
@@ -95,7 +100,7 @@ def verify(
         job = Job(p, entry.name, getattr(instance, "check", None))
         with _progress(total) as advance:
             summary = job.run(rows, advance)
-    output.print_line(json.dumps(summary.data()) if as_json else summary.text(), stderr=True)
+    print_line(json.dumps(summary.data()) if as_json else summary.text(), stderr=True)
     if not summary.statuses["ok"]:
         raise RunError(
             "no answer was scored",
@@ -106,8 +111,6 @@ def verify(
 
 def _rows(file: str) -> tuple[Iterator[Numbered], int | None]:
     """Checked rows and their number; a file is checked whole before its first verdict."""
-    from rlvr_core.data.json_rows import parse_rows, read_rows
-
     if file == "-":
         stream = _unzipped(sys.stdin.buffer)
         return _checked(parse_rows(stream, "standard input"), "standard input"), None
@@ -328,7 +331,7 @@ def line(id_: str | int, verdict: Verdict) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _progress(total: int | None) -> Iterator[Callable[[], None]]:
-    if output.is_terminal() or not output.is_terminal(stderr=True):
+    if is_terminal() or not is_terminal(stderr=True):
         yield lambda: None  # on a terminal the verdicts themselves show how far it is
         return
     from rich import progress
@@ -339,6 +342,6 @@ def _progress(total: int | None) -> Iterator[Callable[[], None]]:
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=output.console(stderr=True)) as bar:
+    with progress.Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task("verifying", total=total)
         yield lambda: bar.advance(task)

@@ -8,11 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rlvr_core.config.faults import description
-from rlvr_core.config.model import RunConfig
-from rlvr_core.config.refs import COMPONENTS
-from rlvr_core.config.tree import Loc, dotted
-from rlvr_core.config.words import Schema, follow, schema_of, words
+from rlvr_core.api.services import COMPONENTS, Loc, RunConfig, dotted
+from rlvr_core.builtin.configs.words import Schema, description, follow, schema_of, words
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,15 @@ import difflib
 import click
 
 from rlvr_core.api import PluginError
-from rlvr_core.cli import output
-from rlvr_core.host.discovery import FIRST_PARTY
-from rlvr_core.host.host import Host, load_host
-from rlvr_core.host.loader import PluginRecord
+from rlvr_core.api.services import (
+    FIRST_PARTY,
+    Host,
+    PluginRecord,
+    load_host,
+    print_json,
+    print_line,
+    print_table,
+)
 
 
 @click.group()
@@ -24,13 +29,13 @@ def list_(as_json: bool) -> None:
     """List all installed plugins."""
     host = load_host()
     if as_json:
-        output.print_json([record.as_json() for record in host.records])
+        print_json([record.as_json() for record in host.records])
         return
     rows = [
         (r.name, r.status, f"{r.distribution} {r.version}", str(len(r.components)))
         for r in host.records
     ]
-    output.print_table(("plugin", "status", "from", "components"), rows)
+    print_table(("plugin", "status", "from", "components"), rows)
     for record in host.records:
         _print_problems(record)
 
@@ -47,7 +52,7 @@ def show(name: str, as_json: bool) -> None:
     records = _records(host, name)
     if as_json:
         shown = [record.as_json() for record in records]
-        output.print_json(shown[0] if len(shown) == 1 else shown)
+        print_json(shown[0] if len(shown) == 1 else shown)
         return
     for record in records:
         _print_record(host, record)
@@ -69,23 +74,23 @@ def _records(host: Host, name: str) -> list[PluginRecord]:
 
 
 def _print_record(host: Host, record: PluginRecord) -> None:
-    output.print_line(f"{record.name}: {record.distribution} {record.version}, {record.status}")
-    output.print_line(f"  module  {record.module}")
+    print_line(f"{record.name}: {record.distribution} {record.version}, {record.status}")
+    print_line(f"  module  {record.module}")
     if record.file:
-        output.print_line(f"  file    {record.file}")
+        print_line(f"  file    {record.file}")
     if record.hooks:
-        output.print_line(f"  loaded  in {record.seconds * 1000:.1f} ms")
-        output.print_line(f"  hooks   {', '.join(record.hooks)}")
+        print_line(f"  loaded  in {record.seconds * 1000:.1f} ms")
+        print_line(f"  hooks   {', '.join(record.hooks)}")
     for key in record.components:
         entry = host.registry.entries[key]
-        output.print_line(f"  {entry.kind} {entry.name}: {entry.summary}")
+        print_line(f"  {entry.kind} {entry.name}: {entry.summary}")
     _print_problems(record)
 
 
 def _print_problems(record: PluginRecord) -> None:
     for problem in record.problems:
-        output.print_line(f"{record.name} ({record.distribution}): {problem.message}")
+        print_line(f"{record.name} ({record.distribution}): {problem.message}")
         if problem.place.file:
-            output.print_line(f"  at {problem.place}")
+            print_line(f"  at {problem.place}")
         for line in problem.remedy:
-            output.print_line(f"  {line}")
+            print_line(f"  {line}")

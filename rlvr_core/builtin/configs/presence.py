@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rlvr_core.api import MachineError
-
-if TYPE_CHECKING:
-    from rlvr_core.config.resolve import Resolved
-    from rlvr_core.config.tree import Loc
+from rlvr_core.api.services import Loc, Resolved, check_model_path, local_path
 
 MADE = "tiny:"
 """Models of this kind are made on first use."""
@@ -23,8 +18,6 @@ def missing(resolved: Resolved) -> list[str]:
 
 
 def _model(resolved: Resolved) -> list[str]:
-    from rlvr_core.step.model_path import check_model_path
-
     path = resolved.config.model.path
     if path.startswith(MADE):
         return []
@@ -37,8 +30,6 @@ def _model(resolved: Resolved) -> list[str]:
 
 def _files(resolved: Resolved) -> list[str]:
     """Loaders of files call the option ``path``."""
-    from rlvr_core.data.uri import local_path
-
     lines = []
     for loc, component in resolved.components.items():
         path = getattr(component.config, "path", None)

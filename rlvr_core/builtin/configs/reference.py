@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rlvr_core.api import config_class
-from rlvr_core.config.keys import Key, component_keys, run_keys
-from rlvr_core.host.discovery import CORE
-from rlvr_core.host.host import load_host
+from rlvr_core.api.services import CORE, load_host
+from rlvr_core.builtin.configs.keys import Key, component_keys, run_keys
 
 _HEAD = """# Every key of a configuration
 
-Written by `python -m rlvr_core.config.docs` from `rlvr_core/config/model.py`; do not edit it by
-hand. How files, options and variables work together is in [config.md](config.md). The options of
-components (`with:`) are theirs: `rlvr list KIND NAME`, or `rlvr config explain loss.with`.
+Written by `tools/docs.py` from `rlvr_core/config/model.py`; do not edit it by hand. How files,
+options and variables work together is in [config.md](config.md). The options of components
+(`with:`) are theirs: `rlvr list KIND NAME`, or `rlvr config explain loss.with`.
 """
 
 
@@ -73,13 +70,3 @@ def _default(key: Key, *, short: bool = False) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
-
-
-def main(path: Path = Path("docs/config-reference.md")) -> None:
-    """Write the page."""
-    path.write_text(reference(), encoding="utf-8")
-    sys.stdout.write(f"wrote {path}\n")
-
-
-if __name__ == "__main__":
-    main()

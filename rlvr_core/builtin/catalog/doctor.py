@@ -14,8 +14,7 @@ from typing import Any
 import click
 
 from rlvr_core import __version__
-from rlvr_core.cli import output
-from rlvr_core.host.host import load_host
+from rlvr_core.api.services import load_host, print_json, print_line, print_table
 
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "vllm", "pydantic")
 
@@ -26,7 +25,7 @@ def doctor(as_json: bool) -> None:
     """Say what this machine has, for a bug report and for plugins that depend on it."""
     found = _examine()
     if as_json:
-        output.print_json(found)
+        print_json(found)
         return
     rows = [("rlvr", found["rlvr"]), ("python", found["python"]), ("machine", found["machine"])]
     rows += [(name, version or "not installed") for name, version in found["libraries"].items()]
@@ -39,9 +38,9 @@ def doctor(as_json: bool) -> None:
     for one in found["findings"]:
         rows.append((f"{one['plugin']}: {one['what']}", one["found"]))
         rows += [("", f"- {note}") for note in one["notes"]]
-    output.print_table(("what", "found"), rows)
+    print_table(("what", "found"), rows)
     if any(p["problems"] for p in found["plugins"]):
-        output.print_line("some plugins have problems: rlvr plugins list")
+        print_line("some plugins have problems: rlvr plugins list")
 
 
 def _examine() -> dict[str, Any]:

@@ -107,7 +107,7 @@ def option(key: str, value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """A value as YAML holds it; functions and classes become the names they are found by."""
-    from rlvr_core.host.ship import reference
+    from rlvr_core.builtin.python.ship import reference
 
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}

@@ -10,61 +10,13 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlvr_core.api import API_VERSION
-from rlvr_core.api import hooks as hookspecs
-from rlvr_core.host import origin
-from rlvr_core.host.origin import Place
+from rlvr_core.api.services import HOOK_PARAMETERS, NOWHERE, Place, PluginProblem, of_function
 
 OLDEST_API = 1
 """Plugins written for an older API than this cannot be loaded any more."""
-
-REGISTERING = {
-    "register_datasets": "dataset",
-    "register_verifiers": "verifier",
-    "register_losses": "loss",
-    "register_advantages": "advantage",
-    "register_samplers": "sampler",
-    "register_launchers": "launcher",
-    "register_eval_tasks": "eval_task",
-    "register_engines": "engine",
-    "register_environments": "environment",
-    "register_guards": "guard",
-    "register_tool_formats": "tool_format",
-    "register_optimizers": "optimizer",
-    "register_schedules": "schedule",
-    "register_trackers": "tracker",
-    "register_commands": "command",
-    "register_services": "service",
-}
-"""Each registering hook and the kind of what it registers."""
-
-
-class PluginProblem(NamedTuple):
-    """One thing that is wrong with a plugin.
-
-    Attributes:
-        message: The fault, in one sentence.
-        place: The line its author has to look at.
-        remedy: What to do, one line per step.
-    """
-
-    message: str
-    place: Place
-    remedy: tuple[str, ...]
-
-
-def _specs() -> dict[str, tuple[str, ...]]:
-    """Parameter names of every hook, by hook name."""
-    return {
-        name: tuple(inspect.signature(value).parameters)
-        for name, value in vars(hookspecs).items()
-        if hasattr(value, "rlvr_spec")
-    }
-
-
-SPECS = _specs()
 
 
 def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginProblem]:
@@ -87,10 +39,13 @@ def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginPr
         if isinstance(options, dict):
             hooks += 1
             yield from _hook(options.get("specname") or name, function, options)
-        elif name in SPECS and getattr(value, "__module__", "").partition(".")[0] == package:
+        elif (
+            name in HOOK_PARAMETERS
+            and getattr(value, "__module__", "").partition(".")[0] == package
+        ):
             yield PluginProblem(
                 f"hook {name!r} is not marked, so it would never be called",
-                origin.of_function(value) if callable(value) else origin.NOWHERE,
+                of_function(value) if callable(value) else NOWHERE,
                 (f"write @hookimpl above def {name}",),
             )
             hooks += 1
@@ -129,14 +84,18 @@ def _api(plugin: object, distribution: str) -> PluginProblem | None:
 def _hook(
     name: str, function: Callable[..., Any], options: dict[str, Any]
 ) -> Iterator[PluginProblem]:
-    place = origin.of_function(function)
-    if name not in SPECS:
+    place = of_function(function)
+    if name not in HOOK_PARAMETERS:
         if not options.get("optionalhook"):
-            close = difflib.get_close_matches(name, SPECS, n=1)
+            close = difflib.get_close_matches(name, HOOK_PARAMETERS, n=1)
             yield PluginProblem(
                 f"there is no hook called {name!r}",
                 place,
-                (f"did you mean: {close[0]}?" if close else f"the hooks are: {', '.join(SPECS)}",),
+                (
+                    f"did you mean: {close[0]}?"
+                    if close
+                    else f"the hooks are: {', '.join(HOOK_PARAMETERS)}",
+                ),
             )
         return
     if options.get("wrapper") or options.get("hookwrapper"):
@@ -159,13 +118,13 @@ def _arguments(name: str, function: Callable[..., Any], place: Place) -> Iterato
     if parameters and parameters[0].name in ("self", "cls"):
         parameters = parameters[1:]
     wanted = [p.name for p in parameters if p.default is p.empty and p.kind not in (2, 4)]
-    unknown = [argument for argument in wanted if argument not in SPECS[name]]
+    unknown = [argument for argument in wanted if argument not in HOOK_PARAMETERS[name]]
     by_name_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if unknown or by_name_only:
         yield PluginProblem(
             f"hook {name!r} asks for {', '.join(unknown or by_name_only)}, which it is not given",
             place,
-            (f"write def {name}({', '.join(SPECS[name])})",),
+            (f"write def {name}({', '.join(HOOK_PARAMETERS[name])})",),
         )
 
 

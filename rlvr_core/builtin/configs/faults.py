@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rlvr_core.api import Complaint
-from rlvr_core.config.other_names import OTHER_NAMES
-from rlvr_core.config.refs import kind_at
-from rlvr_core.config.tree import Loc, Node, dotted
-from rlvr_core.config.words import Schema, properties_at, schema_at, schema_of, shown, words
+from rlvr_core.api.services import Loc, Node, RunConfig, dotted, kind_at, shown
+from rlvr_core.builtin.configs.other_names import OTHER_NAMES
+from rlvr_core.builtin.configs.words import (
+    Schema,
+    description,
+    follow,
+    properties_at,
+    schema_at,
+    schema_of,
+    words,
+)
 
 _TOLD_BY_SCHEMA = (
     "_type",
@@ -42,14 +50,12 @@ class Subject:
         root: The tree that holds it, for lines.
         prefix: Where in the tree it begins.
         owner: ``loss 'core/grpo'`` for the options of a component, empty for the file itself.
-        elsewhere: Dotted paths of keys that a misplaced one may belong to.
     """
 
     model: type[BaseModel]
     root: Node
     prefix: Loc = ()
     owner: str = ""
-    elsewhere: Sequence[str] = ()
 
     @property
     def schema(self) -> Schema:
@@ -76,8 +82,25 @@ class Subject:
         return f"option {dotted(loc)!r} of {self.owner}" if loc else self.owner
 
 
-def complaints(error: ValidationError, data: Any, subject: Subject) -> list[Complaint]:
-    """One complaint per fault; the branches of a union are folded into one."""
+def complaints(
+    error: ValidationError,
+    data: Any,
+    model: type[BaseModel],
+    root: Node,
+    prefix: Loc = (),
+    owner: str = "",
+) -> list[Complaint]:
+    """One complaint per fault; the branches of a union are folded into one.
+
+    Args:
+        error: What pydantic found.
+        data: What was validated.
+        model: What it was validated against.
+        root: The tree that holds it, for lines.
+        prefix: Where in the tree it begins.
+        owner: ``loss 'core/grpo'`` for the options of a component, empty for the file itself.
+    """
+    subject = Subject(model, root, prefix, owner)
     found: dict[tuple[Loc, str], Complaint] = {}
     unions: dict[Loc, list[tuple[Loc, ErrorDetails]]] = {}
     for detail in error.errors(include_url=False):
@@ -194,7 +217,8 @@ def _suggestions(key: str, known: list[str], loc: Loc, subject: Subject) -> list
     close = near(key, known)
     if close:
         lines.append("did you mean: " + ", ".join(close) + "?")
-    other = [path for path in subject.elsewhere if path.rpartition(".")[2] == key]
+    elsewhere = all_paths() if subject.model is RunConfig else ()
+    other = [path for path in elsewhere if path.rpartition(".")[2] == key]
     if other:
         lines.append("it belongs elsewhere: " + " or ".join(other[:3]))
     if not subject.owner and kind_at(loc[:-1]) and not close:
@@ -206,11 +230,6 @@ def _suggestions(key: str, known: list[str], loc: Loc, subject: Subject) -> list
     return lines
 
 
-def description(schema: Schema) -> str:
-    """What a schema says of itself, on one line."""
-    return " ".join(str(schema.get("description", "")).replace("``", "'").split())
-
-
 def near(key: str, known: Sequence[str]) -> list[str]:
     """Up to three known names that look like ``key``."""
     plain = {name.lower().replace("-", "_"): name for name in known}
@@ -218,20 +237,13 @@ def near(key: str, known: Sequence[str]) -> list[str]:
     return [plain[match] for match in matches]
 
 
-def redact(found: Sequence[Complaint], secrets: Mapping[str, str]) -> list[Complaint]:
-    """The complaints with secret values replaced by what was written for them."""
-    return [
-        Complaint(
-            _hide(one.what, secrets),
-            _hide(one.where, secrets),
-            tuple(_hide(line, secrets) for line in one.remedy),
-        )
-        for one in found
-    ]
-
-
-def _hide(text: str, secrets: Mapping[str, str]) -> str:
-    for value, written in secrets.items():
-        for form in (value, repr(value)[1:-1], shown(value)[1:-1]):
-            text = text.replace(form, written)
-    return text
+@cache
+def all_paths() -> tuple[str, ...]:
+    """Every key of a run two levels deep, dotted."""
+    root = schema_of(RunConfig)
+    return tuple(
+        f"{section}.{key}"
+        for section, schema in root["properties"].items()
+        for key in follow(schema, root).get("properties", {})
+        if key not in ("use", "with")
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
-from rlvr_core.config.tree import Loc
+from rlvr_core.api.services import Loc, shown
 
 Schema = Mapping[str, Any]
 
@@ -153,13 +153,6 @@ def _bounds(schema: Schema) -> str:
     )
 
 
-def shown(value: Any) -> str:
-    """A value as YAML would have it, cut to a line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, dict | list | tuple):
-        kind = "mapping" if isinstance(value, dict) else f"list of {len(value)}"
-        return f"a {kind}" if value else f"an empty {kind.partition(' ')[0]}"
-    if isinstance(value, str):
-        return repr(value if len(value) <= 60 else value[:57] + "...")
-    return str(value)
+def description(schema: Schema) -> str:
+    """What a schema says of itself, on one line."""
+    return " ".join(str(schema.get("description", "")).replace("``", "'").split())

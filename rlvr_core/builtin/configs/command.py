@@ -5,19 +5,27 @@ from __future__ import annotations
 import difflib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rlvr_core.api import ConfigError
-from rlvr_core.cli import output
-
-if TYPE_CHECKING:
-    from rlvr_core.config.keys import Key
-    from rlvr_core.config.load import LoadedConfig
-    from rlvr_core.config.model import RunConfig
-    from rlvr_core.config.resolve import Resolved
-    from rlvr_core.config.tree import Loc
+from rlvr_core.api import ConfigError, config_class
+from rlvr_core.api.services import (
+    COMPONENTS,
+    LoadedConfig,
+    Loc,
+    Resolved,
+    RunConfig,
+    load_config,
+    load_host,
+    pattern,
+    print_json,
+    print_line,
+    print_table,
+    resolve_file,
+    write_atomic,
+)
+from rlvr_core.builtin.configs.keys import Key, component_keys, run_keys
 
 _override = click.option(
     "--set",
@@ -44,19 +52,19 @@ def check(file: str, overrides: tuple[str, ...], as_json: bool) -> None:
     A model folder or data file that this machine lacks is a warning. What is in them is not looked
     at: `rlvr run FILE --dry-run` does that too.
     """
-    from rlvr_core.config.presence import missing
+    from rlvr_core.builtin.configs.presence import missing
 
     resolved = _resolve(file, overrides)
     numbers = _numbers(resolved)
     warnings = [*resolved.warnings, *missing(resolved)]
     if as_json:
-        output.print_json({"ok": True, **numbers, "warnings": warnings})
+        print_json({"ok": True, **numbers, "warnings": warnings})
         return
-    output.print_line(f"ok: {file}")
+    print_line(f"ok: {file}")
     for line in _plan(resolved, numbers):
-        output.print_line(f"  {line}")
+        print_line(f"  {line}")
     for warning in warnings:
-        output.print_line(f"warning: {warning}", stderr=True)
+        print_line(f"warning: {warning}", stderr=True)
 
 
 @config.command()
@@ -67,13 +75,13 @@ def resolve(file: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Print FILE with full component names and every default; the result runs as it is."""
     resolved = _resolve(file, overrides)
     if as_json:
-        output.print_json(resolved.dump())
+        print_json(resolved.dump())
         return
     changes = "".join(f" --set {override!r}" for override in overrides)
-    output.print_line(f"# rlvr config resolve {file}{changes}".replace("\n", " "))
-    output.print_line(resolved.yaml().rstrip("\n"))
+    print_line(f"# rlvr config resolve {file}{changes}".replace("\n", " "))
+    print_line(resolved.yaml().rstrip("\n"))
     for warning in resolved.warnings:
-        output.print_line(f"warning: {warning}", stderr=True)
+        print_line(f"warning: {warning}", stderr=True)
 
 
 @config.command()
@@ -85,18 +93,16 @@ def schema(out: str | None) -> None:
 
         # yaml-language-server: $schema=rlvr.schema.json
     """
-    from rlvr_core.config.schema import config_schema
-    from rlvr_core.host.host import load_host
-    from rlvr_core.record.files import write_atomic
+    from rlvr_core.builtin.configs.schema import config_schema
 
     found, troubles = config_schema(load_host())
     for trouble in troubles:
-        output.print_line(f"warning: its options are left open: {trouble}", stderr=True)
+        print_line(f"warning: its options are left open: {trouble}", stderr=True)
     if out is None:
-        output.print_json(found)
+        print_json(found)
         return
     write_atomic(Path(out), json.dumps(found, indent=1) + "\n")
-    output.print_line(f"wrote {out}")
+    print_line(f"wrote {out}")
 
 
 @config.command()
@@ -113,10 +119,7 @@ def explain(key: str | None, file: str | None, overrides: tuple[str, ...], as_js
     """
     if overrides and file is None:
         raise click.UsageError("--set changes a file: name it with --config FILE")
-    from rlvr_core.config.keys import run_keys
-    from rlvr_core.config.refs import pattern
-
-    loaded = _load(file, overrides)
+    loaded = None if file is None else load_config(file, overrides)
     if key is None:
         _print_keys(list(run_keys()), loaded, as_json)
         return
@@ -129,27 +132,16 @@ def explain(key: str | None, file: str | None, overrides: tuple[str, ...], as_js
     below = [one for one in keys if one.loc[: len(place)] == place and one.loc != place]
     if as_json:
         about = {**found.as_json(), **_setting(loc, loaded)}
-        output.print_json({**about, "keys": [one.path for one in below]} if below else about)
+        print_json({**about, "keys": [one.path for one in below]} if below else about)
         return
     _print_key(found, key, loc, loaded)
     if below:
-        output.print_line("")
+        print_line("")
         _print_keys(below, loaded, as_json=False)
 
 
 def _resolve(file: str, overrides: tuple[str, ...]) -> Resolved:
-    from rlvr_core.config.resolve import resolve_file
-    from rlvr_core.host.host import load_host
-
     return resolve_file(file, overrides, load_host())
-
-
-def _load(file: str | None, overrides: tuple[str, ...]) -> LoadedConfig | None:
-    if file is None:
-        return None
-    from rlvr_core.config.load import load
-
-    return load(file, overrides)
 
 
 def _numbers(resolved: Resolved) -> dict[str, int]:
@@ -208,12 +200,6 @@ def _loc(key: str) -> Loc:
 
 def _component_keys(loc: Loc, loaded: LoadedConfig | None) -> tuple[Key, ...]:
     """The options of the component that a key is about, when it is about one."""
-    from rlvr_core.api import config_class
-    from rlvr_core.config.keys import component_keys
-    from rlvr_core.config.model import RunConfig
-    from rlvr_core.config.refs import COMPONENTS, pattern
-    from rlvr_core.host.host import load_host
-
     place = next((loc[: len(p)] for p in COMPONENTS if pattern(loc)[: len(p)] == p), None)
     if place is None:
         return ()
@@ -254,23 +240,23 @@ def _setting(loc: Loc, loaded: LoadedConfig | None) -> dict[str, Any]:
 
 
 def _print_key(key: Key, name: str, loc: Loc, loaded: LoadedConfig | None) -> None:
-    output.print_line(name)
+    print_line(name)
     if key.description:
-        output.print_line(f"  {key.description}")
-    output.print_line(f"  takes {key.type}")
+        print_line(f"  {key.description}")
+    print_line(f"  takes {key.type}")
     if not key.section:
         default = "required" if key.required else f"default: {_inline(key.default)}"
-        output.print_line(f"  {default}")
+        print_line(f"  {default}")
     setting = _setting(loc, loaded)
     if setting:
-        output.print_line(f"  set to {_inline(setting['value'])} at {setting['where']}")
+        print_line(f"  set to {_inline(setting['value'])} at {setting['where']}")
     elif loaded is not None:
-        output.print_line(f"  {loaded.path} does not set it")
+        print_line(f"  {loaded.path} does not set it")
 
 
 def _print_keys(keys: list[Key], loaded: LoadedConfig | None, as_json: bool) -> None:
     if as_json:
-        output.print_json([{**key.as_json(), **_setting(key.loc, loaded)} for key in keys])
+        print_json([{**key.as_json(), **_setting(key.loc, loaded)} for key in keys])
         return
     rows = []
     for key in keys:
@@ -280,7 +266,7 @@ def _print_keys(keys: list[Key], loaded: LoadedConfig | None, as_json: bool) -> 
             rows.append(
                 (key.path, _inline(setting["value"]) if setting else value, key.description)
             )
-    output.print_table(("key", "value" if loaded else "default", "meaning"), rows)
+    print_table(("key", "value" if loaded else "default", "meaning"), rows)
 
 
 def _inline(value: Any) -> str:

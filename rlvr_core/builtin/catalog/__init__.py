@@ -1,0 +1,1 @@
+"""``rlvr list``, ``rlvr plugins`` and ``rlvr doctor``: what is installed on this machine."""

@@ -1,0 +1,1 @@
+"""``rlvr config``: checks, explains and documents configurations; the words of its errors."""

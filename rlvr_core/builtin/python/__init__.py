@@ -1,0 +1,1 @@
+"""``rlvr_core.train``: runs from Python, with functions of the running program."""
