@@ -34,7 +34,7 @@ NO_CODE = {
 # and no unnamed room.
 KERNEL_LIMIT = 18_900
 MODULES_LIMIT = 202
-UNNAMED_ROOMS = {"advantages", "optimizers", "schedules", "tiny"}
+UNNAMED_ROOMS = {"advantages", "optimizers", "reports", "schedules", "tiny"}
 
 # What the simplest run names stands in these rooms: core/jsonl, core/exact, core/shuffle, core/grpo
 NAMED_ROOMS = {"datasets", "verifiers", "samplers", "losses"}

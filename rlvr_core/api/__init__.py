@@ -39,9 +39,9 @@ _HOMES = {
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
     "api.watching": "EvalTask Guard TrackedRun Tracker",
+    "builtin.reports.view": "RunView",
     "builtin.samplers.base": "SamplerBase SamplerConfig",
     "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
-    "record.view": "RunView",
 }
 
 __getattr__, __dir__, __all__ = face(__name__, _HOMES)

@@ -26,6 +26,7 @@ from rlvr_core.builtin.environments.questions import response as response
 from rlvr_core.builtin.evals.config import Asked as Asked
 from rlvr_core.builtin.evals.config import read_eval_config as read_eval_config
 from rlvr_core.builtin.evals.model_ref import find_model as find_model
+from rlvr_core.builtin.evals.stats import estimate as estimate
 from rlvr_core.builtin.jobs.again import fetch_newest as fetch_newest
 from rlvr_core.builtin.jobs.again import fetch_results as fetch_results
 from rlvr_core.builtin.jobs.again import send_results as send_results
@@ -41,6 +42,8 @@ from rlvr_core.builtin.lora.export import write_merged as write_merged
 from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored
+from rlvr_core.builtin.reports.find import find_run as find_run
+from rlvr_core.builtin.reports.liveness import is_alive as is_alive
 from rlvr_core.cli.output import console as console
 from rlvr_core.cli.output import is_terminal as is_terminal
 from rlvr_core.cli.output import print_json as print_json
@@ -94,9 +97,18 @@ from rlvr_core.parallel.ranks import LostError as LostError
 from rlvr_core.parallel.ranks import Ranks as Ranks
 from rlvr_core.parallel.ranks import apart as apart
 from rlvr_core.parallel.ranks import fault_of as fault_of
+from rlvr_core.record.checkpoints import CheckpointStore as CheckpointStore
 from rlvr_core.record.files import write_atomic as write_atomic
+from rlvr_core.record.jsonl import read_jsonl as read_jsonl
+from rlvr_core.record.jsonl import tail_jsonl as tail_jsonl
+from rlvr_core.record.ledger import FATES as FATES
+from rlvr_core.record.manifest import Manifest as Manifest
 from rlvr_core.record.rows import usage_row as usage_row
 from rlvr_core.record.rows import verdict_row as verdict_row
+from rlvr_core.record.rundir import RunFolder as RunFolder
+from rlvr_core.record.rundir import looks_like_run as looks_like_run
+from rlvr_core.record.text import brief as brief
+from rlvr_core.record.text import printable as printable
 from rlvr_core.rollout.collect import Answered as Answered
 from rlvr_core.rollout.collect import Generator as Generator
 from rlvr_core.rollout.collect import Judgement as Judgement

@@ -325,6 +325,16 @@ def register_services(registrar: Registrar) -> None:
         summary="Rollouts ahead of the trainer, for train.max_staleness above 0.",
     )
     registrar.add(
+        "find-run",
+        "rlvr_core.builtin.reports.find:find_run",
+        summary="A run by its name, the beginning of it, or last, for --resume.",
+    )
+    registrar.add(
+        "results",
+        "rlvr_core.builtin.reports.results:write_results",
+        summary="RESULTS.md, written when a run has ended.",
+    )
+    registrar.add(
         "mirror",
         "rlvr_core.builtin.jobs.mirror:RunMirror",
         summary="A copy of the run's folder in a store, for run.mirror.",
@@ -449,6 +459,11 @@ def register_guards(registrar: Registrar) -> None:
 @hookimpl
 def register_commands(registrar: Registrar) -> None:
     """Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""
+    registrar.add(
+        "show",
+        "rlvr_core.builtin.reports.show:show",
+        summary="Show what a run did.",
+    )
     registrar.add(
         "config",
         "rlvr_core.builtin.configs.command:config",

@@ -24,7 +24,6 @@ from rlvr_core.host.builtin import builtin_commands
 
 KERNEL = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
-    "show": ("rlvr_core.cli.show:show", "Show what a run did."),
 }
 """Target and summary of each command of the kernel, in the order they are listed."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,6 @@ def what_to_run(
 ) -> tuple[Resolved, RunFolder | None]:
     """The checked configuration, and the folder to go on in when resuming."""
     from rlvr_core.config.resolve import resolve_file
-    from rlvr_core.record.rundir import find_run
 
     if config is None and resume is None:
         raise ConfigError(
@@ -120,6 +119,7 @@ def what_to_run(
     if config is not None and resume is None:
         return resolve_file(config, overrides, host), None
     assert resume is not None
+    find_run: Callable[..., RunFolder] = host.service("core/find-run")
     if config is None:
         folder = find_run(resume, _run_dir(overrides), "--set run.dir=DIR")
         given = resolve_file(folder.resolved, overrides, host)

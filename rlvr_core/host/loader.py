@@ -27,7 +27,7 @@ from rlvr_core.host.registry import NAME, REGISTERING, PluginRegistrar, Registry
 HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sagemaker")
 """Packages that cost every command seconds when a plugin's module imports them."""
 
-RESERVED = frozenset({CORE, "run", "show"})
+RESERVED = frozenset({CORE, "run"})
 """Names no plugin may have: the core's own, and those of the kernel's commands.
 
 Those of the commands that the core's own plugin registers are taken too.

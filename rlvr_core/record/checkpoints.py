@@ -111,6 +111,11 @@ class CheckpointStore:
             if step not in self._broken and verify(path, content=False) is None
         ]
 
+    def best(self) -> Path | None:
+        """The complete checkpoint that ``best`` points at; None if there is none."""
+        name = pointed_at(self.folder / BEST)
+        return next((path for path in self.complete() if path.name == name), None)
+
     def _steps(self) -> Iterator[tuple[int, Path]]:
         found = []
         if self.folder.is_dir():

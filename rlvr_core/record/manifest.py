@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rlvr_core.api import ConfigError, Json
 from rlvr_core.record.files import write_atomic
@@ -242,22 +242,6 @@ def hardware() -> dict[str, Json]:
     return found
 
 
-def is_alive(process: Mapping[str, Json]) -> bool | None:
-    """Whether the process of a ``run.json`` still runs; None if it is on another machine."""
-    import psutil
-
-    if process.get("host") != socket.gethostname():
-        return None
-    try:
-        found = psutil.Process(int(process["pid"]))
-        if found.status() == psutil.STATUS_ZOMBIE:
-            return False
-        # a pid is used again sooner or later; its start time tells the two apart
-        return abs(found.create_time() - float(process["created"])) < 2.0
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return False
-
-
 def _process() -> dict[str, Json]:
     import psutil
 
@@ -287,15 +271,3 @@ def _usable_cores() -> int:
 
 def _stamp(now: datetime | None) -> str:
     return (now or datetime.now(UTC)).isoformat()
-
-
-def seconds_between(start: Any, end: Any) -> float | None:
-    """Seconds from one time stamp of ``run.json`` to another.
-
-    None if either is missing, or the clock was set back so far that they are in the wrong order.
-    """
-    try:
-        seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-    except (TypeError, ValueError):
-        return None
-    return seconds if seconds >= 0 else None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlvr_core.api import RlvrError
 from rlvr_core.record.manifest import Manifest, Outcome
-from rlvr_core.record.results import write_results
 from rlvr_core.run.session import Session
 
 
@@ -42,7 +41,7 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
             lambda: manifest.finish(
                 outcome, steps=session.step, error=fault, traceback=trace, reason=reason
             ),
-            lambda: write_results(session.folder),
+            lambda: session.resolved.host.service("core/results")(session.folder),
             lambda: session.finish(outcome, reason),
         ]
         _each(closing, quietly=outcome not in ("finished", "stopped"))

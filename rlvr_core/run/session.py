@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
-    from rlvr_core.record.mute import MuteRecorder
-    from rlvr_core.record.recorder import Recorder
+    from rlvr_core.record.recorder import NullRecorder, Recorder
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.run.evaluating import Evaluations
     from rlvr_core.run.events import RunEvents
@@ -59,7 +58,7 @@ class Session:
 
     resolved: Resolved
     folder: RunFolder
-    recorder: Recorder | MuteRecorder
+    recorder: Recorder | NullRecorder
     ledger: Ledger
     checkpoints: CheckpointStore
     events: RunEvents

@@ -19,8 +19,7 @@ from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.glossary import Glossary
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.record.mute import MuteRecorder
-from rlvr_core.record.recorder import Recorder
+from rlvr_core.record.recorder import NullRecorder, Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.ending import recorded_outcome
 from rlvr_core.run.evaluating import Evaluations
@@ -83,7 +82,7 @@ def start(
         folder = folder or ranks.on_main(lambda: _new_folder(prepared))
         if mirror is not None and ranks.main:
             stack.enter_context(mirror.copying(folder.path, fresh=fresh))
-        recorder: Recorder | MuteRecorder = MuteRecorder(ranks.index)
+        recorder: Recorder | NullRecorder = NullRecorder(ranks.index)
         if ranks.main:
             recorder = stack.enter_context(Recorder(folder, glossary=_glossary(prepared)))
         manifest = _manifest(prepared, folder, command, ranks) if ranks.main else None
@@ -211,7 +210,7 @@ def _session(
     prepared: Prepared,
     events: RunEvents,
     folder: RunFolder,
-    recorder: Recorder | MuteRecorder,
+    recorder: Recorder | NullRecorder,
     trainer: PolicyTrainer,
     source: WeightSource,
     engine: Engine,

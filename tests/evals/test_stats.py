@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from rlvr_core.record.stats import (
+from rlvr_core.builtin.evals.stats import (
     BLOCKS,
     bootstrap,
     estimate,

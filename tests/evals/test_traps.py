@@ -4,9 +4,9 @@ import pytest
 
 from rlvr_core.api import ConfigError, DataError
 from rlvr_core.builtin.evals.dataset_task import DatasetTask
+from rlvr_core.builtin.evals.stats import estimate
 from rlvr_core.builtin.evals.store import _check_outcomes
 from rlvr_core.config.model import ComponentRef
-from rlvr_core.record.stats import estimate
 
 
 def dataset_task(**options):

@@ -9,9 +9,9 @@ from statistics import fmean
 
 from rlvr_core.api import Complaint, ConfigError, Estimate, Json
 from rlvr_core.builtin.evals.spec import differences
+from rlvr_core.builtin.evals.stats import NOTHING, bootstrap, estimate, mcnemar
 from rlvr_core.builtin.evals.store import Row, read_results
 from rlvr_core.builtin.evals.summary import group_by_problem
-from rlvr_core.record.stats import NOTHING, bootstrap, estimate, mcnemar
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,9 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.builtin.evals.command import run_command, tail
+from rlvr_core.builtin.evals.stats import wilson
 from rlvr_core.config.model import Positive
 from rlvr_core.host.registry import NAME
-from rlvr_core.record.stats import wilson
 from rlvr_core.record.text import is_secret
 
 if TYPE_CHECKING:

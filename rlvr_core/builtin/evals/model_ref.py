@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, Json, MachineError
+from rlvr_core.api.services import find_run
 from rlvr_core.data.uri import is_uri, model_path
 from rlvr_core.host.host import load_host
 from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
-from rlvr_core.record.rundir import RunFolder, find_run
+from rlvr_core.record.rundir import RunFolder
 
 if TYPE_CHECKING:
     from rlvr_core.config.model import ModelSection

@@ -14,7 +14,7 @@ from rlvr_core.builtin.evals.commands.eval_options import Options, open_session,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rlvr_core.record.view import RunView
+    from rlvr_core.api import RunView
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import Completion, ConfigError, DataError, Problem, Transcript
+from rlvr_core.api.services import find_run
 from rlvr_core.builtin.evals.spec import ids_hash
 from rlvr_core.builtin.evals.store import Row, read_results, read_spec
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build, resolve_file
 from rlvr_core.record.jsonl import read_jsonl
-from rlvr_core.record.rundir import RunFolder, find_run
+from rlvr_core.record.rundir import RunFolder
 from rlvr_core.verify.reward import Term
 
 if TYPE_CHECKING:

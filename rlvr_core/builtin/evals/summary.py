@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Estimate, EvalReport, EvalTask, Group, Json
+from rlvr_core.builtin.evals.stats import BLOCKS, NOTHING, estimate, jackknife
 from rlvr_core.builtin.evals.store import Row
-from rlvr_core.record.stats import BLOCKS, NOTHING, estimate, jackknife
 from rlvr_core.workers.stats import percentile
 
 MAX_STRATA = 60

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, DataError, DataReport, Message, Problem, RlvrError, RunData
-from rlvr_core.api.services import read_rows
+from rlvr_core.api.services import find_run, read_rows
 from rlvr_core.builtin.evals.contamination import Trained, check
 from rlvr_core.builtin.evals.model_ref import run_of
 from rlvr_core.config.resolve import resolve_file
@@ -15,7 +15,7 @@ from rlvr_core.data.load import fingerprint
 from rlvr_core.data.uri import local_path
 from rlvr_core.host.host import Host, load_host
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.record.rundir import RunFolder, find_run
+from rlvr_core.record.rundir import RunFolder
 
 if TYPE_CHECKING:
     from rlvr_core.config.resolve import Resolved

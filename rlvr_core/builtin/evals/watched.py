@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr_core.api import ConfigError
+from rlvr_core.api.services import find_run
 from rlvr_core.data.uri import local_path
-from rlvr_core.record.rundir import RunFolder, find_run
+from rlvr_core.record.rundir import RunFolder
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 

@@ -17,9 +17,9 @@ from rlvr_core.api import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rlvr_core.api import RunView
     from rlvr_core.cli.display import Display
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.record.view import RunView
 
 GIVEN = "the config given to rlvr_core.train"
 """What stands in messages for the file of a configuration that has none."""
@@ -53,13 +53,13 @@ def train(
         RlvrError: What ``rlvr run`` would say; ``str(error)`` has it all.
         KeyboardInterrupt: If it was interrupted; its folder has a checkpoint to go on from.
     """
+    from rlvr_core.api import RunView
     from rlvr_core.cli.display import make_display
     from rlvr_core.cli.output import quiet_libraries
     from rlvr_core.cli.run import carry_out
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
-    from rlvr_core.record.view import RunView
     from rlvr_core.run.stop import Stop
 
     overrides = [] if rewards is None else [option("rewards", list(rewards))]

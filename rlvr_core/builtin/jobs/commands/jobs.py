@@ -189,10 +189,10 @@ def push(run: str, uri: str | None, runs_dir: str) -> None:
 
     For a run whose store was away to its end, or one that was never mirrored.
     """
+    from rlvr_core.api.services import find_run
     from rlvr_core.builtin.jobs.mirror import Mirror
     from rlvr_core.config.load import load_config
     from rlvr_core.host.host import load_host
-    from rlvr_core.record.rundir import find_run
 
     folder = find_run(run, runs_dir)
     _not_fetched(folder.path)

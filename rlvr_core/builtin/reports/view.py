@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,7 @@ from typing import Any
 import yaml
 
 from rlvr_core.api import ConfigError, Json
-from rlvr_core.record.checkpoints import BEST, CheckpointStore, pointed_at
-from rlvr_core.record.evaluations import eval_curves, finite, heldout, read_evaluations
-from rlvr_core.record.jsonl import read_jsonl
-from rlvr_core.record.ledger import FATES
-from rlvr_core.record.manifest import Manifest, is_alive, seconds_between
-from rlvr_core.record.rundir import RunFolder, find_run
+from rlvr_core.api.services import FATES, CheckpointStore, Manifest, RunFolder, read_jsonl
 
 _OUTCOMES = ("running", "finished", "stopped", "failed", "interrupted")
 
@@ -85,6 +81,8 @@ class RunView:
         Raises:
             ConfigError: If there is no such run, or several.
         """
+        from rlvr_core.builtin.reports.find import find_run
+
         return cls(find_run(text, runs_dir))
 
     def __repr__(self) -> str:
@@ -158,7 +156,14 @@ class RunView:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Evaluations during the run, oldest first: ``step``, ``task``, ``metrics``, ``n``, ..."""
-        return read_evaluations(self.folder)
+        return [
+            line
+            for line in read_jsonl(self.folder.evals / "index.jsonl")
+            if isinstance(line.get("step"), int)
+            and isinstance(line.get("task"), str)
+            and isinstance(line.get("metrics"), dict)
+            and isinstance(line.get("temperature"), int | float)
+        ]
 
     @cached_property
     def ledger(self) -> dict[str, Json] | None:
@@ -184,8 +189,7 @@ class RunView:
             raise ConfigError(
                 f"run '{self.folder.name}' has no complete checkpoint", where=str(self.path)
             )
-        best = pointed_at(self.folder.checkpoints / BEST)
-        return next((path for path in complete if path.name == best), complete[0])
+        return CheckpointStore(self.folder.checkpoints, 1).best() or complete[0]
 
     @property
     def notes(self) -> list[str]:
@@ -209,8 +213,9 @@ class RunView:
         rows, manifest = self.metrics.rows, self.manifest
         seconds, tokens_per_second = self._speed()
         planned = _known(self.config, "train", "steps")
+        curves, held_out = self._evaluated()
         parts: dict[str, Json] = {
-            "heldout": heldout(self.folder, self.evaluations),
+            "heldout": held_out,
             "parity": _parity(rows),
             "ledger": self.ledger,
             **_staleness(rows),
@@ -233,7 +238,7 @@ class RunView:
                 "step": [row["step"] for row in rows],
                 "reward": [finite(row.get("reward/mean")) for row in rows],
                 "pass_rate": [finite(row.get("pass_rate")) for row in rows],
-                "evals": eval_curves(self.evaluations),
+                "evals": curves,
             },
             "checkpoints": [path.name for path in self.checkpoints],
             **{name: part for name, part in parts.items() if part is not None},
@@ -256,6 +261,8 @@ class RunView:
             return "unknown", ""
         if outcome != "running" or not isinstance(process, dict):
             return outcome, ""
+        from rlvr_core.builtin.reports.liveness import is_alive
+
         alive = is_alive(process)
         if alive is None:
             host = process.get("host")
@@ -267,6 +274,14 @@ class RunView:
                 "its process is gone without a word: killed, or the machine went down"
             )
         return outcome, ""
+
+    def _evaluated(self) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
+        """The curve of each task, and held-out problems before and after the run."""
+        if not self.evaluations:
+            return [], None
+        from rlvr_core.builtin.reports.evaluations import eval_curves, heldout
+
+        return eval_curves(self.evaluations), heldout(self.folder, self.evaluations)
 
     def _speed(self) -> tuple[float, float | None]:
         """Seconds spent in the recorded steps, and completion tokens a second over them."""
@@ -369,6 +384,25 @@ def _staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
         "staleness": {str(age): ages[age] for age in sorted(ages)},
         "ledger_by_version": {str(v): dict(versions[v]) for v in sorted(versions)},
     }
+
+
+def finite(value: Any) -> float | None:
+    """The number, if it is one and finite."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    return None
+
+
+def seconds_between(start: Any, end: Any) -> float | None:
+    """Seconds from one time stamp of ``run.json`` to another.
+
+    None if either is missing, or the clock was set back so far that they are in the wrong order.
+    """
+    try:
+        seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds >= 0 else None
 
 
 def _float(value: Any) -> float:

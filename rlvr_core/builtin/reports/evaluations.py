@@ -9,24 +9,11 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Json
-from rlvr_core.record.jsonl import read_jsonl
-from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.stats import estimate
+from rlvr_core.api.services import RunFolder, estimate, read_jsonl
+from rlvr_core.builtin.reports.view import RunView, finite
 
 HEADLINE = "accuracy"
 """The metric of an eval task that stands for it, where it has it."""
-
-
-def read_evaluations(folder: RunFolder) -> list[dict[str, Any]]:
-    """Lines of the index of evaluations, in the order they were made; unusable ones left out."""
-    return [
-        line
-        for line in read_jsonl(folder.evals / "index.jsonl")
-        if isinstance(line.get("step"), int)
-        and isinstance(line.get("task"), str)
-        and isinstance(line.get("metrics"), dict)
-        and isinstance(line.get("temperature"), int | float)
-    ]
 
 
 def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
@@ -68,7 +55,7 @@ def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Jso
     return found
 
 
-def before_after(folder: RunFolder, n: int = 3) -> list[dict[str, Json]]:
+def before_after(view: RunView, n: int = 3) -> list[dict[str, Json]]:
     """Held-out problems with their answers at the start and at the end.
 
     Problems are taken evenly from the task, not by how well they show.
@@ -76,10 +63,10 @@ def before_after(folder: RunFolder, n: int = 3) -> list[dict[str, Json]]:
     Returns:
         Up to ``n`` of ``{problem_id, prompt, before, after}``; both are rows of the eval files.
     """
-    lines = _headline_lines(read_evaluations(folder))
+    lines = _headline_lines(view.evaluations)
     if len(lines) < 2 or lines[0]["step"] == lines[-1]["step"]:
         return []
-    first, last = (_first_answers(folder, line) for line in (lines[0], lines[-1]))
+    first, last = (_first_answers(view.folder, line) for line in (lines[0], lines[-1]))
     shared = [problem for problem in first if problem in last]
     chosen = shared[:: max(1, len(shared) // n)][:n]
     return [
@@ -91,13 +78,6 @@ def before_after(folder: RunFolder, n: int = 3) -> list[dict[str, Json]]:
         }
         for problem in chosen
     ]
-
-
-def finite(value: Any) -> float | None:
-    """The number, if it is one and finite."""
-    if isinstance(value, int | float) and math.isfinite(value):
-        return value
-    return None
 
 
 def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.cli import output
+from rlvr_core.api.services import is_terminal, print_json, print_line
 
 if TYPE_CHECKING:
-    from rlvr_core.cli.plot import Points
-    from rlvr_core.record.view import RunView
+    from rlvr_core.builtin.reports.plot import Points
+    from rlvr_core.builtin.reports.view import RunView
 
 _WIDTH = 76
 _BAR = 24
@@ -52,20 +52,20 @@ def show(
     RUN is 'last' (the default), a run's name, the beginning of one, or its folder. It needs the
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
-    from rlvr_core.record.evaluations import before_after
-    from rlvr_core.record.jsonl import tail_jsonl
-    from rlvr_core.record.view import RunView
+    from rlvr_core.api.services import tail_jsonl
+    from rlvr_core.builtin.reports.evaluations import before_after
+    from rlvr_core.builtin.reports.view import RunView
 
     view = RunView.find(run, runs_dir)
     folder = view.folder
     if conversation is not None:
-        from rlvr_core.cli.conversations import find_conversations, lines
+        from rlvr_core.builtin.reports.conversations import find_conversations, lines
 
         found = find_conversations(folder, conversation)
         if as_json:
-            output.print_json(found)
+            print_json(found)
         for line in () if as_json else lines(found):
-            output.print_line(line)
+            print_line(line)
         return
     summary = view.summary()
     chosen = _chosen_metrics(view, metrics)
@@ -80,10 +80,10 @@ def show(
             }
         if rollouts:
             summary["rollouts"] = groups
-        output.print_json(summary)
+        print_json(summary)
         return
-    for line in report(summary, chosen, before_after(folder), groups):
-        output.print_line(line)
+    for line in report(summary, chosen, before_after(view), groups):
+        print_line(line)
 
 
 def report(
@@ -93,9 +93,9 @@ def report(
     groups: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     """The lines of the report, safe on a terminal whatever a model wrote."""
-    from rlvr_core.cli.plot import plot
-    from rlvr_core.record.results import facts
-    from rlvr_core.record.text import printable
+    from rlvr_core.api.services import printable
+    from rlvr_core.builtin.reports.plot import plot
+    from rlvr_core.builtin.reports.results import facts
 
     yield _bold(printable(summary["name"]))
     for label, value in [("folder", summary["folder"]), *facts(summary)]:
@@ -192,7 +192,7 @@ def _staleness(ages: Mapping[str, int]) -> Iterator[str]:
 
 
 def _pair(pair: Mapping[str, Any]) -> Iterator[str]:
-    from rlvr_core.record.text import printable
+    from rlvr_core.api.services import printable
 
     yield f"  {printable(str(pair['problem_id']))}"
     yield from _block("prompt", pair["prompt"], _PROMPT_CHARACTERS)
@@ -203,7 +203,7 @@ def _pair(pair: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _group(group: Mapping[str, Any]) -> Iterator[str]:
-    from rlvr_core.record.text import printable
+    from rlvr_core.api.services import printable
 
     rows = [row for row in group.get("completions", []) if isinstance(row, dict)]
     at = group.get("step")
@@ -223,7 +223,7 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
 
 def _block(label: str, text: Any, limit: int) -> Iterator[str]:
     """A labelled text, each of its lines behind a bar, so that none can pass for ours."""
-    from rlvr_core.record.text import printable
+    from rlvr_core.api.services import printable
 
     yield f"    {printable(label)}"
     for line in printable(str(text or ""), limit).split("\n"):
@@ -246,5 +246,5 @@ def _shown(value: Any) -> str:
 def _bold(text: str) -> str:
     import os
 
-    plain = "NO_COLOR" in os.environ or not output.is_terminal()
+    plain = "NO_COLOR" in os.environ or not is_terminal()
     return text if plain else click.style(text, bold=True)

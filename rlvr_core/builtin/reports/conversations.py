@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_core.api import ConfigError
-
-if TYPE_CHECKING:
-    from rlvr_core.record.rundir import RunFolder
+from rlvr_core.api.services import RunFolder, printable, read_jsonl
 
 LISTED = 20
 """Conversations that are listed when a name fits several."""
@@ -48,8 +46,6 @@ def lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _conversations(folder: RunFolder) -> Iterator[Mapping[str, Any]]:
-    from rlvr_core.record.jsonl import read_jsonl
-
     yield from read_jsonl(folder.traces / "conversations.jsonl")
     for line in read_jsonl(folder.evals / "index.jsonl"):
         for row in read_jsonl(folder.evals / str(line.get("file"))):
@@ -61,8 +57,6 @@ def _conversations(folder: RunFolder) -> Iterator[Mapping[str, Any]]:
 
 
 def _head(row: Mapping[str, Any]) -> str:
-    from rlvr_core.record.text import printable
-
     passed = {True: "right", False: "wrong"}.get(row.get("passed"), "not judged")  # type: ignore[arg-type]
     turns = sum(turn.get("role") == "assistant" for turn in row.get("turns", []))
     told = f"{row.get('id')}  {turns} turns, {row.get('ended')}, {passed}"
@@ -70,8 +64,6 @@ def _head(row: Mapping[str, Any]) -> str:
 
 
 def _full(row: Mapping[str, Any]) -> Iterator[str]:
-    from rlvr_core.record.text import printable
-
     yield _head(row)
     facts = {
         "environment": row.get("environment"),

@@ -1,0 +1,105 @@
+"""How to find a run again: by its name, the beginning of it, or `last`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import time
+from datetime import datetime
+from pathlib import Path
+
+from rlvr_core.api import ConfigError
+from rlvr_core.api.services import RunFolder, looks_like_run
+
+_FOLDER_NAME = re.compile(r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d+))?$")
+
+
+def list_runs(root: str | Path) -> list[RunFolder]:
+    """All runs under ``root``, newest first."""
+    try:
+        folders = [RunFolder(path) for path in Path(root).iterdir() if looks_like_run(path)]
+    except OSError:
+        return []
+    return sorted(folders, key=lambda folder: (_started(folder), folder.name), reverse=True)
+
+
+def find_run(text: str, root: str | Path = "runs", elsewhere: str = "--runs-dir DIR") -> RunFolder:
+    """The run a user means.
+
+    Args:
+        text: ``last``, a path, a folder's name, a run's name (its newest run), or the beginning
+            of either while only one run's name begins so.
+        root: Folder of run folders.
+        elsewhere: What a user writes to have another folder searched, for messages.
+
+    Raises:
+        ConfigError: If there is none, or the beginning fits runs of several names.
+    """
+    if not text:
+        raise ConfigError("which run? none was named", remedy="say 'last', a name or a path")
+    runs = list_runs(root)
+    if text == "last":
+        if not runs:
+            raise ConfigError(
+                f"there is no run in '{root}' yet",
+                remedy=("start one: rlvr run CONFIG", f"or say where runs are: {elsewhere}"),
+            )
+        return runs[0]
+    if "/" in text or (Path(text).is_dir() and looks_like_run(Path(text))):
+        return RunFolder.open(text)
+    for fits in (_is_folder, _is_name, _begins):
+        found = [run for run in runs if fits(run.name, text)]
+        names = sorted({_run_name(run.name) for run in found})
+        if len(names) > 1:
+            raise ConfigError(
+                f"'{text}' could be several runs",
+                remedy="say one of: " + ", ".join(names[:8]) + (" …" if names[8:] else ""),
+            )
+        if found:
+            return found[0]
+    raise ConfigError(
+        f"there is no run '{text}' in '{root}'", remedy=_suggestions(text, runs, elsewhere)
+    )
+
+
+def _suggestions(text: str, runs: list[RunFolder], elsewhere: str) -> list[str]:
+    names = {run.name: run.name for run in runs} | {_run_name(r.name): r.name for r in runs}
+    near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    if near:
+        return ["did you mean: " + ", ".join(dict.fromkeys(names[name] for name in near))]
+    if runs:
+        return ["newest runs: " + ", ".join(run.name for run in runs[:3])]
+    return [f"there are no runs there; {elsewhere} says where they are"]
+
+
+def _is_folder(folder: str, text: str) -> bool:
+    return folder == text
+
+
+def _is_name(folder: str, text: str) -> bool:
+    return _run_name(folder) == text
+
+
+def _begins(folder: str, text: str) -> bool:
+    return folder.startswith(text)
+
+
+def _run_name(folder: str) -> str:
+    match = _FOLDER_NAME.match(folder)
+    return match["name"] if match else folder
+
+
+def _started(folder: RunFolder) -> tuple[float, int]:
+    """Sort key by start: seconds since the epoch, then the number of a name taken twice."""
+    match = _FOLDER_NAME.match(folder.name)
+    copy = int(match["copy"] or 1) if match else 1
+    try:
+        created = json.loads(folder.manifest.read_text(encoding="utf-8"))["created"]
+        return datetime.fromisoformat(created).timestamp(), copy
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # an older or half-broken folder: its name says when
+    try:
+        return time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S")) if match else 0, copy
+    except (ValueError, OverflowError):
+        return 0, copy
