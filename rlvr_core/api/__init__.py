@@ -35,7 +35,12 @@ _HOMES = {
     "api.rollouts": "EvalReport Group Judged",
     "api.traits": (
         "AdvantageTraits AnswersTraits EngineTraits EntropyTraits EvalTaskTraits LauncherTraits "
-        "LossTraits OptimizerTraits SamplerTraits TeacherTraits Traits VerifierTraits traits_of"
+        "LossTraits OptimizerTraits SamplerTraits TeacherTraits Traits TransportTraits "
+        "VerifierTraits traits_of"
+    ),
+    "api.transport": (
+        "InheritsFiles NamedTensors OutgoingWeights TensorMeta TransportChoice TransportLink "
+        "WeightTransport"
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
     "api.watching": "EvalTask Guard TrackedRun Tracker",

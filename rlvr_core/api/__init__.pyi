@@ -104,8 +104,16 @@ from rlvr_core.api.traits import OptimizerTraits as OptimizerTraits
 from rlvr_core.api.traits import SamplerTraits as SamplerTraits
 from rlvr_core.api.traits import TeacherTraits as TeacherTraits
 from rlvr_core.api.traits import Traits as Traits
+from rlvr_core.api.traits import TransportTraits as TransportTraits
 from rlvr_core.api.traits import VerifierTraits as VerifierTraits
 from rlvr_core.api.traits import traits_of as traits_of
+from rlvr_core.api.transport import InheritsFiles as InheritsFiles
+from rlvr_core.api.transport import NamedTensors as NamedTensors
+from rlvr_core.api.transport import OutgoingWeights as OutgoingWeights
+from rlvr_core.api.transport import TensorMeta as TensorMeta
+from rlvr_core.api.transport import TransportChoice as TransportChoice
+from rlvr_core.api.transport import TransportLink as TransportLink
+from rlvr_core.api.transport import WeightTransport as WeightTransport
 from rlvr_core.api.verdicts import Estimate as Estimate
 from rlvr_core.api.verdicts import Span as Span
 from rlvr_core.api.verdicts import Usage as Usage

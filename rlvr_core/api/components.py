@@ -51,6 +51,7 @@ Kind = Literal[
     "optimizer",
     "schedule",
     "tracker",
+    "transport",
 ]
 
 

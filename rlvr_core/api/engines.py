@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from rlvr_core.api.transport import TransportChoice
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -48,6 +50,8 @@ class EngineContext:
         seed: The run's seed.
         trust_remote_code: Whether code that comes with the model may run.
         adapter_rank: Rank of the LoRA adapter that is trained; None where there is none.
+        transport: How weights are to reach an engine whose traits say ``takes_transport``; None
+            leaves the choice to it.
     """
 
     model_path: str
@@ -58,6 +62,7 @@ class EngineContext:
     seed: int
     trust_remote_code: bool = False
     adapter_rank: int | None = None
+    transport: TransportChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)

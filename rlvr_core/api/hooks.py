@@ -207,6 +207,11 @@ def register_trackers(registrar: Registrar) -> None:
 
 
 @hookspec
+def register_transports(registrar: Registrar) -> None:
+    """Add weight transports."""
+
+
+@hookspec
 def register_commands(registrar: Registrar) -> None:
     """Add click commands; they appear under ``rlvr <plugin> <command>``."""
 

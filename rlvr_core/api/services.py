@@ -35,6 +35,7 @@ _HOMES = {
     "engines.sync": (
         "PROBE_TOKENS check_probe probe_prompt shared_prefix source_logprobs trainer_logprobs"
     ),
+    "engines.transport": "ChosenTransport",
     "host.discovery": "CORE FIRST_PARTY",
     "host.host": "Host load_host",
     "host.loader": "HOOK_PARAMETERS PluginProblem PluginRecord describe",

@@ -76,6 +76,7 @@ from rlvr_core.engines.sync import probe_prompt as probe_prompt
 from rlvr_core.engines.sync import shared_prefix as shared_prefix
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
 from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
+from rlvr_core.engines.transport import ChosenTransport as ChosenTransport
 from rlvr_core.host.discovery import CORE as CORE
 from rlvr_core.host.discovery import FIRST_PARTY as FIRST_PARTY
 from rlvr_core.host.host import Host as Host

@@ -42,6 +42,8 @@ class EngineTraits(Traits):
             it. Read from the class.
         takes_adapter: Takes the LoRA adapter alone (``WeightSource.adapter``) and computes it
             beside a base model of its own.
+        takes_transport: Its weights reach it by ``EngineContext.transport``; a run that names a
+            transport for any other engine is refused.
         takes_turns: Of one that is ``text_only``: whether it wants a chat; otherwise one turn
             that holds the whole raw text.
     """
@@ -52,6 +54,7 @@ class EngineTraits(Traits):
     elsewhere: bool = False
     text_only: bool = False
     takes_adapter: bool = False
+    takes_transport: bool = False
     takes_turns: bool = True
 
 
@@ -216,6 +219,18 @@ class OptimizerTraits(Traits):
     """
 
     elementwise: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransportTraits(Traits):
+    """Traits of a weight transport.
+
+    Attributes:
+        lasting: What was delivered can be received once more until the next ``send`` begins, so
+            that a process which is started anew gets the weights it lacks.
+    """
+
+    lasting: bool = False
 
 
 T = TypeVar("T", bound=Traits)

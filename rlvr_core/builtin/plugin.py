@@ -447,6 +447,16 @@ def register_trackers(registrar: Registrar) -> None:
 
 
 @hookimpl
+def register_transports(registrar: Registrar) -> None:
+    """How weights reach an engine in other processes."""
+    registrar.add(
+        "shared-memory",
+        "rlvr_core.builtin.asynchronous.shared_weights:SharedMemory",
+        summary="Memory that trainer and engine share; for an engine in a process of its own.",
+    )
+
+
+@hookimpl
 def register_guards(registrar: Registrar) -> None:
     """Guards that a run asks for; the others are always on."""
     registrar.add(

@@ -137,6 +137,13 @@ class LossRef(ComponentRef):
     """Dataset loader of a loss that learns from given answers; null takes ``data.sources``."""
 
 
+class EngineRef(ComponentRef):
+    """What generates."""
+
+    transport: ComponentRef = ComponentRef(use="auto")
+    """How weights reach an engine in other processes; ``auto`` takes what the engine prefers."""
+
+
 class PromptSection(ComponentConfig):
     """How problems become token ids; the same in training and evaluation."""
 
@@ -465,7 +472,7 @@ class RunConfig(ComponentConfig):
     """Verifiers whose weighted sum is the reward."""
     verify: VerifySection = VerifySection()
     environment: EnvironmentSection = EnvironmentSection()
-    engine: ComponentRef = ComponentRef(use="auto")
+    engine: EngineRef = EngineRef(use="auto")
     """Generates completions; ``auto`` chooses when the run starts and says which and why."""
     advantage: ComponentRef = ComponentRef(use="auto")
     """How rewards become advantages; ``auto`` takes the estimator that the loss was published

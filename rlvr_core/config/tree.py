@@ -20,6 +20,7 @@ COMPONENTS: dict[Loc, Kind] = {
     ("rewards", "*"): "verifier",
     ("environment",): "environment",
     ("engine",): "engine",
+    ("engine", "transport"): "transport",
     ("advantage",): "advantage",
     ("loss",): "loss",
     ("loss", "data"): "dataset",
@@ -37,6 +38,7 @@ AUTO: dict[Loc, str] = {
     ("rewards", "*"): "takes the verifier of each problem",
     ("environment",): "takes the environment of each problem that has one",
     ("engine",): "chooses the engine when the run starts",
+    ("engine", "transport"): "leaves the choice to the engine",
     ("advantage",): "takes the estimator that the loss was published with",
 }
 """Where ``use: auto`` is no component but a choice made later, and what it means there."""

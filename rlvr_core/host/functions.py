@@ -23,6 +23,7 @@ _PROTOCOLS = {
     "schedule": "Schedule",
     "tool_format": "ToolFormat",
     "tracker": "Tracker",
+    "transport": "WeightTransport",
     "verifier": "Verifier",
 }
 """Names in ``rlvr_core.api``, so that none is imported before a component of its kind is named."""

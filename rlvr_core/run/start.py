@@ -35,7 +35,7 @@ from rlvr_core.step.step import PolicyTrainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api import Engine, WeightSource
+    from rlvr_core.api import Engine, TransportChoice, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 
@@ -75,7 +75,8 @@ def start(
         engine = with_environments(prepared, bare)
         trainer, source = trainer_of(prepared, ranks, engine)
         events.phase("starting the engine")
-        stack.enter_context(_started(engine, prepared, trainer, source))
+        transport = _transport(prepared, bare)
+        stack.enter_context(_started(engine, prepared, trainer, source, transport))
         guards = _guards(prepared)
         mirror = _mirror(prepared, events)
         fresh = folder is None
@@ -123,7 +124,11 @@ def _mirror(prepared: Prepared, events: RunEvents) -> Any:
 
 @contextlib.contextmanager
 def _started(
-    engine: Engine, prepared: Prepared, trainer: PolicyTrainer, source: WeightSource
+    engine: Engine,
+    prepared: Prepared,
+    trainer: PolicyTrainer,
+    source: WeightSource,
+    transport: TransportChoice | None,
 ) -> Iterator[None]:
     config = prepared.config
     model: PreTrainedModel | None = None
@@ -144,11 +149,35 @@ def _started(
                 seed=config.run.seed,
                 trust_remote_code=config.model.trust_remote_code,
                 adapter_rank=None if config.model.lora is None else config.model.lora.rank,
+                transport=transport,
             )
         )
         yield
     finally:
         engine.close()
+
+
+def _transport(prepared: Prepared, engine: Engine) -> TransportChoice | None:
+    """The transport that the configuration names; None where the engine is to choose.
+
+    Raises:
+        ConfigError: If this engine takes weights in no other process.
+    """
+    component = prepared.resolved.components.get(("engine", "transport"))
+    if component is None:
+        return None
+    if not traits_of(engine, EngineTraits).takes_transport:
+        raise ConfigError(
+            f"engine {prepared.engine.use} takes the trainer's weights in this process: there is "
+            "no transport",
+            where=prepared.resolved.where(("engine", "transport")),
+            remedy="leave it out; vllm-server has one, and any engine that generates while "
+            "training runs (train.max_staleness above 0)",
+        )
+    from rlvr_core.engines.transport import ChosenTransport
+
+    entry, options = component.entry, component.config.model_dump(mode="json", by_alias=True)
+    return ChosenTransport(entry.name, entry.target, entry.plugin, options)
 
 
 def _glossary(prepared: Prepared) -> Glossary:

@@ -42,7 +42,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.asynchronous import child_rpc
 from rlvr_core.builtin.asynchronous.child import in_child
-from rlvr_core.builtin.asynchronous.shared_weights import SharedSource, SharedTensors
+from rlvr_core.builtin.asynchronous.shared_weights import ReceivedSource, SharedTensors
 from rlvr_core.builtin.environments.background_turns import BackgroundTurns
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.lora import lora
@@ -235,7 +235,7 @@ def test_an_engine_that_takes_adapters_gets_nothing_else_and_has_it_after_a_rest
     try:
         # q, k, v, o, gate, up, down of 2 layers; A is (4, in), B (out, 4), in float32
         widths = [(32, 64), (32, 32), (32, 32), (64, 32), (32, 48), (32, 48), (48, 32)]
-        assert engine._shared.size == 2 * sum(4 * (i + o) * 4 for i, o in widths)
+        assert engine._transport._inner._shared.size == 2 * sum(4 * (i + o) * 4 for i, o in widths)
         for version in (1, 2):
             torch.manual_seed(version)
             with torch.no_grad():
@@ -280,10 +280,10 @@ def test_a_whole_copy_of_a_sharded_policy_is_made_where_it_is_needed(engine, sha
 @pytest.mark.slow
 def test_t19_t30_weights_that_do_not_arrive_are_an_error(context, model, monkeypatch):
     engine = in_child(TransformersEngine(TransformersEngine.Config()), PATIENCE)
-    monkeypatch.setattr(SharedSource, "refresh", lambda self: None)
+    monkeypatch.setattr(ReceivedSource, "refresh", lambda self: None)
     engine.start(context)
     try:
-        engine._weights_of = lambda source: ([], None)  # nothing is copied
+        engine._weights_of = lambda source: (tuple, None)  # nothing is copied
         with pytest.raises(RunError, match="disagree by"):
             engine.load_weights(1, ModuleSource(other(model)))
     finally:
@@ -423,7 +423,7 @@ def test_t19_t30_a_process_that_comes_back_with_other_weights_is_not_trusted(har
     hardy.channel._most = hardy.channel.restarts + 1
     future = hardy.submit(request((5, 6, 7), n=64, max_tokens=LONG))
     hardy.begin()
-    hardy._shared.write((n, p + 0.5) for n, p in other(model).named_parameters())
+    hardy._transport._inner._shared.write((n, p + 0.5) for n, p in other(model).named_parameters())
     kill(hardy)
     with pytest.raises(RunError, match=r"disagree by|answers their probe by another token") as told:
         future.result(PATIENCE)

@@ -1,9 +1,8 @@
 """An engine in a process of its own, so that generation goes on while this one trains.
 
-It has weights of its own, which change only at a weight sync: the trainer copies its weights into
-memory that both processes share, and the engine takes them from there. They stay there, so a
-process that dies can be started again: it is given the same weights, and asked once more what it
-has not answered.
+It has weights of its own, which change only at a weight sync: a transport brings them, by default
+through memory that both processes share. They stay there, so a process that dies can be started
+again: it is given the same weights, and asked once more what it has not answered.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import json
 import pickle
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,24 +22,31 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from rlvr_core.api import (
+    ConfigError,
     Engine,
     EngineContext,
     EngineTraits,
     Generation,
     GenerationRequest,
+    InheritsFiles,
     Interruptible,
     Json,
     MachineError,
+    NamedTensors,
     RunError,
     SamplingParams,
     Scorer,
     ScoreRequest,
     Scores,
+    TransportChoice,
+    TransportTraits,
     WeightSource,
+    WeightTransport,
     traits_of,
 )
 from rlvr_core.api.services import (
     PROBE_TOKENS,
+    ChosenTransport,
     check_probe,
     probe_prompt,
     shared_prefix,
@@ -50,7 +56,12 @@ from rlvr_core.api.services import (
 from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
-from rlvr_core.builtin.asynchronous.shared_weights import Place, SharedTensors
+from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory
+
+SHARED_MEMORY = ChosenTransport(
+    "core/shared-memory", f"{SharedMemory.__module__}:{SharedMemory.__name__}", "core", {}
+)
+"""What is taken where the configuration names no transport."""
 
 _PROBE_PROMPT = 65
 """Tokens of the probe's prompt, at most: two blocks of a prefix cache and one."""
@@ -88,15 +99,18 @@ class ChildEngine:
             continuous=inner.continuous,
             own_weights=inner.own_weights,
             takes_adapter=inner.takes_adapter,
+            takes_transport=True,
         )
         self._deadline = deadline
         self.channel = RequestChannel(restarts, self._restore)
-        self._shared: SharedTensors | None = None
+        self._transport: WeightTransport | None = None
         self._dtype: Any = None
         self._device: Any = None
         self._probe_ids: tuple[int, ...] = ()
-        self._writing = threading.Lock()  # held while the shared memory is written or taken in
-        self._held: tuple[int, list[Place], dict[str, Json] | None] | None = None
+        self._writing = (
+            threading.Lock()
+        )  # held while weights are sent, or taken in by a new process
+        self._held: tuple[int, list[Json], dict[str, Json] | None] | None = None
         self._known: _Known | None = None
         self._told = (0, 0)
 
@@ -120,16 +134,19 @@ class ChildEngine:
         model: Any = context.model
         assert model is not None, "the trainer's model is what it is copied from"
         self._dtype, self._device = context.dtype, model.device
-        self._shared = SharedTensors.create(self._tensors_of(model))
+        chosen = context.transport or SHARED_MEMORY
+        self._transport = _lasting(chosen)
+        files: Sequence[int] = ()
+        if isinstance(self._transport, InheritsFiles):
+            files = self._transport.open_files(self._tensors_of(model))
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         length = max(1, min(_PROBE_PROMPT, context.max_model_len - PROBE_TOKENS))
         self._probe_ids = probe_prompt(context.tokenizer, vocabulary, length)
         spawn_args = SpawnArgs(
             engine=self._engine,
-            context=replace(context, model=self._copy_of(model)),
+            context=replace(context, model=self._copy_of(model), transport=None),
             device="" if self.traits.own_weights else _place_of(model),
-            fd=self._shared.fd,
-            size=self._shared.size,
+            transport=chosen,
             threads=torch.get_num_threads(),
         )
         try:
@@ -141,7 +158,7 @@ class ChildEngine:
                 where="engine",
                 remedy="set train.max_staleness: 0, or choose another engine",
             ) from error
-        self.channel.open(message, [self._shared.fd], gpus_for(model.device))
+        self.channel.open(message, files, gpus_for(model.device))
 
     def submit(self, request: GenerationRequest) -> Future[Answers]:
         """Queue a request for the next ``begin`` or ``drain``."""
@@ -181,7 +198,7 @@ class ChildEngine:
             self.channel.call("abort", timeout=self._deadline)
 
     def load_weights(self, version: int, source: WeightSource) -> None:
-        """Copy the trainer's weights over; see ``Engine.load_weights``.
+        """Send the trainer's weights over; see ``Engine.load_weights``.
 
         Returns when the engine has taken them. What it had unfinished keeps the version it began
         with. When nothing is unfinished, a probe shows that they arrived.
@@ -189,12 +206,14 @@ class ChildEngine:
         Raises:
             RunError: If they did not.
         """
-        assert self._shared is not None
+        assert self._transport is not None
         # if the policy is sharded, every process has to ask: before anything that only some do
         module = None if source.sharded else source.module
         with self._may_write():
             weights, adapter_config = self._weights_of(source)
-            self._held = (version, self._shared.write(weights), adapter_config)
+            link = _ChildLink()
+            self._transport.send(Outgoing(weights), link)
+            self._held = (version, link.messages, adapter_config)
         self.channel.call("load_weights", *self._held, timeout=self._deadline)
         answer = None if self.channel.unfinished() else self._ask_probe(version)
         ours: Sequence[float] = ()
@@ -230,8 +249,8 @@ class ChildEngine:
     def close(self) -> None:
         """End the process; see ``Engine.close``."""
         self.channel.close()
-        if self._shared is not None:
-            self._shared.close()
+        if self._transport is not None:
+            self._transport.close()
 
     @property
     def pid(self) -> int:
@@ -256,24 +275,25 @@ class ChildEngine:
 
     def _weights_of(
         self, source: WeightSource
-    ) -> tuple[Iterable[tuple[str, Tensor]], dict[str, Json] | None]:
+    ) -> tuple[Callable[[], NamedTensors], dict[str, Json] | None]:
         """What to send, and the settings of the adapter if it is one."""
         if self.traits.takes_adapter:
             adapter = source.adapter()
             # without peft's own types, which the engine's process need not know
-            return adapter.tensors.items(), json.loads(json.dumps(adapter.config))
+            return adapter.tensors.items, json.loads(json.dumps(adapter.config))
         if self.traits.own_weights:
-            return source.tensors(), None
+            return source.tensors, None
         # what is not trained is there since the start
-        return [
+        sent = [
             (name, parameter)
             for name, parameter in source.module.named_parameters()
             if parameter.requires_grad or self._held is None
-        ], None
+        ]
+        return lambda: sent, None
 
     @contextmanager
     def _may_write(self) -> Iterator[None]:
-        """While the block runs no process takes weights from the shared memory at its start."""
+        """While the block runs no process takes in the weights of the last sync at its start."""
         if not self._writing.acquire(timeout=self._deadline):
             raise RunError(
                 f"the engine's process, started again, did not take its weights within "
@@ -336,6 +356,38 @@ class ScoringChildEngine(ChildEngine):
         limit = self._deadline if timeout is None else timeout
         found: list[Scores] = self.channel.call("score", list(requests), timeout, timeout=limit)
         return found
+
+
+class _ChildLink:
+    """The one receiver, which takes the messages together with ``load_weights``."""
+
+    receivers = 1
+    members = ("child",)
+    remote_hosts = ()
+
+    def __init__(self) -> None:
+        self.messages: list[Json] = []
+
+    def deliver(self, message: Json) -> None:
+        """Keep it, also for a process that is started again."""
+        self.messages.append(message)
+
+
+def _lasting(chosen: TransportChoice) -> WeightTransport:
+    """The trainer's end of a transport.
+
+    Raises:
+        ConfigError: If its messages cannot be received later.
+    """
+    transport = chosen.make()
+    if not traits_of(transport, TransportTraits).lasting:
+        raise ConfigError(
+            f"transport {chosen.name} sends to receivers that wait for it, and an engine in a "
+            "process of its own takes weights between two tokens",
+            where="engine.transport",
+            remedy="leave it out, or take one whose traits say lasting, as core/files does",
+        )
+    return transport
 
 
 def _place_of(model: Any) -> str:

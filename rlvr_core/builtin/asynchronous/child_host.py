@@ -15,9 +15,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import EngineContext, Generation, Interruptible, RlvrError, RunError
+from rlvr_core.api import (
+    EngineContext,
+    Generation,
+    Interruptible,
+    RlvrError,
+    RunError,
+    TransportChoice,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Message = tuple[Any, ...]
 
@@ -30,16 +40,14 @@ class SpawnArgs:
         engine: The engine, not started.
         context: For its start.
         device: Where its copy of the trainer's model goes; empty if it has none.
-        fd: The shared memory.
-        size: Its bytes.
+        transport: How weights reach it.
         threads: Threads to compute with.
     """
 
     engine: Any
     context: EngineContext
     device: str
-    fd: int
-    size: int
+    transport: TransportChoice
     threads: int
 
 
@@ -66,14 +74,12 @@ class Host:
     def __init__(self, connection: Connection, spawn_args: SpawnArgs) -> None:
         import torch
 
-        from rlvr_core.builtin.asynchronous.shared_weights import SharedTensors
-
         torch.set_num_threads(spawn_args.threads)
         self._connection = connection
         self._sending = threading.Lock()
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._engine = spawn_args.engine
-        self._shared = SharedTensors(spawn_args.fd, spawn_args.size)
+        self._transport = spawn_args.transport.make()
         self._module = spawn_args.context.model if spawn_args.device else None
         if self._module is not None:
             module: Any = self._module
@@ -93,6 +99,7 @@ class Host:
             while self._open and not self._closed:
                 self._drain()
         self._engine.close()
+        self._transport.close()
 
     def _listen(self) -> None:
         while True:
@@ -155,10 +162,13 @@ class Host:
     def _abort(self) -> None:
         self._engine.abort()
 
-    def _load_weights(self, version: int, places: Any, adapter_config: Any) -> None:
-        from rlvr_core.builtin.asynchronous.shared_weights import SharedSource
+    def _load_weights(self, version: int, messages: Any, adapter_config: Any) -> None:
+        from rlvr_core.builtin.asynchronous.shared_weights import ReceivedSource
 
-        source = SharedSource(self._module, self._shared, places, adapter_config)
+        received: dict[str, Tensor] = {}
+        for message in messages:
+            self._transport.receive(message, received.update, 0)
+        source = ReceivedSource(self._module, received, adapter_config)
         if self._module is not None:
             source.refresh()
         self._engine.load_weights(version, source)

@@ -1,4 +1,4 @@
-"""Weights in memory that two processes of one machine share.
+"""Weights for an engine in a process of its own, by default through memory that both share.
 
 The memory is a file without a name: it goes when both have gone, however they end.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_core.api import Adapter, Json
+from rlvr_core.api import (
+    Adapter,
+    Json,
+    NamedTensors,
+    NoConfig,
+    OutgoingWeights,
+    TensorMeta,
+    TransportLink,
+    TransportTraits,
+)
 
 _ALIGN = 64
 
@@ -82,20 +91,70 @@ class SharedTensors:
         return flat.view(shape)
 
 
+class SharedMemory:
+    """Transport ``shared-memory``: one copy by the trainer, none by the engine's process."""
+
+    traits = TransportTraits(lasting=True)
+
+    def __init__(self, config: NoConfig) -> None:
+        self._shared: SharedTensors | None = None
+
+    def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
+        """Reserve the memory; see ``InheritsFiles``."""
+        self._shared = SharedTensors.create(like)
+        return [self._shared.fd]
+
+    def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
+        """Copy the weights in, and say where each is."""
+        assert self._shared is not None, "open_files comes first"
+        places: list[Json] = [list(place) for place in self._shared.write(weights)]
+        link.deliver({"fd": self._shared.fd, "size": self._shared.size, "places": places})
+
+    def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
+        """Hand on the tensors in the shared memory itself."""
+        told: Any = message
+        if self._shared is None:
+            self._shared = SharedTensors(told["fd"], told["size"])
+        load(self._shared.read(tuple(place) for place in told["places"]))
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        if self._shared is not None:
+            self._shared.close()
+
+
 @dataclass(slots=True)
-class SharedSource:
+class Outgoing:
+    """What one sync sends; see ``OutgoingWeights``.
+
+    Attributes:
+        make: Begins to iterate over the weights.
+    """
+
+    make: Callable[[], NamedTensors]
+
+    @property
+    def tensors(self) -> Sequence[TensorMeta]:
+        """A sharded policy is gathered for it: every process has to ask."""
+        return [TensorMeta(name, one.dtype, tuple(one.shape)) for name, one in self.make()]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors."""
+        return iter(self.make())
+
+
+@dataclass(slots=True)
+class ReceivedSource:
     """Where an engine in a process of its own takes new weights from.
 
     Attributes:
         module: Its copy of the trainer's model; None for an engine with weights of its own.
-        shared: The memory.
-        places: What is there.
-        adapter_config: Of the LoRA adapter that is there; None for whole weights.
+        received: What arrived, by name.
+        adapter_config: Of the LoRA adapter that arrived; None for whole weights.
     """
 
     module: Any
-    shared: SharedTensors
-    places: list[Place]
+    received: Mapping[str, Tensor]
     adapter_config: dict[str, Json] | None = None
 
     @property
@@ -105,7 +164,7 @@ class SharedSource:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors by name."""
-        return self.shared.read(self.places)
+        return iter(self.received.items())
 
     def adapter(self) -> Adapter:
         """The LoRA adapter, for an engine that takes nothing else."""

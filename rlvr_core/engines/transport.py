@@ -1,0 +1,105 @@
+"""The weight transport of a run: chosen in the config, made on either end, blamed by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import (
+    InheritsFiles,
+    Json,
+    NamedTensors,
+    OutgoingWeights,
+    PluginError,
+    RlvrError,
+    TransportLink,
+    TransportTraits,
+    config_class,
+    traits_of,
+)
+from rlvr_core.host.discovery import CORE
+from rlvr_core.host.registry import Entry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTransport:
+    """A transport and its options, from which either end makes its own; pickles, and is JSON.
+
+    Attributes:
+        name: Its registered name, or the place it was named by.
+        target: ``module:attribute`` of its class.
+        plugin: The plugin it comes from; empty when the user named it by file or module.
+        options: Its checked options.
+    """
+
+    name: str
+    target: str
+    plugin: str
+    options: Mapping[str, Json]
+
+    def make(self) -> NamedTransport:
+        """Make one end.
+
+        Raises:
+            PluginError: If it cannot be imported, or not be made with its options.
+        """
+        entry = Entry("transport", self.name, self.target, "", self.plugin)
+        with _named(entry, "be made with its options"):
+            cls = entry.load()
+            inner = cls(config_class(cls)(**self.options))
+        return (_WithFiles if isinstance(inner, InheritsFiles) else NamedTransport)(entry, inner)
+
+
+class NamedTransport:
+    """One end of a transport; an error in a plugin's is named as the plugin's."""
+
+    def __init__(self, entry: Entry, inner: Any) -> None:
+        self._entry, self._inner = entry, inner
+        self.traits = traits_of(inner, TransportTraits)
+
+    def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
+        """See ``WeightTransport.send``."""
+        with _named(self._entry, "send weights"):
+            self._inner.send(weights, link)
+
+    def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
+        """See ``WeightTransport.receive``."""
+        with _named(self._entry, "receive weights"):
+            self._inner.receive(message, load, index)
+
+    def close(self) -> None:
+        """See ``WeightTransport.close``."""
+        with _named(self._entry, "be closed"):
+            self._inner.close()
+
+
+class _WithFiles(NamedTransport):
+    """One whose other end inherits open files."""
+
+    def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
+        """See ``InheritsFiles.open_files``."""
+        with _named(self._entry, "open its files"):
+            found: Sequence[int] = self._inner.open_files(like)
+            return found
+
+
+@contextmanager
+def _named(entry: Entry, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except RlvrError:
+        raise
+    except Exception as error:
+        if entry.plugin == CORE:
+            raise
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PluginError(
+            f"{entry.owner} could not {doing}: {text}",
+            where=entry.place(error) or "engine.transport",
+            remedy=entry.help,
+        ) from error
