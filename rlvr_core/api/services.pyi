@@ -79,6 +79,8 @@ from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
 from rlvr_core.engines.transport import ChosenTransport as ChosenTransport
 from rlvr_core.host.discovery import CORE as CORE
 from rlvr_core.host.discovery import FIRST_PARTY as FIRST_PARTY
+from rlvr_core.host.files import siblings as siblings
+from rlvr_core.host.files import source_of as source_of
 from rlvr_core.host.host import Host as Host
 from rlvr_core.host.host import load_host as load_host
 from rlvr_core.host.loader import HOOK_PARAMETERS as HOOK_PARAMETERS
@@ -108,6 +110,7 @@ from rlvr_core.record.rows import usage_row as usage_row
 from rlvr_core.record.rows import verdict_row as verdict_row
 from rlvr_core.record.rundir import RunFolder as RunFolder
 from rlvr_core.record.rundir import looks_like_run as looks_like_run
+from rlvr_core.record.text import Redactor as Redactor
 from rlvr_core.record.text import brief as brief
 from rlvr_core.record.text import printable as printable
 from rlvr_core.rollout.collect import Answered as Answered

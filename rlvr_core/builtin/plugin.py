@@ -330,6 +330,21 @@ def register_services(registrar: Registrar) -> None:
         summary="A run by its name, the beginning of it, or last, for --resume.",
     )
     registrar.add(
+        "checkout",
+        "rlvr_core.builtin.provenance.checkout:save_patches",
+        summary="State of the git checkout that a run is started in, with its diffs.",
+    )
+    registrar.add(
+        "sources",
+        "rlvr_core.builtin.provenance.sources:save_sources",
+        summary="Copies of the files that a config names as components.",
+    )
+    registrar.add(
+        "changed-sources",
+        "rlvr_core.builtin.provenance.sources:changed",
+        summary="Which of them a resumed run finds changed.",
+    )
+    registrar.add(
         "results",
         "rlvr_core.builtin.reports.results:write_results",
         summary="RESULTS.md, written when a run has ended.",

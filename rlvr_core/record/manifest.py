@@ -16,9 +16,7 @@ from typing import Literal
 
 from rlvr_core.api import ConfigError, Json
 from rlvr_core.record.files import write_atomic
-from rlvr_core.record.patches import save_patches
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.sources import save_sources
 from rlvr_core.record.text import Redactor
 
 SCHEMA = 1
@@ -61,11 +59,12 @@ class Manifest:
         command: Sequence[str],
         plugins: Mapping[str, str],
         data: Json = None,
-        sources: Mapping[str, str] | None = None,
+        git: Json = None,
+        sources: Json = None,
         processes: int = 1,
         now: datetime | None = None,
     ) -> Manifest:
-        """Write a new run's ``run.json`` and ``patches/``.
+        """Write a new run's ``run.json``.
 
         Args:
             folder: The run's folder.
@@ -73,7 +72,8 @@ class Manifest:
             command: The command line, program first; secrets in it are taken out.
             plugins: Version of each plugin distribution that is loaded.
             data: Fingerprints of the data, JSON; may come later by ``update``.
-            sources: Where each component is imported from that the config names by file or module.
+            git: State of the git checkout it is started in; None outside one.
+            sources: Files of the components that the config names by file or module.
             processes: Processes that train together.
             now: Time of the start; the current time when left out.
 
@@ -98,8 +98,8 @@ class Manifest:
             "process": _process(),
             "processes": processes,
             "versions": versions(plugins),
-            "git": save_patches(folder, Path.cwd()),
-            "sources": save_sources(folder, sources or {}),
+            "git": git,
+            "sources": sources or {},
             "data": data,
             "hardware": hardware(),
         }

@@ -8,7 +8,6 @@ from pathlib import Path
 from rlvr_core.api import ConfigError, MachineError, RunError
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.record.sources import changed, save_sources
 from rlvr_core.run.saving import restore
 from rlvr_core.run.session import Session
 from rlvr_core.step import checkpoint
@@ -62,8 +61,11 @@ def resume(
             )
     session.resumed = True
     if manifest is not None:
-        sources = save_sources(session.folder, session.resolved.sources(session.problems.values()))
-        told = changed(manifest.fields.get("sources") or {}, sources)
+        host = session.resolved.host
+        files = session.resolved.sources(session.problems.values())
+        sources = host.service("core/sources")(session.folder, files) if files else {}
+        before = manifest.fields.get("sources") or {}
+        told = host.service("core/changed-sources")(before, sources) if files else []
         for line in told:
             session.events.message(f"warning: {line}")
         manifest.resume(

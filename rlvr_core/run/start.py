@@ -6,12 +6,13 @@ The folder is made last, so that a run that can not start leaves nothing behind.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import ConfigError, EngineContext, EngineTraits, ReportsMetrics, traits_of
+from rlvr_core.api import ConfigError, EngineContext, EngineTraits, Json, ReportsMetrics, traits_of
 from rlvr_core.api.components import declared_metrics
 from rlvr_core.api.watching import RunObserver, Stateful
 from rlvr_core.parallel.ranks import Ranks
@@ -224,15 +225,27 @@ def _manifest(
         for record in prepared.host.records
         if record.distribution and record.version
     }
+    git, sources = _provenance(prepared, folder)
     return Manifest.start(
         folder,
         name=prepared.config.run.name,
         command=command,
         plugins=plugins,
         data=prepared.fingerprints,
-        sources=prepared.resolved.sources(prepared.problems.values()),
+        git=git,
+        sources=sources,
         processes=ranks.world,
     )
+
+
+def _provenance(prepared: Prepared, folder: RunFolder) -> tuple[Json, Json]:
+    """The git checkout that the run is started in, and the files that its config names."""
+    host, here = prepared.host, Path.cwd()
+    git = None
+    if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
+        git = host.service("core/checkout")(folder, here)
+    files = prepared.resolved.sources(prepared.problems.values())
+    return git, host.service("core/sources")(folder, files) if files else None
 
 
 def _session(

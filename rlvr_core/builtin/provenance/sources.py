@@ -7,11 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rlvr_core.api import Json
-from rlvr_core.host import files
-from rlvr_core.record.files import write_atomic
-from rlvr_core.record.patches import git
-from rlvr_core.record.rundir import RunFolder
-from rlvr_core.record.text import Redactor
+from rlvr_core.api.services import Redactor, RunFolder, siblings, source_of, write_atomic
+from rlvr_core.builtin.provenance.checkout import git
 
 
 def save_sources(folder: RunFolder, targets: Mapping[str, str]) -> dict[str, Json]:
@@ -29,7 +26,7 @@ def save_sources(folder: RunFolder, targets: Mapping[str, str]) -> dict[str, Jso
     """
     found: dict[str, Json] = {}
     for use, target in sorted(targets.items()):
-        source = files.source_of(use, target)
+        source = source_of(use, target)
         if source is not None:
             found[use] = _save(folder, *source)
     return found
@@ -80,7 +77,7 @@ def _save(folder: RunFolder, path: Path, content: bytes) -> dict[str, Json]:
 
 
 def _beside(path: Path) -> Iterable[tuple[Path, bytes]]:
-    for one in files.siblings(path):
+    for one in siblings(path):
         try:
             yield one, one.read_bytes()
         except OSError:
