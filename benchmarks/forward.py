@@ -26,18 +26,18 @@ import torch
 from step_task import SIZES
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_core.api import SamplingParams
+from rlvr_core.api import MicroBatch, SamplingParams
+from rlvr_core.builtin.packing.attention_mask import attention_mask_of
+from rlvr_core.builtin.packing.packed import heads_of, pack, packed_rows
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.builtin.tiny.lean_path import lean_hidden
 from rlvr_core.engines.decode import RowPlan, decode
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.parallel.model_adapter import adapter_of
-from rlvr_core.step.batch import MicroBatch, Row, micro_batches
-from rlvr_core.step.forward_path import whole_rows
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import whole_rows
 from rlvr_core.step.logprobs import fused_logprobs
-from rlvr_core.step.packed import heads_of, pack, packed_rows
-from rlvr_core.step.packed_attention import attention_mask_of
 
 VOCABULARY = 419
 GROUP = 8
@@ -145,7 +145,7 @@ def _train(size: str, rows: list[Row], repeats: int) -> list[float]:
 
 
 def _packed(model: Any, batch: MicroBatch) -> Any:
-    heads = heads_of(model, whole_rows)
+    heads = heads_of(model)
     packed_mask = attention_mask_of(batch, torch.float32, heads, compiled=False)
     return packed_rows(model.model, batch, packed_mask)
 

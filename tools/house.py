@@ -40,7 +40,7 @@ UNNAMED_ROOMS = {"advantages", "optimizers", "reports", "schedules", "tiny"}
 NAMED_ROOMS = {"datasets", "verifiers", "samplers", "losses"}
 SIMPLEST = """
 run: {name: simplest, dir: runs, seed: 1}
-model: {path: model}
+model: {path: model, forward_paths: []}
 data:
   sources:
     - use: core/jsonl

@@ -15,6 +15,7 @@ _HOMES = {
         "ScoreRequest Scorer Scores WeightSource"
     ),
     "api.errors": "Complaint ConfigError DataError MachineError PluginError RlvrError RunError",
+    "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
     "api.hooks": (
         "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
         "RunFinished RunStarted StepFinished hookimpl"

@@ -7,6 +7,7 @@ annotations only, so that a plugin module stays cheap to import.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
@@ -69,13 +70,15 @@ class Names:
 class Registrar(Protocol):
     """What a registering hook is given: adds components of one kind under one plugin's name."""
 
-    def add(self, name: str, target: str, *, summary: str) -> None:
+    def add(self, name: str, target: str, *, summary: str, models: Sequence[str] = ()) -> None:
         """Register a component.
 
         Args:
             name: Leaf name; the full name becomes ``<plugin>/<name>``.
             target: ``module:attribute``, imported when first used.
             summary: One sentence for ``rlvr list``.
+            models: Of a forward path: classes of the models it may serve, such as
+                ``LlamaForCausalLM``; it is imported for no other. Empty for any model.
 
         Raises:
             PluginError: If name, target or summary is malformed, or the name is taken.

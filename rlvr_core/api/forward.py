@@ -15,6 +15,75 @@ if TYPE_CHECKING:
     from rlvr_core.api.engines import Adapter
 
 
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Rows of one forward pass; everything is padded on the right.
+
+    Dimensions: S prompts, P prompt positions, B rows, T completion positions.
+
+    Attributes:
+        prompt_ids_SP: Distinct prompts.
+        prompt_len_S: Their lengths.
+        prompt_of_row_B: Index of each row's prompt.
+        completion_ids_BT: Completions.
+        completion_len_B: Their lengths.
+        valid_BT: True where there is a token.
+        mask_BT: True where the loss counts; implies ``valid_BT``.
+        behaviour_logp_BT: Log-probs from sampling, 0 on padding.
+        advantage_B: One a row.
+        group_B: Place of each row's group in the step.
+        row_index_B: Position of each row in what ``micro_batches`` was given.
+        advantage_BT: One a token, 0 on padding; None where rows have one for all their tokens.
+        teacher_batch: The same completions behind the teacher's own prompts, where it has such.
+    """
+
+    prompt_ids_SP: Tensor
+    prompt_len_S: Tensor
+    prompt_of_row_B: Tensor
+    completion_ids_BT: Tensor
+    completion_len_B: Tensor
+    valid_BT: Tensor
+    mask_BT: Tensor
+    behaviour_logp_BT: Tensor
+    advantage_B: Tensor
+    group_B: Tensor
+    row_index_B: Tensor
+    advantage_BT: Tensor | None = None
+    teacher_batch: MicroBatch | None = None
+
+    @property
+    def padded_tokens(self) -> int:
+        """Prompt and completion positions, padding included: what the budget counts."""
+        return self.prompt_ids_SP.numel() + self.completion_ids_BT.numel()
+
+    def prompt_places(self) -> Tensor:
+        """(S, P), True where a prompt has a token."""
+        return _before(self.prompt_len_S, self.prompt_ids_SP.shape[1])
+
+    def fed_lengths(self) -> Tensor:
+        """(B,) tokens of each completion that a model is given: the last predicts nothing."""
+        return (self.completion_len_B - 1).clamp(min=0)
+
+    def fed_places(self) -> Tensor:
+        """(B, T - 1), True where there is such a token."""
+        return _before(self.fed_lengths(), self.completion_ids_BT.shape[1] - 1)
+
+    def to(self, device: torch.device | str) -> MicroBatch:
+        """The same micro-batch on another device."""
+        parts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        moved: dict[str, Any] = {
+            name: None if part is None else part.to(device) for name, part in parts.items()
+        }
+        return MicroBatch(**moved)
+
+
+def _before(length_B: Tensor, width: int) -> Tensor:
+    """(B, width), True at the first ``length_B`` positions of each row."""
+    import torch
+
+    return torch.arange(width, device=length_B.device) < length_B[:, None]
+
+
 class Decoder(Protocol):
     """A model with a key-value cache."""
 
@@ -40,58 +109,40 @@ class Decoder(Protocol):
         """Take the model's weights as they are now; the cache stays."""
 
 
-class PackedAttention(Protocol):
-    """Causal attention of packed tokens: each completion sees its prompt and itself."""
+class ForwardPath(Protocol):
+    """A model on a faster path, with its own parameters."""
 
-    def forward(
-        self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Output (N, h, D), and log-sum-exp of the prompts (S, h, P) and completions (B, h, T)."""
+    @property
+    def decodes(self) -> bool:
+        """Whether it generates by a decoder of its own, in float32."""
 
-    def backward(
-        self,
-        grad_NhD: Tensor,
-        heads: tuple[Tensor, Tensor, Tensor],
-        out_NhD: Tensor,
-        prompt_lse: Tensor,
-        lse: Tensor,
-        scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of query, key and value, from what ``forward`` was given and returned."""
+    def predict(
+        self, batch: MicroBatch, module: Any, *, dtype: torch.dtype, compiled: bool
+    ) -> Tensor | None:
+        """Compute what predicts each loss token of a micro-batch; differentiable.
 
+        Args:
+            batch: The rows, on the model's device.
+            module: What is wanted the output of: the model's body without its LM head (hidden
+                states), or the model itself (logits), if its head is more than a linear layer.
+            dtype: Compute precision.
+            compiled: Whether the body is to run under ``torch.compile``, and ``module`` does.
 
-@dataclass(frozen=True, slots=True)
-class PackedTokens:
-    """A micro-batch as one sequence without padding: the prompts, then the completions.
-
-    Attributes:
-        ids_N: Token ids.
-        position_N: Position of each token in the text that its row is.
-        predictors_M: Place of the token before each of the M loss tokens.
-        attention: Which token attends to which.
-    """
-
-    ids_N: Tensor
-    position_N: Tensor
-    predictors_M: Tensor
-    attention: PackedAttention
-
-
-class FastModel(Protocol):
-    """A model that was recognised, with its own parameters."""
-
-    def hidden_states(self, packed: PackedTokens) -> Tensor:
-        """(M, H) last hidden states that predict the loss tokens; differentiable."""
+        Returns:
+            (N, ...) in the order of ``batch.mask_BT``; None if this path cannot compute it.
+        """
 
     def decoder(self) -> Decoder:
         """The decoding loop's cache and step, over the weights of this moment."""
 
 
-class ForwardPath(Protocol):
-    """Recognises models that it computes faster than their own forward does."""
+class ForwardPathFactory(Protocol):
+    """Finds out whether a model can take a forward path; what a plugin registers."""
 
-    def __call__(self, model: Any, adapter: ModelAdapter) -> FastModel | None:
+    def __call__(self, model: Any, adapter: ModelAdapter) -> ForwardPath | None:
         """The model on this path, or None unless it is certain to give the same numbers.
+
+        It is called before every pass, so what takes long is to be remembered by model.
 
         Args:
             model: The Hugging Face model.

@@ -212,6 +212,11 @@ def register_transports(registrar: Registrar) -> None:
 
 
 @hookspec
+def register_forward_paths(registrar: Registrar) -> None:
+    """Add faster ways to compute models of some architecture."""
+
+
+@hookspec
 def register_commands(registrar: Registrar) -> None:
     """Add click commands; they appear under ``rlvr <plugin> <command>``."""
 

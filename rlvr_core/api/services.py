@@ -7,7 +7,6 @@ imported from its home when it is first used; the kernel itself never imports th
 from rlvr_core.api.lazy import face
 
 _HOMES = {
-    "api.forward": "Decoder FastModel ForwardPath ModelAdapter PackedAttention PackedTokens",
     "api.judging": "replacements",
     "api.launching": "refuse_external",
     "api.rollouts": "Ages Conversations REWARD_TOLERANCE RolloutSource Rollouts Sampled Suffix",
@@ -22,6 +21,8 @@ _HOMES = {
     "builtin.jobs.secrets": "secrets_in secrets_in_words",
     "builtin.jobs.staging": "Layout overrides",
     "builtin.lora.export": "is_adapter write_merged",
+    "builtin.packing.joined_attention": "JoinedMask",
+    "builtin.packing.packed": "PackedTokens pack",
     "builtin.python.train": "option plain signals_restored",
     "builtin.reports.find": "find_run",
     "builtin.reports.liveness": "is_alive",
@@ -55,6 +56,8 @@ _HOMES = {
     "rollout.replay": "Reading ReplayBuffer member_of",
     "rollout.single_turn": "conversations_of",
     "rollout.source": "SourceParts",
+    "step.batch": "Row micro_batches",
+    "step.forward": "whole_rows",
     "step.model_path": "check_model_path",
     "step.optim": "AdamWConfig",
     "workers.pool": "VerifierPool VerifierSpec",

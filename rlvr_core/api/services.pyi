@@ -3,12 +3,6 @@
 Names here are promised like those of ``rlvr_core.api``, but may change in a minor version. Each is
 imported from its home when it is first used; the kernel itself never imports this module."""
 
-from rlvr_core.api.forward import Decoder as Decoder
-from rlvr_core.api.forward import FastModel as FastModel
-from rlvr_core.api.forward import ForwardPath as ForwardPath
-from rlvr_core.api.forward import ModelAdapter as ModelAdapter
-from rlvr_core.api.forward import PackedAttention as PackedAttention
-from rlvr_core.api.forward import PackedTokens as PackedTokens
 from rlvr_core.api.judging import replacements as replacements
 from rlvr_core.api.launching import refuse_external as refuse_external
 from rlvr_core.api.rollouts import Ages as Ages
@@ -39,6 +33,9 @@ from rlvr_core.builtin.jobs.staging import Layout as Layout
 from rlvr_core.builtin.jobs.staging import overrides as overrides
 from rlvr_core.builtin.lora.export import is_adapter as is_adapter
 from rlvr_core.builtin.lora.export import write_merged as write_merged
+from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
+from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
+from rlvr_core.builtin.packing.packed import pack as pack
 from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored
@@ -123,6 +120,9 @@ from rlvr_core.rollout.replay import ReplayBuffer as ReplayBuffer
 from rlvr_core.rollout.replay import member_of as member_of
 from rlvr_core.rollout.single_turn import conversations_of as conversations_of
 from rlvr_core.rollout.source import SourceParts as SourceParts
+from rlvr_core.step.batch import Row as Row
+from rlvr_core.step.batch import micro_batches as micro_batches
+from rlvr_core.step.forward import whole_rows as whole_rows
 from rlvr_core.step.model_path import check_model_path as check_model_path
 from rlvr_core.step.optim import AdamWConfig as AdamWConfig
 from rlvr_core.workers.pool import VerifierPool as VerifierPool

@@ -369,6 +369,27 @@ def register_services(registrar: Registrar) -> None:
         "rlvr_core.builtin.catalog.hook_faults:faults",
         summary="What is wrong with the hooks of an installed plugin.",
     )
+    registrar.add(
+        "lora",
+        "rlvr_core.builtin.lora.model_adapter:LORA",
+        summary="LoRA as what is trained of the policy, for model.lora.",
+    )
+
+
+@hookimpl
+def register_forward_paths(registrar: Registrar) -> None:
+    """Faster ways to compute a model than each row whole and padded."""
+    registrar.add(
+        "lean",
+        "rlvr_core.builtin.tiny.lean_path:find_lean",
+        summary="Dense Llama-like models in float32 on a CPU, with fewer and larger operations.",
+        models=("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
+    )
+    registrar.add(
+        "packed",
+        "rlvr_core.builtin.packing.packed:find_packed",
+        summary="All rows as one sequence without padding, each prompt once.",
+    )
 
 
 @hookimpl

@@ -94,6 +94,9 @@ class ModelSection(ComponentConfig):
     """Compute precision of trainer and engine; master weights and optimizer are float32."""
     attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
     """Attention implementation of transformers in the trainer."""
+    forward_paths: tuple[str, ...] = ("core/lean", "core/packed")
+    """Faster ways than each row whole and padded, tried in this order on models that they serve;
+    ``[]`` has every model run through its own forward."""
     revision: str | None = None
     """Hub revision; ignored for folders."""
     trust_remote_code: bool = False

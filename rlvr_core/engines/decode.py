@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from rlvr_core.api import MachineError, RunError, SamplingParams
-from rlvr_core.api.forward import Decoder
+from rlvr_core.api import Decoder, MachineError, RunError, SamplingParams
 from rlvr_core.engines.sample import RandomStreams, RowSampling, sample
 from rlvr_core.engines.stop import StopStrings
 

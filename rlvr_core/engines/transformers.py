@@ -17,7 +17,9 @@ from pydantic import Field
 
 from rlvr_core.api import (
     ComponentConfig,
+    Decoder,
     EngineContext,
+    ForwardPath,
     Generation,
     GenerationRequest,
     MachineError,
@@ -25,9 +27,8 @@ from rlvr_core.api import (
     Scores,
     WeightSource,
 )
-from rlvr_core.api.forward import Decoder, FastModel
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
-from rlvr_core.engines.fast_model import fast_model
+from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.engines.score import score
 from rlvr_core.engines.stop import StopStrings
 
@@ -235,10 +236,12 @@ class TransformersEngine:
         fast = self._fast()
         return HuggingFaceDecoder(self._model) if fast is None else fast.decoder()
 
-    def _fast(self) -> FastModel | None:
+    def _fast(self) -> ForwardPath | None:
         assert self._model is not None
         assert self._context is not None
-        return fast_model(self._model) if self._context.dtype == torch.float32 else None
+        if self._context.dtype != torch.float32:
+            return None
+        return next((path for path in forward_paths(self._model) if path.decodes), None)
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:

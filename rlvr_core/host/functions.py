@@ -40,7 +40,7 @@ def component(kind: str, found: Any) -> Any:
         ConfigError: If it is a function and this kind is not made of functions, or its parameters
             do not fit.
     """
-    if not inspect.isfunction(found) or kind in ("command", "service"):
+    if not inspect.isfunction(found) or kind in ("command", "service", "forward_path"):
         return found
     adapter = parts.function_adapter(kind)
     if adapter is None:

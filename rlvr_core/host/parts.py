@@ -9,17 +9,6 @@ from typing import Any
 _TABLE = "rlvr_core.builtin.parts"
 
 
-def model_adapter() -> Any:
-    """The ``ModelAdapter`` of ``model.lora``."""
-    return _load(importlib.import_module(_TABLE).LORA)
-
-
-def forward_path(architecture: str) -> Any | None:
-    """The ``ForwardPath`` that may serve models of this class, or None: nothing is imported."""
-    target = importlib.import_module(_TABLE).FORWARD_PATHS.get(architecture)
-    return None if target is None else _load(target)
-
-
 def function_kinds() -> tuple[str, ...]:
     """Kinds of which a plain function can be a component."""
     return tuple(importlib.import_module(_TABLE).FUNCTIONS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -20,9 +20,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_PLURALS: dict[str, str] = {kind: f"{kind}s" for kind in (*KINDS, "command", "service")} | {
-    "loss": "losses"
-}
+_PLURALS: dict[str, str] = {
+    kind: f"{kind}s" for kind in (*KINDS, "command", "service", "forward_path")
+} | {"loss": "losses"}
 REGISTERING = {f"register_{plural}": kind for kind, plural in _PLURALS.items()}
 """Each registering hook and the kind of what it registers."""
 
@@ -55,6 +55,7 @@ class Entry:
         plugin: Name of the plugin that registered it (``core`` for built-ins); empty when the user
             named it by its file or module.
         registered: The line that registered it.
+        models: Of a forward path: classes of the models it may serve; empty for any.
     """
 
     kind: Kind | str
@@ -63,6 +64,7 @@ class Entry:
     summary: str
     plugin: str
     registered: Place = origin.NOWHERE
+    models: tuple[str, ...] = ()
 
     @property
     def leaf(self) -> str:
@@ -168,7 +170,7 @@ class PluginRegistrar:
     kind: str
     plugin: str
 
-    def add(self, name: str, target: str, *, summary: str) -> None:
+    def add(self, name: str, target: str, *, summary: str, models: Sequence[str] = ()) -> None:
         """Register a component; see ``Registrar``."""
         if not NAME.match(name):
             raise PluginError(
@@ -189,4 +191,6 @@ class PluginRegistrar:
         caller = sys._getframe(1)
         place = Place(caller.f_code.co_filename, caller.f_lineno)
         full = f"{self.plugin}/{name}"
-        self.registry.add(Entry(self.kind, full, target, summary, self.plugin, place))
+        self.registry.add(
+            Entry(self.kind, full, target, summary, self.plugin, place, tuple(models))
+        )

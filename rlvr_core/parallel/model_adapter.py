@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rlvr_core.api import Adapter
-from rlvr_core.api.forward import ModelAdapter
-from rlvr_core.host import parts
+from rlvr_core.api import Adapter, ModelAdapter
+from rlvr_core.host.host import load_host
 from rlvr_core.parallel.sharded import whole
 
 
@@ -99,8 +99,9 @@ def adapter_of(model: nn.Module) -> ModelAdapter:
     return _lora() if "peft_config" in vars(model) else WHOLE_MODEL
 
 
+@cache
 def _lora() -> ModelAdapter:
-    adapter: ModelAdapter = parts.model_adapter()
+    adapter: ModelAdapter = load_host().service("core/lora")
     return adapter
 
 

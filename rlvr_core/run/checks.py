@@ -58,6 +58,12 @@ def check_reference(resolved: Resolved) -> None:
         )
 
 
+def check_forward_paths(resolved: Resolved) -> None:
+    """Refuse a forward path that no plugin has registered."""
+    for name in resolved.config.model.forward_paths:
+        resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
+
+
 def check_processes(config: RunConfig) -> None:
     """Refuse what several processes cannot do together.
 

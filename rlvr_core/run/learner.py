@@ -13,7 +13,7 @@ from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.step.forward_path import compile_body, probe_forward_path
+from rlvr_core.step.forward import compile_body, probe_forward_path
 from rlvr_core.step.gathered_source import GatheredSource, replica_of
 from rlvr_core.step.model import (
     DTYPES,

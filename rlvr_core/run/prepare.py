@@ -35,6 +35,7 @@ from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.single_turn import conversations_of
 from rlvr_core.rollout.source import RolloutMode
 from rlvr_core.run.checks import (
+    check_forward_paths,
     check_metrics,
     check_processes,
     check_reference,
@@ -169,6 +170,7 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     trackers = {ref.use: resolved.build("tracker", ref) for ref in config.track}
     chosen_adapter(config.model.lora).check_installed()
     check_reference(resolved)
+    check_forward_paths(resolved)
     sources = load_sources(_loaders(resolved))
     tasks = _tasks(resolved)
     problems = [problem for source in sources for problem in source.problems]

@@ -1,19 +1,21 @@
-"""Rows packed into micro-batches by a token budget.
+"""Rows packed into micro-batches by a token budget, and shared out among processes.
 
 Lengths are explicit: no mask is ever read off token ids (T3, T6). A prompt that several rows of
 a micro-batch share is held once. Nothing has to divide anything (T35).
 
-Dimensions: S prompts, P prompt positions, B rows, T completion positions.
+Which process trains on which rows: about as many tokens each, the rows of a prompt together.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from rlvr_core.api import MicroBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,66 +58,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """Rows of one forward pass; everything is padded on the right.
+class Work:
+    """A micro-batch and whether it counts.
 
-    Attributes:
-        prompt_ids_SP: Distinct prompts.
-        prompt_len_S: Their lengths.
-        prompt_of_row_B: Index of each row's prompt.
-        completion_ids_BT: Completions.
-        completion_len_B: Their lengths.
-        valid_BT: True where there is a token.
-        mask_BT: True where the loss counts; implies ``valid_BT``.
-        behaviour_logp_BT: Log-probs from sampling, 0 on padding.
-        advantage_B: One a row.
-        group_B: Place of each row's group in the step.
-        row_index_B: Position of each row in what ``micro_batches`` was given.
-        advantage_BT: One a token, 0 on padding; None where rows have one for all their tokens.
-        told: The same completions behind the teacher's own prompts, where there are such.
+    A process that has fewer micro-batches than another may have to compute some more, whose loss is
+    multiplied by 0.
     """
 
-    prompt_ids_SP: Tensor
-    prompt_len_S: Tensor
-    prompt_of_row_B: Tensor
-    completion_ids_BT: Tensor
-    completion_len_B: Tensor
-    valid_BT: Tensor
-    mask_BT: Tensor
-    behaviour_logp_BT: Tensor
-    advantage_B: Tensor
-    group_B: Tensor
-    row_index_B: Tensor
-    advantage_BT: Tensor | None = None
-    told: MicroBatch | None = None
-
-    @property
-    def padded_tokens(self) -> int:
-        """Prompt and completion positions, padding included: what the budget counts."""
-        return self.prompt_ids_SP.numel() + self.completion_ids_BT.numel()
-
-    def prompt_places(self) -> Tensor:
-        """(S, P), True where a prompt has a token."""
-        position_P = torch.arange(self.prompt_ids_SP.shape[1], device=self.prompt_len_S.device)
-        return position_P < self.prompt_len_S[:, None]
-
-    def fed_lengths(self) -> Tensor:
-        """(B,) tokens of each completion that a model is given: the last predicts nothing."""
-        return (self.completion_len_B - 1).clamp(min=0)
-
-    def fed_places(self) -> Tensor:
-        """(B, T - 1), True where there is such a token."""
-        width = self.completion_ids_BT.shape[1] - 1
-        position_T = torch.arange(width, device=self.completion_len_B.device)
-        return position_T < self.fed_lengths()[:, None]
-
-    def to(self, device: torch.device | str) -> MicroBatch:
-        """The same micro-batch on another device."""
-        parts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        moved: dict[str, Any] = {
-            name: None if part is None else part.to(device) for name, part in parts.items()
-        }
-        return MicroBatch(**moved)
+    batch: MicroBatch
+    counts: bool = True
 
 
 def micro_batches(
@@ -209,7 +160,7 @@ def _collate(rows: Sequence[Row], pack: Sequence[int]) -> MicroBatch:
         group_B=torch.tensor([row.group for row in chosen]),
         row_index_B=torch.tensor(pack),
         advantage_BT=_token_advantages(chosen),
-        told=_told(chosen),
+        teacher_batch=_teacher_batch(chosen),
     )
 
 
@@ -228,19 +179,70 @@ def _token_advantages(rows: Sequence[Row]) -> Tensor | None:
     )
 
 
-def _told(rows: Sequence[Row]) -> MicroBatch | None:
+def _teacher_batch(rows: Sequence[Row]) -> MicroBatch | None:
     prompts = [row.teacher_prompt_ids for row in rows]
     if None in prompts:
         return None
-    told = [
+    shown = [
         replace(row, prompt_ids=prompt, teacher_prompt_ids=None)
         for row, prompt in zip(rows, prompts, strict=True)
         if prompt is not None
     ]
-    return _collate(told, range(len(told)))
+    return _collate(shown, range(len(shown)))
 
 
 def _padded(sequences: Sequence[Sequence[float]], fill: float) -> Tensor:
     """Sequences side by side, filled up on the right."""
     width = max(map(len, sequences))
     return torch.tensor([[*sequence, *[fill] * (width - len(sequence))] for sequence in sequences])
+
+
+def shard_rows(rows: Sequence[Row], world: int) -> list[list[Row]]:
+    """Split the rows of a step among processes.
+
+    A prompt is computed once for all its rows, so they stay together; only rows that are more than
+    a fair share are parted. The heaviest goes first, each to the process with the least so far. A
+    process may get none.
+
+    Args:
+        rows: All rows of the step; those without a loss token are left out.
+        world: Processes.
+
+    Returns:
+        Rows by process.
+    """
+    if world == 1:
+        return [list(rows)]
+    groups: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        if any(row.loss_mask):
+            groups.setdefault(row.prompt_ids, []).append(row)
+    fair = sum(map(_weight, groups.values())) / world
+    hands: list[list[Row]] = [[] for _ in range(world)]
+    weights = [0] * world
+    pieces = [piece for group in groups.values() for piece in _pieces(group, fair)]
+    for piece in sorted(pieces, key=_weight, reverse=True):
+        least = weights.index(min(weights))
+        hands[least].extend(piece)
+        weights[least] += _weight(piece)
+    return hands
+
+
+def idle_work(rows: Sequence[Row], n: int) -> list[Work]:
+    """``n`` micro-batches that do not count, of the shortest row that has a loss token."""
+    trained = [row for row in rows if any(row.loss_mask)]
+    shortest = min(trained, key=lambda row: len(row.prompt_ids) + len(row.token_ids))
+    (batch,) = micro_batches([shortest], tokens_per_micro_batch=1)
+    return [Work(batch, counts=False)] * n
+
+
+def _weight(group: Sequence[Row]) -> int:
+    """Tokens to compute for rows of one prompt."""
+    return len(group[0].prompt_ids) + sum(len(row.token_ids) for row in group)
+
+
+def _pieces(group: Sequence[Row], fair: float) -> list[Sequence[Row]]:
+    """A group in as many pieces as it is fair shares, the longest rows spread over them."""
+    pieces = min(len(group), math.ceil(_weight(group) / fair))
+    by_length = sorted(group, key=lambda row: -len(row.token_ids))
+    return [by_length[place::pieces] for place in range(pieces)]

@@ -1,6 +1,8 @@
 """Log-probs of completions under the model that is trained, with a graph.
 
-Only the hidden states that predict a loss token reach the LM head.
+Hidden states come from the first of the model's forward paths that can compute them
+(``rlvr_core.engines.forward_paths``), else from each row whole and padded. Only those that predict
+a loss token reach the LM head.
 """
 
 from __future__ import annotations
@@ -8,12 +10,13 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from rlvr_core.step.batch import MicroBatch
-from rlvr_core.step.forward_path import forward_path, plain_head
+from rlvr_core.api import MicroBatch
+from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.step.gather_logits import gather_logits, top_logprobs
 from rlvr_core.step.logprobs import entropy, fused_logprobs
 
@@ -112,8 +115,16 @@ def _predict(
         autocast = torch.autocast(device.type, dtype=autocast_dtype)
     with autocast:
         head = plain_head(model)
-        path = forward_path(model, head, autocast_dtype=autocast_dtype, compiled=compiled)
-        states = path(batch)
+        body = _body(model) if compiled is None else compiled
+        module = model if head is None else body
+        dtype = autocast_dtype or model.dtype
+        found = (
+            path.predict(batch, module, dtype=dtype, compiled=compiled is not None)
+            for path in forward_paths(model)
+        )
+        states = next((one for one in found if one is not None), None)
+        if states is None:
+            states = whole_rows(module, batch)
     return _Predicted(states, head, batch, temperature, autocast)
 
 
@@ -196,3 +207,81 @@ class _Predicted:
     def _whole(self) -> Tensor:
         wide = torch.promote_types(self.states.dtype, torch.float32)
         return (self.states.to(wide) / self.temperature).log_softmax(-1)
+
+
+def whole_rows(module: Any, batch: MicroBatch) -> Tensor:
+    """Run each row's prompt and completion as one sequence.
+
+    Returns:
+        The module's output (hidden states or logits) that predicts each loss token, (N, ...).
+    """
+    prompt_len_B = batch.prompt_len_S[batch.prompt_of_row_B]
+    length_B = prompt_len_B + batch.completion_len_B
+    position_L = torch.arange(int(length_B.max()), device=length_B.device)
+    offset_BL = position_L - prompt_len_B[:, None]
+    prompt_BP = batch.prompt_ids_SP[batch.prompt_of_row_B]
+    ids_BL = torch.where(
+        offset_BL < 0,
+        prompt_BP.gather(1, position_L.clamp(max=prompt_BP.shape[1] - 1).expand_as(offset_BL)),
+        batch.completion_ids_BT.gather(1, offset_BL.clamp(0, batch.completion_ids_BT.shape[1] - 1)),
+    )
+    output = module(
+        input_ids=ids_BL,
+        attention_mask=(position_L < length_B[:, None]).long(),
+        position_ids=position_L.expand_as(ids_BL),
+        use_cache=False,
+    )
+    predicted_BL: Tensor = output[0]
+    row_N, t_N = batch.mask_BT.nonzero(as_tuple=True)
+    return predicted_BL[row_N, prompt_len_B[row_N] + t_N - 1]
+
+
+_LOGIT_OPTIONS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+_HEADS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def _body(model: PreTrainedModel) -> Any:
+    return getattr(model, model.base_model_prefix)
+
+
+def compile_body(model: PreTrainedModel) -> Any:
+    """The model without its LM head, compiled for training; the model itself stays as it is.
+
+    Generation goes on uncompiled: its shapes change with every token.
+    """
+    return torch.compile(_body(model), dynamic=True)
+
+
+def probe_forward_path(model: PreTrainedModel) -> None:
+    """Find out now, by a forward pass, which paths the model takes: a sharded one cannot be asked.
+
+    What is found is remembered for as long as the model lives.
+    """
+    plain_head(model)
+    list(forward_paths(model))
+
+
+def plain_head(model: PreTrainedModel) -> torch.nn.Linear | None:
+    """The LM head, if the model's logits are nothing but it applied to its last hidden states.
+
+    Models that scale, cap or otherwise treat their logits are found out by trying, once.
+    """
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if not isinstance(head, torch.nn.Linear) or not hasattr(model, model.base_model_prefix):
+        return None
+    if any(getattr(model.config, name, None) not in (None, 1.0) for name in _LOGIT_OPTIONS):
+        return None  # a cap on logits does not show while they are small
+    if model not in _HEADS:
+        was_training = [module for module in model.modules() if module.training]
+        model.train(False)
+        ids = torch.arange(4, device=head.weight.device)[None] % head.weight.shape[0]
+        try:
+            with torch.no_grad():
+                logits = model(input_ids=ids, use_cache=False).logits
+                plain = head(_body(model)(input_ids=ids, use_cache=False)[0])
+        finally:
+            for module in was_training:
+                module.training = True
+        close = torch.allclose(logits.float(), plain.float(), rtol=1e-3, atol=1e-3)
+        _HEADS[model] = logits.shape == plain.shape and close
+    return head if _HEADS[model] else None

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from rlvr_core.api import Normalizer
 from rlvr_core.config.model import TrainSection
-from rlvr_core.step.batch import Row
+from rlvr_core.step.batch import Row, Work
 from rlvr_core.step.objective import Part
 from rlvr_core.step.optim import Update
-from rlvr_core.step.shard_rows import Work
 from rlvr_core.step.totals import Totals
 
 _OF_AN_ITERATION = ("ratio/", "clip_fraction/")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import MachineError
+from rlvr_core.engines.forward_paths import choose_forward_paths
 from rlvr_core.step.model_path import check_model_path as check_model_path
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def load_policy(path: str, section: ModelSection, device: torch.device) -> PreTr
     policy.requires_grad_(True).train(
         False
     )  # dropout is off in RL: the ratio needs the same function twice
+    choose_forward_paths(policy, section.forward_paths)
     return policy
 
 

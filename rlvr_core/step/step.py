@@ -33,11 +33,11 @@ from torch import Tensor
 
 from rlvr_core.algorithm.entropy import TIE, entropy_threshold
 from rlvr_core.algorithm.entropy_control import EntropyController
-from rlvr_core.api import LossBatch, LossOutput, Normalizer
+from rlvr_core.api import LossBatch, LossOutput, MicroBatch, Normalizer
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.step.batch import MicroBatch, Row, micro_batches
+from rlvr_core.step.batch import Row, Work, idle_work, micro_batches, shard_rows
 from rlvr_core.step.forward import completion_logprobs, completion_scores, top_tokens
 from rlvr_core.step.mini_batches import Job, MiniBatch, Told, counts, cut, reads, summary
 from rlvr_core.step.model import Precision
@@ -45,7 +45,6 @@ from rlvr_core.step.objective import Objective, Part, Term
 from rlvr_core.step.optim import Optimizer, Update
 from rlvr_core.step.reference import Reference
 from rlvr_core.step.rows import rows_of
-from rlvr_core.step.shard_rows import Work, idle_work, shard_rows
 from rlvr_core.step.totals import Totals
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import ConfigError, Message, Problem
+from rlvr_core.api import ConfigError, Message, MicroBatch, Problem
 from rlvr_core.data.rows import fill
 from rlvr_core.data.uri import is_uri, local_path
-from rlvr_core.step.batch import MicroBatch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -35,8 +34,8 @@ class Teacher:
         """The micro-batch as the teacher sees it: the same completions, maybe other prompts."""
         if self.prompt is None:
             return batch
-        assert batch.told is not None, "rows were made without the teacher's prompts"
-        return batch.told
+        assert batch.teacher_batch is not None, "rows were made without the teacher's prompts"
+        return batch.teacher_batch
 
 
 def prompt_of(template: str, renderer: Renderer) -> Callable[[Problem], tuple[int, ...]]:

@@ -17,7 +17,7 @@ from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, 
 from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
-from rlvr_core.step.forward_path import probe_forward_path
+from rlvr_core.step.forward import probe_forward_path
 from rlvr_core.step.gathered_source import GatheredSource, replica_of
 from rlvr_core.step.model import Precision, load_policy
 from rlvr_core.step.objective import Objective, Term

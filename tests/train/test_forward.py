@@ -16,14 +16,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlvr_core.builtin.packing.packed import pack
 from rlvr_core.builtin.tiny import lean as lean_module
 from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_layer import LeanLayer
 from rlvr_core.parallel.model_adapter import adapter_of
-from rlvr_core.step import forward_path
+from rlvr_core.step import forward
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import completion_logprobs
-from rlvr_core.step.packed import pack
 
 VOCABULARY = 50
 SMALL = {
@@ -324,20 +324,20 @@ def test_micro_batch_fields_are_all_moved():
     ]
     (batch,) = micro_batches(rows, tokens_per_micro_batch=1000)
     moved = batch.to("meta")
-    for one, other in ((moved, batch), (moved.told, batch.told)):
+    for one, other in ((moved, batch), (moved.teacher_batch, batch.teacher_batch)):
         for field in dataclasses.fields(one):
-            if field.name != "told":
+            if field.name != "teacher_batch":
                 assert getattr(one, field.name).is_meta
                 assert getattr(one, field.name).shape == getattr(other, field.name).shape
-    assert batch.told.prompt_ids_SP.tolist() == [[5, 6, 7]]
-    assert torch.equal(batch.told.completion_ids_BT, batch.completion_ids_BT)
-    assert batch.told.told is None
+    assert batch.teacher_batch.prompt_ids_SP.tolist() == [[5, 6, 7]]
+    assert torch.equal(batch.teacher_batch.completion_ids_BT, batch.completion_ids_BT)
+    assert batch.teacher_batch.teacher_batch is None
 
 
 def test_head_check_leaves_the_mode_of_every_module():
     model = qwen3().train()
     model.model.layers[0].eval()
     before = [module.training for module in model.modules()]
-    forward_path.plain_head(model)
+    forward.plain_head(model)
     recognise(model, adapter_of(model))
     assert [module.training for module in model.modules()] == before

@@ -28,8 +28,7 @@ from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, 
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row, micro_batches
-from rlvr_core.step.forward import completion_logprobs
-from rlvr_core.step.forward_path import compile_body
+from rlvr_core.step.forward import compile_body, completion_logprobs
 from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, UnderAdapter

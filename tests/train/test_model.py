@@ -5,8 +5,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rlvr_core.api import MachineError
 from rlvr_core.config.model import ModelSection
 from rlvr_core.step.batch import Row, micro_batches
-from rlvr_core.step.forward import completion_logprobs
-from rlvr_core.step.forward_path import compile_body
+from rlvr_core.step.forward import compile_body, completion_logprobs
 from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
 
 

@@ -20,18 +20,17 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlvr_core.step.batch import Row, micro_batches
-from rlvr_core.step.forward import completion_logprobs
-from rlvr_core.step.forward_path import whole_rows
-from rlvr_core.step.joined_attention import Layout
-from rlvr_core.step.packed import heads_of, packed_rows, packed_tokens, predictors
-from rlvr_core.step.packed_attention import (
+from rlvr_core.builtin.packing.attention_mask import (
     GridMask,
     HeadSizes,
     VarlenMask,
     attention_mask_of,
     flash_works,
 )
+from rlvr_core.builtin.packing.joined_attention import JoinedMask
+from rlvr_core.builtin.packing.packed import heads_of, packed_rows, packed_tokens, predictors
+from rlvr_core.step.batch import Row, micro_batches
+from rlvr_core.step.forward import completion_logprobs, whole_rows
 
 V = 50
 LLAMA_LIKE = {
@@ -158,7 +157,7 @@ def test_every_way_is_attention_one_by_one(lengths, seed):
         for h in (4, 2, 2, 4)
     )
     expected = one_by_one(q, k, v, VarlenMask.of(batch), 0.3)
-    for way in (Layout.of(batch), GridMask.of(batch)):
+    for way in (JoinedMask.of(batch), GridMask.of(batch)):
         out = way.attend(q, k, v, 0.3)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
         ours, theirs = (
@@ -179,7 +178,7 @@ def test_the_flash_kernel_works(heads, dtype):
 
 
 def run_packed(model, batch):
-    packed_mask = attention_mask_of(batch, model.dtype, heads_of(model, whole_rows), compiled=False)
+    packed_mask = attention_mask_of(batch, model.dtype, heads_of(model), compiled=False)
     return packed_rows(model, batch, packed_mask)
 
 
@@ -187,7 +186,7 @@ def run_packed(model, batch):
 @pytest.mark.parametrize("make", [qwen3, gpt2])
 def test_states_and_gradients_are_those_ofwhole_rows(make, lengths):
     model = make().double()
-    assert heads_of(model, whole_rows) == {HeadSizes(4, 2 if make is qwen3 else 4, 8, 8)}
+    assert heads_of(model) == {HeadSizes(4, 2 if make is qwen3 else 4, 8, 8)}
     found = []
     for run in (run_packed, whole_rows):
         model.zero_grad()
@@ -220,7 +219,7 @@ MODEL = gpt2()
 def test_a_model_with_attention_of_its_own_keeps_it(make):
     model = make().double()
     batch = batch_of([(40, *[5] * 6)])
-    assert not heads_of(model, whole_rows)
+    assert not heads_of(model)
     whole = whole_rows(model, batch).log_softmax(-1)
     expected_N = whole.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
     logp_BT = completion_logprobs(model, batch, temperature=1.0)
@@ -231,7 +230,7 @@ def test_the_model_is_what_it_was_for_others():
     ids = torch.arange(12)[None]
     model = mistral(None)
     before = model(input_ids=ids).logits
-    assert heads_of(model, whole_rows)
+    assert heads_of(model)
     assert torch.equal(model(input_ids=ids).logits, before)
     with pytest.raises(ValueError, match="not packed"):
         model(input_ids=ids, packed_mask=GridMask.of(batch_of(RAGGED)), softcap=30.0)
@@ -245,7 +244,7 @@ def test_whether_a_model_packs_does_not_depend_on_precision_or_kernel():
         for parameter in model.parameters():
             parameter.mul_(3)
     with torch.autocast("cpu", dtype=torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
-        assert heads_of(model, whole_rows)
+        assert heads_of(model)
 
 
 def test_values_narrower_than_keys():
@@ -264,7 +263,7 @@ def test_values_narrower_than_keys():
         v_head_dim=8,
     )
     model = seeded(DeepseekV3ForCausalLM, config)
-    assert heads_of(model, whole_rows) == {HeadSizes(4, 4, 12, 8)}
+    assert heads_of(model) == {HeadSizes(4, 4, 12, 8)}
     batch = batch_of(RAGGED)
     expected = whole_rows(model, batch).log_softmax(-1)
     expected_N = expected.gather(1, batch.completion_ids_BT[batch.mask_BT][:, None])[:, 0]
@@ -289,7 +288,7 @@ def test_many_rows_add_up_their_prompt_s_gradient_in_float32():
 
 def test_a_compiled_model_has_one_graph_for_all_lengths():
     model = qwen3()
-    heads = heads_of(model, whole_rows)
+    heads = heads_of(model)
     graphs = []
 
     def count(graph, example):

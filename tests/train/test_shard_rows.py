@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.step.batch import Row
-from rlvr_core.step.shard_rows import shard_rows
+from rlvr_core.step.batch import Row, shard_rows
 
 
 def row(prompt, length, *, masked=False):

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api import Adapter
-from rlvr_core.api.forward import ModelAdapter
+from rlvr_core.api import Adapter, ModelAdapter
 from rlvr_core.builtin.lora import adapter, lora
 
 

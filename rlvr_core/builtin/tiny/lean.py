@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from rlvr_core.api.forward import ModelAdapter
+from rlvr_core.api import ModelAdapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_core.api.forward import Decoder
+from rlvr_core.api import Decoder
 from rlvr_core.builtin.tiny.lean import LeanModel, flash, rotate, unit
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]

@@ -1,7 +1,7 @@
 """One decoder layer of a lean model with its backward pass written out.
 
 Prompt and completion tokens of a micro-batch go through a layer as one packed list; only
-attention tells them apart (``PackedAttention``).
+attention tells them apart (``JoinedMask``).
 
 Dimensions: N tokens (first the prompts', then the completions'), H hidden size, h heads, D head
 dimension, I MLP size.
@@ -9,14 +9,16 @@ dimension, I MLP size.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_core.api.forward import PackedAttention
 from rlvr_core.builtin.tiny.lean import rotate, unit
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import JoinedMask
 
 _MLP_TOKENS = 1024
 """Tokens of the MLP worked on at once: their activations stay in cache."""
@@ -42,7 +44,7 @@ class LeanLayer(torch.autograd.Function):
         gate_up_IH: Tensor,
         down_HI: Tensor,
         rotation_N1d: Tensor,
-        attention: PackedAttention,
+        attention: JoinedMask,
         kv_heads: int,
         head_dim: int,
         eps: float,

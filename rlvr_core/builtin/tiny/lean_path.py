@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_core.api.forward import FastModel, ModelAdapter, PackedTokens
+from rlvr_core.api import MicroBatch, ModelAdapter
+from rlvr_core.api.services import pack
 from rlvr_core.builtin.tiny.lean import LeanModel, recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.builtin.tiny.lean_layer import LeanLayer
 
+if TYPE_CHECKING:
+    from rlvr_core.api.services import PackedTokens
 
-def recognise_lean(model: Any, adapter: ModelAdapter) -> FastModel | None:
-    """See ``ForwardPath``."""
+
+def find_lean(model: Any, adapter: ModelAdapter) -> LeanPath | None:
+    """See ``ForwardPathFactory``."""
+    if model.device.type != "cpu" or model.dtype != torch.float32:
+        return None
     lean = recognise(model, adapter)
     return None if lean is None else LeanPath(lean)
 
 
 @dataclass(frozen=True, slots=True)
 class LeanPath:
-    """See ``FastModel``."""
+    """See ``ForwardPath``."""
 
     lean: LeanModel
+    decodes = True
 
-    def hidden_states(self, packed: PackedTokens) -> Tensor:
-        """See ``FastModel``."""
-        return lean_hidden(self.lean, packed)
+    def predict(
+        self, batch: MicroBatch, module: Any, *, dtype: torch.dtype, compiled: bool
+    ) -> Tensor | None:
+        """Hidden states in float32; neither logits, nor activations that are made again later."""
+        model = self.lean.model
+        if module is model or dtype != torch.float32 or compiled:
+            return None
+        return None if model.is_gradient_checkpointing else lean_hidden(self.lean, pack(batch))
 
     def decoder(self) -> LeanDecoder:
-        """See ``FastModel``."""
+        """See ``ForwardPath``."""
         return LeanDecoder(self.lean)
 
 

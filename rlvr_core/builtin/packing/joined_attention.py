@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_core.step.batch import MicroBatch
+from rlvr_core.api import MicroBatch
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -67,7 +67,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class JoinedMask:
     """How the packed tokens of a micro-batch attend to each other.
 
     Attributes:
@@ -84,7 +84,7 @@ class Layout:
     prompt_mask: Tensor | None
 
     @classmethod
-    def of(cls, batch: MicroBatch) -> Layout:
+    def of(cls, batch: MicroBatch) -> JoinedMask:
         """Of a micro-batch whose completions are fed without their last token."""
         prompt_SP = batch.prompt_places()
         input_BT = batch.fed_places()
@@ -225,11 +225,11 @@ class Layout:
 
 
 class _Joined(torch.autograd.Function):
-    """``Layout.forward`` with ``Layout.backward``."""
+    """``JoinedMask.forward`` with ``JoinedMask.backward``."""
 
     @staticmethod
     def forward(
-        ctx: Any, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, layout: Layout, scale: float
+        ctx: Any, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, layout: JoinedMask, scale: float
     ) -> Tensor:
         out_NhD, prompt_lse, lse = layout.forward(q_NhD, k_NhD, v_NhD, scale)
         ctx.save_for_backward(q_NhD, k_NhD, v_NhD, out_NhD, prompt_lse, lse)

@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr_core.step.batch import MicroBatch, Row, micro_batches
-from rlvr_core.step.joined_attention import Layout
+from rlvr_core.api import MicroBatch
+from rlvr_core.api.services import Row, micro_batches
+from rlvr_core.builtin.packing.joined_attention import JoinedMask
 
 _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
 """What some models ask of attention beside scores, scale and order; nothing here does it."""
@@ -58,7 +59,7 @@ def attention_mask_of(
     device = batch.prompt_len_S.device
     if device.type == "cpu":
         joined = not compiled and all(one.dim == one.value_dim for one in heads)
-        return Layout.of(batch) if joined else GridMask.of(batch)
+        return JoinedMask.of(batch) if joined else GridMask.of(batch)
     if all(flash_works(device, dtype, one) for one in heads):
         return VarlenMask.of(batch)
     return GridMask.of(batch)
