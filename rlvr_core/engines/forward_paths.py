@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import torch
+
 from rlvr_core.api import ForwardPath, ForwardPathFactory
 from rlvr_core.config.model import ModelSection
 from rlvr_core.host.host import load_host
@@ -40,6 +42,8 @@ def forward_paths(model: PreTrainedModel) -> Iterator[ForwardPath]:
     if model not in _FACTORIES:
         choose_forward_paths(model, ModelSection.model_fields["forward_paths"].default)
     for factory in _FACTORIES[model]:
-        path = factory(model, adapter_of(model))
+        # a factory tries out the model itself, not the precision that the caller computes in
+        with torch.autocast(model.device.type, enabled=False):
+            path = factory(model, adapter_of(model))
         if path is not None:
             yield path
