@@ -29,8 +29,8 @@ CASES = [
 SIDES: dict[str, list[str]] = {
     "in turns": [],
     "drain, 1": ["train.max_staleness=1"],
-    "keep, 1": ["train.max_staleness=1", "train.at_sync=keep"],
-    "keep, 2": ["train.max_staleness=2", "train.at_sync=keep"],
+    "keep, 1": ["train.max_staleness=1", "train.in_flight=keep"],
+    "keep, 2": ["train.max_staleness=2", "train.in_flight=keep"],
 }
 
 

@@ -65,12 +65,12 @@ def prepare(folder: Path, steps: int) -> None:
         "data": {"sources": [{"use": "core/jsonl", "with": options}]},
         "sampler": {
             "use": "shuffle",
-            "with": {"prompts_per_step": 8, "drop_zero_variance": False},
+            "with": {"drop_zero_variance": False},
         },
         "sampling": {"n": 8, "max_tokens": 32},
         "engine": "transformers",
         "loss": {"use": "grpo", "with": {"beta": 0.1}},
-        "train": {"steps": steps, "lr": 1e-3, "warmup_steps": 1},
+        "train": {"steps": steps, "prompts_per_step": 8, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 4, "keep": 3},
         "guards": {"preflight": False},
     }

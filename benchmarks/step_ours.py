@@ -53,10 +53,14 @@ data:
   sources:
     - use: jsonl
       with: {{path: {folder}/prompts.jsonl, prompt: prompt, verifier: bench/digits}}
-sampler: {{use: shuffle, with: {{prompts_per_step: {case.prompts}}}}}
 sampling: {{n: {case.group}, max_tokens: {case.tokens}}}
 engine: transformers
-train: {{steps: {steps}, lr: 1.0e-4, warmup_steps: 0, tokens_per_micro_batch: {budget}}}
+train:
+  steps: {steps}
+  prompts_per_step: {case.prompts}
+  lr: 1.0e-4
+  warmup_steps: 0
+  tokens_per_micro_batch: {budget}
 checkpoint: {{every: 0}}
 """
 

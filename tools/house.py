@@ -45,11 +45,11 @@ data:
   sources:
     - use: core/jsonl
       with: {path: data.jsonl, prompt: question, id: id, verifier: core/exact}
-sampler: {use: core/shuffle, with: {prompts_per_step: 2, drop_zero_variance: false}}
+sampler: {use: core/shuffle, with: {drop_zero_variance: false}}
 sampling: {n: 2, max_tokens: 4}
 engine: transformers
 loss: {use: core/grpo}
-train: {steps: 2}
+train: {steps: 2, prompts_per_step: 2}
 guards: {preflight: false}
 track: []
 """

@@ -14,9 +14,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from rlvr_core.algorithm.entropy_control import EntropyControl
+from rlvr_core.algorithm.importance_correction import ImportanceCorrection, importance_weight
 from rlvr_core.algorithm.kl import KlKind, kl_policy_ref
 from rlvr_core.algorithm.metrics import Tally
-from rlvr_core.algorithm.mismatch import MismatchConfig, mismatch_weight
 from rlvr_core.algorithm.ratio import clipped_surrogate, exp_linear, log_ratio, row_mean_log_ratio
 from rlvr_core.algorithm.reduce import token_mean
 from rlvr_core.api import (
@@ -34,13 +34,13 @@ class PolicyConfig(ComponentConfig):
 
     beta: Annotated[float, Field(ge=0)] = 0.0
     """Weight of KL(policy || reference); 0 needs no reference model."""
-    kl: KlKind = "k3"
+    kl_estimator: KlKind = "k3"
     """Estimator of that KL. As a loss term on its own samples, ``k1`` has a zero mean gradient
     unless ``kl_ratio_corrected`` is on."""
     kl_ratio_corrected: bool = False
     """Multiply the KL by the probability ratio: with ``k3``, its gradient is then that of the true
     KL, off-policy too."""
-    mismatch: MismatchConfig = MismatchConfig()
+    importance_correction: ImportanceCorrection = ImportanceCorrection()
     """Importance weights from the policy that sampled a token (the engine's log-prob) to the
     trainer's at the start of the step."""
     off_policy_mask: Annotated[float, Field(gt=0)] | None = None
@@ -120,7 +120,7 @@ class PolicyTerms:
 class PolicyLoss(ABC):
     """``reduce(weight * surrogate + beta * KL) - entropy_bonus * entropy``.
 
-    The mismatch weight, the off-policy mask and the choice of tokens by entropy act on the
+    The importance weight, the off-policy mask and the choice of tokens by entropy act on the
     surrogate alone. On-policy,
     where ``old`` is ``logp`` detached, the ratio is 1 and carries the gradient of ``logp``: no case
     of its own is needed.
@@ -161,7 +161,7 @@ class PolicyLoss(ABC):
     def weighed(
         self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally
     ) -> Tensor:
-        """The surrogate times the mismatch weights, (B, T) or (B, 1), where there are any."""
+        """The surrogate times the importance weights, (B, T) or (B, 1), where there are any."""
         return loss_BT if weight_BT is None else weight_BT * loss_BT
 
     @abstractmethod
@@ -188,7 +188,9 @@ class PolicyLoss(ABC):
         loss_BT = self.surrogate(terms, tally)
         old_BT = batch.old_logp_BT.to(terms.logp_BT.dtype)
         behaviour_BT = batch.behaviour_logp_BT.to(terms.logp_BT.dtype)
-        weight = mismatch_weight(old_BT, behaviour_BT, mask_BT, self._policy.mismatch, tally)
+        weight = importance_weight(
+            old_BT, behaviour_BT, mask_BT, self._policy.importance_correction, tally
+        )
         loss_BT = self.weighed(loss_BT, terms, weight, tally)
         if self._policy.off_policy_mask is not None:
             kept_BT = self._near(terms, behaviour_BT, self._policy.off_policy_mask, tally)
@@ -265,7 +267,7 @@ class PolicyLoss(ABC):
         # A masked position may hold anything: compare the policy with itself there.
         ref_BT = batch.ref_logp_BT.detach().to(terms.logp_BT.dtype)
         d_BT = log_ratio(ref_BT, terms.logp_BT, terms.mask_BT)
-        kl_BT = kl_policy_ref(torch.zeros_like(d_BT), d_BT, self._policy.kl)
+        kl_BT = kl_policy_ref(torch.zeros_like(d_BT), d_BT, self._policy.kl_estimator)
         tally.mean("kl/mean", kl_BT)
         tally.max("kl/max", kl_BT)
         return kl_BT * terms.ratio_BT if self._policy.kl_ratio_corrected else kl_BT

@@ -191,7 +191,7 @@ class BackgroundEngine(Engine, Protocol):
     """
 
     @property
-    def at_sync(self) -> frozenset[str]:
+    def in_flight(self) -> frozenset[str]:
         """What it can do with unfinished requests at a sync: of ``drain``, ``abort``, ``keep``."""
 
     def begin(self) -> None:

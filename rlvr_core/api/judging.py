@@ -48,13 +48,16 @@ class Sampler(Protocol):
     """
 
     prompts_per_step: int
+    """What ``start`` was given."""
 
-    def start(self, sources: Sequence[Source], *, n: int, seed: int) -> None:
+    def start(self, sources: Sequence[Source], *, n: int, prompts_per_step: int, seed: int) -> None:
         """Begin a run over these sources.
 
         Args:
             sources: The loaded data, in config order.
             n: Completions per problem, from ``sampling.n``.
+            prompts_per_step: Problems whose groups a step trains on, from
+                ``train.prompts_per_step``.
             seed: The run's seed.
         """
 

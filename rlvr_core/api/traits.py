@@ -161,9 +161,15 @@ class SamplerTraits(Traits):
     Attributes:
         max_reads: Most steps in which a group that it keeps is trained on. With
             ``train.max_staleness`` generation runs the less far ahead.
+        max_completions: Most completions of one problem, where their number is not always
+            ``sampling.n``; known once it has started.
+        refill: Problems drawn in one step to replace dropped groups, at most, as a share of
+            ``train.prompts_per_step``.
     """
 
     max_reads: int = 1
+    max_completions: int | None = None
+    refill: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,6 +284,8 @@ class TrainSection(ComponentConfig):
 
     steps: Positive
     """Steps of the run."""
+    prompts_per_step: Positive = 64
+    """Problems whose groups are trained on in one step."""
     mini_batches: Positive = 1
     """Parts that a step's groups are split into, whole groups each; every part makes an optimizer
     update of its own. A step that comes out with fewer groups makes fewer updates."""
@@ -318,7 +320,7 @@ class TrainSection(ComponentConfig):
     process of its own, and a group was sampled at most so many updates before a step that trains on
     it begins; at least ``mini_batches * num_iterations``, the updates of one step, times the
     sampler's ``max_reads``."""
-    at_sync: Literal["drain", "abort", "keep"] = "drain"
+    in_flight: Literal["drain", "abort", "keep"] = "drain"
     """With ``max_staleness``, what becomes of unfinished requests at a weight sync: ``drain``
     finishes them first, ``abort`` samples them again under the new weights, ``keep`` lets them go
     on, under mixed versions."""
@@ -353,9 +355,9 @@ class TrainSection(ComponentConfig):
 
     @model_validator(mode="after")
     def _background_options_matter(self) -> TrainSection:
-        if self.max_staleness == 0 and self.at_sync != "drain":
+        if self.max_staleness == 0 and self.in_flight != "drain":
             raise ValueError(
-                f"at_sync: {self.at_sync} has no effect with max_staleness: 0: nothing is "
+                f"in_flight: {self.in_flight} has no effect with max_staleness: 0: nothing is "
                 f"generated while training runs; set max_staleness to 1 or more"
             )
         if self.max_staleness == 0 and self.engine_restarts != ENGINE_RESTARTS:

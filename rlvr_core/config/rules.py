@@ -15,6 +15,7 @@ from rlvr_core.api import (
     Names,
     OptimizerTraits,
     RlvrError,
+    SamplerTraits,
     traits_of,
 )
 from rlvr_core.config.load import Draft
@@ -182,8 +183,9 @@ def _truncated_ratio(
     sampler = components.get(("sampler",))
     again = [("train.max_staleness", config.train.max_staleness, config.train.max_staleness > 0)]
     if sampler is not None:
-        reads = getattr(sampler.config, "max_reads", 1)
-        again.append(("the sampler's max_reads", reads, reads > 1))
+        with contextlib.suppress(RlvrError):  # whoever starts the run hears of it
+            reads = traits_of(sampler.make(), SamplerTraits).max_reads
+            again.append(("the sampler's max_reads", reads, reads > 1))
     older = " and ".join(f"{name} ({value})" for name, value, on in again if on)
     if not older:
         return []
@@ -210,11 +212,9 @@ def _mini_batches(
         (answers.rows_per_step, f"given answers ({components[loc].entry.name})", "")
         for loc, answers in given.items()
     ]
-    if len(given) < len(traits) and ("sampler",) in components:
-        prompts = getattr(components["sampler",].config, "prompts_per_step", 0)
-        limits.append(
-            (prompts, "prompts (the sampler's prompts_per_step)", ", whose groups are not split")
-        )
+    if len(given) < len(traits):
+        prompts = config.train.prompts_per_step
+        limits.append((prompts, "prompts (train.prompts_per_step)", ", whose groups are not split"))
     return [
         ConfigError(
             f"mini_batches is {wanted}, and a step has {most} {of_what}{why}",

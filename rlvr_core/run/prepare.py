@@ -201,7 +201,12 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
     mode = rollout_mode(resolved)
     learns = any(loc not in demonstrations for loc in config.losses)
     mode.check(learns=learns, max_reads=traits_of(sampler, SamplerTraits).max_reads)
-    sampler.start(sources, n=config.sampling.n, seed=config.run.seed)
+    sampler.start(
+        sources,
+        n=config.sampling.n,
+        prompts_per_step=config.train.prompts_per_step,
+        seed=config.run.seed,
+    )
     with VerifierPool(
         plan.specs,
         workers=config.verify.workers,
@@ -209,7 +214,8 @@ def _prepare(resolved: Resolved, host: Host, locate_model: Callable[[], str]) ->
         memory_mb=config.verify.memory_mb,
     ) as pool:
         judge = Judge(pool, plan, ErrorRate(config.verify.max_error_rate))
-        lines = _lines(config, model_path, sources, renderer, engine, why, mode.lines())
+        traits = traits_of(sampler, SamplerTraits)
+        lines = _lines(config, traits, model_path, sources, renderer, engine, why, mode.lines())
         lines += answer_lines
         lines += conversations.lines()
         lines += [*report.lines, *(f"warning: {text}" for text in resolved.warnings)]
@@ -391,6 +397,7 @@ def _term(ref: LossRef) -> str:
 
 def _lines(
     config: RunConfig,
+    sampler: SamplerTraits,
     model_path: str,
     sources: Sequence[Source],
     renderer: Renderer,
@@ -402,7 +409,7 @@ def _lines(
     n, section = config.sampling.n, config.sampling
     total = sum(len(source.problems) for source in sources)
     first = sources[0].problems[0]
-    per_step = config.sampler.with_.get("prompts_per_step")
+    per_step = config.train.prompts_per_step
     loss = " + ".join(_term(ref) for ref in config.losses.values())
     lines = [
         f"model: {model_path}, {config.model.dtype}",
@@ -421,19 +428,16 @@ def _lines(
             f"processes: {ranks.count()}, {_STRATEGIES[config.train.parallel]}; each has "
             f"{config.verify.workers} verifier workers"
         )
-    if total and isinstance(per_step, int) and per_step > total:
+    if per_step > total > 0:
         lines.append(f"warning: a step of {per_step} prompts repeats some of {total} problems")
-    adaptive = config.sampler.with_.get("adaptive")
-    if isinstance(per_step, int):
-        most = (adaptive["max_completions"] or n) if adaptive else n
-        lines.append(
-            f"step: {per_step} prompts x {'up to ' * bool(adaptive)}{most} = {per_step * most} "
-            f"completions of at most {section.max_tokens} tokens = "
-            f"{per_step * most * section.max_tokens} tokens"
-        )
-        refill = config.sampler.with_.get("refill")
-        if isinstance(refill, float) and (more := replacements(refill, per_step)):
-            lines[-1] += f", and up to {more} prompts more in the place of dropped groups"
+    most = sampler.max_completions or n
+    lines.append(
+        f"step: {per_step} prompts x {'up to ' * bool(sampler.max_completions)}{most} = "
+        f"{per_step * most} completions of at most {section.max_tokens} tokens = "
+        f"{per_step * most * section.max_tokens} tokens"
+    )
+    if more := replacements(sampler.refill, per_step):
+        lines[-1] += f", and up to {more} prompts more in the place of dropped groups"
     train = config.train
     if train.updates_per_step > 1:
         lines.append(

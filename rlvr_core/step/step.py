@@ -13,7 +13,7 @@ entropy       of an update that was applied; it steers the next one's bonus wher
 One mini-batch and one iteration, the default, are one update a step. With more, the trainer's
 log-probs are computed before the first update. Every ratio starts from the policy at the start of
 the step, whatever version sampled a row (decoupled PPO); what lies between the sampling policy and
-that one is the importance correction's (``rlvr_core.algorithm.mismatch``).
+that one is the importance correction's (``rlvr_core.algorithm.importance_correction``).
 
 With several processes, all of them have all groups and so all rows; each packs its part of the rows
 (``shard_rows``), ``ParallelModel`` sums the gradient, and everything else is the same in each.

@@ -88,7 +88,7 @@ class Odd(Part):
 
 class Steady(Part):
     class Config(ComponentConfig):
-        prompts_per_step: Annotated[int, Field(gt=0)] = 4
+        window: Annotated[int, Field(gt=0)] = 4
 
 class Relative(Part):
     traits = LossTraits(advantage="group")
@@ -113,7 +113,7 @@ loss: {use: toy/single}
 rewards:
   - auto
   - {use: exactly, weight: 0.5}
-train: {steps: 100, lr: 1e-6}
+train: {steps: 100, lr: 1e-6, prompts_per_step: 4}
 """
 
 

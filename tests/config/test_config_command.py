@@ -102,7 +102,7 @@ def test_schema_is_written_whole(rlvr, write):
         (["data.sources.0.weight"], ["takes a number above 0 or null"]),
         (["data.sources.0.with.split", "--config", "run.yaml"], ["Which part.", "run.yaml:4"]),
         (["loss.with.beta", "--config", "run.yaml"], ["default: 0.5"]),
-        (["sampler", "--config", "run.yaml"], ["sampler.with.prompts_per_step  4"]),
+        (["sampler", "--config", "run.yaml"], ["sampler.with.window  4"]),
         (["loss.with.beta"], ["takes a number of at least 0"]),
         ([], ["train.lr ", "guards.parity.mean"]),
     ],

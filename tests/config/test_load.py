@@ -133,9 +133,9 @@ def test_options_of_a_base_given_by_bare_name(write):
 
 def test_options_without_a_name_belong_to_the_default_component(write):
     write(BASE.replace("use: grpo, ", ""))
-    found = load_config("run.yaml", ["sampler.with.prompts_per_step=3"]).config
+    found = load_config("run.yaml", ["sampler.with.refill=3"]).config
     assert (found.loss.use, found.loss.with_["beta"]) == ("grpo", 0.1)
-    assert (found.sampler.use, found.sampler.with_) == ("shuffle", {"prompts_per_step": 3})
+    assert (found.sampler.use, found.sampler.with_) == ("shuffle", {"refill": 3})
 
 
 def test_a_circle_of_extends_names_the_chain(write):

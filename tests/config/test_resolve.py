@@ -47,7 +47,7 @@ def test_every_component_place_of_the_model_is_known():
 def test_names_become_full_and_defaults_are_filled_in(host, run_file):
     resolved = resolve(load_config(run_file), host)
     config = resolved.config
-    assert config.sampler == ComponentRef(use="toy/steady", **{"with": {"prompts_per_step": 4}})
+    assert config.sampler == ComponentRef(use="toy/steady", **{"with": {"window": 4}})
     assert config.data.sources[0].with_["split"] == "test"
     assert config.data.sources[0].with_["levels"] == (1, 2)
     assert config.rewards[1].use == "toy/exactly"
@@ -101,7 +101,7 @@ def test_faults_of_the_file_and_of_every_component_come_together(host, write):
               with:
                 splitt: test
                 levels: [one]
-        sampler: {use: steady, with: {prompts_per_step: 0}}
+        sampler: {use: steady, with: {window: 0}}
         loss: {use: toy/relative}
         rewards: [{use: exactly, with: {mode: odd}}, {use: exactly, with: {tolerance: 2}}]
         eval: {tasks: [sums-tset]}
@@ -113,7 +113,7 @@ def test_faults_of_the_file_and_of_every_component_come_together(host, write):
         "run.yaml:4 (data.sources.0.use)",
         "run.yaml:7 (data.sources.1.with.splitt)",
         "run.yaml:8 (data.sources.1.with.levels.0)",
-        "run.yaml:9 (sampler.with.prompts_per_step)",
+        "run.yaml:9 (sampler.with.window)",
         "run.yaml:11 (rewards.0.with.mode)",
         "run.yaml:11 (rewards.1.with)",
         "run.yaml:10 (loss.with.clip)",
@@ -125,7 +125,7 @@ def test_faults_of_the_file_and_of_every_component_come_together(host, write):
     assert whats[2:8] == [
         "unknown option 'splitt' of dataset 'toy/sums'",
         "option 'levels.0' of dataset 'toy/sums' must be a whole number, not 'one'",
-        "option 'prompts_per_step' of sampler 'toy/steady' must be a whole number above 0, not 0",
+        "option 'window' of sampler 'toy/steady' must be a whole number above 0, not 0",
         "option 'mode' of verifier 'toy/exactly' must be one of 'strict', 'loose' or a mapping, "
         "not 'odd'",
         "verifier 'toy/exactly': a tolerance above 1 is not strict",
@@ -251,7 +251,7 @@ def test_t8_truncated_sampling_is_warned_about(host, run_file, option):
     [
         ("train.max_staleness=1", "with train.max_staleness (1), completions that older weights"),
         (
-            "sampler={use: core/shuffle, with: {prompts_per_step: 4, max_reads: 2}}",
+            "sampler={use: core/shuffle, with: {max_reads: 2}}",
             "with the sampler's max_reads (2), completions that older weights",
         ),
     ],
@@ -397,12 +397,12 @@ def test_wrong_terms_of_a_loss_are_told(host, write, run_text, loss, what, where
 
 
 def test_more_mini_batches_than_prompts_are_refused(host, run_file):
-    sampler = "sampler={use: core/shuffle, with: {prompts_per_step: 4}}"
-    (complaint,) = faults(host, run_file, sampler, "train.mini_batches=5")
+    four = "train.prompts_per_step=4"
+    (complaint,) = faults(host, run_file, four, "train.mini_batches=5")
     assert complaint.what.startswith("mini_batches is 5, and a step has 4 prompts")
     assert complaint.where == "--set train.mini_batches=5 (train.mini_batches)"
     assert "set it to 4 or less" in str(complaint.remedy)
-    assert resolve_file(run_file, [sampler, "train.mini_batches=4"], host)
+    assert resolve_file(run_file, [four, "train.mini_batches=4"], host)
 
 
 @pytest.mark.parametrize("others", ["", "core/grpo, "])

@@ -230,7 +230,7 @@ def test_an_engine_that_takes_adapters_gets_nothing_else_and_has_it_after_a_rest
     section = LoraSection(rank=4, alpha=8)
     lora.attach(adapted, section, seed=1, compute=torch.float32, path="x", revision=None)
     engine = in_child(Adapting(Adapting.Config()), PATIENCE, 1)
-    assert engine.at_sync == {"drain", "abort"}
+    assert engine.in_flight == {"drain", "abort"}
     engine.start(replace(context, model=adapted, model_path=str(tmp_path), adapter_rank=4))
     try:
         # q, k, v, o, gate, up, down of 2 layers; A is (4, in), B (out, 4), in float32
@@ -292,7 +292,7 @@ def test_t19_t30_weights_that_do_not_arrive_are_an_error(context, model, monkeyp
 
 def test_t29_t32_a_sync_has_a_deadline_and_a_killed_process_is_one_clear_error(context, model):
     engine = in_child(ScriptedEngine(ScriptedEngine.Config(answers={"": ["5"]}, delay=600)), 0.2)
-    assert engine.at_sync == {"drain"}
+    assert engine.in_flight == {"drain"}
     engine.start(context)
     future = engine.submit(request((5, 6)))
     engine.begin()

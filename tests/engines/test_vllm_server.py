@@ -350,7 +350,7 @@ def test_what_is_unfinished_at_a_sync_goes_on_and_keeps_the_version_it_began_und
 
 def test_what_is_aborted_is_cancelled_and_leaves_room(make):
     engine = make(slow=0.2, max_in_flight=4)
-    assert engine.at_sync == {"drain", "abort", "keep"}
+    assert engine.in_flight == {"drain", "abort", "keep"}
     engine.begin()
     futures = [engine.submit(request(range(3))) for _ in range(4)]
     engine.abort()

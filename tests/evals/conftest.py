@@ -164,14 +164,15 @@ class Lab:
             "run": {"name": "lab"},
             "model": {"path": str(model)},
             "data": {"sources": [{"use": "core/jsonl", "with": source}]},
-            "sampler": {"with": {"prompts_per_step": 4}},
             "sampling": {"n": 4, "max_tokens": 6},
             "engine": "transformers",
             "loss": {"use": "grpo"},
-            "train": {"steps": 2, "lr": 1e-3, "warmup_steps": 1},
+            "train": {"steps": 2, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
             "checkpoint": {"every": 1},
         }
-        (self.folder / "config.yaml").write_text(yaml.safe_dump(config | sections))
+        config |= sections
+        config["train"] = {"prompts_per_step": 4} | config["train"]
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
 
     def run(self, model: Path, **sections: object) -> Path:
         """Run to the end; the run's folder."""

@@ -77,14 +77,13 @@ def test_advantages_are_made_as_the_run_made_them(lab, model_dir, combine):
         {"use": "core/jsonl", "with": source | {"path": "data.jsonl"}},
         {"use": "core/jsonl", "with": source | {"path": "more.jsonl"}, "advantage_scale": 4.0},
     ]
-    sampler = {"prompts_per_step": 6, "drop_zero_variance": False}
     run = lab.run(
         model_dir,
         data={"sources": both},
-        sampler={"with": sampler},
+        sampler={"with": {"drop_zero_variance": False}},
         rewards=["auto", {"use": "lab/odd", "weight": 0.5}],
         advantage={"use": "group", "with": {"combine": combine}},
-        train={"steps": 3, "lr": 1e-3, "mask_truncated": False},
+        train={"steps": 3, "prompts_per_step": 6, "lr": 1e-3, "mask_truncated": False},
     )
     groups = lines(run / "traces" / "rollouts.jsonl")
     host = load_host()

@@ -13,12 +13,12 @@ STEPS = 90
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("staleness", "at_sync"), [(1, "drain"), (2, "keep")])
-def test_the_tiny_task_is_learnt_from_stale_groups(tmp_path, staleness, at_sync):
+@pytest.mark.parametrize(("staleness", "in_flight"), [(1, "drain"), (2, "keep")])
+def test_the_tiny_task_is_learnt_from_stale_groups(tmp_path, staleness, in_flight):
     settings = {
         "train.steps": STEPS,
         "train.max_staleness": staleness,
-        "train.at_sync": at_sync,
+        "train.in_flight": in_flight,
         "checkpoint.every": 0,
         "eval.tasks": "[math/arithmetic-heldout]",
         "run.dir": tmp_path,

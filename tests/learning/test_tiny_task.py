@@ -34,7 +34,6 @@ RECIPES = {
         "sampler": {
             "use": "shuffle",
             "with": {
-                "prompts_per_step": 32,
                 "refill": 0,
                 "adaptive": {"k_success": 2, "k_failure": 2, "chunk_size": 4},
             },
@@ -43,7 +42,7 @@ RECIPES = {
     "curriculum": {
         "sampler": {
             "use": "curriculum",
-            "with": {"prompts_per_step": 32, "refill": 0, "order": "order.txt"},
+            "with": {"refill": 0, "order": "order.txt"},
         },
     },
     "grpo+sft": {

@@ -58,7 +58,7 @@ def beside_training(rlvr, tmp_path, cache_dir, **settings):
 @pytest.mark.slow
 def test_t23_the_tool_is_called_beside_training_within_the_bound(rlvr, tmp_path, cache_dir):
     settings = {"train.max_staleness": 2, "train.steps": 5, "train.warmup_steps": 1}
-    more = {"train.at_sync": "keep", "eval.tasks": "[]"}
+    more = {"train.in_flight": "keep", "eval.tasks": "[]"}
     _, metrics = beside_training(rlvr, tmp_path, cache_dir, **settings, **more)
     assert len(metrics) == 5
     assert 0 < max(line["staleness/max"] for line in metrics) <= 2
@@ -67,11 +67,11 @@ def test_t23_the_tool_is_called_beside_training_within_the_bound(rlvr, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it")
-@pytest.mark.parametrize(("staleness", "at_sync"), [(1, "drain"), (2, "keep")])
+@pytest.mark.parametrize(("staleness", "in_flight"), [(1, "drain"), (2, "keep")])
 def test_a_tiny_model_learns_to_call_a_tool_beside_training(
-    rlvr, tmp_path, cache_dir, staleness, at_sync
+    rlvr, tmp_path, cache_dir, staleness, in_flight
 ):
-    settings = {"train.max_staleness": staleness, "train.at_sync": at_sync}
+    settings = {"train.max_staleness": staleness, "train.in_flight": in_flight}
     shown, _ = beside_training(rlvr, tmp_path, cache_dir, **settings)
     assert shown["heldout"]["before"] <= 0.3
     assert shown["heldout"]["after"] >= 0.8

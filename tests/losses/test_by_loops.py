@@ -40,7 +40,7 @@ def token_loss(name, r, A, lp):
 
 
 def vespo_weight(batch, i, tokens):
-    """w^k exp(lambda (1 - w)) of the whole row, its mismatch weights included."""
+    """w^k exp(lambda (1 - w)) of the whole row, its importance weights included."""
     logw = sum(batch.logp_BT[i, t].detach() - batch.old_logp_BT[i, t] for t in tokens)
     for t in tokens:
         d = batch.old_logp_BT[i, t] - batch.behaviour_logp_BT[i, t]
@@ -78,7 +78,9 @@ def row_losses(name, batch, i, options):
             loss = loss * 0
         if "beta" in options:
             d = batch.ref_logp_BT[i, t] - batch.logp_BT[i, t]
-            kl = {"k1": -d, "k2": d * d / 2, "k3": torch.exp(d) - d - 1}[options.get("kl", "k3")]
+            kl = {"k1": -d, "k2": d * d / 2, "k3": torch.exp(d) - d - 1}[
+                options.get("kl_estimator", "k3")
+            ]
             kl = kl * r if options.get("kl_ratio_corrected") else kl
             loss = loss + options["beta"] * kl
         losses.append(loss)
@@ -105,8 +107,8 @@ def by_loops(name, batch, options):
 CASES = [
     {},
     {"beta": 0.1},
-    {"beta": 0.1, "kl": "k1"},
-    {"beta": 0.1, "kl": "k2", "kl_ratio_corrected": True},
+    {"beta": 0.1, "kl_estimator": "k1"},
+    {"beta": 0.1, "kl_estimator": "k2", "kl_ratio_corrected": True},
     {"beta": 0.1, "kl_ratio_corrected": True, "entropy_bonus": 0.2},
     {"top_entropy": 0.5, "beta": 0.05},
     {"ratio": "sequence"},

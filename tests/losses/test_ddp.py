@@ -18,11 +18,11 @@ from rlvr_core.host.registry import PluginRegistrar, Registry
 
 OPTIONS = {
     "beta": 0.1,
-    "mismatch": {"mode": "sequence_truncate", "cap": 1.3},
+    "importance_correction": {"mode": "sequence_truncate", "cap": 1.3},
     "entropy_bonus": 0.2,
     "top_entropy": 0.5,
 }
-BY_TOKEN = OPTIONS | {"mismatch": {"mode": "token_truncate", "cap": 1.3}}
+BY_TOKEN = OPTIONS | {"importance_correction": {"mode": "token_truncate", "cap": 1.3}}
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
 

@@ -36,7 +36,7 @@ FULL = {
     "beta": 0.1,
     "kl_ratio_corrected": True,
     "delta": 1.5,
-    "mismatch": {"mode": "sequence_truncate", "cap": 1.3},
+    "importance_correction": {"mode": "sequence_truncate", "cap": 1.3},
     "entropy_bonus": 0.3,
     "top_entropy": 0.5,
     "off_policy_mask": 0.05,
@@ -47,8 +47,11 @@ def make(cls, **options):
     """A loss with those of the options that it has."""
     known = {name: value for name, value in options.items() if name in cls.Config.model_fields}
     assert known.keys() >= options.keys() - FULL.keys()
-    if cls is VESPO and known.get("mismatch", {}).get("mode") == "sequence_truncate":
-        known["mismatch"] = {"mode": "token_truncate", "cap": 1.3}  # it takes no other kind
+    if cls is VESPO and known.get("importance_correction", {}).get("mode") == "sequence_truncate":
+        known["importance_correction"] = {
+            "mode": "token_truncate",
+            "cap": 1.3,
+        }  # it takes no other kind
     return cls(cls.Config(**known))
 
 
@@ -111,7 +114,9 @@ def test_pinned_fixture(cls, options, expected, batch, normalizer):
 @pytest.mark.parametrize("cls", LOSSES)
 def test_pinned_fixture_on_policy_has_the_policy_gradient(cls, batch, normalizer):
     on_policy = replace(batch, old_logp_BT=batch.logp_BT.detach())
-    _, grad = value_and_grad(make(cls, mismatch={"mode": "off"}), on_policy, normalizer)
+    _, grad = value_and_grad(
+        make(cls, importance_correction={"mode": "off"}), on_policy, normalizer
+    )
     per_row = batch.mask_BT.sum(1, keepdim=True) * 4.0
     of_tokens = dict.fromkeys([DAPO, BNPO, CISPO, REINFORCE, VESPO], 14.0)
     per_token = {**of_tokens, DrGRPO: 24.0, LUSPO: 4.0}.get(cls, per_row)
@@ -253,7 +258,7 @@ def test_off_policy_mask_by_hand():
         torch.ones(3, 2, dtype=torch.bool),
         torch.tensor([-1.0, -1.0, 1.0], dtype=torch.float64),
     )
-    options = {"mismatch": {"mode": "off"}, "off_policy_mask": 0.2}
+    options = {"importance_correction": {"mode": "off"}, "off_policy_mask": 0.2}
     loss = DAPO(DAPO.Config(**options))
     output = loss(batch, Normalizer(rows=3, tokens=6, max_completion_tokens=9))
     # what is dropped stays in the denominator: -(0 - 2 + 2) / 6, and a gradient of -A / 6
@@ -317,7 +322,7 @@ def test_kl_is_neither_clipped_nor_weighed():
     assert grad.item() == pytest.approx(0.5 * (1 - math.exp(-2)))
 
 
-def test_mismatch_weight_multiplies_the_surrogate():
+def test_importance_weight_multiplies_the_surrogate():
     batch = token(-1.0, -1.0, 1.0, behaviour=-1.5)
     value, grad = value_and_grad(make(GRPO), batch)
     assert value == pytest.approx(-math.exp(0.5))
@@ -490,7 +495,7 @@ def test_row_without_loss_tokens_counts_in_no_denominator(cls, make_batch, rows_
 def test_t9_dr_grpo_divides_by_the_cap_so_its_gradient_is_smaller_than_grpos(make_batch, count):
     batch = make_batch(8, 10)
     batch = replace(batch, old_logp_BT=batch.logp_BT.detach())
-    off = {"mismatch": {"mode": "off"}}
+    off = {"importance_correction": {"mode": "off"}}
     lengths = batch.mask_BT.sum(dim=1, keepdim=True)
     for cap in (10, 512):
         step = count(batch, max_completion_tokens=cap)
@@ -601,7 +606,7 @@ def test_shapes_that_would_broadcast_are_refused(batch, normalizer):
         ({"delta": 1.1}, "delta"),
         ({"clip_low": 0.0}, "clip_low"),
         ({"beta": -1.0}, "beta"),
-        ({"mismatch": {"cap": 0.5}}, "cap"),
+        ({"importance_correction": {"cap": 0.5}}, "cap"),
         ({"eps": 0.2}, "eps"),
     ],
 )

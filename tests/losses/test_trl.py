@@ -52,7 +52,7 @@ def _trainers():
 
 
 def rows():
-    """Ragged rows with one log-prob of each policy, an entropy and mismatch weights."""
+    """Ragged rows with one log-prob of each policy, an entropy and importance weights."""
     draw = torch.Generator().manual_seed(5)
 
     def normal(scale):
@@ -156,7 +156,9 @@ def ours(data, name, bonus=None, **options):
         entropy_bonus=bonus,
     )  # fmt: skip
     step = Normalizer(rows=ROWS, tokens=int(data.mask.sum()), max_completion_tokens=CAP)
-    return cls(cls.Config(**({"mismatch": {"mode": "off"}} | options)))(batch, step).loss
+    return cls(cls.Config(**({"importance_correction": {"mode": "off"}} | options)))(
+        batch, step
+    ).loss
 
 
 def same(data, mine, theirs):
@@ -189,7 +191,7 @@ def test_loss_is_trls(trl, name, ratio, kl, weighed):
     mine = options
     if weighed:
         weight = (data.old - data.engine).exp().clamp(max=1.2)
-        mine = options | {"mismatch": {"mode": "token_truncate", "cap": 1.2}}
+        mine = options | {"importance_correction": {"mode": "token_truncate", "cap": 1.2}}
     same(data, ours(data, name, **mine), trls(trl, data, name, weight=weight, **options))
 
 
@@ -207,7 +209,7 @@ def test_vespo_is_trls(trl, kl, weighed):
     if weighed:
         # TRL adds up the weights of a whole row, so what is masked has to weigh 1
         weight = (data.old - data.engine).exp().clamp(max=1.2).where(data.mask, 1.0)
-        mine = KL[kl] | {"mismatch": {"mode": "token_truncate", "cap": 1.2}}
+        mine = KL[kl] | {"importance_correction": {"mode": "token_truncate", "cap": 1.2}}
     same(data, ours(data, "vespo", **mine), trls(trl, data, "vespo", weight=weight, **KL[kl]))
 
 
@@ -294,7 +296,7 @@ def test_off_policy_mask_is_trls(trl, name, kl, weighed):
     weight, mine = None, options
     if weighed:
         weight = (data.old - data.engine).exp().clamp(max=1.2).where(data.mask, 1.0)
-        mine = options | {"mismatch": {"mode": "token_truncate", "cap": 1.2}}
+        mine = options | {"importance_correction": {"mode": "token_truncate", "cap": 1.2}}
     found = ours(data, name, **mine)
     same(data, found, trls(trl, data, name, weight=weight, **options))
     without = {key: value for key, value in mine.items() if key != "off_policy_mask"}

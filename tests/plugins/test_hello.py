@@ -99,10 +99,10 @@ data:
   sources:
     - use: jsonl
       with: {path: people.jsonl, template: "Greet {name}.", verifier: hello/greeting}
-sampler: {use: shuffle, with: {prompts_per_step: 2, drop_zero_variance: false}}
+sampler: {use: shuffle, with: {drop_zero_variance: false}}
 sampling: {n: 2, max_tokens: 24}
 rewards: [{use: hello/greeting, with: {greeting: boxed}}]
-train: {steps: 2, warmup_steps: 0}
+train: {steps: 2, prompts_per_step: 2, warmup_steps: 0}
 """
 """The tiny model says "boxed" to everybody, and nobody's name."""
 

@@ -71,10 +71,6 @@ OWED = {
     "builtin/jobs/mirror.py": {"moved"},
     "builtin/verifiers/command.py": {"check"},
     "builtin/configs/presence.py": {"path"},
-    "config/rules.py": {
-        "max_reads",
-        "prompts_per_step",
-    },
     "testing/environments.py": {"check", "close", "cut"},
     "testing/verifier_checks.py": {"reward_range"},
     "verify/gold.py": {"gold"},

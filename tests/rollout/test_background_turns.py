@@ -37,7 +37,7 @@ def _toys(monkeypatch):
 class Engine:
     """One token a letter; answers when the test says so, under the version it began under."""
 
-    at_sync = frozenset({"drain", "abort", "keep"})
+    in_flight = frozenset({"drain", "abort", "keep"})
 
     def __init__(self, *, continuous=False):
         self.traits = EngineTraits(continuous=continuous)

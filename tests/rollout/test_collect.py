@@ -74,11 +74,11 @@ class Noting(Sequential):
         self.told.append(list(outcomes))
 
 
-def step(scripts, *, n=4, replayed=0, **options):
+def step(scripts, *, n=4, replayed=0, prompts_per_step=64, **options):
     """One step over problems 0, 1, ... with these scripts."""
     problems = tuple(Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(len(scripts)))
     sampler = Noting(Noting.Config(**options))
-    sampler.start([Source("toy", problems)], n=n, seed=3)
+    sampler.start([Source("toy", problems)], n=n, prompts_per_step=prompts_per_step, seed=3)
     engine = Engine(scripts)
     generator = Generator(
         engine=engine,

@@ -35,7 +35,7 @@ PATIENCE = 60.0
 class Engine:
     """Holds requests until told to answer; by itself it answers all that ``answers`` allows."""
 
-    at_sync = frozenset({"drain", "abort", "keep"})
+    in_flight = frozenset({"drain", "abort", "keep"})
 
     def __init__(self):
         self.changed = threading.Condition()
@@ -119,7 +119,7 @@ class World:
     def __init__(
         self,
         k,
-        at_sync,
+        in_flight,
         *,
         per_step=2,
         steps=99,
@@ -129,9 +129,9 @@ class World:
         **more,
     ):
         problems = tuple(Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(n))
-        options = {"prompts_per_step": per_step, "refill": 2.0, **more}
+        options = {"refill": 2.0, **more}
         self.sampler = Sequential(Sequential.Config(**options))
-        self.sampler.start([Source("toy", problems)], n=2, seed=3)
+        self.sampler.start([Source("toy", problems)], n=2, prompts_per_step=per_step, seed=3)
         self.problems = {problem.id: problem for problem in problems}
         self.engine = Engine()
         assert isinstance(self.engine, BackgroundEngine)
@@ -149,7 +149,7 @@ class World:
             self.sampler,
             SamplingParams(max_tokens=5),
             self.buffer,
-            at_sync=at_sync,
+            in_flight=in_flight,
             check=check or (lambda: None),
         )
 
@@ -362,9 +362,9 @@ def test_a_group_to_be_read_more_often_than_was_said_is_refused(world):
         one.producer.take(0)
 
 
-@pytest.mark.parametrize("at_sync", ["drain", "keep"])
-def test_groups_read_twice_leave_every_second_step_without_draws(world, at_sync):
-    one = world(2, at_sync, reads=2, max_reads=2)
+@pytest.mark.parametrize("in_flight", ["drain", "keep"])
+def test_groups_read_twice_leave_every_second_step_without_draws(world, in_flight):
+    one = world(2, in_flight, reads=2, max_reads=2)
     for step, sampled in ((0, 0), (2, 1)):
         two = [f"p{step}", f"p{step + 1}"]
         assert one.engine.wait_for(2) == two
@@ -475,15 +475,15 @@ def test_t27_a_problem_of_two_epochs_in_flight_at_once_is_two_draws(world):
     assert sorted(each.draw.index for each in taken) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("at_sync", ["drain", "abort", "keep"])
-def test_what_is_held_is_saved_whole_and_goes_on_elsewhere(world, at_sync):
-    one = world(2, at_sync)
+@pytest.mark.parametrize("in_flight", ["drain", "abort", "keep"])
+def test_what_is_held_is_saved_whole_and_goes_on_elsewhere(world, in_flight):
+    one = world(2, in_flight)
     answering(one, lambda: one.producer.take(0))
     answering(one, one.producer.quiet)
     assert one.producer.drawn() == len([r for r in one.engine.requests for _ in r.seeds])
     state, place = one.producer.state_dict(), one.sampler.state_dict()
-    assert state["lots"] or at_sync == "drain"
-    other = World(2, at_sync)
+    assert state["lots"] or in_flight == "drain"
+    other = World(2, in_flight)
     other.sampler.load_state_dict(place)
     other.producer.load_state_dict(state, other.problems)
     other.producer.start(0, 0)

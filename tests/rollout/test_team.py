@@ -33,7 +33,7 @@ PARAMS = SamplingParams(max_tokens=5)
 class Engine:
     """Answers when told to."""
 
-    at_sync = frozenset({"drain", "abort", "keep"})
+    in_flight = frozenset({"drain", "abort", "keep"})
 
     def __init__(self):
         self.changed = threading.Condition()

@@ -92,17 +92,24 @@ class RunLab(Lab):
                     }
                 ]
             },
-            "sampler": {"use": "shuffle", "with": {"prompts_per_step": 4}},
+            "sampler": {"use": "shuffle"},
             "sampling": {"n": 4, "max_tokens": 12},
             "engine": "transformers",
             "loss": {"use": "dapo"},
-            "train": {"steps": 4, "lr": 1e-3, "warmup_steps": 1},
+            "train": {"steps": 4, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
             "checkpoint": {"every": 2},
         }
 
     def write(self, **sections) -> Path:
+        """Write the configuration with these sections in the place of its own.
+
+        The prompts of a step stay those of the laboratory, unless ``train`` says it.
+        """
+        config = self.config | sections
+        prompts = self.config["train"].get("prompts_per_step", 4)
+        config["train"] = {"prompts_per_step": prompts} | config["train"]
         path = self.folder / "config.yaml"
-        path.write_text(yaml.safe_dump(self.config | sections))
+        path.write_text(yaml.safe_dump(config))
         return path
 
     def started(self, *arguments: str, together: bool = False) -> subprocess.Popen[str]:

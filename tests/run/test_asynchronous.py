@@ -20,8 +20,9 @@ from rlvr_core.host.host import load_host
 
 FREE = {"steps": 6, "lr": 1e-3, "warmup_steps": 1}
 TRAIN = FREE | {"max_staleness": 1}
-SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
-TWICE = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0, "max_reads": 2}}
+THREE = {"prompts_per_step": 3}
+SAMPLER = {"use": "shuffle", "with": {"refill": 1.0}}
+TWICE = {"use": "shuffle", "with": {"refill": 1.0, "max_reads": 2}}
 
 
 def lines(path):
@@ -80,7 +81,7 @@ def killed_and_resumed(lab):
 @pytest.mark.essential
 def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(lab):
     """Producer, buffer and the engine's own process, with nothing allowed ahead."""
-    lab.write(sampler=TWICE, train=FREE)
+    lab.write(sampler=TWICE, train=FREE | THREE)
     lab.rlvr("run", "config.yaml", "--display", "none")
     in_turns = lab.runs()[-1]
     forced = lab.run_beside_with_nothing_ahead()
@@ -96,7 +97,7 @@ def test_t22_at_staleness_0_the_machinery_does_the_synchronous_run_bit_for_bit(l
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory, make_lab):
     lab = make_lab(tmp_path_factory.mktemp("shared"))
-    lab.write(sampler=SAMPLER, train=TRAIN, checkpoint={"every": 2, "keep": 9})
+    lab.write(sampler=SAMPLER, train=TRAIN | THREE, checkpoint={"every": 2, "keep": 9})
     return lab
 
 
@@ -143,7 +144,7 @@ def test_t94_with_drain_and_one_update_nothing_depends_on_timing(shared, ahead):
 
 def read_twice(lab):
     """A run whose groups are read twice, and its folder."""
-    train = TRAIN | {"max_staleness": 2}
+    train = TRAIN | THREE | {"max_staleness": 2}
     lab.write(sampler=TWICE, train=train, checkpoint={"every": 1, "keep": 9})
     lab.rlvr("run", "config.yaml", "--display", "none")
     (run,) = lab.runs()
@@ -190,10 +191,10 @@ def test_t94_groups_read_twice_are_resumed_bit_for_bit(lab):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_sync", [pytest.param("abort", marks=ALL), "keep"])
-def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, at_sync):
+@pytest.mark.parametrize("in_flight", [pytest.param("abort", marks=ALL), "keep"])
+def test_abort_and_keep_lose_nothing_and_stay_within_the_bound(shared, in_flight):
     shared.rlvr(
-        *("run", "config.yaml", "--display", "none", "--set", f"train.at_sync={at_sync}"),
+        *("run", "config.yaml", "--display", "none", "--set", f"train.in_flight={in_flight}"),
         *("--set", "train.max_staleness=2"),
     )
     run = shared.runs()[-1]
@@ -331,10 +332,10 @@ def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twi
 @pytest.mark.parametrize(
     ("sections", "told"),
     [
-        ({"train": FREE | {"at_sync": "keep"}}, ["has no effect with max_staleness: 0"]),
+        ({"train": FREE | {"in_flight": "keep"}}, ["has no effect with max_staleness: 0"]),
         (
             {
-                "train": TRAIN | {"at_sync": "abort"},
+                "train": TRAIN | {"in_flight": "abort"},
                 "engine": {"use": "scripted", "with": {"answers": {"": ["a", "z"]}}},
             },
             ["cannot abort unfinished requests"],
@@ -384,9 +385,9 @@ def with_vllm(model, **more):
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 @ALL
-@pytest.mark.parametrize("at_sync", ["drain", "keep"])
-def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_model, at_sync):
-    long = {"sampling.max_tokens": 100, "train.at_sync": at_sync}
+@pytest.mark.parametrize("in_flight", ["drain", "keep"])
+def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_model, in_flight):
+    long = {"sampling.max_tokens": 100, "train.in_flight": in_flight}
     run, told = killed_in_the_middle(shared, *with_vllm(wide_model, **long), step=2)
     metrics = lines(run / "metrics.jsonl")
     assert [line["step"] for line in metrics] == list(range(6))
@@ -406,13 +407,13 @@ def test_t32_vllm_killed_in_the_middle_of_a_step_is_started_again(shared, wide_m
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 @pytest.mark.parametrize(
-    ("staleness", "at_sync"), [pytest.param(1, "drain", marks=ALL), (2, "keep")]
+    ("staleness", "in_flight"), [pytest.param(1, "drain", marks=ALL), (2, "keep")]
 )
-def test_vllm_generates_while_training_runs(shared, wide_model, staleness, at_sync):
+def test_vllm_generates_while_training_runs(shared, wide_model, staleness, in_flight):
     """Each sync is probed; a step's groups are no older than they may be."""
     settings = {
         "train.max_staleness": staleness,
-        "train.at_sync": at_sync,
+        "train.in_flight": in_flight,
         "train.steps": 4,
     }
     words = with_vllm(wide_model, **settings)

@@ -17,9 +17,10 @@ pytestmark = pytest.mark.slow
 ALL = pytest.mark.skipif(
     os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it"
 )
-SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
+SAMPLER = {"use": "shuffle", "with": {"refill": 1.0}}
 TRAIN = {
     "steps": 4,
+    "prompts_per_step": 3,
     "lr": 1e-3,
     "warmup_steps": 1,
     "tokens_per_micro_batch": 60,
@@ -128,10 +129,10 @@ def test_a_run_that_generates_ahead_goes_on_with_more_processes(shared, alone):
 
 
 @ALL
-@pytest.mark.parametrize("at_sync", ["abort", "keep"])
+@pytest.mark.parametrize("in_flight", ["abort", "keep"])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, at_sync, strategy):
-    options = {"parallel": strategy, "at_sync": at_sync, "max_staleness": 2, "steps": 8}
+def test_t23_abort_and_keep_lose_nothing_in_two_processes(shared, in_flight, strategy):
+    options = {"parallel": strategy, "in_flight": in_flight, "max_staleness": 2, "steps": 8}
     words = [word for k, v in options.items() for word in ("--set", f"train.{k}={v}")]
     run = launch(shared, "config.yaml", *words)
     metrics = lines(run / "metrics.jsonl")

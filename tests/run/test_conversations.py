@@ -80,7 +80,8 @@ def turns_lab(lab, turns_site, monkeypatch):
     lab.config["data"]["sources"] = [{"use": "turns/games"}]
     lab.config["environment"] = {"workers": 1, "max_turn_tokens": 16}
     lab.config["sampling"]["max_tokens"] = 40
-    lab.config["sampler"]["with"] = {"prompts_per_step": 12, "refill": 0}
+    lab.config["sampler"]["with"] = {"refill": 0}
+    lab.config["train"]["prompts_per_step"] = 12
     lab.config["verify"] = {**lab.config.get("verify", {}), "max_error_rate": 0.5}
     return lab
 
@@ -186,11 +187,11 @@ def test_t22_conversations_beside_training_are_those_of_a_run_in_turns(turns_lab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_sync", [pytest.param("abort", marks=ALL), "keep"])
-def test_t23_conversations_that_a_sync_meets_unfinished_lose_nothing(turns_lab, at_sync):
+@pytest.mark.parametrize("in_flight", [pytest.param("abort", marks=ALL), "keep"])
+def test_t23_conversations_that_a_sync_meets_unfinished_lose_nothing(turns_lab, in_flight):
     lab = turns_lab
-    train = {"steps": 5, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "at_sync": at_sync}
-    run = lab.run(train=train, sampler={"use": "shuffle", "with": {"prompts_per_step": 4}})
+    train = {"steps": 5, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "in_flight": in_flight}
+    run = lab.run(train=train | {"prompts_per_step": 4}, sampler="shuffle")
     metrics = lines(run / "metrics.jsonl")
     assert len(metrics) == 5
     assert all(line["staleness/max"] <= 2 for line in metrics)
@@ -212,11 +213,11 @@ def test_t23_conversations_that_a_sync_meets_unfinished_lose_nothing(turns_lab, 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 @ALL
-@pytest.mark.parametrize("at_sync", ["drain", "abort", "keep"])
-def test_vllm_plays_conversations_while_training_runs(turns_lab, wide_model, at_sync):
+@pytest.mark.parametrize("in_flight", ["drain", "abort", "keep"])
+def test_vllm_plays_conversations_while_training_runs(turns_lab, wide_model, in_flight):
     """It takes up turns while it works on others; each idle sync is probed."""
     lab = turns_lab
-    train = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "at_sync": at_sync}
+    train = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 2, "in_flight": in_flight}
     engine = {"use": "vllm", "with": {"kv_cache_mb": 64}}
     verify = {"max_error_rate": 1.0}  # conversations that fail are over before all others
     run = lab.run(train=train, engine=engine, model={"path": str(wide_model)}, verify=verify)

@@ -94,7 +94,7 @@ def teacher_dir(model_dir, tmp_path):
     return folder
 
 
-EVERY_GROUP = {"use": "shuffle", "with": {"prompts_per_step": 4, "drop_zero_variance": False}}
+EVERY_GROUP = {"use": "shuffle", "with": {"drop_zero_variance": False}}
 
 
 @pytest.mark.slow

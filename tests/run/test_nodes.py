@@ -19,8 +19,14 @@ from safetensors.torch import load_file
 
 pytestmark = pytest.mark.slow
 
-SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
-TRAIN = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "tokens_per_micro_batch": 60}
+SAMPLER = {"use": "shuffle", "with": {"refill": 1.0}}
+TRAIN = {
+    "steps": 4,
+    "prompts_per_step": 3,
+    "lr": 1e-3,
+    "warmup_steps": 1,
+    "tokens_per_micro_batch": 60,
+}
 CABLE = "10.213.77"
 
 

@@ -18,8 +18,9 @@ from rlvr_core.run.checks import check_processes
 
 pytestmark = pytest.mark.slow
 
-SAMPLER = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
+SAMPLER = {"use": "shuffle", "with": {"refill": 1.0}}
 TRAIN = {"steps": 4, "lr": 1e-3, "warmup_steps": 1, "tokens_per_micro_batch": 60}
+THREE = {"prompts_per_step": 3}
 
 
 def lines(path):
@@ -62,7 +63,7 @@ def shared(tmp_path_factory, make_lab):
     lab = make_lab(tmp_path_factory.mktemp("shared"))
     lab.write(
         sampler=SAMPLER,
-        train=TRAIN,
+        train=TRAIN | THREE,
         checkpoint={"every": 2, "keep": 9},
         track=["tensorboard"],
     )
@@ -195,7 +196,7 @@ def test_a_run_goes_on_after_a_process_was_killed_and_its_ledger_balances(lab):
     assert shown["ledger"]["balanced"] is True
     steps = [line["step"] for line in lines(launched.run / "metrics.jsonl")]
     assert steps == list(range(newest + 2))
-    per_step = SAMPLER["with"]["prompts_per_step"]
+    per_step = THREE["prompts_per_step"]
     drawn = [line["draw_index"] for line in lines(launched.run / "traces" / "rollouts.jsonl")]
     assert len(drawn) == len(set(drawn)) >= per_step * (newest + 2)
 

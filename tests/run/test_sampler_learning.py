@@ -46,7 +46,7 @@ def kinds(lab, tmp_path_factory):
     lab.config |= {
         "data": {"sources": sources},
         "sampling": {"n": 8, "max_tokens": 8},
-        "train": {"steps": 60, "lr": 4e-3, "warmup_steps": 1},
+        "train": {"steps": 60, "prompts_per_step": 8, "lr": 4e-3, "warmup_steps": 1},
         "checkpoint": {"every": 0},
     }
     return lab
@@ -54,7 +54,7 @@ def kinds(lab, tmp_path_factory):
 
 def spent(lab, use, **options):
     """Completions drawn until three steps in a row passed the learnable problems often enough."""
-    run = lab.run(sampler={"use": use, "with": {"prompts_per_step": 8, **options}})
+    run = lab.run(sampler={"use": use, "with": options})
     drawn, rates = 0, []
     for line in (run / "metrics.jsonl").read_text().splitlines():
         step = json.loads(line)

@@ -59,7 +59,7 @@ SIX = {"train": {"steps": 6, "lr": 1e-3, "warmup_steps": 1}, "checkpoint": {"eve
 @pytest.mark.slow
 def test_t94_pass_rates_extended_groups_and_replayed_ones_survive_a_kill(lab):
     adaptive = {"k_success": 1, "k_failure": 2, "chunk_size": 2, "max_completions": 6}
-    options = {"prompts_per_step": 4, "max_reads": 2, "refill": 0.5, "adaptive": adaptive}
+    options = {"max_reads": 2, "refill": 0.5, "adaptive": adaptive}
     sections = SIX | {"sampler": {"use": "difficulty", "with": options}}
     straight = lab.run(**sections)
     resumed = killed_and_resumed(lab)
@@ -82,8 +82,9 @@ def test_t94_a_mixture_with_an_order_file_survives_a_kill(lab):
         source(lab, "a", weight=2.0, count=5),
         source(lab, "b", weight=1.0, order="order.txt"),
     ]
-    sampler = {"use": "mixture", "with": {"prompts_per_step": 6, "drop_zero_variance": False}}
+    sampler = {"use": "mixture", "with": {"drop_zero_variance": False}}
     sections = SIX | {"data": {"sources": sources}, "sampler": sampler}
+    sections["train"] = SIX["train"] | {"prompts_per_step": 6}
     straight = lab.run(**sections)
     drawn = [line["problem_id"] for line in lines(straight / "traces" / "rollouts.jsonl")]
     assert [id_ for id_ in drawn if id_[0] == "b"] == ["b7", "b1", "b4"] * 4
@@ -114,7 +115,7 @@ def test_passk_writes_the_curriculum_and_the_pass_rates_that_a_run_reads(lab, mo
     assert [by_id[id_] for id_ in order] == sorted(by_id.values(), reverse=True)
 
     def first_step(use, **options):
-        lab.write(sampler={"use": use, "with": {"prompts_per_step": 4, **options}})
+        lab.write(sampler={"use": use, "with": options})
         done = lab.rlvr("run", "config.yaml", "--dry-run", "--display", "plain")
         (line,) = [x for x in (done.stdout + done.stderr).splitlines() if "step 1 would" in x]
         return line.rpartition(": ")[2].split(", ")
@@ -126,7 +127,8 @@ def test_passk_writes_the_curriculum_and_the_pass_rates_that_a_run_reads(lab, mo
 
 def test_a_dry_run_shows_the_problems_of_the_first_steps(lab):
     (lab.folder / "order.txt").write_text("".join(f"p{i}\n" for i in (30, 7, 21, 3, 14, 1)))
-    options = {"order": "order.txt", "prompts_per_step": 2}
+    options = {"order": "order.txt"}
+    lab.config["train"]["prompts_per_step"] = 2
     adaptive = {"k_success": 1, "k_failure": 1, "chunk_size": 2, "max_completions": 8}
     lab.write(sampler={"use": "curriculum", "with": options | {"adaptive": adaptive}})
     done = lab.rlvr("run", "config.yaml", "--dry-run", "--display", "plain")

@@ -69,7 +69,7 @@ def test_versions_are_updates_and_completions_are_trained_once(lab):
 @pytest.mark.slow
 def test_t94_killed_between_steps_of_four_updates_a_run_resumes_bit_for_bit(lab):
     """With a reference that moves within steps, and groups that are read again in the next."""
-    sampler = {"use": "shuffle", "with": {"prompts_per_step": 4, "max_reads": 2}}
+    sampler = {"use": "shuffle", "with": {"max_reads": 2}}
     train = FOUR | {"reference": {"sync_every": 3, "ema": 0.5}}
     sections = {
         "train": train, "loss": HELD, "sampler": sampler, "checkpoint": {"every": 1, "keep": 9}
@@ -110,8 +110,8 @@ def test_t94_killed_between_steps_of_four_updates_a_run_resumes_bit_for_bit(lab)
 @pytest.mark.skipif("RLVR_TEST_ALL" not in os.environ, reason="RLVR_TEST_ALL=1 runs it")
 def test_t22_beside_training_a_group_is_as_old_as_the_updates_of_one_step(lab):
     """Nothing is too old, nothing depends on timing, and one lot is made ahead."""
-    sampler = {"use": "shuffle", "with": {"prompts_per_step": 3, "refill": 1.0}}
-    sections = {"train": FOUR | {"max_staleness": 4}, "sampler": sampler}
+    sampler = {"use": "shuffle", "with": {"refill": 1.0}}
+    sections = {"train": FOUR | {"max_staleness": 4, "prompts_per_step": 3}, "sampler": sampler}
     first, second = lab.run(**sections), lab.run(**sections)
     assert digest(first) == digest(second)
     metrics = lines(first / "metrics.jsonl")

@@ -18,7 +18,7 @@ def source(name, count, weight=None, *, order=None, used=None, **tags):
 def started(cls, *sources, seed=0, n=4, **options):
     """A sampler of a class that stands before its first problem."""
     sampler = cls(cls.Config(**options))
-    sampler.start(sources, n=n, seed=seed)
+    sampler.start(sources, n=n, prompts_per_step=64, seed=seed)
     return sampler
 
 

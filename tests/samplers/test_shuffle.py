@@ -20,6 +20,7 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.builtin.samplers.shuffle import Shuffle
+from rlvr_core.config.model import TrainSection
 
 
 def source(name, count, weight=None):
@@ -29,9 +30,10 @@ def source(name, count, weight=None):
     return Source(name, problems, weight)
 
 
-def started(*sources, seed=0, n=4, **options):
+def started(*sources, seed=0, n=4, prompts_per_step=64, **options):
     sampler = Shuffle(Shuffle.Config(**options))
-    sampler.start(sources or (source("a", 10),), n=n, seed=seed)
+    given = sources or (source("a", 10),)
+    sampler.start(given, n=n, prompts_per_step=prompts_per_step, seed=seed)
     return sampler
 
 
@@ -55,7 +57,7 @@ def test_it_is_a_sampler():
 
 
 def test_t15_a_step_has_64_prompts_unless_told_otherwise():
-    assert Shuffle.Config().prompts_per_step == 64
+    assert TrainSection(steps=9).prompts_per_step == 64
 
 
 def test_draws_carry_the_group_size_and_their_position():

@@ -111,5 +111,5 @@ def test_draws_are_numbered_through_and_never_more_than_asked_for(order, name):
 def test_a_new_start_forgets(order, name):
     sampler, sources = build(name, order)
     first = play(sampler, CALLED)
-    sampler.start(sources, n=4, seed=0)
+    sampler.start(sources, n=4, prompts_per_step=64, seed=0)
     assert play(sampler, CALLED) == first

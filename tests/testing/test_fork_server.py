@@ -65,10 +65,10 @@ run: {name: lab, seed: 3}
 model: {path: %s}
 data:
   sources: [{use: core/jsonl, with: {path: d.jsonl, prompt: q, id: id, verifier: core/exact}}]
-sampler: {use: shuffle, with: {prompts_per_step: 2, drop_zero_variance: false}}
+sampler: {use: shuffle, with: {drop_zero_variance: false}}
 sampling: {n: 2, max_tokens: 6}
 engine: transformers
-train: {steps: 2, lr: 1e-3}
+train: {steps: 2, prompts_per_step: 2, lr: 1e-3}
 """
 
 

@@ -170,8 +170,10 @@ def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap)
     policy at the start of the step, and weighs from what sampled to that one.
     """
     cls = {"grpo": GRPO, "dapo": DAPO}[name]
-    mismatch = OFF if cap is None else {"mode": "token_truncate", "cap": cap}
-    loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, mismatch=mismatch))
+    correction = OFF if cap is None else {"mode": "token_truncate", "cap": cap}
+    loss = cls(
+        cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, importance_correction=correction)
+    )
     model, frozen = tiny(0), tiny(1).requires_grad_(False)
     oracle = Oracle(copy.deepcopy(model), frozen, cap)
     made = trainer_of(
@@ -222,7 +224,7 @@ class OracleByToken(Oracle):
 @pytest.mark.parametrize(("mini_batches", "iterations"), [(1, 1), (2, 2)])
 def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batches, iterations):
     cls = {"grpo": GRPO, "dapo": DAPO}[name]
-    loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, mismatch=OFF))
+    loss = cls(cls.Config(clip_low=LOW, clip_high=HIGH, beta=BETA, importance_correction=OFF))
     model, frozen = tiny(0), tiny(1).requires_grad_(False)
     oracle = OracleByToken(copy.deepcopy(model), frozen)
     section = TrainSection(
@@ -257,7 +259,7 @@ def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batch
 def test_reinforce_plus_plus_is_given_the_kl_to_the_reference():
     """Policy - reference of each token at the start of the step, whatever the packing."""
     model, frozen = tiny(0), tiny(1).requires_grad_(False)
-    terms = [Term("grpo", GRPO(GRPO.Config(mismatch=OFF)))]
+    terms = [Term("grpo", GRPO(GRPO.Config(importance_correction=OFF)))]
     made = trainer_of(
         model,
         terms,
@@ -316,7 +318,7 @@ class Noting(GRPO):
     """GRPO that remembers its batches and denominators; on demand its loss is not finite."""
 
     def __init__(self, bad=()):
-        super().__init__(GRPO.Config(mismatch=OFF))
+        super().__init__(GRPO.Config(importance_correction=OFF))
         self.seen, self.denominators, self.bad = [], [], set(bad)
 
     def __call__(self, batch, normalizer):
@@ -526,7 +528,7 @@ class Told(DAPO):
     """DAPO whose entropy bonus is the next of those it was given, in every update anew."""
 
     def __init__(self, bonuses):
-        super().__init__(DAPO.Config(mismatch=OFF))
+        super().__init__(DAPO.Config(importance_correction=OFF))
         self.bonuses, self.update = bonuses, -1
 
     def __call__(self, batch, normalizer):
@@ -563,7 +565,7 @@ def test_the_entropy_bonus_of_an_update_follows_the_entropy_of_the_one_before(mo
 
     control = {"target": 3.0, "step": 0.25, "max": 0.625}
     steered, report = trained(
-        DAPO(DAPO.Config(mismatch=OFF, entropy_bonus=0.125, entropy_control=control))
+        DAPO(DAPO.Config(importance_correction=OFF, entropy_bonus=0.125, entropy_control=control))
     )
     assert [update.applied for update in report.updates] == [True, False, True, True]
     # all are below the target: nothing is known, then 0.125 + 0.25, the same again, 0.625 at most
@@ -580,7 +582,7 @@ def test_the_entropy_bonus_of_an_update_follows_the_entropy_of_the_one_before(mo
 def test_the_entropy_that_steers_is_of_all_tokens_of_an_update():
     """Micro-batches of few rows measure what a single one does."""
     control = {"target": 1.0}
-    loss = DAPO(DAPO.Config(mismatch=OFF, entropy_control=control))
+    loss = DAPO(DAPO.Config(importance_correction=OFF, entropy_control=control))
     found = []
     for budget in (20, 10_000):
         made = trainer_of(tiny(), [Term("dapo", loss)], tokens_per_micro_batch=budget)

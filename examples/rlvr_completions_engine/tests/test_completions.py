@@ -85,11 +85,10 @@ def run(folder, server, **engine):
         "run": {"name": "served"},
         "model": {"path": "model"},
         "data": {"sources": [{"use": "core/jsonl", "with": source}]},
-        "sampler": {"use": "shuffle", "with": {"prompts_per_step": 2}},
         "sampling": {"n": 4, "max_tokens": 6},
         "rewards": ["./early.py:early"],
         "engine": {"use": "rlvr_completions_engine:Completions", "with": options},
-        "train": {"steps": 2, "lr": 1e-2, "warmup_steps": 0},
+        "train": {"steps": 2, "prompts_per_step": 2, "lr": 1e-2, "warmup_steps": 0},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"

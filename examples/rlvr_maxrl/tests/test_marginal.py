@@ -30,11 +30,10 @@ def rlvr(tmp_path):
         "run": {"name": "marginal"},
         "model": {"path": str(save_random_model(tmp_path / "model"))},
         "data": {"sources": [{"use": "jsonl", "with": source}]},
-        "sampler": {"with": {"prompts_per_step": 2}},
         "sampling": {"n": 4, "max_tokens": 8},
         "engine": "transformers",
         "advantage": {"use": "maxrl/marginal", "with": {"scale": 2.0}},
-        "train": {"steps": 2, "lr": 1e-3, "warmup_steps": 0},
+        "train": {"steps": 2, "prompts_per_step": 2, "lr": 1e-3, "warmup_steps": 0},
         "guards": {"preflight": False},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))

@@ -150,13 +150,11 @@ def test_b10_p24_one_conversation_has_one_verdict_in_training_evaluation_and_ben
                     "max_prompt_tokens": 8000,
                 },
                 "environment": environment,
-                "sampler": {
-                    "with": {"prompts_per_step": LIMIT, "drop_zero_variance": False, "refill": 0}
-                },
+                "sampler": {"with": {"drop_zero_variance": False, "refill": 0}},
                 "sampling": {"n": 2, "max_tokens": 20_000},
                 "engine": engine,
                 "loss": "core/grpo",
-                "train": {"steps": 1, "lr": 1e-6},
+                "train": {"steps": 1, "prompts_per_step": LIMIT, "lr": 1e-6},
                 "guards": {"preflight": False, "parity": False},
             }
         )

@@ -169,7 +169,6 @@ def written(tmp_path, monkeypatch):
         "sampler": {
             "use": "curriculum",
             "with": {
-                "prompts_per_step": 4,
                 "order": "given/order.txt",
                 "drop_zero_variance": False,
             },
@@ -177,7 +176,7 @@ def written(tmp_path, monkeypatch):
         "sampling": {"n": 4, "max_tokens": 8},
         "engine": "transformers",
         "loss": {"use": "grpo", "with": {"beta": 0.1}},
-        "train": {"steps": 12, "lr": 1e-3, "warmup_steps": 1},
+        "train": {"steps": 12, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 2, "keep": 2},
         "guards": {"preflight": False},
     }

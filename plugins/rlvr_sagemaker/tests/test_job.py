@@ -65,11 +65,11 @@ def project(tmp_path, monkeypatch):
         "run": {"name": "two-hosts", "seed": 1},
         "model": {"path": "set below"},
         "data": {"sources": [{"use": "core/jsonl", "with": options}]},
-        "sampler": {"use": "shuffle", "with": {"prompts_per_step": 4}},
+        "sampler": "shuffle",
         "sampling": {"n": 4, "max_tokens": 12},
         "engine": "transformers",
         "loss": {"use": "dapo"},
-        "train": {"steps": 40, "lr": 1e-3, "warmup_steps": 1},
+        "train": {"steps": 40, "prompts_per_step": 4, "lr": 1e-3, "warmup_steps": 1},
         "checkpoint": {"every": 10, "keep": 2},
         "guards": {"preflight": False},
     }

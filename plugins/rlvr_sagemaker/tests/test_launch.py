@@ -40,7 +40,7 @@ def project(tmp_path, monkeypatch):
             "  sources:\n"
             "    - use: core/jsonl\n"
             "      with: {path: data/rows.jsonl, prompt: q, verifier: core/exact}\n"
-            "sampler: {use: curriculum, with: {order: data/order.txt, prompts_per_step: 2}}\n"
+            "sampler: {use: curriculum, with: {order: data/order.txt}}\n"
         ),
         "configs/eval.yaml": "tasks: [math/arithmetic-heldout]\n",
         "data/rows.jsonl": '{"q": "1+1", "answer": "2"}\n',

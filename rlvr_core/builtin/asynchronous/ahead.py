@@ -87,22 +87,22 @@ class Ahead:
         """The bound on staleness, and what becomes of unfinished requests."""
         return [
             f"rollouts: while training runs, at most {self._train.max_staleness} updates old; "
-            f"{self._train.at_sync} at a weight sync"
+            f"{self._train.in_flight} at a weight sync"
         ]
 
     def engine(self, engine: Engine, name: str, device: torch.device) -> BackgroundEngine:
         """The engine, in a process of its own if it does not work in the background by itself.
 
         Raises:
-            ConfigError: If it cannot do what ``train.at_sync`` asks for.
+            ConfigError: If it cannot do what ``train.in_flight`` asks for.
         """
         background = self._background(engine, name)
-        if self._train.at_sync not in background.at_sync:
+        if self._train.in_flight not in background.in_flight:
             raise ConfigError(
-                f"engine {name} cannot {self._train.at_sync} unfinished requests at a weight "
-                f"sync; it can {', '.join(sorted(background.at_sync))}",
-                where=self._resolved.where(("train", "at_sync")),
-                remedy="set train.at_sync: drain",
+                f"engine {name} cannot {self._train.in_flight} unfinished requests at a weight "
+                f"sync; it can {', '.join(sorted(background.in_flight))}",
+                where=self._resolved.where(("train", "in_flight")),
+                remedy="set train.in_flight: drain",
             )
         share_threads(engine, device)
         return background
@@ -162,7 +162,7 @@ class Ahead:
                 updates_per_step=train.updates_per_step,
                 reads=traits_of(sampler, SamplerTraits).max_reads,
             ),
-            at_sync=train.at_sync,
+            in_flight=train.in_flight,
             check=parts.check,
         )
 

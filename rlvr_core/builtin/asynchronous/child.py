@@ -115,7 +115,7 @@ class ChildEngine:
         self._told = (0, 0)
 
     @property
-    def at_sync(self) -> frozenset[str]:
+    def in_flight(self) -> frozenset[str]:
         """See ``BackgroundEngine``."""
         if isinstance(self._engine, Interruptible):
             # what is unfinished names the adapter it began with, and that one goes

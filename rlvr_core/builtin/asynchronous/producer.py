@@ -39,7 +39,7 @@ from rlvr_core.api.services import (
 )
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 
-AtSync = Literal["drain", "abort", "keep"]
+InFlight = Literal["drain", "abort", "keep"]
 
 _GLANCE = 1.0
 """Seconds between looks at deadlines while nothing happens."""
@@ -73,7 +73,7 @@ class Producer:
         sampler: Asked in this thread alone, once it runs.
         params: How to sample.
         buffer: What to fill.
-        at_sync: What becomes of unfinished requests at a weight sync.
+        in_flight: What becomes of unfinished requests at a weight sync.
         check: Called after each verdict.
     """
 
@@ -84,14 +84,14 @@ class Producer:
         params: SamplingParams,
         buffer: GroupBuffer,
         *,
-        at_sync: AtSync,
+        in_flight: InFlight,
         check: Check,
     ) -> None:
         self._generator = generator
         self._sampler = sampler
         self._params = params
         self._buffer = buffer
-        self._at_sync = at_sync
+        self._in_flight = in_flight
         self._check = check
         self._deadline = generator.deadline
         self._changed = threading.Condition()  # guards all below, the buffer and the sampler
@@ -169,12 +169,12 @@ class Producer:
             self._changed.notify_all()
             self._finish(step, until)
             self._paused = True
-        if updated and self._at_sync == "abort":
+        if updated and self._in_flight == "abort":
             self._generator.abort()
 
     def _finish(self, step: int, until: float) -> None:
         """With ``drain``, wait for all that is unfinished and for all of a step's groups."""
-        if self._at_sync != "drain":
+        if self._in_flight != "drain":
             return
         self._last = step
         self._await(
@@ -309,7 +309,7 @@ class Producer:
             return True
 
     def _can_take_in(self) -> bool:
-        if self._at_sync == "drain":
+        if self._in_flight == "drain":
             return bool(self._landed) and len(self._landed) == len(self._pending)
         return bool(self._landed)
 
@@ -318,11 +318,11 @@ class Producer:
         if not self._can_take_in():
             return
         landed, self._landed = self._landed, []
-        if self._at_sync == "drain":
+        if self._in_flight == "drain":
             landed.sort()
         for index in landed:
             self._decide(self._pending.pop(index))
-        if self._outcomes and not (self._extended and self._at_sync == "drain"):
+        if self._outcomes and not (self._extended and self._in_flight == "drain"):
             outcomes = sorted(self._outcomes, key=lambda outcome: outcome.index)
             self._outcomes = []
             self._sampler.update(outcomes)
@@ -365,7 +365,7 @@ class Producer:
         """What to have generated now."""
         if self._paused:
             return []
-        in_turn = self._at_sync == "drain"
+        in_turn = self._in_flight == "drain"
         if in_turn and self._pending:
             return []
         extended, self._extended = self._extended, []

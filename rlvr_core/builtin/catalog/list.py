@@ -139,7 +139,7 @@ def _fields(entry: Entry, component: Any) -> list[dict[str, Any]]:
 def _describe(
     name: str, schema: dict[str, Any], required: bool, default: Any, defs: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """A field, followed by those nested in it (``mismatch.cap``)."""
+    """A field, followed by those nested in it (``importance_correction.cap``)."""
     described = {
         "name": name,
         "type": _type(schema, defs),

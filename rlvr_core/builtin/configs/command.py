@@ -145,34 +145,28 @@ def _resolve(file: str, overrides: tuple[str, ...]) -> Resolved:
 
 
 def _numbers(resolved: Resolved) -> dict[str, int]:
-    """What one step draws; of prompts only what the sampler's options say."""
+    """What one step draws."""
     config = resolved.config
-    numbers = {
+    completions = config.train.prompts_per_step * config.sampling.n
+    return {
         "steps": config.train.steps,
         "completions_per_prompt": config.sampling.n,
         "max_tokens_per_completion": config.sampling.max_tokens,
+        "prompts_per_step": config.train.prompts_per_step,
+        "completions_per_step": completions,
+        "max_tokens_per_step": completions * config.sampling.max_tokens,
     }
-    prompts = config.sampler.with_.get("prompts_per_step")
-    if isinstance(prompts, int):
-        completions = prompts * config.sampling.n
-        numbers["prompts_per_step"] = prompts
-        numbers["completions_per_step"] = completions
-        numbers["max_tokens_per_step"] = completions * config.sampling.max_tokens
-    return numbers
 
 
 def _plan(resolved: Resolved, numbers: dict[str, int]) -> list[str]:
     config = resolved.config
     sources = ", ".join(source.use for source in config.data.sources)
-    tokens = f"at most {numbers['max_tokens_per_completion']:,} tokens each"
-    if "prompts_per_step" in numbers:
-        step = (
-            f"{numbers['prompts_per_step']:,} prompts x {config.sampling.n} = "
-            f"{numbers['completions_per_step']:,} completions, {tokens}: at most "
-            f"{numbers['max_tokens_per_step']:,} sampled tokens"
-        )
-    else:
-        step = f"{config.sampling.n} completions per prompt, {tokens}"
+    step = (
+        f"{numbers['prompts_per_step']:,} prompts x {config.sampling.n} = "
+        f"{numbers['completions_per_step']:,} completions, at most "
+        f"{numbers['max_tokens_per_completion']:,} tokens each: at most "
+        f"{numbers['max_tokens_per_step']:,} sampled tokens"
+    )
     tasks = ", ".join(task.use for task in config.eval.tasks) or "none"
     return [
         f"model: {config.model.path} ({config.model.dtype}), engine {config.engine.use}",

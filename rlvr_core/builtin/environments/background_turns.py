@@ -42,9 +42,9 @@ class BackgroundTurns(TurnTaking):
         self._thread = threading.Thread(target=self._play, name="turns", daemon=True)
 
     @property
-    def at_sync(self) -> frozenset[str]:
+    def in_flight(self) -> frozenset[str]:
         """See ``BackgroundEngine``: an environment has no part in it."""
-        return self._background.at_sync
+        return self._background.in_flight
 
     def start(self, context: EngineContext) -> None:
         """See ``Engine.start``."""

@@ -22,8 +22,8 @@ class VESPO(PolicyLoss):
     """Variational sequence-level soft policy optimization, as TRL 1.16 has it.
 
     A completion's gradient is multiplied by phi(w) = w^k exp(lambda (1 - w)), where w is the
-    product of its tokens' ratios and of their mismatch weights. phi(1) = 1, and it has its maximum
-    at w = k / lambda.
+    product of its tokens' ratios and of their importance weights. phi(1) = 1, and it has its
+    maximum at w = k / lambda.
     """
 
     whole_rows = True
@@ -42,9 +42,10 @@ class VESPO(PolicyLoss):
 
         @model_validator(mode="after")
         def _weights_by_token(self) -> VESPO.Config:
-            if self.mismatch.mode.startswith("sequence"):
+            mode = self.importance_correction.mode
+            if mode.startswith("sequence"):
                 raise ValueError(
-                    f"mismatch.mode {self.mismatch.mode}: the ratio of a completion is made of its "
+                    f"importance_correction.mode {mode}: the ratio of a completion is made of its "
                     "tokens here, so the mode must be token_truncate, token_mask or off"
                 )
             return self
@@ -60,7 +61,7 @@ class VESPO(PolicyLoss):
     def weighed(
         self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally
     ) -> Tensor:
-        """Times phi, which has the mismatch weights in it."""
+        """Times phi, which has the importance weights in it."""
         config = self._vespo
         with torch.no_grad():
             log_w_B1 = terms.log_ratio_BT.clamp(-LOG_MOST, LOG_MOST).sum(dim=1, keepdim=True)

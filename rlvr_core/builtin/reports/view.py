@@ -320,7 +320,7 @@ def _settings(resolved: Json) -> dict[str, Json]:
         "data": [_known(source, "use") for source in sources],
         "loss": [_known(loss, "use") for loss in losses],
         "lr": _known(resolved, "train", "lr"),
-        "prompts_per_step": _known(resolved, "sampler", "with", "prompts_per_step"),
+        "prompts_per_step": _known(resolved, "train", "prompts_per_step"),
         "n": _known(resolved, "sampling", "n"),
         "max_tokens": _known(resolved, "sampling", "max_tokens"),
         "seed": _known(resolved, "run", "seed"),

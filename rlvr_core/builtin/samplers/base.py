@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -38,14 +39,12 @@ Positive = Annotated[int, Field(gt=0)]
 class SamplerConfig(ComponentConfig):
     """Options of every sampler."""
 
-    prompts_per_step: Positive = 64
-    """Groups that are trained on in one step."""
     drop_zero_variance: bool = True
     """Drop groups whose rewards, the weighted sums of their scores, are all equal: their advantages
     are zero, but for ``combine: normalise_then_sum``."""
     refill: Annotated[float, Field(ge=0)] = 1.0
     """Problems drawn in one step to replace dropped groups, at most, as a share of
-    ``prompts_per_step``."""
+    ``train.prompts_per_step``."""
     adaptive: AdaptiveConfig | None = None
     """Let the number of completions depend on how the first ones did, by ``k_success``,
     ``k_failure``, ``max_completions``, ``chunk_size`` and ``max_total_tokens``; null for
@@ -63,8 +62,8 @@ class SamplerBase(ABC):
 
     def __init__(self, config: SamplerConfig) -> None:
         self._options = config
-        self.prompts_per_step = config.prompts_per_step
-        self.traits = SamplerTraits(max_reads=config.max_reads)
+        self.prompts_per_step = 0
+        self.traits = SamplerTraits(max_reads=config.max_reads, refill=config.refill)
         self._size = GroupSize(0, 0)
         self._seed = 0
         self._drawn = 0
@@ -111,7 +110,7 @@ class SamplerBase(ABC):
         """Problems drawn so far in the run."""
         return self._drawn
 
-    def start(self, sources: Sequence[Source], *, n: int, seed: int) -> None:
+    def start(self, sources: Sequence[Source], *, n: int, prompts_per_step: int, seed: int) -> None:
         """Begin a run over these sources.
 
         Raises:
@@ -119,6 +118,8 @@ class SamplerBase(ABC):
             ConfigError: If groups could never be kept, or a source has keys without effect.
         """
         self._size = GroupSize.of(n, self._options.adaptive)
+        if self._options.adaptive is not None:
+            self.traits = replace(self.traits, max_completions=self._size.most)
         if self._size.most < 2 and self._options.drop_zero_variance:
             raise ConfigError(
                 f"sampling.n is {n}: a group of one has no variance, and every group would be "
@@ -129,6 +130,7 @@ class SamplerBase(ABC):
         if empty or not sources:
             raise DataError(f"no problems in {', '.join(empty) or 'the data'}")
         self._refuse_idle_keys(sources)
+        self.prompts_per_step = prompts_per_step
         self._seed = seed
         self._drawn = 0
         self.begin(sources)

@@ -310,7 +310,7 @@ class VllmServerEngine:
         return self._running.thread.spawn(work).result()
 
     @property
-    def at_sync(self) -> frozenset[str]:
+    def in_flight(self) -> frozenset[str]:
         """What it can do with unfinished requests at a sync."""
         return frozenset({"drain", "abort", "keep"})
 

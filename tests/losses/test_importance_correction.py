@@ -4,8 +4,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from rlvr_core.algorithm.importance_correction import ImportanceCorrection, importance_weight
 from rlvr_core.algorithm.metrics import Tally, finish
-from rlvr_core.algorithm.mismatch import MismatchConfig, mismatch_weight
 
 D = torch.tensor([[0.5, 0, 2, 0], [0.1, 0.1, 0, -0.1]], dtype=torch.float64)
 E = math.exp
@@ -14,7 +14,7 @@ E = math.exp
 def weigh(d, mask=None, **options):
     mask = torch.ones_like(d, dtype=torch.bool) if mask is None else mask
     tally = Tally(mask)
-    weight = mismatch_weight(d, torch.zeros_like(d), mask, MismatchConfig(**options), tally)
+    weight = importance_weight(d, torch.zeros_like(d), mask, ImportanceCorrection(**options), tally)
     sums = {k: (a.item(), b.item()) for k, (a, b) in tally.sums.items()}
     return weight, finish(sums, {k: v.item() for k, v in tally.maxima.items()})
 
@@ -94,4 +94,4 @@ def test_truncation_lifts_to_the_floor():
 
 def test_a_floor_that_nothing_uses_is_refused():
     with pytest.raises(ValidationError, match="floor has no effect"):
-        MismatchConfig(mode="off", floor=0.5)
+        ImportanceCorrection(mode="off", floor=0.5)

@@ -20,15 +20,15 @@ from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.ratio import log_ratio
 from rlvr_core.api import ComponentConfig
 
-MismatchMode = Literal[
+CorrectionMode = Literal[
     "token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "sequence_geo", "off"
 ]
 
 
-class MismatchConfig(ComponentConfig):
+class ImportanceCorrection(ComponentConfig):
     """How the gap between the sampling policy and the trainer is weighed."""
 
-    mode: MismatchMode = "token_truncate"
+    mode: CorrectionMode = "token_truncate"
     """``token_*`` weighs each token by its own ratio, ``sequence_*`` by the product over the row,
     ``sequence_geo`` by its geometric mean; ``truncate`` (and ``geo``) cut the weight to
     [``floor``, ``cap``], ``mask`` drops what lies outside; ``off`` only measures."""
@@ -38,17 +38,17 @@ class MismatchConfig(ComponentConfig):
     """Smallest weight."""
 
     @model_validator(mode="after")
-    def _floor_is_used(self) -> MismatchConfig:
+    def _floor_is_used(self) -> ImportanceCorrection:
         if self.floor > 0 and self.mode == "off":
             raise ValueError("floor has no effect with mode off, which only measures")
         return self
 
 
-def mismatch_weight(
+def importance_weight(
     old_logp_BT: Tensor,
     behaviour_logp_BT: Tensor,
     mask_BT: Tensor,
-    config: MismatchConfig,
+    config: ImportanceCorrection,
     tally: Tally,
 ) -> Tensor | None:
     """Weights of the surrogate, and how far the sampling policy and the trainer are apart.
@@ -88,7 +88,7 @@ def mismatch_weight(
         return weight
 
 
-def _log_weight(d_BT: Tensor, mask_BT: Tensor, mode: MismatchMode) -> Tensor:
+def _log_weight(d_BT: Tensor, mask_BT: Tensor, mode: CorrectionMode) -> Tensor:
     if mode.startswith("token_"):
         return d_BT
     total_B1 = d_BT.sum(dim=1, keepdim=True)
