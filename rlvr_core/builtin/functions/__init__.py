@@ -1,0 +1,1 @@
+"""Plain Python functions as the parts of the algorithm: advantages, losses, schedules."""

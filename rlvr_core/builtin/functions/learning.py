@@ -1,0 +1,140 @@
+"""A plain Python function as an advantage estimator, a loss or a learning-rate schedule.
+
+It is called as the component would be, and has no options:
+
+- ``fn(step) -> AdvantageOutput``, or its ``advantages`` alone: a list, an array or a tensor;
+- ``fn(batch, normalizer) -> LossOutput``;
+- ``fn(progress) -> float``, the share of the peak learning rate.
+
+Traits other than the defaults, and the metrics that a component declares, are attributes of the
+function: ``fn.traits = LossTraits(...)``, ``fn.reports = (Metric(...),)``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from rlvr_core.api import (
+    AdvantageOutput,
+    AdvantageTraits,
+    ConfigError,
+    JudgedStep,
+    LossBatch,
+    LossOutput,
+    LossTraits,
+    NoConfig,
+    Normalizer,
+    PluginError,
+)
+
+
+def advantage_of(function: Callable[..., Any]) -> type[Any]:
+    """An advantage estimator class that calls the function.
+
+    Raises:
+        ConfigError: If it does not take a step alone.
+    """
+    return _class_of(function, _Advantage, "advantage", "step")
+
+
+def loss_of(function: Callable[..., Any]) -> type[Any]:
+    """A loss class that calls the function.
+
+    Raises:
+        ConfigError: If it does not take a batch and a normalizer.
+    """
+    return _class_of(function, _Loss, "loss", "batch, normalizer")
+
+
+def schedule_of(function: Callable[..., Any]) -> type[Any]:
+    """A schedule class that calls the function.
+
+    Raises:
+        ConfigError: If it does not take the progress alone.
+    """
+    return _class_of(function, _Schedule, "schedule", "progress")
+
+
+class _Function:
+    """What the three kinds share.
+
+    Attributes:
+        function: What the user wrote.
+    """
+
+    Config = NoConfig
+    function: Callable[..., Any]
+
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    @classmethod
+    def fault(cls, what: str) -> PluginError:
+        """The error for what the function gave."""
+        return PluginError(f"the function {cls.__qualname__} {what}", where=_place(cls.function))
+
+
+class _Advantage(_Function):
+    """``fn(step)``."""
+
+    traits = AdvantageTraits()
+
+    def __call__(self, step: JudgedStep) -> AdvantageOutput:
+        """The advantages of every completion."""
+        found = self.function(step)
+        if found is None:
+            raise self.fault("gave None, not the advantages of the step")
+        return found if isinstance(found, AdvantageOutput) else AdvantageOutput(found)
+
+
+class _Loss(_Function):
+    """``fn(batch, normalizer)``; it learns from rewards unless its traits say otherwise."""
+
+    traits = LossTraits(advantage="group")
+
+    def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
+        """Loss and metrics of one micro-batch."""
+        found = self.function(batch, normalizer)
+        if not isinstance(found, LossOutput):
+            raise self.fault(f"gave {type(found).__name__}, not a rlvr_core.api.LossOutput")
+        return found
+
+
+class _Schedule(_Function):
+    """``fn(progress)``."""
+
+    def __call__(self, progress: float) -> float:
+        """Share of the peak learning rate."""
+        found = self.function(progress)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            raise self.fault(f"gave {type(found).__name__}, not a number")
+        return float(found)
+
+
+def _class_of(
+    function: Callable[..., Any], base: type[_Function], kind: str, parameters: str
+) -> type[Any]:
+    try:
+        inspect.signature(function).bind(*parameters.split(", "))
+    except TypeError:
+        name = function.__name__
+        raise ConfigError(
+            f"the {kind} function {name}{inspect.signature(function)} cannot be called with "
+            f"({parameters})",
+            where=_place(function),
+            remedy=f"write it as def {name}({parameters})",
+        ) from None
+    members = {
+        "function": staticmethod(function),
+        "__module__": function.__module__,
+        "__doc__": function.__doc__,
+        **{name: vars(function)[name] for name in ("traits", "reports") if name in vars(function)},
+    }
+    return type(function.__name__, (base,), members)
+
+
+def _place(function: Callable[..., Any]) -> str:
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
