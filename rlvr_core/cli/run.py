@@ -33,6 +33,7 @@ FREE_KEYS = (
     "run.dir",
     "run.mirror",
     "run.timeout",
+    "run.accept_changed",
     "data.cache_uri",
 )
 """What may differ between a run and its resumption without changing the steps already taken."""

@@ -66,6 +66,9 @@ class RunSection(ComponentConfig):
     Checkpoints are kept there by the rules of ``checkpoint``."""
     seed: Natural = 0
     """Everything random in the run derives from it."""
+    accept_changed: list[Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]] = []
+    """Files of components that may be others than the steps so far were taken with, when the run is
+    resumed: the first digits of the SHA-256 of each. The refusal names them."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds that any one wait (generation, verdicts) may take before the run stops."""
 

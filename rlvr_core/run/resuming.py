@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlvr_core.api import ConfigError, MachineError, RunError
 from rlvr_core.parallel.ranks import Ranks
@@ -17,7 +18,8 @@ def checkpoint_to_go_on_from(session: Session, manifest: Manifest | None) -> Pat
     """The newest complete checkpoint; None to start again in the same folder.
 
     Raises:
-        ConfigError: If the run has gone further than ``train.steps``.
+        ConfigError: If the run has gone further than ``train.steps``, or files of its components
+            have changed and ``run.accept_changed`` does not name what they are now.
         RunError: If the run has finished and nothing is left to go on from.
     """
     assert manifest is not None, "rank 0 decides"
@@ -40,7 +42,29 @@ def checkpoint_to_go_on_from(session: Session, manifest: Manifest | None) -> Pat
         )
     if taken == planned:
         session.events.message("the run has taken all its steps: nothing is left to do")
+    _changed_files(session, manifest, session.config.run.accept_changed)
     return newest
+
+
+def _changed_files(
+    session: Session, manifest: Manifest, accepted: Sequence[str] | None = None
+) -> Sequence[Any]:
+    """Files of components that are not what the steps so far were taken with.
+
+    Args:
+        session: The run.
+        manifest: Its record.
+        accepted: Digests of content that may be another; None for any.
+
+    Raises:
+        ConfigError: If there are others.
+    """
+    targets = session.resolved.sources(session.problems.values())
+    if not targets:
+        return ()
+    changed = session.resolved.host.service("core/changed-sources")
+    found: Sequence[Any] = changed(session.folder, manifest.fields, targets, accepted)
+    return found
 
 
 def resume(
@@ -62,16 +86,15 @@ def resume(
     session.resumed = True
     if manifest is not None:
         host = session.resolved.host
-        files = session.resolved.sources(session.problems.values())
-        sources = host.service("core/sources")(session.folder, files) if files else {}
-        before = manifest.fields.get("sources") or {}
-        told = host.service("core/changed-sources")(before, sources) if files else []
-        for line in told:
-            session.events.message(f"warning: {line}")
+        targets = session.resolved.sources(session.problems.values())
+        accepted = _changed_files(session, manifest)
+        for one in accepted:
+            session.events.message(f"{one.path} has changed: the steps from here on use it")
+        sources = host.service("core/sources")(session.folder, targets) if accepted else None
         manifest.resume(
             command=command,
             step=session.step,
-            sources=sources if told else None,
+            sources=sources,
             processes=session.ranks.world,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -108,15 +109,28 @@ def test_the_same_file_by_yaml_and_by_function_gives_the_same_run(lab):
     assert yaml.safe_load((by_call / "resolved.yaml").read_text())["rewards"][0]["use"] == (
         "./my_reward.py:early"
     )
-    # a change of the file is told when the run goes on, and recorded
-    with (lab.folder / "my_reward.py").open("a") as file:
-        file.write("# another line\n")
-    said = lab.rlvr(
-        "run", "--resume", str(by_yaml), "--set", "train.steps=3", "--display", "plain"
-    ).stderr
+    # a run does not go on with another file, unless it is told this content
+    reward = lab.folder / "my_reward.py"
+    before = reward.read_text()
+    reward.write_text(before + "# another line\n")
+    digest = hashlib.sha256(reward.read_bytes()).hexdigest()[:8]
+    longer = ["run", "--resume", str(by_yaml), "--display", "plain", "--set"]
+    said = lab.rlvr(*longer, "train.steps=3", check=2).stderr
     assert "my_reward.py has changed since the run began" in said
+    assert f"--set 'run.accept_changed=[{digest}]'" in said
+    (copy,) = (by_yaml / "patches").glob("my_reward-*.py")
+    assert str(copy) in said
+    assert copy.read_text() == before
+    assert "resumed" not in json.loads((by_yaml / "run.json").read_text())
+    accept = ["--set", f"run.accept_changed=[{digest}]"]
+    said = lab.rlvr(*longer, "train.steps=3", *accept).stderr
+    assert "my_reward.py has changed: the steps from here on use it" in said
     (resumed,) = json.loads((by_yaml / "run.json").read_text())["resumed"]
     assert list(resumed["sources"]) == ["./my_reward.py:early"]
+    # from now on this is what it was; the first one would be another
+    lab.rlvr(*longer, "train.steps=4")
+    reward.write_text(before)
+    assert "has changed" in lab.rlvr(*longer, "train.steps=5", check=2).stderr
 
 
 INTERRUPTED = """

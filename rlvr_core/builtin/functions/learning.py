@@ -30,6 +30,10 @@ from rlvr_core.api import (
 )
 
 
+_DECLARED = ("traits", "reports")
+"""What a function may say of itself by attributes."""
+
+
 def advantage_of(function: Callable[..., Any]) -> type[Any]:
     """An advantage estimator class that calls the function.
 
@@ -126,11 +130,12 @@ def _class_of(
             where=_place(function),
             remedy=f"write it as def {name}({parameters})",
         ) from None
+    declared = {name: vars(function)[name] for name in _DECLARED if name in vars(function)}
     members = {
         "function": staticmethod(function),
         "__module__": function.__module__,
         "__doc__": function.__doc__,
-        **{name: vars(function)[name] for name in ("traits", "reports") if name in vars(function)},
+        **declared,
     }
     return type(function.__name__, (base,), members)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_core.api import Json
+from rlvr_core.api import Complaint, ConfigError, Json
 from rlvr_core.api.services import Redactor, RunFolder, siblings, source_of, write_atomic
 from rlvr_core.builtin.provenance.checkout import git
 
@@ -32,27 +33,71 @@ def save_sources(folder: RunFolder, targets: Mapping[str, str]) -> dict[str, Jso
     return found
 
 
-def changed(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
-    """Files that are not what they were when the run began, one line each.
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file of a component that is not what it was when the run last took steps.
+
+    Attributes:
+        path: The file.
+        sha256: Of its content today.
+        copy: Name in ``patches/`` of a copy of what it was; None of a file beside the component's.
+    """
+
+    path: str
+    sha256: str
+    copy: str | None
+
+
+def changed(
+    folder: RunFolder,
+    fields: Mapping[str, Json],
+    targets: Mapping[str, str],
+    accepted: Sequence[str] | None,
+) -> list[ChangedFile]:
+    """Files that are not what they were; a component that is new to the run has none.
 
     Args:
-        before: ``sources`` of ``run.json``.
-        now: The same of today.
+        folder: The run's folder.
+        fields: Those of ``run.json``.
+        targets: See ``save_sources``.
+        accepted: What the SHA-256 of a file begins with that may be another; None for any.
+
+    Raises:
+        ConfigError: If there are others.
     """
-    lines = []
-    for use, one in now.items():
+    before: dict[str, Json] = dict(fields.get("sources") or {})
+    for resumption in fields.get("resumed") or ():
+        before |= resumption.get("sources") or {}
+    found: dict[str, ChangedFile] = {}
+    for use, target in sorted(targets.items()):
+        source = source_of(use, target)
         old = before.get(use)
-        if old is None:
-            lines.append(f"{use} is new to this run")
+        if source is None or old is None:
             continue
-        parts = {one["path"]: one["sha256"], **one["beside"]}
-        earlier = {one["path"]: old["sha256"], **old["beside"]}
-        lines += [
-            f"{path} has changed since the run began: the steps from here on use what it is now"
-            for path in parts
-            if parts[path] != earlier.get(path)
-        ]
-    return lines
+        path, content = source
+        earlier = {str(path): old["sha256"], **old["beside"]}
+        for one, data in [(path, content), *_beside(path)]:
+            digest = hashlib.sha256(data).hexdigest()
+            if digest != earlier.get(str(one)):
+                copy = old["copy"] if one == path else None
+                found[str(one)] = ChangedFile(str(one), digest, copy)
+    if accepted is not None:
+        _refuse(folder, found.values(), accepted)
+    return list(found.values())
+
+
+def _refuse(folder: RunFolder, found: Iterable[ChangedFile], accepted: Sequence[str]) -> None:
+    refused = [one for one in found if not one.sha256.startswith(tuple(accepted))]
+    digests = ", ".join([*accepted, *(one.sha256[:8] for one in refused)])
+    go_on = f"to go on with what is there now: --set 'run.accept_changed=[{digests}]'"
+    complaints = []
+    for one in refused:
+        copy = f": {folder.patches / one.copy} has it" if one.copy else ""
+        remedy = (f"put it back as it was{copy}", go_on)
+        what = f"{one.path} has changed since the run began"
+        complaints.append(Complaint(what, one.path, remedy))
+    if complaints:
+        raise ConfigError.collect(complaints)
 
 
 def _save(folder: RunFolder, path: Path, content: bytes) -> dict[str, Json]:
