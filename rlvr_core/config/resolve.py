@@ -218,7 +218,7 @@ def _resolve(
     plugins: dict[str, ComponentConfig] = {}
     for name, given in _mappings(data.get("plugins")):
         try:
-            plugins[name] = _options(host, name, given, draft.root)
+            plugins[name] = plugin_options(host, name, given, draft.root)
         except RlvrError as error:
             errors.append(error)
     options = {loc: component.config for loc, component in components.items()}
@@ -255,8 +255,19 @@ def _mappings(value: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(str(name), given) for name, given in entries if isinstance(given, dict)]
 
 
-def _options(host: Host, name: str, given: Mapping[str, Any], root: Node) -> ComponentConfig:
-    """The checked options of a plugin."""
+def plugin_options(host: Host, name: str, given: Mapping[str, Any], root: Node) -> ComponentConfig:
+    """The checked options of a plugin.
+
+    Args:
+        host: The plugins.
+        name: The plugin's name.
+        given: Its options as they are written.
+        root: The tree they come from, for lines.
+
+    Raises:
+        ConfigError: If the plugin takes no options, or these are wrong.
+        PluginError: If the plugin is missing, or failed to check them.
+    """
     where = root.where(("plugins", name), True)
     model = host.options_of(name, where)
     try:

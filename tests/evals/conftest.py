@@ -19,6 +19,7 @@ WIDE = {"head_dim": 32, "initializer_range": 0.3}
 
 TOY = """
 import time
+from pathlib import Path
 from rlvr_core.api import ComponentConfig, EvalReport, NoConfig, Problem, SamplingParams, Verdict
 from rlvr_core.api import hookimpl
 
@@ -33,6 +34,15 @@ def register_verifiers(registrar):
 @hookimpl
 def register_eval_tasks(registrar):
     registrar.add("letters", "rlvr_evals_toy:Letters", summary="Say something.")
+
+
+class Config(ComponentConfig):
+    note: str
+
+
+@hookimpl
+def configure(options):
+    Path("note.txt").write_text(options.note)
 
 
 class Early:

@@ -47,13 +47,14 @@ def configured(site, **plugins):
     """The code that configures plugins as a run does, and what it said."""
     text = f"""
         from rlvr_core.config.tree import made, Mark
-        from rlvr_core.config.resolve import _mappings, _options
+        from rlvr_core.config.resolve import plugin_options
         from rlvr_core.host.host import load_host
         from rlvr_core.api import RlvrError
         host, given = load_host(), {plugins!r}
         root = made({{"plugins": given}}, Mark("config.yaml", 7))
         try:
-            host.configure({{name: _options(host, name, one, root) for name, one in given.items()}})
+            options = {{n: plugin_options(host, n, one, root) for n, one in given.items()}}
+            host.configure(options)
         except RlvrError as error:
             print(type(error).__name__, error)
     """

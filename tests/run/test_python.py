@@ -121,7 +121,7 @@ def test_the_same_file_by_yaml_and_by_function_gives_the_same_run(lab):
     (copy,) = (by_yaml / "patches").glob("my_reward-*.py")
     assert str(copy) in said
     assert copy.read_text() == before
-    assert "resumed" not in json.loads((by_yaml / "run.json").read_text())
+    assert json.loads((by_yaml / "run.json").read_text())["resumed"] == []
     accept = ["--set", f"run.accept_changed=[{digest}]"]
     said = lab.rlvr(*longer, "train.steps=3", *accept).stderr
     assert "my_reward.py has changed: the steps from here on use it" in said

@@ -45,6 +45,9 @@ class EvalConfig(ComponentConfig):
     """Plays problems as conversations; a checkpoint brings the section of its run."""
     verify: VerifySection = VerifySection()
     """The pool of verifier processes."""
+    plugins: dict[str, dict[str, Any]] = {}
+    """Options of plugins of hooks, as in a run; a checkpoint brings those of its run that are
+    installed here."""
     limit: Positive | None = None
     """Only the first so many problems of each task."""
     seed: Natural = 0

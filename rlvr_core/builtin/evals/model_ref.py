@@ -50,7 +50,7 @@ class ModelRef:
         return Path(self.path).name if Path(self.path).is_dir() else self.path.replace("/", "--")
 
     def sections(self) -> dict[str, Any]:
-        """The run's ``prompt`` section, and the keys of its ``model`` section that bind."""
+        """What a checkpoint brings from its run: its keys by section of an ``EvalConfig``."""
         if self.run is None:
             return {}
         from rlvr_core.config.load import load_config
@@ -61,6 +61,7 @@ class ModelRef:
         return {
             "prompt": config.data.prompt.model_dump(),
             "environment": environment,
+            "plugins": config.plugins,
             "model": model,
         }
 

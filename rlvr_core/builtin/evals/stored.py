@@ -163,6 +163,7 @@ def _results(path: Path, host: Host) -> Stored:
 
 def _run(run: RunFolder, host: Host) -> Stored:
     resolved = resolve_file(run.resolved, [], host)
+    host.configure(resolved.plugins)
     config = resolved.config
     problems: dict[str, Problem] = {}
     scale: dict[str, float] = {}

@@ -29,7 +29,6 @@ from rlvr_core.api import (
     PluginError,
 )
 
-
 _DECLARED = ("traits", "reports")
 """What a function may say of itself by attributes."""
 

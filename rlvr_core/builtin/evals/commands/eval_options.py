@@ -14,7 +14,7 @@ from rlvr_core.cli import output
 from rlvr_core.run.stop import Stop
 
 if TYPE_CHECKING:
-    from rlvr_core.builtin.evals.config import Asked
+    from rlvr_core.builtin.evals.config import Asked, EvalConfig
     from rlvr_core.builtin.evals.model_ref import ModelRef
     from rlvr_core.builtin.evals.session import Session
     from rlvr_core.host.host import Host
@@ -95,6 +95,7 @@ def open_session(
     text = model or _model_in(asked)
     where = _locate(text, given)
     config = asked.config(_values(text, where, given, asked))
+    _configure_plugins(host, config, asked)
     session = prepare(
         config,
         host,
@@ -108,6 +109,20 @@ def open_session(
             say(f"{name}: {line}")
     label = where.label if where else text.replace(":", "-").replace("/", "-")
     return session, Path("evals") / label
+
+
+def _configure_plugins(host: Host, config: EvalConfig, asked: Asked) -> None:
+    """Give plugins their options; the run of a checkpoint may have had others than are here."""
+    from rlvr_core.config.resolve import plugin_options
+
+    options = {}
+    for name, given in config.plugins.items():
+        record = host.record(name)
+        if record is None and not asked.has("plugins", name):
+            say(f"plugin '{name}', which the run had options for, is not installed here")
+            continue
+        options[name] = plugin_options(host, name, given, asked.root)
+    host.configure(options)
 
 
 def say(text: str) -> None:
