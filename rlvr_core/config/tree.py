@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlvr_core.api import Kind
+if TYPE_CHECKING:  # looking at a run reads YAML, and must not wait for pydantic
+    from rlvr_core.api import Kind
 
 Loc = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""
