@@ -95,7 +95,7 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     host = load_host()
     host.registry.add(Entry("verifier", "bench/digits", "step_ours:Digits", "", "bench"))
     resolved = resolve_file(folder / "config.yaml", settings, host)
-    with prepare(resolved, host, lambda: str(folder)) as prepared:
+    with prepare(resolved, lambda: str(folder)) as prepared:
         start(prepared, Timed(), folder=None, command=["benchmarks/asynchronous.py"])
     return [
         {

@@ -87,7 +87,7 @@ def run(case: Case, folder: Path, steps: int) -> list[dict[str, float]]:
     host = load_host()
     host.registry.add(Entry("verifier", "bench/digits", "step_ours:Digits", "", "bench"))
     resolved = resolve_file(folder / "config.yaml", (), host)
-    with prepare(resolved, host, lambda: str(folder)) as prepared:
+    with prepare(resolved, lambda: str(folder)) as prepared:
         start(prepared, Timed(), folder=None, command=["benchmarks/step.py"])
     for record in clock.steps:
         record["score"] = record.pop("rollout") - record["generate"]

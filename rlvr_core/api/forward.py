@@ -168,6 +168,9 @@ class ModelAdapter(Protocol):
             MachineError: If it does not import.
         """
 
+    def lines(self, section: Any) -> list[str]:
+        """What a run says of it before it starts, given the config's section."""
+
     def install(
         self,
         model: Any,

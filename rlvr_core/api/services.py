@@ -32,6 +32,8 @@ _HOMES = {
     "config.resolve": "Resolved build parse_options resolve_file",
     "config.tree": "AUTO COMPONENTS Loc Node dotted kind_at pattern shown",
     "data.json_rows": "MAX_INT_DIGITS parse_rows read_rows",
+    "data.load": "audit is_heldout problems_given",
+    "data.prompts": "Renderer",
     "data.uri": "cache_folder local_path",
     "engines.sync": (
         "PROBE_TOKENS check_probe probe_prompt shared_prefix source_logprobs trainer_logprobs"
@@ -54,12 +56,17 @@ _HOMES = {
     "record.text": "Redactor brief printable",
     "rollout.collect": "Answered Generator Judgement joined outcome_of",
     "rollout.replay": "Reading ReplayBuffer member_of",
-    "rollout.single_turn": "conversations_of",
-    "rollout.source": "SourceParts",
+    "rollout.source": "SourceParts conversations_of",
+    "run.evaluations": "Evaluation",
     "step.batch": "Row micro_batches",
+    "step.demonstrations": "Demonstrations load_answers",
     "step.forward": "whole_rows",
+    "step.model": "load_reference load_tokenizer",
     "step.model_path": "check_model_path",
     "step.optim": "AdamWConfig",
+    "step.teacher": "Teacher check_vocabulary path_of prompt_of",
+    "verify.judge": "Judge",
+    "verify.reward": "outcome",
     "workers.pool": "VerifierPool VerifierSpec",
 }
 

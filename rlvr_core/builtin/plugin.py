@@ -370,6 +370,31 @@ def register_services(registrar: Registrar) -> None:
         summary="What is wrong with the hooks of an installed plugin.",
     )
     registrar.add(
+        "evaluations",
+        "rlvr_core.builtin.evals.in_run:RunEvaluations",
+        summary="Evaluations inside a run, for eval.tasks.",
+    )
+    registrar.add(
+        "tracking",
+        "rlvr_core.builtin.trackers.tracking:Tracking",
+        summary="Sends a run's numbers to its trackers, for track.",
+    )
+    registrar.add(
+        "gold",
+        "rlvr_core.builtin.guards.gold:preflight",
+        summary="Tries gold answers on the verifiers before a run, for guards.preflight.",
+    )
+    registrar.add(
+        "given-answers",
+        "rlvr_core.builtin.losses.given_answers:GivenAnswers",
+        summary="The answers that losses such as core/sft imitate.",
+    )
+    registrar.add(
+        "teachers",
+        "rlvr_core.builtin.losses.teachers:teachers_of",
+        summary="The teachers of losses that distil one.",
+    )
+    registrar.add(
         "lora",
         "rlvr_core.builtin.lora.model_adapter:LORA",
         summary="LoRA as what is trained of the policy, for model.lora.",

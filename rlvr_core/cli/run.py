@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlvr_core.host.host import Host
     from rlvr_core.parallel.ranks import Ranks
     from rlvr_core.record.rundir import RunFolder
-    from rlvr_core.run.stop import Stop
+    from rlvr_core.run.ending import Stop
 
 FREE_KEYS = (
     "train.steps",
@@ -67,7 +67,7 @@ def run(
     from rlvr_core.cli.display import make_display
     from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
-    from rlvr_core.run.stop import Stop
+    from rlvr_core.run.ending import Stop
 
     host = load_host()
     resolved, folder = what_to_run(config, overrides, resume, host)
@@ -94,12 +94,12 @@ def carry_out(
     from functools import partial
 
     from rlvr_core.data.uri import model_path
+    from rlvr_core.run.overview import preview
     from rlvr_core.run.prepare import prepare
-    from rlvr_core.run.preview import preview
     from rlvr_core.run.start import start
 
     locate_model = partial(model_path, resolved.config.model.path, host)
-    with prepare(resolved, host, locate_model) as prepared:
+    with prepare(resolved, locate_model) as prepared:
         if dry_run:
             display.plan([*prepared.lines, *preview(prepared.sampler)])
             display.finish(["dry run: nothing was trained and nothing written"])

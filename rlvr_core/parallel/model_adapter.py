@@ -25,6 +25,10 @@ class WholeModel:
     def check_installed(self) -> None:
         """Nothing is missing."""
 
+    def lines(self, section: Any) -> list[str]:
+        """Nothing: it is what a reader expects."""
+        return []
+
     def install(self, model: Any, section: Any, **_: Any) -> None:
         """Nothing is put into the model."""
 

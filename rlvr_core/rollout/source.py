@@ -1,14 +1,17 @@
-"""How a run shares its time between generation and training, and the plain way: in turns."""
+"""How a run shares its time between generation and training, and the plain ways.
+
+Plain is: generation and training take turns, and a problem is answered in one turn.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rlvr_core.api import Engine, Json, Problem, Sampler, SamplingParams
-from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
+from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Suffix
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.rollout.collect import Generator, collect
 from rlvr_core.rollout.replay import ReplayBuffer
@@ -16,7 +19,8 @@ from rlvr_core.rollout.replay import ReplayBuffer
 if TYPE_CHECKING:
     import torch
 
-    from rlvr_core.config.model import RunConfig
+    from rlvr_core.config.model import EnvironmentSection, RunConfig
+    from rlvr_core.host.host import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +189,45 @@ def sampling_of(config: RunConfig) -> SamplingParams:
     return SamplingParams(
         section.temperature, section.top_p, section.top_k, section.max_tokens, tuple(section.stop)
     )
+
+
+class SingleTurn:
+    """Every problem is answered in one turn. See ``Conversations``."""
+
+    def present(self, problem: Problem) -> Problem:
+        """The problem itself."""
+        return problem
+
+    def check(self, problem: Problem) -> None:
+        """Accept every problem."""
+
+    def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
+        """The engine itself."""
+        del suffix, background
+        return engine
+
+    def lines(self) -> list[str]:
+        """Nothing."""
+        return []
+
+    def record(self, problems: Iterable[Problem]) -> dict[str, Json] | None:
+        """Nothing."""
+        del problems
+        return None
+
+
+def conversations_of(
+    section: EnvironmentSection, problems: Sequence[Problem], host: Host
+) -> Conversations:
+    """How these problems are generated: in one turn unless one of them, or the config, names more.
+
+    Code for several turns is not imported otherwise.
+
+    Raises:
+        ConfigError: If an environment is unknown.
+        PluginError: If its plugin is missing or broken.
+    """
+    if section.use == "auto" and all(problem.environment is None for problem in problems):
+        return SingleTurn()
+    plan: Conversations = host.service("core/conversations")(section, problems, host)
+    return plan

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Complaint, ConfigError, MachineError
 from rlvr_core.parallel import ranks
-from rlvr_core.run.evaluation import NamedTask, check_metric
-from rlvr_core.step.teacher import check_vocabulary, path_of, prompt_of
-from rlvr_core.verify.judge import Judge
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from rlvr_core.api import Problem
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.data.prompts import Renderer
 
 
 def check_reference(resolved: Resolved) -> None:
@@ -81,45 +73,6 @@ def check_processes(config: RunConfig) -> None:
         )
 
 
-def check_teachers(
-    resolved: Resolved,
-    tokenizer: PreTrainedTokenizerBase,
-    renderer: Renderer,
-    problems: Sequence[Problem],
-) -> None:
-    """Refuse teachers that are not there, read other tokens, or cannot be told of a problem.
-
-    Raises:
-        ConfigError: If a vocabulary differs, or two teachers have a prompt of their own.
-        DataError: If a problem lacks a field of the teacher's prompt.
-        MachineError: If a teacher's folder or its tokenizer is missing.
-    """
-    from rlvr_core.step.model import check_model_path, load_tokenizer
-
-    section = resolved.config.model.model_copy(update={"revision": None})
-    told = []
-    for loc, ref in resolved.config.losses.items():
-        wanted = resolved.build("loss", ref).traits.teacher
-        if wanted is None:
-            continue
-        if wanted.model is not None:
-            where = resolved.where((*loc, "with", "teacher"))
-            path = path_of(wanted.model)
-            check_model_path(path, where)
-            check_vocabulary(load_tokenizer(path, section, where), tokenizer, where)
-        else:
-            told.append(f"{ref.use} ({resolved.where(loc)})")
-            prompt = prompt_of(wanted.prompt, renderer)
-            for problem in problems:
-                prompt(problem)
-    if len(told) > 1:
-        raise ConfigError(
-            f"{' and '.join(told)} both give their teacher a prompt of its own",
-            where="loss",
-            remedy="keep one of them",
-        )
-
-
 def check_rewards(config: RunConfig) -> None:
     """Refuse a reward that is 0 whatever the model does."""
     moves = [ref.weight or (ref.schedule and ref.schedule.to) for ref in config.rewards]
@@ -140,15 +93,3 @@ def check_writable(root: Path) -> None:
             where="run.dir",
             remedy="set run.dir to one",
         )
-
-
-def check_metrics(resolved: Resolved, tasks: Sequence[NamedTask], judge: Judge) -> None:
-    """Refuse metrics that no evaluation will have, before anything is trained."""
-    early = resolved.config.eval.early_stop
-    wanted = {
-        ("checkpoint", "keep_best"): resolved.config.checkpoint.keep_best,
-        ("eval", "early_stop", "metric"): None if early is None else early.metric,
-    }
-    for loc, text in wanted.items():
-        if text is not None:
-            check_metric(text, tasks, judge, resolved.where(loc))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
     CheckpointSaved,
     EvalFinished,
     GroupsScored,
-    Json,
     RunFinished,
     RunStarted,
     StepFinished,
 )
-from rlvr_core.api.watching import RunObserver, Stateful
+from rlvr_core.api.watching import RunObserver
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Guard
     from rlvr_core.host.host import Host
 
 
@@ -110,34 +108,3 @@ class PluginHooks(RunObserver):
     def run_finished(self, event: RunFinished) -> None:
         """See ``run_started``."""
         self._host.observe("run_finished", event)
-
-
-class Guards(RunObserver):
-    """Shows each step to the guards a run asks for; one stops the run by raising ``RunError``.
-
-    Args:
-        guards: By place and name; a checkpoint holds the state of those that are ``Stateful``.
-    """
-
-    def __init__(self, guards: Mapping[str, Guard]) -> None:
-        self._guards = guards
-
-    def groups_scored(self, event: GroupsScored) -> None:
-        """Let each see the step's groups."""
-        for guard in self._guards.values():
-            guard.on_groups(event)
-
-    def step_finished(self, event: StepFinished) -> None:
-        """Let each see the step's numbers."""
-        for guard in self._guards.values():
-            guard.on_step(event)
-
-    def state_dict(self) -> dict[str, Json]:
-        """The state of each guard that has one."""
-        return {n: one.state_dict() for n, one in self._guards.items() if isinstance(one, Stateful)}
-
-    def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go on from what ``state_dict`` returned."""
-        for name, guard in self._guards.items():
-            if isinstance(guard, Stateful):
-                guard.load_state_dict(state[name])

@@ -27,12 +27,11 @@ from rlvr_core.step.offload import offload
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.reference import Reference, SeparateModel, UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
-from rlvr_core.step.teacher import Teacher, path_of, prompt_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlvr_core.api import Engine, Loss, OptimizerBuilder, Schedule, WeightSource
+    from rlvr_core.api import Engine, OptimizerBuilder, Schedule, WeightSource
     from rlvr_core.run.prepare import Prepared
 
 
@@ -130,16 +129,16 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
     """The terms of the loss; a name that is met again gets ``#2``."""
     terms: list[Term] = []
     for loc, ref in prepared.config.losses.items():
-        loss = prepared.resolved.build("loss", ref)
+        make_teacher = prepared.teachers.get(loc)
         leaf = ref.use.rpartition("/")[2]
         copies = sum(term.name.partition("#")[0] == leaf for term in terms)
         terms.append(
             Term(
                 name=leaf if copies == 0 else f"{leaf}#{copies + 1}",
-                loss=loss,
+                loss=prepared.losses[loc],
                 weight=ref.weight,
                 demonstrations=prepared.demonstrations.get(loc),
-                teacher=_teacher(prepared, loss, device, precision),
+                teacher=make_teacher and make_teacher(device, precision.compute),
             )
         )
     advantage = prepared.resolved.advantage()
@@ -147,21 +146,6 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
         return Objective(tuple(terms))
     component = prepared.resolved.build("advantage", advantage)
     return Objective(tuple(terms), Estimator(advantage.use, component))
-
-
-def _teacher(
-    prepared: Prepared, loss: Loss, device: torch.device, precision: Precision
-) -> Teacher | None:
-    """The teacher a distillation asks for: a frozen model, or the policy told more."""
-    wanted = loss.traits.teacher
-    if wanted is None:
-        return None
-    if wanted.model is not None:
-        section = prepared.config.model.model_copy(update={"revision": None})
-        model = load_reference(path_of(wanted.model), section, device, precision.compute)
-        return Teacher(wanted.top_k, model)
-    assert wanted.prompt is not None, "a teacher is a model or has a prompt"
-    return Teacher(wanted.top_k, prompt=prompt_of(wanted.prompt, prepared.renderer))
 
 
 def _advantage_scale(prepared: Prepared) -> dict[str, float]:

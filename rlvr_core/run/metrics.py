@@ -8,7 +8,6 @@ from statistics import fmean, pstdev
 
 from rlvr_core.api import Drop, Fate, Group, Judged
 from rlvr_core.api.rollouts import REWARD_TOLERANCE, Rollouts, Sampled
-from rlvr_core.run.seed_check import unique_rate
 
 _EQUAL = ("all_passed", "all_failed", "equal")
 """Why groups of equal rewards are dropped: always there, if only as 0."""
@@ -156,3 +155,10 @@ def details(sampled: Sampled) -> list[str]:
     """
     why = sampled.drop.detail if sampled.drop else ""
     return ["" if member.reward is None else why for member in sampled.group.members]
+
+
+def unique_rate(groups: Sequence[Group]) -> float:
+    """Distinct completions over completions, within groups; 1.0 when all differ."""
+    total = sum(len(group.members) for group in groups)
+    distinct = sum(len({m.completion.token_ids for m in group.members}) for group in groups)
+    return distinct / total if total else 1.0

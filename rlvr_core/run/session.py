@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import (
     EngineTraits,
+    EvalFinished,
     GroupsScored,
     RunError,
     RunFinished,
@@ -20,16 +21,13 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.run import parity
-from rlvr_core.run import seed_check as seeds
+from rlvr_core.run.checkpointing import save
 from rlvr_core.run.metrics import details, fates, rollout_metrics
-from rlvr_core.run.saving import save
-from rlvr_core.run.stop import Stop
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api import Engine, Problem, ReportsMetrics, WeightSource
+    from rlvr_core.api import Engine, ReportsMetrics, WeightSource
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.api.watching import Stateful
     from rlvr_core.config.model import RunConfig
@@ -38,8 +36,11 @@ if TYPE_CHECKING:
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.recorder import NullRecorder, Recorder
     from rlvr_core.record.rundir import RunFolder
-    from rlvr_core.run.evaluating import Evaluations
+    from rlvr_core.rollout.source import SourceParts
+    from rlvr_core.run.ending import Stop
+    from rlvr_core.run.evaluations import Evaluations
     from rlvr_core.run.events import RunEvents
+    from rlvr_core.run.guards import SampleChecks
     from rlvr_core.step.step import PolicyTrainer, StepReport
     from rlvr_core.verify.reward import RewardPlan
 
@@ -62,23 +63,20 @@ class Session:
     ledger: Ledger
     checkpoints: CheckpointStore
     events: RunEvents
+    parts: SourceParts
     rollouts: RolloutSource
-    engine: Engine
     source: WeightSource
-    problems: Mapping[str, Problem]
     trainer: PolicyTrainer
     tokenizer: PreTrainedTokenizerBase
     evaluations: Evaluations
+    checks: SampleChecks
     stateful: Mapping[str, Stateful]
-    plan: RewardPlan
-    reports: ReportsMetrics | None = None
-    ranks: Ranks = field(default_factory=Ranks)
-    stop: Stop = field(default_factory=Stop)
+    reports: ReportsMetrics | None
+    stop: Stop
     step: int = 0
     version: int = 0
     skipped: int = 0
     resumed: bool = False
-    parity_due: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -89,10 +87,23 @@ class Session:
     @property
     def stop_reason(self) -> str | None:
         """Why no further step is taken, though some are left; None if the run should go on."""
-        early_stop = self.evaluations.early_stop
-        if early_stop is None or self.step >= self.config.train.steps:
-            return None
-        return early_stop.reason
+        finished = self.step >= self.config.train.steps
+        return None if finished else self.evaluations.stop_reason
+
+    @property
+    def engine(self) -> Engine:
+        """What generates in this process."""
+        return self.parts.generator.engine
+
+    @property
+    def plan(self) -> RewardPlan:
+        """From verdicts to rewards."""
+        return self.parts.generator.judge.plan
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes of the run."""
+        return self.trainer.ranks
 
     def run(self) -> None:
         """Take every step that is left, unless the evaluations say that it is enough."""
@@ -103,17 +114,20 @@ class Session:
             if traits_of(self.engine, EngineTraits).separate:
                 # a server may hold any weights; from here on they are known to be the run's
                 self.engine.load_weights(self.version, self.source)
-            self.evaluations.run(self)
+            self._evaluate()
         with self.rollouts.running(self.step, self.version):
             while self.step < self.config.train.steps and self.stop_reason is None:
                 self.one_step()
-                improved = self._due(self.config.eval.every) and self._evaluate_in_between()
-                asked = self._end_of_step()
+                improved = False
+                if self._due(self.config.eval.every):
+                    self._pause()
+                    improved = self._evaluate()
+                interrupted = self._end_of_step()
                 due = improved or self.stop_reason or self._due(self.config.checkpoint.every)
-                if due or asked:
+                if due or interrupted:
                     self._pause()
                     save(self, best=improved)
-                if asked:
+                if interrupted:
                     raise KeyboardInterrupt
                 self.rollouts.resume()
 
@@ -131,7 +145,9 @@ class Session:
         self.rollouts.before_training()
         if self.trainer.objective.on_completions:
             with self.phase("guards"):
-                metrics |= self._guard(rollouts)
+                groups = tuple(one.group for one in rollouts.all)
+                self.events.groups_scored(GroupsScored(self.step, self.version, groups))
+                metrics |= self.checks.check(self.step, self.version, groups)
 
         with self.phase("train"):
             report = self.trainer.update(rollouts.trained, self.step, self.version)
@@ -179,11 +195,11 @@ class Session:
     # -- parts of a step, in the order they are used ---------------------------------------------
 
     def _end_of_step(self) -> bool:
-        """Bring the processes' traces together; whether one of them was asked to stop."""
-        parts = self.ranks.gather((self.stop.asked, self.recorder.take_spans()))
+        """Bring the processes' traces together; whether one of them is to stop."""
+        parts = self.ranks.gather((self.stop.requested, self.recorder.take_spans()))
         for _, spans in parts:
             self.recorder.spans_of(spans)
-        return any(asked for asked, _ in parts)
+        return any(requested for requested, _ in parts)
 
     def _load_weights(self) -> None:
         self.engine.load_weights(self.version, self.source)
@@ -207,41 +223,20 @@ class Session:
         self.rollouts.pause()
         self.ledger.draw(self.rollouts.drawn())
 
-    def _evaluate_in_between(self) -> bool:
-        self._pause()
-        return self.evaluations.run(self)
+    def _evaluate(self) -> bool:
+        """Evaluate the current weights; whether they are the best by ``checkpoint.keep_best``."""
+        step, version = self.step, self.version
+        for found in self.evaluations.run(self.parts.shared, step, version, self.phase):
+            self.parts.check()
+            self.recorder.evaluation(
+                step, version, found.name, found.temperature, found.report, found.sampled
+            )
+            self.events.eval_finished(EvalFinished(step, found.name, found.report))
+        return self.evaluations.improved
 
     def _due(self, every: int) -> bool:
         last = self.step == self.config.train.steps
         return last or (every > 0 and self.step % every == 0)
-
-    def _guard(self, rollouts: Rollouts) -> dict[str, float]:
-        """Everything that may stop the run before its weights change."""
-        groups = tuple(one.group for one in rollouts.all)
-        self.events.groups_scored(GroupsScored(self.step, self.version, groups))
-        if self.step == 0:
-            seeds.check(groups)
-        # what older weights sampled tells nothing of today's
-        groups = tuple(group for group in groups if group.version == self.version)
-        section = self.config.guards.parity
-        due = self.version <= self.config.train.updates_per_step  # before and after the first sync
-        if section is False or not groups or not (due or self.parity_due):
-            return {}
-        found = parity.measure(*self.trainer.logprobs(groups))
-        if found is None:
-            return {}
-        self.parity_due = False
-        sampling = self.config.sampling
-        parity.check(
-            found,
-            self.trainer.precision.compute,
-            section,
-            version=self.version,
-            filtered=sampling.top_p < 1.0 or sampling.top_k > 0,
-        )
-        # a check that only a resumption made leaves no line: the records stay those of a run that
-        # was never stopped
-        return {"parity/mean": found.mean, "parity/max": found.max} if due else {}
 
     def _account(self, rollouts: Rollouts, report: StepReport) -> Ages:
         """Settle every drawn completion in the ledger and write its rollout down.

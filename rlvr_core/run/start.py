@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError, EngineContext, EngineTraits, Json, ReportsMetrics, traits_of
 from rlvr_core.api.components import declared_metrics
@@ -22,16 +23,16 @@ from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import NullRecorder, Recorder
 from rlvr_core.record.rundir import RunFolder
-from rlvr_core.run.ending import recorded_outcome
-from rlvr_core.run.evaluating import Evaluations
-from rlvr_core.run.events import Guards, PluginHooks, RunEvents
-from rlvr_core.run.generating import build_engine, source_parts, with_environments
+from rlvr_core.rollout.collect import Generator
+from rlvr_core.rollout.source import SourceParts, sampling_of
+from rlvr_core.run.checkpointing import checkpoint_to_resume, resume
+from rlvr_core.run.ending import Stop, recorded_outcome
+from rlvr_core.run.events import PluginHooks, RunEvents
+from rlvr_core.run.guards import Guards, SampleChecks
 from rlvr_core.run.learner import trainer_device, trainer_of
-from rlvr_core.run.resuming import checkpoint_to_go_on_from, resume
 from rlvr_core.run.session import Session
-from rlvr_core.run.stop import Stop
-from rlvr_core.run.tracking import Tracking
 from rlvr_core.step.step import PolicyTrainer
+from rlvr_core.verify.error_rate import ErrorRate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,7 +58,7 @@ def start(
         folder: The folder of a run to go on with; None for a new run.
         command: The command line, for the record.
         ranks: The processes of the run; this one alone when left out.
-        stop: Who asks it to stop after a step.
+        stop: Requests a stop after a step.
 
     Returns:
         The run's folder.
@@ -72,90 +73,160 @@ def start(
         stack.callback(display.close)  # whatever happens, the terminal is given back
         events.plan(prepared.lines)
         events.phase("loading the model")
-        bare = build_engine(prepared, trainer_device())
-        engine = with_environments(prepared, bare)
+        bare: Engine = prepared.resolved.build("engine", prepared.engine)
+        bare = prepared.mode.engine(bare, prepared.engine.use, trainer_device())
+        engine = prepared.conversations.play(
+            bare, prepared.renderer.suffix_ids, background=prepared.mode.background
+        )
         trainer, source = trainer_of(prepared, ranks, engine)
         events.phase("starting the engine")
+        stack.callback(engine.close)
         transport = _transport(prepared, bare)
-        stack.enter_context(_started(engine, prepared, trainer, source, transport))
+        engine.start(_engine_context(prepared, engine, trainer, source, transport))
         guards = _guards(prepared)
-        mirror = _mirror(prepared, events)
         fresh = folder is None
-        folder = folder or ranks.on_main(lambda: _new_folder(prepared))
-        if mirror is not None and ranks.main:
-            stack.enter_context(mirror.copying(folder.path, fresh=fresh))
-        recorder: Recorder | NullRecorder = NullRecorder(ranks.index)
-        if ranks.main:
-            recorder = stack.enter_context(Recorder(folder, glossary=_glossary(prepared)))
-        manifest = _manifest(prepared, folder, command, ranks) if ranks.main else None
-        if manifest is not None and prepared.data_reports:
-            manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
-        if ranks.main:
-            tracking = Tracking(prepared.trackers, events.message)
-            stack.callback(tracking.close)  # before the mirror copies what is left
-            events.subscribe(tracking)
-            events.subscribe(PluginHooks(prepared.host))
-        events.subscribe(guards)
-        if mirror is not None and ranks.main:
-            events.subscribe(mirror)
-        session = _session(
-            prepared, events, folder, recorder, trainer, source, engine, guards, stop
+        recording = _recording(prepared, folder, command, ranks, events, guards)
+        folder, recorder, manifest = stack.enter_context(recording)
+        parts = _source_parts(prepared, engine, ranks, events.phase)
+        rollouts, ledger = prepared.mode.source(parts), Ledger()
+        stateful: dict[str, Stateful] = {
+            "sampler": prepared.sampler,
+            "rollouts": rollouts,
+            "errors": prepared.judge.errors,
+            "ledger": ledger,
+            "guards": guards,
+        }
+        session = Session(
+            resolved=prepared.resolved,
+            folder=folder,
+            recorder=recorder,
+            ledger=ledger,
+            checkpoints=CheckpointStore(folder.checkpoints, prepared.config.checkpoint.keep),
+            events=events,
+            parts=parts,
+            rollouts=rollouts,
+            source=source,
+            trainer=trainer,
+            tokenizer=prepared.tokenizer,
+            evaluations=prepared.evaluations,
+            checks=SampleChecks(prepared.config, trainer),
+            stateful=stateful,
+            reports=bare if isinstance(bare, ReportsMetrics) else None,
+            stop=stop,
         )
-        session.reports = bare if isinstance(bare, ReportsMetrics) else None
-        newest = None
+        newest, targets = None, prepared.resolved.sources(prepared.problems.values())
         if not fresh:
-            newest = ranks.on_main(partial(checkpoint_to_go_on_from, session, manifest))
+            newest = ranks.on_main(partial(checkpoint_to_resume, session, manifest, targets))
         with recorded_outcome(session, manifest), ranks.explained():
             if not fresh:
                 if ranks.main:  # more steps, say; the next resumption is to know
                     folder.configure(prepared.resolved.dump())
-                resume(session, manifest, command, newest)
+                resume(session, manifest, command, newest, targets)
             session.run()
     return folder
 
 
-def _mirror(prepared: Prepared, events: RunEvents) -> Any:
-    """What copies the run's folder to ``run.mirror``; None where the configuration names none."""
-    config, host = prepared.config, prepared.host
-    if config.run.mirror is None:
-        return None
-    mirror = host.service("core/mirror")
-    return mirror(config.run.mirror, host.ask_store, config.checkpoint.keep, events.message)
-
-
 @contextlib.contextmanager
-def _started(
-    engine: Engine,
+def _recording(
     prepared: Prepared,
+    folder: RunFolder | None,
+    command: Sequence[str],
+    ranks: Ranks,
+    events: RunEvents,
+    guards: Guards,
+) -> Iterator[tuple[RunFolder, Recorder | NullRecorder, Manifest | None]]:
+    """Open the run's folder, and subscribe everything that watches the run.
+
+    Yields:
+        The folder, what writes in it, and its manifest; the manifest is None in a process that does
+        not write it.
+    """
+    config, host = prepared.config, prepared.resolved.host
+    mirror = None
+    if config.run.mirror is not None:
+        copy = host.service("core/mirror")
+        mirror = copy(config.run.mirror, host.ask_store, config.checkpoint.keep, events.message)
+    fresh = folder is None
+    folder = folder or ranks.on_main(lambda: _new_folder(prepared))
+    if not ranks.main:
+        events.subscribe(guards)
+        yield folder, NullRecorder(ranks.index), None
+        return
+    with contextlib.ExitStack() as stack:
+        if mirror is not None:
+            stack.enter_context(mirror.copying(folder.path, fresh=fresh))
+        recorder = stack.enter_context(Recorder(folder, glossary=_glossary(prepared)))
+        manifest = _manifest(prepared, folder, command, ranks)
+        if prepared.data_reports:
+            manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
+        if prepared.trackers:
+            tracking = host.service("core/tracking")(prepared.trackers, events.message)
+            stack.callback(tracking.close)  # before the mirror copies what is left
+            events.subscribe(tracking)
+        events.subscribe(PluginHooks(host))
+        events.subscribe(guards)
+        if mirror is not None:
+            events.subscribe(mirror)
+        yield folder, recorder, manifest
+
+
+def _source_parts(
+    prepared: Prepared, engine: Engine, ranks: Ranks, waiting: Callable[[str], None]
+) -> SourceParts:
+    """What the run's rollouts are made with; ``waiting`` is called with what is waited for."""
+    config = prepared.config
+    generator = Generator(
+        engine=engine,
+        judge=prepared.judge,
+        prompt=prepared.renderer.prompt,
+        seed=config.run.seed,
+        deadline=config.run.timeout,
+        say_waiting=waiting,
+    )
+    return SourceParts(
+        generator=generator,
+        shared=_distributed(generator, ranks) if ranks.world > 1 else generator,
+        sampler=prepared.sampler,
+        problems=prepared.problems,
+        params=sampling_of(config),
+        check=prepared.judge.errors.check,
+        ranks=ranks,
+    )
+
+
+def _distributed(generator: Generator, ranks: Ranks) -> Generator:
+    from rlvr_core.rollout.distributed import DistributedGenerator
+
+    total = generator.judge.errors
+    own = replace(generator, judge=replace(generator.judge, errors=ErrorRate(total.limit)))
+    parts = {field.name: getattr(own, field.name) for field in fields(own)}
+    return DistributedGenerator(**parts, ranks=ranks, errors=total)
+
+
+def _engine_context(
+    prepared: Prepared,
+    engine: Engine,
     trainer: PolicyTrainer,
     source: WeightSource,
     transport: TransportChoice | None,
-) -> Iterator[None]:
+) -> EngineContext:
     config = prepared.config
     model: PreTrainedModel | None = None
     if not traits_of(engine, EngineTraits).separate:
         # of a sharded model an engine with weights of its own reads the settings alone
         model = trainer.model if source.sharded else source.module
-    longest = max(
-        [config.sampling.max_tokens, *(named.task.sampling.max_tokens for named in prepared.tasks)]
+    longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
+    return EngineContext(
+        model_path=prepared.model_path,
+        model=model,
+        tokenizer=prepared.tokenizer,
+        dtype=trainer.precision.compute,
+        max_model_len=prepared.longest_prompt + longest,
+        seed=config.run.seed,
+        trust_remote_code=config.model.trust_remote_code,
+        adapter_rank=None if config.model.lora is None else config.model.lora.rank,
+        transport=transport,
     )
-    try:
-        engine.start(
-            EngineContext(
-                model_path=prepared.model_path,
-                model=model,
-                tokenizer=prepared.tokenizer,
-                dtype=trainer.precision.compute,
-                max_model_len=prepared.longest_prompt + longest,
-                seed=config.run.seed,
-                trust_remote_code=config.model.trust_remote_code,
-                adapter_rank=None if config.model.lora is None else config.model.lora.rank,
-                transport=transport,
-            )
-        )
-        yield
-    finally:
-        engine.close()
 
 
 def _transport(prepared: Prepared, engine: Engine) -> TransportChoice | None:
@@ -184,7 +255,7 @@ def _transport(prepared: Prepared, engine: Engine) -> TransportChoice | None:
 def _glossary(prepared: Prepared) -> Glossary:
     """The metrics of the kernel and of the run's components."""
     classes = {component.cls for component in prepared.resolved.components.values()}
-    classes.add(prepared.host.entry("engine", prepared.engine.use).load())
+    classes.add(prepared.resolved.host.entry("engine", prepared.engine.use).load())
     return Glossary(metric for cls in classes for metric in declared_metrics(cls))
 
 
@@ -199,7 +270,7 @@ def _guards(prepared: Prepared) -> Guards:
 
 def _new_folder(prepared: Prepared) -> RunFolder:
     config, resolved = prepared.config, prepared.resolved
-    root = prepared.host.locate_run() or Path(config.run.dir)
+    root = prepared.resolved.host.locate_run() or Path(config.run.dir)
     return RunFolder.create(
         root, config.run.name, config_text=resolved.loaded.text, resolved=resolved.dump()
     )
@@ -222,7 +293,7 @@ def _manifest(
         return manifest
     plugins = {
         record.distribution: record.version
-        for record in prepared.host.records
+        for record in prepared.resolved.host.records
         if record.distribution and record.version
     }
     git, sources = _provenance(prepared, folder)
@@ -240,51 +311,9 @@ def _manifest(
 
 def _provenance(prepared: Prepared, folder: RunFolder) -> tuple[Json, Json]:
     """The git checkout that the run is started in, and the files that its config names."""
-    host, here = prepared.host, Path.cwd()
+    host, here = prepared.resolved.host, Path.cwd()
     git = None
     if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
         git = host.service("core/checkout")(folder, here)
     files = prepared.resolved.sources(prepared.problems.values())
     return git, host.service("core/sources")(folder, files) if files else None
-
-
-def _session(
-    prepared: Prepared,
-    events: RunEvents,
-    folder: RunFolder,
-    recorder: Recorder | NullRecorder,
-    trainer: PolicyTrainer,
-    source: WeightSource,
-    engine: Engine,
-    guards: Guards,
-    stop: Stop,
-) -> Session:
-    config = prepared.config
-    parts = source_parts(prepared, engine, trainer.ranks, events.phase)
-    rollouts, ledger, errors = prepared.mode.source(parts), Ledger(), prepared.judge.errors
-    stateful: dict[str, Stateful] = {
-        "sampler": prepared.sampler,
-        "rollouts": rollouts,
-        "errors": errors,
-        "ledger": ledger,
-        "guards": guards,
-    }
-    return Session(
-        resolved=prepared.resolved,
-        folder=folder,
-        recorder=recorder,
-        ledger=ledger,
-        checkpoints=CheckpointStore(folder.checkpoints, config.checkpoint.keep),
-        events=events,
-        rollouts=rollouts,
-        engine=engine,
-        source=source,
-        problems=prepared.problems,
-        trainer=trainer,
-        tokenizer=prepared.tokenizer,
-        evaluations=Evaluations(config, prepared.tasks, parts.shared, errors),
-        stateful=stateful,
-        plan=prepared.judge.plan,
-        ranks=trainer.ranks,
-        stop=stop,
-    )

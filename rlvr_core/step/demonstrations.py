@@ -6,13 +6,13 @@ The order is one of seeded epochs and a pure function of the step, so that resum
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, DataError, DatasetLoader, Demonstrator
-from rlvr_core.data.load import problems_given
+from rlvr_core.data.load import counted, problems_given
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
@@ -95,6 +95,11 @@ class Demonstrations:
     seed: int
     renderer: Renderer
     tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """Count and hash of the answers, for ``run.json``."""
+        return counted(answered(self.answers))
 
     def rows(self, step: int) -> list[Row]:
         """The rows of one step, over all processes: epochs in an order that the seed decides."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Completion, ConfigError, Problem, Span, Verdict
-from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule
+from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule, VerifySection
 from rlvr_core.config.resolve import build
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.workers.pool import VerifierPool, VerifierSpec
 
 if TYPE_CHECKING:
     from rlvr_core.host.host import Host
@@ -98,6 +98,15 @@ class RewardPlan:
                 verifiers[key] = build(host, "verifier", ref, where)
             terms.append(Term(key, ref.weight, ref.schedule))
         return cls(tuple(terms), specs, own, verifiers)
+
+    def pool(self, section: VerifySection) -> VerifierPool:
+        """Start a pool of these verifiers, as the config's ``verify`` says."""
+        return VerifierPool(
+            self.specs,
+            workers=section.workers,
+            timeout=section.timeout,
+            memory_mb=section.memory_mb,
+        )
 
     def names(self, problem: Problem) -> tuple[str, ...]:
         """The verifiers that judge this problem, one per term, in order.

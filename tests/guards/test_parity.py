@@ -5,39 +5,39 @@ import torch
 
 from rlvr_core.api import RunError
 from rlvr_core.config.model import ParitySection
-from rlvr_core.run.parity import Parity, check, measure
+from rlvr_core.run.guards import Parity, check_parity, measure_parity
 
 
 def test_measure_worked_out_by_hand():
-    parity = measure(torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.0, -2.5, -2.0]))
+    parity = measure_parity(torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.0, -2.5, -2.0]))
     assert parity == Parity(mean=0.5, max=1.0, tokens=3)
 
 
 def test_t13_without_a_token_there_is_no_difference_to_tell():
-    assert measure(torch.zeros(0), torch.zeros(0)) is None
+    assert measure_parity(torch.zeros(0), torch.zeros(0)) is None
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
 def test_non_finite_counts_as_infinitely_far(bad):
-    parity = measure(torch.tensor([bad, -1.0]), torch.tensor([-1.0, -1.0]))
+    parity = measure_parity(torch.tensor([bad, -1.0]), torch.tensor([-1.0, -1.0]))
     assert math.isinf(parity.max)
     with pytest.raises(RunError):
-        check(parity, torch.float32, ParitySection(), version=0)
+        check_parity(parity, torch.float32, ParitySection(), version=0)
 
 
 def test_bands_depend_on_dtype_and_can_be_set():
     rounding_of_bf16 = Parity(mean=0.03, max=0.3, tokens=100)
-    check(rounding_of_bf16, torch.bfloat16, ParitySection(), version=0)
+    check_parity(rounding_of_bf16, torch.bfloat16, ParitySection(), version=0)
     with pytest.raises(RunError, match="parity"):
-        check(rounding_of_bf16, torch.float32, ParitySection(), version=0)
-    check(rounding_of_bf16, torch.float32, ParitySection(mean=0.1, max=1.0), version=0)
+        check_parity(rounding_of_bf16, torch.float32, ParitySection(), version=0)
+    check_parity(rounding_of_bf16, torch.float32, ParitySection(mean=0.1, max=1.0), version=0)
 
 
 def test_message_tells_first_step_from_first_sync():
     far = Parity(mean=1.0, max=5.0, tokens=10)
     with pytest.raises(RunError) as first:
-        check(far, torch.float32, ParitySection(), version=0)
+        check_parity(far, torch.float32, ParitySection(), version=0)
     with pytest.raises(RunError) as later:
-        check(far, torch.float32, ParitySection(), version=1)
+        check_parity(far, torch.float32, ParitySection(), version=1)
     assert "temperature" in str(first.value)
     assert "new weights" in str(later.value)

@@ -65,7 +65,7 @@ OWED = {
     # optional parts of components that are still asked for by name: the list only gets shorter
     "builtin/evals/commands/regrade.py": {"check"},
     "builtin/evals/evaluate.py": {"bare"},
-    "run/evaluation.py": {"gold"},
+    "builtin/evals/in_run.py": {"gold"},
     "builtin/evals/spec.py": {"beside"},
     "builtin/jobs/commands/launch.py": {"again", "elsewhere", "evaluates", "evaluates_beside"},
     "builtin/jobs/mirror.py": {"moved"},
@@ -73,7 +73,7 @@ OWED = {
     "builtin/configs/presence.py": {"path"},
     "testing/environments.py": {"check", "close", "cut"},
     "testing/verifier_checks.py": {"reward_range"},
-    "verify/gold.py": {"gold"},
+    "builtin/guards/gold.py": {"gold"},
     "verify/reward.py": {"check"},
     "workers/pool.py": {"verify_group"},
     "workers/worker.py": {"reward_range", "time_limit"},

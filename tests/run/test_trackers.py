@@ -13,8 +13,8 @@ from rlvr_core.api import MachineError, NoConfig, PluginError, RunStarted, StepF
 from rlvr_core.builtin.trackers import common
 from rlvr_core.builtin.trackers.mlflow import MLflow
 from rlvr_core.builtin.trackers.tensorboard import TensorBoard
+from rlvr_core.builtin.trackers.tracking import Tracking
 from rlvr_core.builtin.trackers.wandb import Wandb
-from rlvr_core.run.tracking import Tracking
 
 SECRET = "sesame-open-4711"
 

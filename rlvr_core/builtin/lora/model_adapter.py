@@ -23,6 +23,15 @@ class LoraAdapter:
         """See ``ModelAdapter``."""
         lora.check_installed()
 
+    def lines(self, section: Any) -> list[str]:
+        """Rank, factor and layers."""
+        targets = section.target_modules
+        named = targets if isinstance(targets, str) else ", ".join(targets)
+        return [
+            f"lora: rank {section.rank}, alpha {section.alpha}, dropout {section.dropout:g}, "
+            f"on {named}"
+        ]
+
     def install(
         self,
         model: Any,

@@ -60,7 +60,7 @@ def train(
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
-    from rlvr_core.run.stop import Stop
+    from rlvr_core.run.ending import Stop
 
     overrides = [] if rewards is None else [option("rewards", list(rewards))]
     overrides += [option(key, value) for key, value in (set or {}).items()]

@@ -11,7 +11,7 @@ import click
 
 from rlvr_core.api import REMOTE, ConfigError
 from rlvr_core.cli import output
-from rlvr_core.run.stop import Stop
+from rlvr_core.run.ending import Stop
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.config import Asked, EvalConfig

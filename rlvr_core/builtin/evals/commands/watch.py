@@ -10,7 +10,7 @@ import click
 
 from rlvr_core.api import ConfigError
 from rlvr_core.cli import output
-from rlvr_core.run.stop import Stop
+from rlvr_core.run.ending import Stop
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.watch import Job

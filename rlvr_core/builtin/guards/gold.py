@@ -11,10 +11,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Completion, Problem, RlvrError, RunError, Verdict
-from rlvr_core.verify.reward import outcome
+from rlvr_core.api.services import outcome
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import Judge, Resolved
 
 SAMPLE = 16
 """Problems tried per pair."""
@@ -37,6 +40,26 @@ class GoldReport:
 
     checked: Mapping[str, int]
     unknown: tuple[str, ...]
+
+
+def preflight(problems: Sequence[Problem], judge: Judge, resolved: Resolved) -> list[str]:
+    """The service ``core/gold``: check a run's verifiers, and say what was checked.
+
+    Raises:
+        RunError: See ``check``.
+    """
+    config, plan = resolved.config, judge.plan
+    report = check(
+        problems,
+        plan.main_name,
+        plan.verifiers,
+        judge.submit,
+        seed=config.run.seed,
+        # a worker may have to start, and then take its full time for each of the two answers
+        timeout=60.0 + 2 * SAMPLE * config.verify.timeout,
+    )
+    lines = [f"gold: {n} answers of {pair} judged right" for pair, n in report.checked.items()]
+    return lines + [f"gold: {pair} offers no gold answers to check" for pair in report.unknown]
 
 
 def check(

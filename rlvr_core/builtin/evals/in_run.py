@@ -1,0 +1,306 @@
+"""The evaluations inside a run: the best checkpoint and an early stop follow from them.
+
+A task is sampled by the run's own engine, prompts and verifiers: the generator that samples for
+training samples here, so that a prompt cannot differ between the two (T38).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import (
+    Completion,
+    ConfigError,
+    Draw,
+    EvalTask,
+    Group,
+    Json,
+    Judged,
+    Problem,
+    RunError,
+)
+from rlvr_core.api.launching import refuse_external
+from rlvr_core.api.services import Evaluation, problems_given
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import Generator, Judge, Resolved
+    from rlvr_core.config.model import EarlyStopSection
+
+TRIAL = 16
+"""Problems that are tried first; all of them only if the metric does not show in these."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTask:
+    """An eval task and the name it goes by in records."""
+
+    name: str
+    task: EvalTask
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best checkpoint so far, by the metric of ``checkpoint.keep_best``."""
+
+    step: int
+    value: float
+
+
+class RunEvaluations:
+    """The service ``core/evaluations``: see ``Evaluations`` of the run.
+
+    Args:
+        resolved: The run's configuration.
+
+    Attributes:
+        tasks: What to evaluate on.
+        best: The best checkpoint so far; None before the first.
+        early_stop: Counts evaluations without improvement; None if the run has no such option.
+    """
+
+    def __init__(self, resolved: Resolved) -> None:
+        self._resolved, self._config = resolved, resolved.config
+        self.tasks = _tasks(resolved)
+        where = resolved.where(("eval", "tasks"))
+        self.held_out = {
+            named.name: problems_given(named.task.problems(), named.name, "problems()", where)
+            for named in self.tasks
+        }
+        self.max_tokens = max((one.task.sampling.max_tokens for one in self.tasks), default=0)
+        section = self._config.eval.early_stop
+        self.best: Best | None = None
+        self.early_stop = None if section is None else EarlyStop(section)
+        self.improved = False
+
+    @property
+    def best_step(self) -> int | None:
+        """Step of the best checkpoint so far."""
+        return None if self.best is None else self.best.step
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run should stop early."""
+        return None if self.early_stop is None else self.early_stop.reason
+
+    def check(self, judge: Judge) -> None:
+        """Refuse metrics that no evaluation will have, before anything is trained."""
+        early = self._config.eval.early_stop
+        metrics = {
+            ("checkpoint", "keep_best"): self._config.checkpoint.keep_best,
+            ("eval", "early_stop", "metric"): None if early is None else early.metric,
+        }
+        for loc, metric in metrics.items():
+            if metric is not None:
+                check_metric(metric, self.tasks, judge, self._resolved.where(loc))
+
+    def run(
+        self,
+        generator: Generator,
+        step: int,
+        version: int,
+        phase: Callable[[str], AbstractContextManager[None]],
+    ) -> Iterator[Evaluation]:
+        """Evaluate the current weights on every task; see ``Evaluations.run``."""
+        self.improved = False
+        for named in self.tasks:
+            with phase(f"evaluation {named.name}"):
+                found = evaluate(named, generator, version=version, step=step)
+            yield found
+            self.improved |= self._improves(step, found)
+            self._watch_progress(step, found)
+
+    def state_dict(self) -> dict[str, Json]:
+        """The best value, and what the early stop counts."""
+        return {
+            "best": None if self.best is None else asdict(self.best),
+            "early_stop": None if self.early_stop is None else self.early_stop.state_dict(),
+        }
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continue from a checkpoint."""
+        if state.get("best"):
+            self.best = Best(**state["best"])
+        if self.early_stop is not None and state.get("early_stop"):
+            self.early_stop.load_state_dict(state["early_stop"])
+
+    def _improves(self, step: int, found: Evaluation) -> bool:
+        metric = self._config.checkpoint.keep_best
+        value = None if metric is None else value_of(metric, found, "checkpoint.keep_best")
+        if value is None:
+            return False
+        # the untrained model is the user's already, and needs no checkpoint
+        if step == 0 or (self.best is not None and value <= self.best.value):
+            return False
+        self.best = Best(step, value)
+        return True
+
+    def _watch_progress(self, step: int, found: Evaluation) -> None:
+        # one that is only made because the run ends here would not be there in a longer run
+        if self.early_stop is None or step % self._config.eval.every != 0:
+            return
+        value = value_of(self.early_stop.section.metric, found, "eval.early_stop.metric")
+        if value is not None:
+            self.early_stop.observe(step, value)
+
+
+@dataclass(slots=True)
+class EarlyStop:
+    """Counts evaluations since the last improvement.
+
+    The first evaluation, of the model the run began with, is what the second is held against. A
+    value counts as an improvement if it is better than the best one by more than ``min_delta``;
+    one that is no finite number never is.
+
+    Attributes:
+        section: What the user asked for.
+        best: The best value; None before the first.
+        best_step: Where it was.
+        waited: Evaluations since then.
+    """
+
+    section: EarlyStopSection
+    best: float | None = None
+    best_step: int = 0
+    waited: int = 0
+
+    def observe(self, step: int, value: float) -> None:
+        """Take in the metric's value of one evaluation."""
+        if math.isfinite(value) and (self.best is None or self._gain(value) > 0):
+            self.best, self.best_step, self.waited = value, step, 0
+        else:
+            self.waited += 1
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run should stop; None while it should not."""
+        if self.waited < self.section.patience:
+            return None
+        word = "risen" if self.section.direction == "maximize" else "fallen"
+        by = f" by more than {self.section.min_delta:g}" if self.section.min_delta else ""
+        best = "never was a number" if self.best is None else f"best {self.best:.6g}"
+        return (
+            f"early stop: {self.section.metric} has not {word}{by} in {self.waited} evaluations "
+            f"({best} after {self.best_step} steps)"
+        )
+
+    def state_dict(self) -> dict[str, Json]:
+        """State for the checkpoint."""
+        return {
+            "metric": self.section.metric,
+            "direction": self.section.direction,
+            "best": self.best,
+            "best_step": self.best_step,
+            "waited": self.waited,
+        }
+
+    def load_state_dict(self, state: dict[str, Json]) -> None:
+        """Go on from a checkpoint, unless that counted another metric."""
+        same = {"metric": self.section.metric, "direction": self.section.direction}
+        if state | same == state:
+            self.best, self.best_step = state["best"], state["best_step"]
+            self.waited = state["waited"]
+
+    def _gain(self, value: float) -> float:
+        assert self.best is not None
+        sign = 1.0 if self.section.direction == "maximize" else -1.0
+        return sign * (value - self.best) - self.section.min_delta
+
+
+def _tasks(resolved: Resolved) -> list[NamedTask]:
+    """The eval tasks; one that is used again, with other options, gets ``#2``."""
+    named: list[NamedTask] = []
+    for ref in resolved.config.eval.tasks:
+        copies = sum(one.name.partition("#")[0] == ref.use for one in named)
+        name = ref.use if copies == 0 else f"{ref.use}#{copies + 1}"
+        task = resolved.build("eval_task", ref)
+        refuse_external(ref.use, task, "rlvr run", "evaluate the run's checkpoints with rlvr watch")
+        named.append(NamedTask(name, task))
+    return named
+
+
+def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int) -> Evaluation:
+    """Sample, judge and score the task's problems under the engine's current weights."""
+    task = named.task
+    draws = [Draw(problem, task.n, index) for index, problem in enumerate(task.problems())]
+    sampled = generator.generate(draws, task.sampling, version=version, step=step)
+    report = task.score([one.group for one in sampled])
+    return Evaluation(named.name, task.sampling.temperature, report, sampled)
+
+
+def check_metric(wanted: str, tasks: Sequence[NamedTask], judge: Judge, where: str) -> None:
+    """Refuse a metric that no evaluation will have.
+
+    Which metrics a task has shows only when it scores something. So it is given gold answers, as
+    far as its verifiers know them, and empty ones.
+
+    Raises:
+        ConfigError: Naming the tasks, or the metrics, that there will be.
+    """
+    task, _, metric = wanted.rpartition(":")
+    named = next((one for one in tasks if one.name == task), None)
+    if named is None:
+        raise ConfigError(
+            f"no eval task is called '{task}'",
+            where=where,
+            remedy=f"eval.tasks has: {', '.join(one.name for one in tasks) or 'none'}",
+        )
+    problems = list(named.task.problems())
+    metrics = _metrics(named, problems[:: max(1, len(problems) // TRIAL)], judge)
+    if metric not in metrics:
+        metrics = _metrics(named, problems, judge)
+    if metric in metrics:
+        return
+    raise ConfigError(
+        f"task '{task}' has no metric '{metric}'",
+        where=where,
+        remedy=f"it will have: {', '.join(metrics) or 'none'}",
+    )
+
+
+def value_of(wanted: str, found: Evaluation, where: str) -> float | None:
+    """The metric's value in an evaluation; None if that is one of another task.
+
+    Raises:
+        RunError: If the evaluation lacks the metric.
+    """
+    task, _, metric = wanted.rpartition(":")
+    if found.name != task:
+        return None
+    value = found.report.metrics.get(metric)
+    if value is None:
+        raise RunError(
+            f"task '{task}' has no metric '{metric}' this time",
+            where=where,
+            remedy=f"it has: {', '.join(found.report.metrics)}",
+        )
+    return value
+
+
+def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> list[str]:
+    """Names of the metrics on gold answers and on empty ones."""
+    tries = [(p, [_answer(text) for text in (_gold(p, judge), "")]) for p in problems]
+    futures = [judge.submit(problem, answers) for problem, answers in tries]
+    right, empty = [], []
+    for (problem, answers), future in zip(tries, futures, strict=True):
+        members = [
+            Judged(answer, verdicts, *judge.plan.combine(verdicts, 0))
+            for answer, verdicts in zip(answers, future.result(), strict=True)
+        ]
+        right.append(Group(problem, (members[0],) * named.task.n, 0))
+        empty.append(Group(problem, (members[1],) * named.task.n, 0))
+    found = [*named.task.score(right).metrics, *named.task.score(empty).metrics]
+    return list(dict.fromkeys(found))
+
+
+def _gold(problem: Problem, judge: Judge) -> str:
+    gold = getattr(judge.plan.verifiers[judge.plan.main_name(problem)], "gold", None)
+    return (gold(problem) if gold else None) or ""
+
+
+def _answer(text: str) -> Completion:
+    """A completion of one token, so that a mean over tokens has something to be one of."""
+    return Completion((), (0,), (0.0,), (True,), text=text, finish_reason="stop")
