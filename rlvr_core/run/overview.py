@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Source
-from rlvr_core.builtin.samplers.base import replacements
+from rlvr_core.api.judging import replacements
 from rlvr_core.config.model import LossRef, RunConfig
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.parallel import ranks
