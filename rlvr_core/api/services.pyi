@@ -84,13 +84,8 @@ from rlvr_core.host.files import siblings as siblings
 from rlvr_core.host.files import source_of as source_of
 from rlvr_core.host.host import Host as Host
 from rlvr_core.host.host import load_host as load_host
-from rlvr_core.host.loader import HOOK_PARAMETERS as HOOK_PARAMETERS
-from rlvr_core.host.loader import PluginProblem as PluginProblem
 from rlvr_core.host.loader import PluginRecord as PluginRecord
 from rlvr_core.host.loader import describe as describe
-from rlvr_core.host.origin import NOWHERE as NOWHERE
-from rlvr_core.host.origin import Place as Place
-from rlvr_core.host.origin import of_function as of_function
 from rlvr_core.host.registry import Entry as Entry
 from rlvr_core.host.registry import KINDS as KINDS
 from rlvr_core.host.registry import Registry as Registry

@@ -355,6 +355,16 @@ def register_services(registrar: Registrar) -> None:
         summary="A copy of the run's folder in a store, for run.mirror.",
     )
     registrar.add(
+        "displays",
+        "rlvr_core.builtin.displays.display:make_display",
+        summary="Progress as a live bar, a line a step, or JSON lines.",
+    )
+    registrar.add(
+        "plugin-commands",
+        "rlvr_core.builtin.catalog.plugin_commands:group_of",
+        summary="The commands of a plugin, as one group.",
+    )
+    registrar.add(
         "config-faults",
         "rlvr_core.builtin.configs.faults:complaints",
         summary="What is wrong with a configuration, in plain words with suggestions.",
@@ -363,11 +373,6 @@ def register_services(registrar: Registrar) -> None:
         "missing",
         "rlvr_core.builtin.catalog.missing:Missing",
         summary="Why a component or plugin cannot be had, and what to do.",
-    )
-    registrar.add(
-        "hook-faults",
-        "rlvr_core.builtin.catalog.hook_faults:faults",
-        summary="What is wrong with the hooks of an installed plugin.",
     )
     registrar.add(
         "evaluations",

@@ -20,7 +20,6 @@ from rlvr_core import __version__
 from rlvr_core.api import ConfigError, MachineError, RlvrError
 from rlvr_core.cli import output
 from rlvr_core.host import discovery, origin
-from rlvr_core.host.builtin import builtin_commands
 
 KERNEL = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
@@ -30,7 +29,7 @@ KERNEL = {
 
 def top_level() -> dict[str, tuple[str, str]]:
     """Target and summary of the kernel's commands, then of those the built-in plugin registers."""
-    return KERNEL | builtin_commands()
+    return KERNEL | discovery.builtin_commands()
 
 
 class Commands(click.Group):
@@ -42,16 +41,18 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, or make the group of a plugin."""
-        commands = KERNEL if cmd_name in KERNEL else builtin_commands()
+        commands = KERNEL if cmd_name in KERNEL else discovery.builtin_commands()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
         installed = {one.name for one in discovery.find(os.environ)}
         if cmd_name in installed or cmd_name in discovery.FIRST_PARTY:
-            from rlvr_core.cli.plugin_commands import group_of
+            from rlvr_core.host.host import load_host
 
-            return group_of(cmd_name)
+            host = load_host()
+            group: click.Group = host.service("core/plugin-commands")(host, cmd_name)
+            return group
         return None
 
     def resolve_command(

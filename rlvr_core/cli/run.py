@@ -76,7 +76,7 @@ def run(
     quiet_libraries()
     with ranks.joined(resolved.config.run.timeout) as together:
         kind = display_kind if together.main else "none"
-        display = make_display(kind, total_steps=resolved.config.train.steps)
+        display = make_display(kind, resolved.config.train.steps, host)
         carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 

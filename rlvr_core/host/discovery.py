@@ -1,17 +1,20 @@
 """Which plugins are installed, found without importing any of them.
 
-Reads package metadata only, so ``rlvr --help`` can afford it.
+Reads package metadata only, so ``rlvr --help`` can afford it. The plugin ``core`` comes with rlvr.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from typing import NamedTuple
 
+from rlvr_core import __version__
 from rlvr_core.host import origin
-from rlvr_core.host.origin import Place
+from rlvr_core.host.origin import NOWHERE, Place
 
 GROUP = "rlvr"
 CORE = "core"
@@ -57,6 +60,25 @@ class Found(NamedTuple):
     def package(self) -> str:
         """Top-level package of that module."""
         return self.module.partition(".")[0]
+
+
+CORE_PLUGIN = Found(CORE, "rlvr_core.builtin.plugin", "rlvr-core", __version__, NOWHERE)
+"""Where it is: the kernel names its module here only, and never imports it by name."""
+
+
+class _Commands(dict[str, tuple[str, str]]):
+    """Takes the place of a ``Registrar``, which costs ``rlvr --help`` the import of pydantic."""
+
+    def add(self, name: str, target: str, *, summary: str) -> None:
+        self[name] = (target, summary)
+
+
+@cache
+def builtin_commands() -> dict[str, tuple[str, str]]:
+    """Target and summary of each command of the plugin ``core``, in the order of registration."""
+    found = _Commands()
+    importlib.import_module(CORE_PLUGIN.module).register_commands(found)
+    return dict(found)
 
 
 def find(env: Mapping[str, str]) -> list[Found]:

@@ -23,7 +23,7 @@ from rlvr_core.api import (
     RunData,
     Store,
 )
-from rlvr_core.host import builtin, discovery, files, loader, origin
+from rlvr_core.host import discovery, files, loader, origin
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import Entry, Registry
@@ -302,7 +302,7 @@ def load_host(env: Mapping[str, str] = os.environ) -> Host:
     Returns:
         A host with one record for each plugin. No plugin can make this raise.
     """
-    found = [builtin.FOUND, *discovery.find(env)]
+    found = [discovery.CORE_PLUGIN, *discovery.find(env)]
     registry, manager = Registry(), loader.new_manager()
     records = tuple(loader.load(one, found, registry, manager) for one in found)
     return Host(registry, records, manager)

@@ -6,21 +6,20 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
-import inspect
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType, TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pluggy
 
 from rlvr_core.api import RlvrError
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.host import origin
-from rlvr_core.host.builtin import builtin_commands
-from rlvr_core.host.discovery import CORE, Found
+from rlvr_core.host import hookcheck, origin
+from rlvr_core.host.discovery import CORE, Found, builtin_commands
+from rlvr_core.host.hookcheck import HOOK_PARAMETERS, PluginProblem
 from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import NAME, REGISTERING, PluginRegistrar, Registry
 
@@ -32,28 +31,6 @@ RESERVED = frozenset({CORE, "run"})
 
 Those of the commands that the core's own plugin registers are taken too.
 """
-
-
-HOOK_PARAMETERS = {
-    name: tuple(inspect.signature(value).parameters)
-    for name, value in vars(hookspecs).items()
-    if hasattr(value, "rlvr_spec")
-}
-"""Parameter names of every hook, by hook name."""
-
-
-class PluginProblem(NamedTuple):
-    """One thing that is wrong with a plugin.
-
-    Attributes:
-        message: The fault, in one sentence.
-        place: The line its author has to look at.
-        remedy: What to do, one line per step.
-    """
-
-    message: str
-    place: Place
-    remedy: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +119,7 @@ def load(
         with watch, contextlib.redirect_stdout(sys.stderr):
             plugin = _import(one)
             record = replace(record, file=str(getattr(sys.modules[one.module], "__file__", "")))
-            if one.name != CORE:
-                check = registry.entries["service", "core/hook-faults"].load()
-                problems = tuple(check(plugin, one.package, one.distribution))
+            problems = tuple(hookcheck.faults(plugin, one.package, one.distribution))
             if manager.is_registered(plugin):
                 problems = (_twice(one, str(manager.get_name(plugin))),)
             if problems:

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from rlvr_core.cli.main import KERNEL, top_level
-from rlvr_core.host.builtin import builtin_commands
+from rlvr_core.host.discovery import builtin_commands
 from rlvr_core.host.host import load_host
 from rlvr_core.host.loader import RESERVED
 

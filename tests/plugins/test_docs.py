@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlvr_core.api import Completion, EvalTask, Group, Judged
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.host.loader import HOOK_PARAMETERS
+from rlvr_core.host.hookcheck import HOOK_PARAMETERS
 from rlvr_core.host.registry import KINDS, REGISTERING
 from rlvr_core.testing import VERIFIER_CHECKS
 

@@ -37,12 +37,13 @@ FOREIGN = {
     "engines/decode.py": {"past_key_values"},  # of a model's output
     "engines/transformers.py": {"eos_token_id", "generation_config"},  # of a model
     "host/discovery.py": {"_path"},  # of a distribution of importlib.metadata
-    "builtin/catalog/hook_faults.py": {
+    "host/hookcheck.py": {
         "RLVR_API",
         "__file__",
         "__func__",
         "__module__",
         "rlvr_impl",
+        "rlvr_spec",
     },
     "host/files.py": {"__file__", "__module__"},  # of modules and functions
     "builtin/python/ship.py": {
@@ -50,7 +51,7 @@ FOREIGN = {
         "__module__",
         "__qualname__",
     },  # of modules and functions
-    "host/loader.py": {"__file__", "rlvr_spec"},  # of a module and a hook
+    "host/loader.py": {"__file__"},  # of a module
     "host/origin.py": {"__code__"},  # of a callable
     "parallel/model.py": {"_no_split_modules"},  # of a model
     "parallel/sharded.py": {"full_tensor"},  # of a DTensor

@@ -73,7 +73,7 @@ def train(
         stop.listen()
         if display is None or isinstance(display, str):
             kind = display if together.main else "none"
-            display = make_display(kind, total_steps=resolved.config.train.steps)
+            display = make_display(kind, resolved.config.train.steps, host)
         folder = carry_out(resolved, None, host, display, together, stop)
     assert folder is not None, "this was no dry run"
     return RunView(folder)

@@ -10,13 +10,35 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr_core.api import API_VERSION
-from rlvr_core.api.services import HOOK_PARAMETERS, NOWHERE, Place, PluginProblem, of_function
+from rlvr_core.api import hooks as hookspecs
+from rlvr_core.host.origin import NOWHERE, Place, of_function
 
 OLDEST_API = 1
 """Plugins written for an older API than this cannot be loaded any more."""
+
+HOOK_PARAMETERS = {
+    name: tuple(inspect.signature(value).parameters)
+    for name, value in vars(hookspecs).items()
+    if hasattr(value, "rlvr_spec")
+}
+"""Parameter names of every hook, by hook name."""
+
+
+class PluginProblem(NamedTuple):
+    """One thing that is wrong with a plugin.
+
+    Attributes:
+        message: The fault, in one sentence.
+        place: The line its author has to look at.
+        remedy: What to do, one line per step.
+    """
+
+    message: str
+    place: Place
+    remedy: tuple[str, ...]
 
 
 def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginProblem]:

@@ -1,0 +1,1 @@
+"""What shows the progress of a run."""
