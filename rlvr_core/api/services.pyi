@@ -41,6 +41,7 @@ from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored
 from rlvr_core.builtin.reports.find import find_run as find_run
 from rlvr_core.builtin.reports.liveness import is_alive as is_alive
+from rlvr_core.cli.display import Display as Display
 from rlvr_core.cli.output import console as console
 from rlvr_core.cli.output import is_terminal as is_terminal
 from rlvr_core.cli.output import print_json as print_json
@@ -98,6 +99,7 @@ from rlvr_core.parallel.ranks import apart as apart
 from rlvr_core.parallel.ranks import fault_of as fault_of
 from rlvr_core.record.checkpoints import CheckpointStore as CheckpointStore
 from rlvr_core.record.files import write_atomic as write_atomic
+from rlvr_core.record.jsonl import encode as encode
 from rlvr_core.record.jsonl import read_jsonl as read_jsonl
 from rlvr_core.record.jsonl import tail_jsonl as tail_jsonl
 from rlvr_core.record.ledger import FATES as FATES

@@ -355,6 +355,31 @@ def register_services(registrar: Registrar) -> None:
         summary="A copy of the run's folder in a store, for run.mirror.",
     )
     registrar.add(
+        "verifier-function",
+        "rlvr_core.builtin.verifiers.function:verifier_of",
+        summary="A plain function as a verifier.",
+    )
+    registrar.add(
+        "dataset-function",
+        "rlvr_core.builtin.datasets.function:dataset_of",
+        summary="A plain function as a data set.",
+    )
+    registrar.add(
+        "advantage-function",
+        "rlvr_core.builtin.functions.learning:advantage_of",
+        summary="A plain function as an advantage estimator.",
+    )
+    registrar.add(
+        "loss-function",
+        "rlvr_core.builtin.functions.learning:loss_of",
+        summary="A plain function as a loss.",
+    )
+    registrar.add(
+        "schedule-function",
+        "rlvr_core.builtin.functions.learning:schedule_of",
+        summary="A plain function as a schedule.",
+    )
+    registrar.add(
         "displays",
         "rlvr_core.builtin.displays.display:make_display",
         summary="Progress as a live bar, a line a step, or JSON lines.",

@@ -1,4 +1,4 @@
-"""What shows a run to whoever watches; the displays that show something stand in a built-in room."""
+"""What shows a run to whoever watches. Displays that show something stand in a built-in room."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ KERNEL = {
 
 def top_level() -> dict[str, tuple[str, str]]:
     """Target and summary of the kernel's commands, then of those the built-in plugin registers."""
-    return KERNEL | discovery.builtin_commands()
+    return KERNEL | discovery.registered_by_core("register_commands")
 
 
 class Commands(click.Group):
@@ -41,7 +41,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, or make the group of a plugin."""
-        commands = KERNEL if cmd_name in KERNEL else discovery.builtin_commands()
+        commands = KERNEL if cmd_name in KERNEL else top_level()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)

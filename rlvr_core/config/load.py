@@ -16,7 +16,7 @@ from rlvr_core.config.dialect import MAX_CHARACTERS, read
 from rlvr_core.config.layers import assign, expand, merge, substitute
 from rlvr_core.config.model import RunConfig
 from rlvr_core.config.tree import Loc, Node, shown
-from rlvr_core.host.host import load_host
+from rlvr_core.host.discovery import core_service
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,8 @@ def complaints(
         prefix: Where in the tree it begins.
         owner: Whose options they are (``loss 'core/grpo'``); empty for the file itself.
     """
-    found: list[Complaint] = load_host().service("core/config-faults")(
-        error, data, model, root, prefix, owner
-    )
+    explain: Any = core_service("config-faults")
+    found: list[Complaint] = explain(error, data, model, root, prefix, owner)
     return found
 
 

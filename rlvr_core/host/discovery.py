@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlvr_core import __version__
 from rlvr_core.host import origin
@@ -66,7 +66,7 @@ CORE_PLUGIN = Found(CORE, "rlvr_core.builtin.plugin", "rlvr-core", __version__, 
 """Where it is: the kernel names its module here only, and never imports it by name."""
 
 
-class _Commands(dict[str, tuple[str, str]]):
+class _Recorder(dict[str, tuple[str, str]]):
     """Takes the place of a ``Registrar``, which costs ``rlvr --help`` the import of pydantic."""
 
     def add(self, name: str, target: str, *, summary: str) -> None:
@@ -74,11 +74,24 @@ class _Commands(dict[str, tuple[str, str]]):
 
 
 @cache
-def builtin_commands() -> dict[str, tuple[str, str]]:
-    """Target and summary of each command of the plugin ``core``, in the order of registration."""
-    found = _Commands()
-    importlib.import_module(CORE_PLUGIN.module).register_commands(found)
+def registered_by_core(hook: str) -> dict[str, tuple[str, str]]:
+    """Target and summary of what the core's own plugin registers in a hook, in its order.
+
+    Args:
+        hook: ``register_commands`` or ``register_services``.
+    """
+    found = _Recorder()
+    getattr(importlib.import_module(CORE_PLUGIN.module), hook)(found)
     return dict(found)
+
+
+def core_service(name: str) -> Any | None:
+    """Import a service of the core's own plugin where there is no host; None if it has none."""
+    services = registered_by_core("register_services")
+    if name not in services:
+        return None
+    module, _, attribute = services[name][0].partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def find(env: Mapping[str, str]) -> list[Found]:

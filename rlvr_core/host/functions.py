@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_core import api
 from rlvr_core.api import ConfigError
-from rlvr_core.host import parts
+from rlvr_core.host.discovery import core_service, registered_by_core
 
 _PROTOCOLS = {
     "advantage": "AdvantageEstimator",
@@ -42,14 +42,20 @@ def component(kind: str, found: Any) -> Any:
     """
     if not inspect.isfunction(found) or kind in ("command", "service", "forward_path"):
         return found
-    adapter = parts.function_adapter(kind)
+    adapter = core_service(f"{kind}-function")
     if adapter is None:
         raise ConfigError(
             f"{found.__qualname__} is a function, and a {kind.replace('_', ' ')} is a class",
             where=f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}",
-            remedy=f"functions can be: {', '.join(parts.function_kinds())}",
+            remedy=f"functions can be: {', '.join(_kinds())}",
         )
     return adapter(found)
+
+
+def _kinds() -> list[str]:
+    """Kinds of which a plain function can be a component."""
+    services = registered_by_core("register_services")
+    return [name.removesuffix("-function") for name in services if name.endswith("-function")]
 
 
 def check_kind(kind: str, use: str, found: Any, where: str) -> None:
@@ -71,7 +77,7 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
             f"'{use}' is a {type(found).__name__}, not {article} {what}",
             where=where,
             remedy="name a class"
-            + (" or a function" if kind in parts.function_kinds() else "")
+            + (" or a function" if kind in _kinds() else "")
             + ", defined with class or def",
         )
     protocol = getattr(api, _PROTOCOLS[kind]) if kind in _PROTOCOLS else object

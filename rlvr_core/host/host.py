@@ -24,6 +24,7 @@ from rlvr_core.api import (
     Store,
 )
 from rlvr_core.host import discovery, files, loader, origin
+from rlvr_core.host.discovery import core_service
 from rlvr_core.host.loader import PluginRecord
 from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import Entry, Registry
@@ -80,7 +81,8 @@ class Host:
 
     def missing(self) -> Any:
         """What says why something cannot be had; imported only then."""
-        return load_host().service("core/missing")(self.registry, self.records)
+        missing: Any = core_service("missing")
+        return missing(self.registry, self.records)
 
     def service(self, name: str) -> Any:
         """Import a part of the core that stands outside the kernel.

@@ -18,7 +18,7 @@ import pluggy
 from rlvr_core.api import RlvrError
 from rlvr_core.api import hooks as hookspecs
 from rlvr_core.host import hookcheck, origin
-from rlvr_core.host.discovery import CORE, Found, builtin_commands
+from rlvr_core.host.discovery import CORE, Found, registered_by_core
 from rlvr_core.host.hookcheck import HOOK_PARAMETERS, PluginProblem
 from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import NAME, REGISTERING, PluginRegistrar, Registry
@@ -159,7 +159,7 @@ def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
             (f"rename the entry point of {one.distribution}, or uninstall it",),
         )
         return
-    if one.name != CORE and one.name in RESERVED | builtin_commands().keys():
+    if one.name != CORE and one.name in RESERVED | registered_by_core("register_commands").keys():
         yield PluginProblem(
             f"a plugin cannot be called {one.name!r}, because 'rlvr {one.name}' is a command",
             one.declared,

@@ -6,7 +6,16 @@ import pytest
 from rich.console import Console
 
 from rlvr_core.api import EvalFinished, EvalReport, StepFinished
-from rlvr_core.cli.display import JsonLines, Live, Plain, Silent, make_display, step_facts
+from rlvr_core.builtin.displays.display import (
+    JsonLines,
+    Live,
+    Plain,
+    make_display,
+    step_facts,
+)
+from rlvr_core.cli import display as of_kind
+from rlvr_core.cli.display import Silent
+from rlvr_core.host.host import load_host
 
 METRICS = {
     "reward/mean": 0.4213,
@@ -56,12 +65,17 @@ def drive(display):
         ("plain", Terminal, Plain),
         ("live", io.StringIO, Live),
         ("jsonl", Terminal, JsonLines),
-        ("none", Terminal, Silent),
     ],
 )
 def test_kinds(kind, stream, expected, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     assert type(make_display(kind, 5, stream())) is expected
+
+
+def test_a_display_by_name_is_that_of_the_room():
+    host = load_host({})
+    assert type(of_kind.make_display("none", 5, host)) is Silent
+    assert type(of_kind.make_display("plain", 5, host)) is Plain
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
@@ -72,7 +86,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
 def test_streams_by_default(capsys):
     drive(make_display("plain", 5))
     drive(make_display("jsonl", 5))
-    drive(make_display("none", 5))
+    drive(Silent())
     out, err = capsys.readouterr()
     assert out.startswith("{")
     assert err.startswith("run ")

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from rlvr_core.cli.main import KERNEL, top_level
-from rlvr_core.host.discovery import builtin_commands
+from rlvr_core.host.discovery import registered_by_core
 from rlvr_core.host.host import load_host
 from rlvr_core.host.loader import RESERVED
 
@@ -103,7 +103,7 @@ def test_no_plugin_may_have_a_commands_name():
 def test_the_core_registers_its_commands_by_the_hook_that_plugins_use():
     entries = [e for e in load_host({}).registry.of("command") if e.plugin == "core"]
     registered = {entry.leaf: (entry.target, entry.summary) for entry in entries}
-    assert registered == builtin_commands()
+    assert registered == registered_by_core("register_commands")
     assert registered.keys() == COMMANDS.keys() - KERNEL.keys()
     assert {"eval", "launch", "tiny-model"} <= registered.keys()
 

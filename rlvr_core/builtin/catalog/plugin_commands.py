@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from rlvr_core.api import PluginError
-from rlvr_core.host.host import load_host
-from rlvr_core.host.registry import Entry
+from rlvr_core.api.services import Entry, Host
 
 
 class PluginCommands(click.Group):
@@ -44,13 +43,12 @@ class PluginCommands(click.Group):
             formatter.write_dl([(leaf, entry.summary) for leaf, entry in self.entries.items()])
 
 
-def group_of(plugin: str) -> click.Group:
+def group_of(host: Host, plugin: str) -> click.Group:
     """The commands of a plugin.
 
     Raises:
         PluginError: If it is not installed, off, failed to load, or has no commands.
     """
-    host = load_host()
     error = host.missing().plugin(plugin)
     if error is not None:
         raise error

@@ -15,9 +15,7 @@ from rlvr_core.api import EvalFinished, StepFinished
 from rlvr_core.api.services import Display, brief, encode, printable
 
 
-def make_display(
-    kind: str | None, total_steps: int, stream: TextIO | None = None
-) -> Display:
+def make_display(kind: str | None, total_steps: int, stream: TextIO | None = None) -> Display:
     """The display of this kind.
 
     Args:
