@@ -56,7 +56,7 @@ FOREIGN = {
     "parallel/model.py": {"_no_split_modules"},  # of a model
     "parallel/sharded.py": {"full_tensor"},  # of a DTensor
     "step/offload.py": {"_no_split_modules"},  # of a model
-    "step/packed.py": {"layer_types", "packed"},  # of a configuration and an attention function
+    "builtin/packing/packed.py": {"layer_types", "packed"},  # of a model
     # where a component's class attributes are read, for all of rlvr
     "api/components.py": {"Config", "reports"},
     "api/traits.py": {"traits"},
