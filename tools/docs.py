@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import faces
+from metrics import page as metrics
 from traps import page as traps
 
 from rlvr_bs4.table import page as archetypes
 from rlvr_core.builtin.configs.reference import loss_options
 from rlvr_core.builtin.configs.reference import reference as config_reference
-from rlvr_core.record.glossary import markdown as metrics
 from rlvr_ifeval.table import page as constraints
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,6 +9,7 @@ from rlvr_core.api import (
     AdvantageTraits,
     ComponentConfig,
     JudgedStep,
+    Metric,
     Registrar,
     hookimpl,
 )
@@ -26,6 +27,7 @@ class Marginal:
     """A = scale * (max of the group's rewards - max of the others' rewards)."""
 
     traits = AdvantageTraits(min_completions=2)
+    reports = (Metric("advantage/sole_best", "Completions that alone were best.", "share"),)
 
     class Config(ComponentConfig):
         """Options of ``maxrl/marginal``."""

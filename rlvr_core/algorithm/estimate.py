@@ -17,6 +17,7 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
+from rlvr_core.record.metrics import check_declared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,6 +107,7 @@ class Estimator:
         if not isinstance(output, AdvantageOutput):
             raise self._fault(f"gave {type(output).__name__}, not an AdvantageOutput")
         metrics = {f"advantage/{name}": float(value) for name, value in output.metrics.items()}
+        check_declared(self.component, metrics)
         if self.component.traits.per_token:
             return self._per_token(step, output, metrics)
         row_N = self._array(output.advantages, "advantages")

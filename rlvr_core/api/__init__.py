@@ -44,7 +44,7 @@ _HOMES = {
         "WeightTransport"
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
-    "api.watching": "EvalTask Guard TrackedRun Tracker",
+    "api.watching": "EvalTask Guard Reporter TrackedRun Tracker",
     "builtin.reports.view": "RunView",
     "builtin.samplers.base": "SamplerBase SamplerConfig",
     "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",

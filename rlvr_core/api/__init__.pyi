@@ -126,6 +126,7 @@ from rlvr_core.api.verdicts import Verdict as Verdict
 from rlvr_core.api.verdicts import VerdictStatus as VerdictStatus
 from rlvr_core.api.watching import EvalTask as EvalTask
 from rlvr_core.api.watching import Guard as Guard
+from rlvr_core.api.watching import Reporter as Reporter
 from rlvr_core.api.watching import TrackedRun as TrackedRun
 from rlvr_core.api.watching import Tracker as Tracker
 from rlvr_core.builtin.environments.tools import BadCall as BadCall

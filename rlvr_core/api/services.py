@@ -56,7 +56,7 @@ _HOMES = {
     "record.text": "Redactor brief printable",
     "rollout.collect": "Answered Generator Judgement joined outcome_of",
     "rollout.replay": "Reading ReplayBuffer member_of",
-    "rollout.source": "SourceParts conversations_of",
+    "rollout.source": "SourceParts conversations_of sampler_metrics",
     "run.evaluations": "Evaluation",
     "step.batch": "Row micro_batches",
     "step.demonstrations": "Demonstrations load_answers",

@@ -121,6 +121,7 @@ from rlvr_core.rollout.replay import ReplayBuffer as ReplayBuffer
 from rlvr_core.rollout.replay import member_of as member_of
 from rlvr_core.rollout.source import SourceParts as SourceParts
 from rlvr_core.rollout.source import conversations_of as conversations_of
+from rlvr_core.rollout.source import sampler_metrics as sampler_metrics
 from rlvr_core.run.evaluations import Evaluation as Evaluation
 from rlvr_core.step.batch import Row as Row
 from rlvr_core.step.batch import micro_batches as micro_batches

@@ -63,6 +63,17 @@ class Stateful(Protocol):
         """Go on from what ``state_dict`` returned."""
 
 
+@runtime_checkable
+class Reporter(Protocol):
+    """A guard, tracker or optimizer that has numbers of its own for the metrics of a step.
+
+    Its class declares them: ``reports = (Metric("drift/mean", "What it says.", "its unit"),)``.
+    """
+
+    def report(self) -> Mapping[str, float]:
+        """The numbers by name; asked once a step, after the update and before ``on_step``."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
     """The run that a tracker shows.

@@ -14,8 +14,8 @@ from typing import Any
 
 from rlvr_core.api import EvalReport, Fate, Group, Json, PluginError, RunError
 from rlvr_core.record.files import lock_folder, write_atomic
-from rlvr_core.record.glossary import KERNEL, Glossary
 from rlvr_core.record.jsonl import SEGMENT_BYTES, Stream, encode, read_jsonl
+from rlvr_core.record.metrics import Glossary, run_glossary
 from rlvr_core.record.rows import (
     SampledGroup,
     conversation_rows,
@@ -39,7 +39,7 @@ class Recorder:
         folder: The run's folder.
         clock: Monotonic seconds.
         segment_bytes: Size at which a trace file is closed and compressed (T36).
-        glossary: The metrics that may be written.
+        glossary: The metrics that may be written; the kernel's alone if left out.
 
     Raises:
         RunError: If another process writes in this folder, or it cannot be written.
@@ -51,9 +51,9 @@ class Recorder:
         *,
         clock: Callable[[], float] = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
-        glossary: Glossary = KERNEL,
+        glossary: Glossary | None = None,
     ) -> None:
-        self._glossary = glossary
+        self._glossary = glossary or run_glossary([])
         self.folder = folder
         self._clock = clock
         self._start = clock()

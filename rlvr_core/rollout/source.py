@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from rlvr_core.api import Engine, Json, Problem, Sampler, SamplingParams
 from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Suffix
 from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.record.metrics import check_declared
 from rlvr_core.rollout.collect import Generator, collect
 from rlvr_core.rollout.replay import ReplayBuffer
 
@@ -172,7 +173,7 @@ class TurnSource:
 
     def metrics(self, ages: Ages) -> dict[str, float]:
         """The sampler's numbers."""
-        return {f"sampler/{name}": value for name, value in self._sampler.metrics().items()}
+        return sampler_metrics(self._sampler)
 
     def state_dict(self) -> dict[str, Json]:
         """The groups that are to be trained on again."""
@@ -231,3 +232,14 @@ def conversations_of(
         return SingleTurn()
     plan: Conversations = host.service("core/conversations")(section, problems, host)
     return plan
+
+
+def sampler_metrics(sampler: Sampler) -> dict[str, float]:
+    """The numbers of a sampler for the step's line, ``sampler/<name>``.
+
+    Raises:
+        PluginError: If it has not declared one.
+    """
+    metrics = {f"sampler/{name}": value for name, value in sampler.metrics().items()}
+    check_declared(sampler, metrics)
+    return metrics

@@ -189,24 +189,24 @@ class Guards(RunObserver):
     """
 
     def __init__(self, guards: Mapping[str, Guard]) -> None:
-        self._guards = guards
+        self.guards = guards
 
     def groups_scored(self, event: GroupsScored) -> None:
         """Let each see the step's groups."""
-        for guard in self._guards.values():
+        for guard in self.guards.values():
             guard.on_groups(event)
 
     def step_finished(self, event: StepFinished) -> None:
         """Let each see the step's numbers."""
-        for guard in self._guards.values():
+        for guard in self.guards.values():
             guard.on_step(event)
 
     def state_dict(self) -> dict[str, Json]:
         """The state of each guard that has one."""
-        return {n: one.state_dict() for n, one in self._guards.items() if isinstance(one, Stateful)}
+        return {n: one.state_dict() for n, one in self.guards.items() if isinstance(one, Stateful)}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Go on from what ``state_dict`` returned."""
-        for name, guard in self._guards.items():
+        for name, guard in self.guards.items():
             if isinstance(guard, Stateful):
                 guard.load_state_dict(state[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,14 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.record.metrics import check_declared
 from rlvr_core.run.checkpointing import save
 from rlvr_core.run.metrics import details, fates, rollout_metrics
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api import Engine, ReportsMetrics, WeightSource
+    from rlvr_core.api import Engine, Reporter, ReportsMetrics, WeightSource
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.api.watching import Stateful
     from rlvr_core.config.model import RunConfig
@@ -72,6 +73,7 @@ class Session:
     checks: SampleChecks
     stateful: Mapping[str, Stateful]
     reports: ReportsMetrics | None
+    reporters: Sequence[Reporter]
     stop: Stop
     step: int = 0
     version: int = 0
@@ -171,6 +173,10 @@ class Session:
         metrics |= self._engine_metrics()
         if self.trainer.objective.on_completions:
             metrics |= self.rollouts.metrics(ages)
+        for reporter in self.reporters:
+            found = reporter.report()
+            check_declared(reporter, found)
+            metrics |= found
         self._record(metrics, report, sampled_under)
 
     def finish(self, outcome: str, reason: str | None) -> None:
@@ -214,6 +220,7 @@ class Session:
         ):
             for line in events:
                 self.events.message(f"process {rank}: {line}" if rank else line)
+            check_declared(self.reports, found)
             for name, value in found.items():
                 total[name] = total.get(name, 0.0) + value
         return total

@@ -13,14 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import ConfigError, EngineContext, EngineTraits, Json, ReportsMetrics, traits_of
-from rlvr_core.api.components import declared_metrics
+from rlvr_core.api import (
+    ConfigError,
+    EngineContext,
+    EngineTraits,
+    Json,
+    Reporter,
+    ReportsMetrics,
+    traits_of,
+)
 from rlvr_core.api.watching import RunObserver, Stateful
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
-from rlvr_core.record.glossary import Glossary
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
+from rlvr_core.record.metrics import Glossary, run_glossary
 from rlvr_core.record.recorder import NullRecorder, Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.rollout.collect import Generator
@@ -85,7 +92,7 @@ def start(
         engine.start(_engine_context(prepared, engine, trainer, source, transport))
         guards = _guards(prepared)
         fresh = folder is None
-        recording = _recording(prepared, folder, command, ranks, events, guards)
+        recording = _recording(prepared, folder, command, ranks, events, guards, bare)
         folder, recorder, manifest = stack.enter_context(recording)
         parts = _source_parts(prepared, engine, ranks, events.phase)
         rollouts, ledger = prepared.mode.source(parts), Ledger()
@@ -96,6 +103,8 @@ def start(
             "ledger": ledger,
             "guards": guards,
         }
+        trackers = prepared.trackers.values() if ranks.main else ()
+        watching = [*guards.guards.values(), *trackers, trainer.optimizer.builder]
         session = Session(
             resolved=prepared.resolved,
             folder=folder,
@@ -112,6 +121,7 @@ def start(
             checks=SampleChecks(prepared.config, trainer),
             stateful=stateful,
             reports=bare if isinstance(bare, ReportsMetrics) else None,
+            reporters=[one for one in watching if isinstance(one, Reporter)],
             stop=stop,
         )
         newest, targets = None, prepared.resolved.sources(prepared.problems.values())
@@ -134,6 +144,7 @@ def _recording(
     ranks: Ranks,
     events: RunEvents,
     guards: Guards,
+    engine: Engine,
 ) -> Iterator[tuple[RunFolder, Recorder | NullRecorder, Manifest | None]]:
     """Open the run's folder, and subscribe everything that watches the run.
 
@@ -155,7 +166,7 @@ def _recording(
     with contextlib.ExitStack() as stack:
         if mirror is not None:
             stack.enter_context(mirror.copying(folder.path, fresh=fresh))
-        recorder = stack.enter_context(Recorder(folder, glossary=_glossary(prepared)))
+        recorder = stack.enter_context(Recorder(folder, glossary=_glossary(prepared, engine)))
         manifest = _manifest(prepared, folder, command, ranks)
         if prepared.data_reports:
             manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
@@ -252,11 +263,10 @@ def _transport(prepared: Prepared, engine: Engine) -> TransportChoice | None:
     return ChosenTransport(entry.name, entry.target, entry.plugin, options)
 
 
-def _glossary(prepared: Prepared) -> Glossary:
+def _glossary(prepared: Prepared, engine: Engine) -> Glossary:
     """The metrics of the kernel and of the run's components."""
     classes = {component.cls for component in prepared.resolved.components.values()}
-    classes.add(prepared.resolved.host.entry("engine", prepared.engine.use).load())
-    return Glossary(metric for cls in classes for metric in declared_metrics(cls))
+    return run_glossary({*classes, type(engine), type(prepared.mode)})
 
 
 def _guards(prepared: Prepared) -> Guards:

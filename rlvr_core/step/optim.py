@@ -171,6 +171,7 @@ class Optimizer:
         self.parameters = [one.tensor for one in parameters]
         self._train = train
         self._schedule = schedule
+        self.builder = builder
         self._inner = builder.build(parameters, train.lr)
         device = self.parameters[0].device.type
         self.scaler = torch.amp.GradScaler(device, enabled=compute_dtype == torch.float16)

@@ -9,7 +9,7 @@ import torch
 from rlvr_core.algorithm.metrics import finish
 from rlvr_core.api import LossOutput
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.record.glossary import lookup
+from rlvr_core.record.metrics import check_declared
 from rlvr_core.step.objective import Term
 
 
@@ -79,10 +79,10 @@ class Totals:
         if thresholds:
             metrics["entropy/threshold"] = min(thresholds)
         for term in terms:
-            for name, value in _finished(term, updates).items():
-                # what only a plugin's loss knows goes where the glossary leaves room for it
-                plain = name if lookup(name) else f"loss/{name}"
-                metrics[f"loss/{term.name}/{name}" if plain in metrics else plain] = value
+            found = _finished(term, updates)
+            check_declared(term.loss, found, kernel=True)
+            for name, value in found.items():
+                metrics[f"loss/{term.name}/{name}" if name in metrics else name] = value
         return metrics
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.record.glossary import lookup
 from rlvr_core.record.ledger import FATES, Ledger
+from rlvr_core.record.metrics import lookup
 
 
 def test_a_step_by_hand():

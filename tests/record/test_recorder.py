@@ -10,8 +10,8 @@ import pytest
 
 from rlvr_core.api import EvalReport, Group, Metric, PluginError, RunError
 from rlvr_core.api.components import declared_metrics
-from rlvr_core.record.glossary import Glossary, lookup
 from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.metrics import Glossary, lookup
 from rlvr_core.record.recorder import Recorder
 
 

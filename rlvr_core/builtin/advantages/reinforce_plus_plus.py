@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep
+from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep, Metric
 
 _MIN_VARIANCE = 1e-8
 
@@ -25,6 +25,11 @@ class ReinforcePlusPlus:
     at least 1e-8) over all loss tokens of the step, completions without a reward left out. A long
     completion so weighs more in mean and variance than a short one.
     """
+
+    reports = (
+        Metric("advantage/return_mean", "Mean return of the step's tokens.", "reward"),
+        Metric("advantage/return_std", "Standard deviation of them.", "reward"),
+    )
 
     class Config(ComponentConfig):
         """Options of REINFORCE++."""

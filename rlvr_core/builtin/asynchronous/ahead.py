@@ -18,6 +18,7 @@ from rlvr_core.api import (
     Engine,
     EngineTraits,
     Json,
+    Metric,
     Problem,
     SamplerTraits,
     traits_of,
@@ -25,7 +26,7 @@ from rlvr_core.api import (
 from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
 from rlvr_core.api.services import Generator, ReplayBuffer
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
-from rlvr_core.builtin.asynchronous.child import in_child
+from rlvr_core.builtin.asynchronous.child import ChildEngine, in_child
 from rlvr_core.builtin.asynchronous.distributed import (
     BalancedGenerator,
     DistributedProducer,
@@ -49,6 +50,23 @@ class Ahead:
     Args:
         resolved: The checked configuration.
     """
+
+    reports = (
+        Metric("staleness/mean", "Mean updates between sampling and training.", "updates"),
+        Metric("staleness/max", "Most updates between sampling and training.", "updates"),
+        Metric(
+            "staleness/<fate>/<n>",
+            "Completions of ledger/<fate> sampled <n> updates before this step.",
+            "completions",
+        ),
+        Metric(
+            "staleness/reread/<n>",
+            "Completions of groups/replayed sampled <n> updates before this step.",
+            "completions",
+        ),
+        Metric("staleness/expired", "Groups too old for the reads they had left.", "groups"),
+        *ChildEngine.reports,
+    )
 
     background = True
 
@@ -245,8 +263,7 @@ class AheadSource:
 
     def metrics(self, ages: Ages) -> dict[str, float]:
         """The sampler's numbers, and how old the step's completions are."""
-        found = self._producer.sampler_metrics()
-        return staleness_metrics(ages) | {f"sampler/{name}": v for name, v in found.items()}
+        return staleness_metrics(ages) | self._producer.sampler_metrics()
 
     def state_dict(self) -> dict[str, Json]:
         """Groups that wait for their step, and groups that are to be trained on again."""

@@ -32,6 +32,7 @@ from rlvr_core.api import (
     Interruptible,
     Json,
     MachineError,
+    Metric,
     NamedTensors,
     RunError,
     SamplingParams,
@@ -91,6 +92,19 @@ def in_child(engine: Engine, deadline: float, restarts: int = 0) -> ChildEngine:
 
 class ChildEngine:
     """The trainer's end; a ``BackgroundEngine``. Methods may be called from any thread."""
+
+    reports = (
+        Metric(
+            "engine/restarts",
+            "Processes of asynchronous engines started again since the last step.",
+            "restarts",
+        ),
+        Metric(
+            "engine/resent",
+            "Completions asked for again, as their process was lost.",
+            "completions",
+        ),
+    )
 
     def __init__(self, engine: Engine, deadline: float, restarts: int) -> None:
         self._engine: Any = engine

@@ -36,6 +36,7 @@ from rlvr_core.api.services import (
     Reading,
     joined,
     outcome_of,
+    sampler_metrics,
 )
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 
@@ -222,7 +223,7 @@ class Producer:
     def sampler_metrics(self) -> dict[str, float]:
         """Numbers of the sampler, for the step's line."""
         with self._changed:
-            return self._sampler.metrics()
+            return sampler_metrics(self._sampler)
 
     def state_dict(self) -> dict[str, Json]:
         """What ``load_state_dict`` needs; generation has to be held and quiet."""

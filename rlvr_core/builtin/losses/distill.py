@@ -16,6 +16,7 @@ from rlvr_core.api import (
     LossBatch,
     LossOutput,
     LossTraits,
+    Metric,
     Normalizer,
     TeacherTraits,
 )
@@ -37,6 +38,13 @@ class DistillConfig(ComponentConfig):
 
 class Distillation:
     """A divergence over the teacher's ``top_k`` tokens, mean over rows of the mean over tokens."""
+
+    reports = (
+        Metric(
+            "distill/divergence", "Mean divergence from the teacher at the loss tokens.", "nats"
+        ),
+        Metric("distill/covered", "Mean probability of the teacher's compared tokens.", "share"),
+    )
 
     def __init__(self, config: DistillConfig, teacher: TeacherTraits) -> None:
         self._distill = config

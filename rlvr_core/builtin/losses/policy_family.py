@@ -31,7 +31,7 @@ from rlvr_core.algorithm.policy import (
     RatioConfig,
 )
 from rlvr_core.algorithm.reduce import constant, row_mean, row_sum, token_mean
-from rlvr_core.api import Normalizer
+from rlvr_core.api import Metric, Normalizer
 
 # -- clipped ratio ------------------------------------------------------------------------------
 
@@ -174,6 +174,10 @@ class SAPO(PolicyLoss):
 
     A smooth gate on the ratio in the place of a hard clip.
     """
+
+    reports = (
+        Metric("gate/mean", "Mean slope of the gate: 1 at ratio 1, 0 where it is shut.", "share"),
+    )
 
     class Config(RatioConfig):
         """Options of SAPO."""

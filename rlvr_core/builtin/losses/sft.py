@@ -14,6 +14,7 @@ from rlvr_core.api import (
     LossBatch,
     LossOutput,
     LossTraits,
+    Metric,
     Normalizer,
 )
 
@@ -23,6 +24,8 @@ class SFT:
 
     Log-probs are those of temperature 1, whatever the run samples at.
     """
+
+    reports = (Metric("sft/nll", "Mean minus log-prob of the given answers' tokens.", "nats"),)
 
     class Config(ComponentConfig):
         """Options of SFT."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.policy import PolicyConfig, PolicyLoss, PolicyTerms
 from rlvr_core.algorithm.reduce import token_mean
-from rlvr_core.api import Normalizer
+from rlvr_core.api import Metric, Normalizer
 
 LOG_LEAST, LOG_MOST = math.log(1e-8), 20.0
 """Bounds of the logarithm of a completion's ratio."""
@@ -25,6 +25,8 @@ class VESPO(PolicyLoss):
     product of its tokens' ratios and of their importance weights. phi(1) = 1, and it has its
     maximum at w = k / lambda.
     """
+
+    reports = (Metric("loss/phi", "Mean weight phi of a completion.", "factor"),)
 
     whole_rows = True
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from rlvr_core.api import Json, Outcome, Problem, SamplerBase, SamplerConfig, Source
+from rlvr_core.api import Json, Metric, Outcome, Problem, SamplerBase, SamplerConfig, Source
 from rlvr_core.builtin.samplers.base import digest, seeded_hash
 from rlvr_core.builtin.samplers.epochs import all_problems
 from rlvr_core.builtin.samplers.order import read_pass_rates
@@ -45,6 +45,14 @@ class Record:
 
 class Difficulty(SamplerBase):
     """Draws by recent pass rate, within a pool what was drawn longest ago."""
+
+    reports = (
+        Metric("sampler/unseen", "Problems whose pass rate is not known yet.", "problems"),
+        Metric("sampler/hard", "Problems with a pass rate of hard_threshold or less.", "problems"),
+        Metric("sampler/normal", "Problems with a pass rate between the two.", "problems"),
+        Metric("sampler/easy", "Problems with a pass rate of easy_threshold or more.", "problems"),
+        Metric("sampler/solved", "Problems left out as solved.", "problems"),
+    )
 
     class Config(SamplerConfig):
         """Options of ``core/difficulty``."""

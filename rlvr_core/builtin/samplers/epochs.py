@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import lcm
 
-from rlvr_core.api import Json, Problem, SamplerBase, SamplerConfig, Source
+from rlvr_core.api import Json, Metric, Problem, SamplerBase, SamplerConfig, Source
 from rlvr_core.builtin.samplers.base import digest, seeded_hash
 
 
@@ -87,6 +87,11 @@ class Turns:
 
 class EpochSampler(SamplerBase):
     """Every problem of a pool once per epoch; several pools take turns."""
+
+    reports = (
+        Metric("sampler/epoch", "Passes over the data, the one that goes on in part.", "epochs"),
+        Metric("sampler/epoch/<source>", "The same, for a source that has its own.", "epochs"),
+    )
 
     def __init__(self, config: SamplerConfig) -> None:
         super().__init__(config)

@@ -25,6 +25,7 @@ from rlvr_core.api import (
     EngineTraits,
     Generation,
     GenerationRequest,
+    Metric,
     RlvrError,
     RunError,
     WeightSource,
@@ -67,6 +68,16 @@ class _Running:
 
 class VllmServerEngine:
     """Generates with vLLM servers, in processes of their own."""
+
+    reports = (
+        Metric("engine/servers", "vLLM servers that answer and hold the weights.", "servers"),
+        Metric("engine/restarts", "vLLM servers started again since the last step.", "restarts"),
+        Metric(
+            "engine/resent",
+            "Completions asked for again, as their server was lost or aborted them.",
+            "completions",
+        ),
+    )
 
     class Config(ComponentConfig):
         """Options of engine ``vllm-server``. Precision, lengths and seed are the run's."""

@@ -1,0 +1,105 @@
+"""Which metrics a run may report: the kernel's (``metrics.toml``), and what components declare."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import Metric, PluginError
+from rlvr_core.api.components import declared_metrics
+
+
+class Glossary:
+    """What metrics mean, by name.
+
+    Args:
+        metrics: Those that are known; ``<part>`` in a name stands for any text.
+    """
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        every = list(metrics)
+        self._fixed = {metric.name: metric for metric in every if "<" not in metric.name}
+        self._families = [
+            (re.compile(re.sub(r"<\w+>", ".+", metric.name)), metric)
+            for metric in every
+            if "<" in metric.name
+        ]
+
+    def lookup(self, name: str) -> Metric | None:
+        """The metric of this name, or the family it belongs to; None if it is not explained."""
+        if name in self._fixed:
+            return self._fixed[name]
+        found = (metric for pattern, metric in self._families if pattern.fullmatch(name))
+        return next(found, None)
+
+
+def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
+    """The kernel's own metrics, by section of ``docs/metrics.md``."""
+    table = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+    return {
+        section: tuple(Metric(name, *about) for name, about in rows.items())
+        for section, rows in table.items()
+    }
+
+
+@cache
+def _kernel() -> Glossary:
+    return Glossary(_all_kernel())
+
+
+@cache
+def _declared(component: Any) -> Glossary:
+    return Glossary(declared_metrics(component))
+
+
+def _all_kernel() -> list[Metric]:
+    return [metric for section in kernel_metrics().values() for metric in section]
+
+
+def lookup(name: str) -> Metric | None:
+    """The kernel's metric of this name; see ``Glossary.lookup``."""
+    return _kernel().lookup(name)
+
+
+def run_glossary(components: Iterable[type[Any]]) -> Glossary:
+    """The metrics of the kernel and of these components."""
+    declared = [metric for component in components for metric in declared_metrics(component)]
+    return Glossary([*declared, *_all_kernel()])
+
+
+def check_declared(component: object, names: Iterable[str], *, kernel: bool = False) -> None:
+    """Refuse numbers that a component reports and has not declared.
+
+    Args:
+        component: The instance that reports them.
+        names: Under which they are to be recorded.
+        kernel: Whether it may report the kernel's metrics, too, as losses do.
+
+    Raises:
+        PluginError: Naming the component, its file, and what it has to declare.
+    """
+    cls = type(component)
+    own = _declared(cls)
+    unknown = sorted(name for name in names if not (own.lookup(name) or (kernel and lookup(name))))
+    if not unknown:
+        return
+    raise PluginError(
+        f"{cls.__module__}:{cls.__qualname__} reports a metric that it does not declare: "
+        f"{', '.join(unknown)}",
+        where=_place(cls),
+        remedy="declare it in that class: "
+        f'reports = (Metric("{unknown[0]}", "What it says.", "its unit"),)',
+    )
+
+
+def _place(component: type[Any]) -> str:
+    """File and line of a class; its module where there is none."""
+    try:
+        return f"{inspect.getsourcefile(component)}:{inspect.getsourcelines(component)[1]}"
+    except (OSError, TypeError):
+        return component.__module__
