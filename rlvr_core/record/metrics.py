@@ -83,7 +83,7 @@ def check_declared(component: object, names: Iterable[str], *, kernel: bool = Fa
     Raises:
         PluginError: Naming the component, its file, and what it has to declare.
     """
-    cls = type(component)
+    cls: Any = type(component)
     own = _declared(cls)
     unknown = sorted(name for name in names if not (own.lookup(name) or (kernel and lookup(name))))
     if not unknown:
