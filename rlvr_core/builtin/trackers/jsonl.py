@@ -29,9 +29,9 @@ class JsonLines:
         self._run = ""
 
     def start(self, run: TrackedRun, step: int) -> None:
-        """See ``Tracker``; lines of this run from ``step`` on are taken out, as it writes them anew.
+        """See ``Tracker``; lines of this run from ``step`` on go, as it writes them anew.
 
-        A last line that a kill left unfinished is taken out, too.
+        So does a last line that a kill left unfinished.
         """
         path = run.folder / "jsonl" / "metrics.jsonl" if self._given is None else Path(self._given)
         path.parent.mkdir(parents=True, exist_ok=True)
