@@ -20,7 +20,7 @@ _HOMES = {
         "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
         "RunFinished RunStarted StepFinished hookimpl"
     ),
-    "api.judging": "DatasetLoader Demonstrator Environment Sampler Source Verifier",
+    "api.judging": "DatasetLoader Demonstrator Environment GroupVerifier Sampler Source Verifier",
     "api.launching": (
         "EvaluatedBeside ExternalAnswer ExternalTask JobLauncher JobState JobStatus LaunchPlan "
         "LaunchRequest Launcher ModelAccess Reference Store StoredFile"

@@ -56,6 +56,7 @@ from rlvr_core.api.hooks import hookimpl as hookimpl
 from rlvr_core.api.judging import DatasetLoader as DatasetLoader
 from rlvr_core.api.judging import Demonstrator as Demonstrator
 from rlvr_core.api.judging import Environment as Environment
+from rlvr_core.api.judging import GroupVerifier as GroupVerifier
 from rlvr_core.api.judging import Sampler as Sampler
 from rlvr_core.api.judging import Source as Source
 from rlvr_core.api.judging import Verifier as Verifier

@@ -124,6 +124,19 @@ class Verifier(Protocol):
 
 
 @runtime_checkable
+class GroupVerifier(Protocol):
+    """A verifier that judges all completions of a group in one call; see ``Verifier`` for the rest.
+
+    One without ``verify`` may compare the completions with each other: its verdicts on a group are
+    never replaced by verdicts on single completions. One that also defines ``verify`` must give the
+    same verdicts both ways.
+    """
+
+    def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
+        """Judge the completions of one problem: a verdict for each, in their order."""
+
+
+@runtime_checkable
 class Environment(Protocol):
     """Turns a problem into a conversation: answers what the model writes, until it is done.
 

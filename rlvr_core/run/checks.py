@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Complaint, ConfigError, MachineError
+from rlvr_core.api import Complaint, ConfigError, MachineError, Verifier
 from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
+    from rlvr_core.api import SamplerTraits
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
+    from rlvr_core.verify.reward import RewardPlan
 
 
 def check_reference(resolved: Resolved) -> None:
@@ -81,6 +83,20 @@ def check_rewards(config: RunConfig) -> None:
             "every reward has weight 0: there is nothing to learn from",
             where="rewards",
             remedy="give one of them a weight",
+        )
+
+
+def check_comparing(plan: RewardPlan, sampler: SamplerTraits) -> None:
+    """Refuse to draw groups in parts where a verifier compares the completions of a group."""
+    comparing = [
+        name for name, verifier in plan.verifiers.items() if not isinstance(verifier, Verifier)
+    ]
+    if comparing and sampler.max_completions:
+        raise ConfigError(
+            f"{', '.join(comparing)} compares the completions of a group, and adaptive sampling "
+            "draws a group in parts, each judged by itself",
+            where="sampler",
+            remedy="take the option adaptive out",
         )
 
 

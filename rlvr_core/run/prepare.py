@@ -37,6 +37,7 @@ from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
 from rlvr_core.run.checks import (
+    check_comparing,
     check_forward_paths,
     check_processes,
     check_reference,
@@ -202,11 +203,10 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
         longest = max([audited.longest, *(len(renderer.render(problem)) for problem in held_out)])
 
         sampler: Sampler = resolved.build("sampler", config.sampler)
-        sampler_traits = traits_of(sampler, SamplerTraits)
-        mode = _rollout_mode(resolved)
+        mode = rollout_mode(resolved)
         mode.check(
             learns=any(loc not in demonstrations for loc in config.losses),
-            max_reads=sampler_traits.max_reads,
+            max_reads=traits_of(sampler, SamplerTraits).max_reads,
         )
         sampler.start(
             sources,
@@ -214,6 +214,8 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
             prompts_per_step=config.train.prompts_per_step,
             seed=config.run.seed,
         )
+        sampler_traits = traits_of(sampler, SamplerTraits)  # complete once it has started
+        check_comparing(plan, sampler_traits)
         judge = Judge(
             stack.enter_context(plan.pool(config.verify)),
             plan,
@@ -297,7 +299,7 @@ def _problems(sources: Sequence[Source]) -> list[Problem]:
     return [problem for source in sources for problem in source.problems]
 
 
-def _rollout_mode(resolved: Resolved) -> RolloutMode:
+def rollout_mode(resolved: Resolved) -> RolloutMode:
     """Choose how generation and training share the run's time.
 
     Groups that may be a few updates old are sampled ahead; else both take turns.

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlvr_core.api import Completion, DataError, Problem, Verdict, config_class
+from rlvr_core.api import Completion, DataError, Problem, Verdict, Verifier, config_class
 from rlvr_core.testing.cases import Case
 from rlvr_core.testing.junk import junk
 
@@ -79,6 +79,13 @@ class Check:
     needs: str = ""
 
 
+def judge(verifier: Any, problem: Problem, completion: Completion) -> Any:
+    """The verdict on one completion: as a group of one where a verifier judges only groups."""
+    if isinstance(verifier, Verifier):
+        return verifier.verify(problem, completion)
+    return verifier.verify_group(problem, [completion])[0]
+
+
 def right_and_wrong(subject: Subject) -> None:
     """Check every case's outcome and score."""
     outcomes = {case.passed for case in subject.cases}
@@ -87,7 +94,7 @@ def right_and_wrong(subject: Subject) -> None:
     verifier = subject.build()
     faults = []
     for case in subject.cases:
-        verdict = verifier.verify(case.problem, case.completion)
+        verdict = judge(verifier, case.problem, case.completion)
         _demand(isinstance(verdict, Verdict), f"{case.where}: verify gave {verdict!r}")
         if case.passed is not None and subject.is_right(verdict) != case.passed:
             faults.append(f"{case.where}: must {'pass' if case.passed else 'fail'}, got {verdict}")
@@ -102,7 +109,7 @@ def gold_passes(subject: Subject) -> None:
     for problem in subject.problems():
         gold = verifier.gold(problem)
         if gold is not None:
-            verdict = verifier.verify(problem, Completion.from_text(gold))
+            verdict = judge(verifier, problem, Completion.from_text(gold))
             _demand(subject.is_right(verdict), f"{problem.id}: gold {gold!r} got {verdict}")
 
 
@@ -110,7 +117,7 @@ def deterministic(subject: Subject) -> None:
     """Check that neither repetition nor a new instance changes a verdict."""
     first, second = subject.build(), subject.build()
     for case in subject.cases:
-        said = [v.verify(case.problem, case.completion) for v in (first, first, second)]
+        said = [judge(v, case.problem, case.completion) for v in (first, first, second)]
         _demand(said[0] == said[1] == said[2], f"{case.where}: verdicts differ: {said}")
 
 
@@ -118,7 +125,7 @@ def in_range(subject: Subject) -> None:
     """Check the scores of all cases."""
     verifier = subject.build()
     for case in subject.cases:
-        _scored(subject, verifier.verify(case.problem, case.completion), case.where)
+        _scored(subject, judge(verifier, case.problem, case.completion), case.where)
 
 
 def stands_junk(subject: Subject) -> None:
@@ -141,7 +148,7 @@ def leaves_problem(subject: Subject) -> None:
     verifier = subject.build()
     for case in subject.cases:
         before = copy.deepcopy(case.problem)
-        verifier.verify(case.problem, case.completion)
+        judge(verifier, case.problem, case.completion)
         _demand(case.problem == before, f"{case.where}: verify changed the problem")
 
 
@@ -150,7 +157,7 @@ def picklable(subject: Subject) -> None:
     verifier = subject.build()
     sent = pickle.loads(pickle.dumps(verifier))
     for case in subject.cases:
-        here, there = (v.verify(case.problem, case.completion) for v in (verifier, sent))
+        here, there = (judge(v, case.problem, case.completion) for v in (verifier, sent))
         _demand(here == there, f"{case.where}: {here} here, {there} after pickling")
 
 
@@ -199,7 +206,11 @@ def group_agrees(subject: Subject) -> None:
     for problem in subject.problems():
         cases = [case for case in subject.cases if case.problem.spec == problem.spec]
         together = list(verifier.verify_group(problem, [case.completion for case in cases]))
-        apart = [verifier.verify(problem, case.completion) for case in cases]
+        n, gave = len(cases), len(together)
+        _demand(gave == n, f"{problem.id}: verify_group gave {gave} verdicts for {n} completions")
+        if not isinstance(verifier, Verifier):
+            continue  # it may compare the completions with each other
+        apart = [judge(verifier, problem, case.completion) for case in cases]
         _demand(together == apart, f"{problem.id}: verify_group {together}, verify {apart}")
 
 
@@ -214,7 +225,12 @@ VERIFIER_CHECKS = (
     Check("config", "its config survives writing and reading; typos are refused", config_survives),
     Check("options", "every option is explained", options_explained),
     Check("check", "check accepts good specs and names what bad ones lack", check_speaks, "check"),
-    Check("group", "verify_group says what verify says", group_agrees, needs="verify_group"),
+    Check(
+        "group",
+        "verify_group gives a verdict per completion, and says what verify says",
+        group_agrees,
+        needs="verify_group",
+    ),
 )
 """Every promise of a verifier, in the order they are checked."""
 
@@ -274,7 +290,7 @@ def _judge(subject: Subject, tasks: Sequence[tuple[str, Problem, str]], pipe: Co
         begin = _own_seconds()
         answer: object
         try:
-            answer = verifier.verify(problem, Completion.from_text(text))
+            answer = judge(verifier, problem, Completion.from_text(text))
         except BaseException as error:
             answer = f"it raised {type(error).__name__}: {str(error)[:200]!r}"
         else:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from types import TracebackType
 
-from rlvr_core.api import Completion, Problem, RunError, Verdict
+from rlvr_core.api import Completion, GroupVerifier, Problem, RunError, Verdict, Verifier
 from rlvr_core.workers.process import AHEAD_BYTES, START_LIMIT, Worker
 from rlvr_core.workers.stats import Tally, VerifierStats
 from rlvr_core.workers.worker import OUT_OF_MEMORY, Setup, Task, VerifierSpec, describe, from_plain
@@ -69,6 +69,8 @@ class _Item:
     sheet: _Sheet
     rows: tuple[int, ...]
     retried: bool = False
+    trial: _Trial | None = None
+    last: bool = False
 
     def singles(self) -> list[_Item]:
         """The same work, one completion at a time."""
@@ -76,6 +78,31 @@ class _Item:
             _Item(Task(self.task.name, self.task.problem, (completion,), False), self.sheet, (row,))
             for completion, row in zip(self.task.completions, self.rows, strict=True)
         ]
+
+    def part(self, rows: Sequence[int]) -> _Item:
+        """The same call on some of the completions."""
+        taken = [
+            one for one, row in zip(self.task.completions, self.rows, strict=True) if row in rows
+        ]
+        task = Task(self.task.name, self.task.problem, tuple(taken), True)
+        return _Item(task, self.sheet, tuple(rows))
+
+
+@dataclass(slots=True)
+class _Trial:
+    """Finds the completions that make a call of a ``GroupVerifier`` fail: each is tried alone.
+
+    Attributes:
+        item: The call that failed.
+        fault: The verdict that stands for the failure.
+        faults: The verdict on each completion that also fails alone, by row.
+        left: Completions that are still to be tried.
+    """
+
+    item: _Item
+    fault: Verdict
+    left: int
+    faults: dict[int, Verdict] = field(default_factory=dict)
 
 
 class VerifierPool:
@@ -85,8 +112,8 @@ class VerifierPool:
         verifiers: How to construct each verifier, by the name verdicts go under.
         workers: Processes.
         timeout: Seconds one verdict may take, from its beginning, unless its verifier has a
-            ``time_limit`` of its own. A ``verify_group`` call must keep to the same; when it fails
-            or is too slow its completions are judged one by one.
+            ``time_limit`` of its own. A call of ``verify_group`` may take that for each of its
+            completions.
         memory_mb: MiB a worker may take beyond what it holds when idle.
 
     Raises:
@@ -102,9 +129,10 @@ class VerifierPool:
         memory_mb: int,
     ) -> None:
         self._specs = dict(verifiers)
-        self._grouped = {
-            name for name, spec in verifiers.items() if hasattr(spec.load(), "verify_group")
-        }
+        classes = {name: spec.load() for name, spec in verifiers.items()}
+        self._grouped = {name for name, cls in classes.items() if issubclass(cls, GroupVerifier)}
+        # one that has no ``verify`` may compare: its verdict on one completion alone says nothing
+        self._comparing = {n for n in self._grouped if not issubclass(classes[n], Verifier)}
         self._size = workers
         self._limits = {name: spec.time_limit(timeout) for name, spec in verifiers.items()}
         self._memory_mb = memory_mb
@@ -159,7 +187,7 @@ class VerifierPool:
             if name not in self._specs:
                 raise KeyError(f"the pool has no verifier {name!r}")
             whole = _Item(Task(name, task_problem, answers, True), sheet, rows)
-            together = name in self._grouped and len(completions) > 1
+            together = name in self._comparing or (name in self._grouped and len(completions) > 1)
             items.extend([whole] if together else whole.singles())
         with self._lock:
             if self._closing:
@@ -330,7 +358,9 @@ class VerifierPool:
         for now, seconds, plain, fault in reports:
             item = worker.batch.popleft()
             worker.judged += 1
-            if plain is not None:
+            if plain is not None and item.trial is not None:
+                self._tried(item.trial)
+            elif plain is not None:
                 for row, verdict in zip(item.rows, plain, strict=True):
                     self._settle(item, row, from_plain(verdict), seconds / len(item.rows))
             elif fault == OUT_OF_MEMORY and worker.judged > 1 and not item.retried:
@@ -379,14 +409,18 @@ class VerifierPool:
             else:
                 item, rest = worker.take_current()
                 self._return(rest)
-                limit = self._limits[item.task.name]
+                limit = self._limit_of(item)
                 timeout = Verdict(None, "timeout", detail=f"took longer than {limit:g} s")
                 self._conclude(item, timeout, limit)
             self._bury(worker)
 
     def _limit(self, worker: Worker[_Item]) -> float:
         """Seconds for what the worker does now."""
-        return self._limits[worker.batch[0].task.name]
+        return self._limit_of(worker.batch[0])
+
+    def _limit_of(self, item: _Item) -> float:
+        """Seconds a call may take: those of a verdict, for each of its completions."""
+        return self._limits[item.task.name] * len(item.rows)
 
     def _bury(self, worker: Worker[_Item]) -> None:
         self._workers.remove(worker)
@@ -399,9 +433,40 @@ class VerifierPool:
 
     def _conclude(self, item: _Item, verdict: Verdict, seconds: float) -> None:
         """End an item that went wrong; one of several completions is tried one by one."""
-        if item.task.grouped and item.task.name not in self._broken:
+        if item.trial is not None:
+            self._tried(item.trial, item.rows[0], verdict)
+        elif not item.task.grouped or item.task.name in self._broken:
+            self._settle_all(item, verdict, seconds)
+        elif item.task.name not in self._comparing:
             self._return(item.singles())
+        elif item.last or len(item.rows) == 1:
+            self._settle_all(item, verdict, seconds)
+        else:
+            trial = _Trial(item, verdict, len(item.rows))
+            parts = [item.part([row]) for row in item.rows]
+            for part in parts:
+                part.trial = trial
+            self._return(parts)
+
+    def _tried(self, trial: _Trial, row: int = 0, fault: Verdict | None = None) -> None:
+        """Take in what became of one completion; after the last, judge the sound ones together."""
+        trial.left -= 1
+        if fault is not None:
+            trial.faults[row] = fault
+        if trial.left:
             return
+        item = trial.item
+        sound = [row for row in item.rows if row not in trial.faults]
+        if not sound or not trial.faults:  # what fails is the call, and no single completion
+            self._settle_all(item, trial.fault, 0.0)
+            return
+        for row, verdict in trial.faults.items():
+            self._settle(item, row, verdict, 0.0)
+        rest = item.part(sound)
+        rest.last = True
+        self._return([rest])
+
+    def _settle_all(self, item: _Item, verdict: Verdict, seconds: float) -> None:
         for row in item.rows:
             self._settle(item, row, verdict, seconds)
 
@@ -414,9 +479,12 @@ class VerifierPool:
         items = [*itertools.chain(*(worker.batch for worker in self._workers)), *self._take(None)]
         for worker in self._workers:
             worker.batch.clear()
+        verdict = Verdict(None, "error", detail=reason)
+        for trial in {id(one.trial): one.trial for one in items if one.trial}.values():
+            self._settle_all(trial.item, verdict, 0.0)
         for item in items:
-            for row in item.rows:
-                self._settle(item, row, Verdict(None, "error", detail=reason), 0.0)
+            if item.trial is None:
+                self._settle_all(item, verdict, 0.0)
 
 
 def _drain(descriptor: int) -> None:

@@ -214,9 +214,7 @@ def _judge(verifier: Any, task: Task) -> tuple[list[PlainVerdict] | None, str]:
         problem = pickle.loads(task.problem)
         completions = [pickle.loads(completion) for completion in task.completions]
         if task.grouped:
-            found = list(verifier.verify_group(problem, completions))
-            if len(found) != len(completions):
-                raise ValueError(f"{len(found)} verdicts on {len(completions)} completions")
+            found = _group_verdicts(verifier.verify_group(problem, completions), completions)
         else:
             found = [verifier.verify(problem, completion) for completion in completions]
         return [
@@ -227,6 +225,22 @@ def _judge(verifier: Any, task: Task) -> tuple[list[PlainVerdict] | None, str]:
         return None, OUT_OF_MEMORY
     except BaseException as error:
         return None, describe(error)
+
+
+def _group_verdicts(found: object, completions: Sequence[Completion]) -> Sequence[object]:
+    """What ``verify_group`` gave, if it is one verdict per completion.
+
+    Raises:
+        TypeError: If it is no list.
+        ValueError: If its length is wrong.
+    """
+    if not isinstance(found, list | tuple):
+        raise TypeError(f"verify_group gave {type(found).__name__}, not a list of verdicts")
+    if len(found) != len(completions):
+        raise ValueError(
+            f"verify_group gave {len(found)} verdicts for {len(completions)} completions"
+        )
+    return found
 
 
 def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:

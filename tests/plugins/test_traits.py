@@ -76,7 +76,6 @@ OWED = {
     "testing/verifier_checks.py": {"reward_range"},
     "builtin/guards/gold.py": {"gold"},
     "verify/reward.py": {"check"},
-    "workers/pool.py": {"verify_group"},
     "workers/worker.py": {"reward_range", "time_limit"},
 }
 

@@ -66,7 +66,7 @@ def test_chats_come_as_trl_gives_them():
         return [len(completions[0][0]["content"])]
 
     verifier = made(reward)
-    got = verifier.verify(problem((Message("user", "hi"),)), answers("hello")[0])
+    got = verifier.verify_group(problem((Message("user", "hi"),)), answers("hello"))[0]
     assert got.score == 5
 
 

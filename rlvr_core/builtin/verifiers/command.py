@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -28,6 +30,7 @@ from rlvr_core.api import (
     RunError,
     Usage,
     Verdict,
+    Verifier,
 )
 from rlvr_core.api.services import (
     ComponentRef,
@@ -97,7 +100,8 @@ def verify(
     spec = VerifierSpec(entry.target, config)
     count = workers or os.cpu_count() or 1
     with VerifierPool({entry.name: spec}, workers=count, timeout=timeout, memory_mb=memory_mb) as p:
-        job = Job(p, entry.name, getattr(instance, "check", None))
+        compares = not isinstance(instance, Verifier)
+        job = Job(p, entry.name, getattr(instance, "check", None), compares)
         with _progress(total) as advance:
             summary = job.run(rows, advance)
     print_line(json.dumps(summary.data()) if as_json else summary.text(), stderr=True)
@@ -236,6 +240,7 @@ class Job:
     pool: VerifierPool
     verifier: str
     check: Callable[[Problem], None] | None
+    compares: bool = False
     summary: Summary = field(default_factory=Summary)
     broken: BaseException | None = None
 
@@ -270,25 +275,45 @@ class Job:
         self, rows: Iterable[Numbered], queue: Queue[tuple[Any, Future[Verdict]] | None]
     ) -> None:
         seen: set[Any] = set()
-        for _, row in rows:
+        for group in self._groups(rows):
             if self._over():
                 return
-            self.summary.repeated_ids += row["id"] in seen
-            seen.add(row["id"])
-            queue.put((row["id"], self._submit(row)))
+            id_ = group[0]["id"]
+            self.summary.repeated_ids += id_ in seen
+            seen.add(id_)
+            for verdict in self._submit(group):
+                queue.put((id_, verdict))
+
+    def _groups(self, rows: Iterable[Numbered]) -> Iterator[list[dict[str, Any]]]:
+        """Rows that are judged together: of one id in a row if the verifier compares, else one."""
+        if not self.compares:
+            yield from ([row] for _, row in rows)
+            return
+        for _, group in groupby((row for _, row in rows), key=itemgetter("id")):
+            yield list(group)
 
     def _over(self) -> bool:
         return self.broken is not None
 
-    def _submit(self, row: dict[str, Any]) -> Future[Verdict]:
-        prompt = _prompt(row.get("prompt", ""))
-        problem = Problem(str(row["id"]), prompt, self.verifier, row["spec"], "file")
+    def _submit(self, rows: list[dict[str, Any]]) -> list[Future[Verdict]]:
+        """The verdicts on answers to one problem, to come."""
+        first = rows[0]
+        prompt = _prompt(first.get("prompt", ""))
+        problem = Problem(str(first["id"]), prompt, self.verifier, first["spec"], "file")
+        futures: list[Future[Verdict]] = [Future() for _ in rows]
         refusal = self._refusal(problem)
-        if refusal is None:
-            return self.pool.submit(problem, Completion.from_text(row["response"]), self.verifier)
-        future: Future[Verdict] = Future()
-        future.set_result(refusal)
-        return future
+        if refusal is not None:
+            for future in futures:
+                future.set_result(refusal)
+            return futures
+        answers = [Completion.from_text(row["response"]) for row in rows]
+
+        def share(done: Future[list[dict[str, Verdict]]]) -> None:
+            for future, verdicts in zip(futures, done.result(), strict=True):
+                future.set_result(verdicts[self.verifier])
+
+        self.pool.submit_group(problem, answers, [self.verifier]).add_done_callback(share)
+        return futures
 
     def _refusal(self, problem: Problem) -> Verdict | None:
         if self.check is None:

@@ -108,10 +108,6 @@ class _OfText(_Function):
 class _OfGroup(_Function):
     """``fn(prompts, completions, **columns)``."""
 
-    def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Judge one completion, as a group of one."""
-        return self.verify_group(problem, [completion])[0]
-
     def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
         """Judge the completions of one problem."""
         n = len(completions)
