@@ -58,6 +58,7 @@ from rlvr_core.config.resolve import resolve_file as resolve_file
 from rlvr_core.config.tree import AUTO as AUTO
 from rlvr_core.config.tree import COMPONENTS as COMPONENTS
 from rlvr_core.config.tree import Loc as Loc
+from rlvr_core.config.tree import Mark as Mark
 from rlvr_core.config.tree import Node as Node
 from rlvr_core.config.tree import dotted as dotted
 from rlvr_core.config.tree import kind_at as kind_at
@@ -81,12 +82,16 @@ from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
 from rlvr_core.engines.transport import ChosenTransport as ChosenTransport
 from rlvr_core.host.discovery import CORE as CORE
 from rlvr_core.host.discovery import FIRST_PARTY as FIRST_PARTY
+from rlvr_core.host.discovery import canonical as canonical
+from rlvr_core.host.discovery import find_plugins as find_plugins
 from rlvr_core.host.files import siblings as siblings
 from rlvr_core.host.files import source_of as source_of
 from rlvr_core.host.host import Host as Host
 from rlvr_core.host.host import load_host as load_host
 from rlvr_core.host.loader import PluginRecord as PluginRecord
 from rlvr_core.host.loader import describe as describe
+from rlvr_core.host.origin import FILE_PREFIX as FILE_PREFIX
+from rlvr_core.host.origin import of_error as of_error
 from rlvr_core.host.registry import Entry as Entry
 from rlvr_core.host.registry import KINDS as KINDS
 from rlvr_core.host.registry import Registry as Registry

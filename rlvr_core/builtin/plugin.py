@@ -390,9 +390,24 @@ def register_services(registrar: Registrar) -> None:
         summary="The commands of a plugin, as one group.",
     )
     registrar.add(
+        "yaml-fault",
+        "rlvr_core.builtin.configs.reading:yaml_fault",
+        summary="What is wrong with text that is no YAML.",
+    )
+    registrar.add(
+        "file-fault",
+        "rlvr_core.builtin.configs.reading:file_fault",
+        summary="What is wrong with a configuration file that cannot be read.",
+    )
+    registrar.add(
         "config-faults",
         "rlvr_core.builtin.configs.faults:complaints",
         summary="What is wrong with a configuration, in plain words with suggestions.",
+    )
+    registrar.add(
+        "blame",
+        "rlvr_core.builtin.catalog.blame:blame",
+        summary="Whose fault an unexpected exception is.",
     )
     registrar.add(
         "missing",

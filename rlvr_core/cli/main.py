@@ -13,13 +13,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from rlvr_core import __version__
 from rlvr_core.api import ConfigError, MachineError, RlvrError
 from rlvr_core.cli import output
-from rlvr_core.host import discovery, origin
+from rlvr_core.host import discovery
 
 KERNEL = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
@@ -46,7 +47,7 @@ class Commands(click.Group):
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
-        installed = {one.name for one in discovery.find(os.environ)}
+        installed = {one.name for one in discovery.find_plugins(os.environ)}
         if cmd_name in installed or cmd_name in discovery.FIRST_PARTY:
             from rlvr_core.host.host import load_host
 
@@ -61,7 +62,10 @@ class Commands(click.Group):
         """Add suggestions to what click says of an unknown command."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            names = [*top_level(), *(one.name for one in discovery.find(os.environ) if not one.off)]
+            names = [
+                *top_level(),
+                *(one.name for one in discovery.find_plugins(os.environ) if not one.off),
+            ]
             close = difflib.get_close_matches(name.lower(), names, n=3)
             hint = f"\n  did you mean: {', '.join(close)}?" if close else ""
             raise click.UsageError(f"there is no command '{name}'{hint}", ctx)
@@ -71,7 +75,7 @@ class Commands(click.Group):
         """Write the commands without importing them, and the plugins' names."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in top_level().items()])
-        found = [one for one in discovery.find(os.environ) if not one.off]
+        found = [one for one in discovery.find_plugins(os.environ) if not one.off]
         if found:
             with formatter.section("Plugins (their own commands: rlvr PLUGIN --help)"):
                 formatter.write_dl([(o.name, f"{o.distribution} {o.version}") for o in found])
@@ -169,26 +173,10 @@ def _refuse(error: RlvrError, as_json: bool) -> int:
 
 
 def _bug() -> int:
-    """Show the exception that is being handled: a fault of the plugin it came through, or ours."""
+    """Show the exception that is being handled, and whose fault it is."""
     traceback.print_exc()
-    error = sys.exception()
-    found = discovery.blamed(error, os.environ) if error is not None else None
-    file = None if error is None else origin.in_file(error)
-    if file is not None:
-        told = f"{type(error).__name__} in your file\n  at {file}\n  mend it there"
-    elif found is None:
-        told = (
-            "this is a bug in rlvr\n  please report it with the lines above and the output of: "
-            "rlvr doctor --json"
-        )
-    else:
-        plugin, place = found
-        told = (
-            f"{type(error).__name__} in plugin '{plugin.name}' ({plugin.distribution} "
-            f"{plugin.version})\n  at {place}\n  mend it there, or report it to its authors with "
-            "the lines above"
-        )
-    output.print_line(f"error: {told}", stderr=True)
+    blame: Any = discovery.core_service("blame")
+    output.print_line(f"error: {blame(sys.exception())}", stderr=True)
     return 1
 
 

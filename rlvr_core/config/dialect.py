@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 from yaml.composer import ComposerError
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
-from yaml.reader import ReaderError
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.config.tree import Mark, Node
+from rlvr_core.host.discovery import core_service
 
 MAX_CHARACTERS = 1_000_000
 MAX_DEPTH = 64
@@ -123,57 +123,15 @@ def _compose(text: str, place: str, *, lines: bool) -> yaml.Node | None:
             remedy="is this the right file? Data belong in data files",
         )
 
-    def at(line: int) -> str:
-        return str(Mark(place, line + 1 if lines else 0))
-
     loader = None
     try:
         loader = _Loader(text)
         root: yaml.Node | None = loader.get_single_node()
         return root
-    except ReaderError as error:
-        line = text.count("\n", 0, error.position)
-        code = ord(error.character) if isinstance(error.character, str) else error.character
-        raise ConfigError(
-            f"bad YAML: the character U+{code:04X} is not allowed", where=at(line)
-        ) from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        source = text.split("\n")[mark.line] if mark and mark.line <= text.count("\n") else ""
-        raise ConfigError(
-            f"bad YAML: {_problem(error)}",
-            where=at(mark.line) if mark else place,
-            remedy=_remedy(error, source),
-        ) from error
-    except (ValueError, OverflowError) as error:  # PyYAML hands "\U99999999" to chr()
-        raise ConfigError(
-            f"bad YAML: {error}", where=at(loader.line) if loader else place
-        ) from error
-
-
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    words = " ".join(part for part in (error.context, error.problem) if part)
-    return words.replace("'\\t'", "tab").replace("\t", " ")
-
-
-def _remedy(error: yaml.MarkedYAMLError, source: str) -> str:
-    problem = f"{error.context} {error.problem}"
-    indent = source[: len(source) - len(source.lstrip())]
-    if "\\t" in problem or "\t" in indent:
-        return "indent with spaces: YAML allows no tab there"
-    if "${" in source:
-        return 'inside [...] and {...} put it in quotes: "${env:NAME}"'
-    if "escape character" in problem:
-        return "in double quotes a backslash starts an escape: use 'single quotes'"
-    if "single document" in problem:
-        return "one run, one document: remove the second '---'"
-    if "mapping values are not allowed" in problem:
-        return "put a value with ': ' in quotes, or check the indentation of this line"
-    if "undefined alias" in problem or "alphabetic or numeric" in problem:
-        return "put a value that begins with * or & in quotes"
-    if "block end" in problem or "expected ':'" in problem:
-        return "check the indentation and the ':' of this line and of the one above"
-    return ""
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        explain: Any = core_service("yaml-fault")
+        line = None if loader is None else loader.line
+        raise explain(error, text, place, lines=lines, line=line) from error
 
 
 class _Builder:

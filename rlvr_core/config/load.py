@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -216,35 +215,10 @@ def _text_of(path: Path, where: str) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(4 * MAX_CHARACTERS + 1)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there is no file {str(path)!r}", where=where, remedy=_files_like(path)
-        ) from None
-    except IsADirectoryError:
-        raise ConfigError(
-            f"{str(path)!r} is a folder, not a YAML file", where=where, remedy=_files_like(path)
-        ) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot read {str(path)!r}: {reason}", where=where) from error
-    try:
         return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"not UTF-8: byte 0x{raw[error.start]:02x}",
-            where=f"{path}:{line}",
-            remedy="save the file as UTF-8",
-        ) from error
-
-
-def _files_like(path: Path) -> str:
-    folder = path if path.is_dir() else path.parent
-    names = sorted(p.name for p in folder.glob("*.y*ml")) if folder.is_dir() else []
-    if path.is_dir():
-        return "in it: " + ", ".join(names[:5]) if names else ""
-    close = difflib.get_close_matches(path.name, names, n=3)
-    return "did you mean: " + ", ".join(str(folder / name) for name in close) + "?" if close else ""
+    except (OSError, ValueError) as error:  # a NUL in the path, or what is not UTF-8
+        explain: Any = core_service("file-fault")
+        raise explain(error, path, where) from error
 
 
 def _mapping(text: str, path: Path) -> Node:

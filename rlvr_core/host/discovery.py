@@ -13,7 +13,6 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from rlvr_core import __version__
-from rlvr_core.host import origin
 from rlvr_core.host.origin import NOWHERE, Place
 
 GROUP = "rlvr"
@@ -94,7 +93,7 @@ def core_service(name: str) -> Any | None:
     return getattr(importlib.import_module(module), attribute)
 
 
-def find(env: Mapping[str, str]) -> list[Found]:
+def find_plugins(env: Mapping[str, str]) -> list[Found]:
     """Every installed plugin but the core, by name and distribution.
 
     Args:
@@ -103,23 +102,6 @@ def find(env: Mapping[str, str]) -> list[Found]:
     """
     found = [_switched(one, env) for one in _installed()]
     return sorted(found, key=lambda one: (one.name, one.distribution))
-
-
-def blamed(error: BaseException, env: Mapping[str, str]) -> tuple[Found, Place] | None:
-    """The plugin whose code an error came through, and the line there; None if there is none.
-
-    The innermost plugin counts. What the core or a library did for it is seldom the fault.
-    """
-    plugins = {_canonical(one.distribution): one for one in find(env)}
-    owners = {one.package: one for one in plugins.values()}
-    for package, names in metadata.packages_distributions().items():
-        for name in names:
-            if one := plugins.get(_canonical(name)):
-                owners.setdefault(package, one)
-    for package in reversed(origin.packages(error)):
-        if one := owners.get(package):
-            return one, origin.of_error(error, package)
-    return None
 
 
 def _installed() -> Iterator[Found]:
@@ -132,9 +114,9 @@ def _installed() -> Iterator[Found]:
         folder = getattr(distribution, "_path", None)
         file = str(folder / "entry_points.txt") if folder else ""
         name = distribution.name or (folder.name if folder else "unknown")
-        if _canonical(name) in seen:
+        if canonical(name) in seen:
             continue
-        seen.add(_canonical(name))
+        seen.add(canonical(name))
         version = distribution.version or "unknown"
         for entry, target, line in _entries(text):
             yield Found(entry, target, name, version, Place(file, line))
@@ -159,7 +141,7 @@ def _entries(text: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _switched(one: Found, env: Mapping[str, str]) -> Found:
-    names = {one.name, _canonical(one.distribution)}
+    names = {one.name, canonical(one.distribution)}
     if ALLOW in env and not names & _listed(env[ALLOW]):
         return one._replace(off=f"{ALLOW}={env[ALLOW]!r} does not name it")
     if names & _listed(env.get(BLOCK, "")):
@@ -169,9 +151,9 @@ def _switched(one: Found, env: Mapping[str, str]) -> Found:
 
 def _listed(value: str) -> set[str]:
     names = {name.strip() for name in value.split(",") if name.strip()}
-    return names | {_canonical(name) for name in names}
+    return names | {canonical(name) for name in names}
 
 
-def _canonical(distribution: str) -> str:
+def canonical(distribution: str) -> str:
     """A distribution's name as the packaging rules compare it."""
     return re.sub(r"[-_.]+", "-", distribution).lower()

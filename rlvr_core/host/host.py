@@ -299,12 +299,12 @@ def load_host(env: Mapping[str, str] = os.environ) -> Host:
     """Load the core and every installed plugin.
 
     Args:
-        env: ``RLVR_PLUGINS`` and ``RLVR_PLUGINS_OFF`` choose plugins; see ``discovery.find``.
+        env: ``RLVR_PLUGINS`` and ``RLVR_PLUGINS_OFF`` choose plugins; see ``discovery.find_plugins``.
 
     Returns:
         A host with one record for each plugin. No plugin can make this raise.
     """
-    found = [discovery.CORE_PLUGIN, *discovery.find(env)]
+    found = [discovery.CORE_PLUGIN, *discovery.find_plugins(env)]
     registry, manager = Registry(), loader.new_manager()
     records = tuple(loader.load(one, found, registry, manager) for one in found)
     return Host(registry, records, manager)

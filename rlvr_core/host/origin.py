@@ -44,18 +44,6 @@ def of_error(error: BaseException, package: str) -> Place:
     return _innermost(reversed(frames), package)
 
 
-def in_file(error: BaseException) -> Place | None:
-    """The innermost line an error came through of a file that the config names; None if none."""
-    named = [one for one in packages(error) if one.startswith(FILE_PREFIX)]
-    return of_error(error, named[-1]) if named else None
-
-
-def packages(error: BaseException) -> list[str]:
-    """The top-level package of each frame an error came through, the outermost first."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in frames]
-
-
 def of_import(frame: FrameType | None, package: str) -> Place:
     """The place of the import statement of ``package`` that led to this frame."""
     return _innermost(traceback.walk_stack(frame), package)

@@ -32,7 +32,6 @@ FOREIGN = {
     "cli/main.py": {"reconfigure"},  # of a standard stream, which a test runner replaces
     "cli/output.py": {"ctx"},  # of an exception of click
     "builtin/verifiers/command.py": {"peek"},  # of a standard stream
-    "config/load.py": {"strerror"},  # of an OSError or a UnicodeError
     "data/prompts.py": {"chat_template", "eos_token_id"},  # of a tokenizer and a configuration
     "engines/decode.py": {"past_key_values"},  # of a model's output
     "engines/transformers.py": {"eos_token_id", "generation_config"},  # of a model
