@@ -299,7 +299,8 @@ def load_host(env: Mapping[str, str] = os.environ) -> Host:
     """Load the core and every installed plugin.
 
     Args:
-        env: ``RLVR_PLUGINS`` and ``RLVR_PLUGINS_OFF`` choose plugins; see ``discovery.find_plugins``.
+        env: ``RLVR_PLUGINS`` and ``RLVR_PLUGINS_OFF`` choose plugins; see
+            ``discovery.find_plugins``.
 
     Returns:
         A host with one record for each plugin. No plugin can make this raise.
