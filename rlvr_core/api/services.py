@@ -20,6 +20,7 @@ _HOMES = {
     "builtin.jobs.jobs": "Job JobBook",
     "builtin.jobs.secrets": "secrets_in secrets_in_words",
     "builtin.jobs.staging": "Layout overrides",
+    "builtin.lora.adapter": "write_adapter",
     "builtin.lora.export": "is_adapter write_merged",
     "builtin.packing.joined_attention": "JoinedMask",
     "builtin.packing.packed": "PackedTokens pack",
@@ -36,9 +37,12 @@ _HOMES = {
     "data.load": "audit is_heldout problems_given",
     "data.prompts": "Renderer",
     "data.uri": "cache_folder local_path",
+    "engines.stop": "StopStrings",
     "engines.sync": (
-        "PROBE_TOKENS check_probe probe_prompt shared_prefix source_logprobs trainer_logprobs"
+        "PROBE_TOKENS check_probe has_trainer probe_prompt shared_prefix source_logprobs "
+        "trainer_logprobs"
     ),
+    "engines.transformers": "eos_ids",
     "engines.transport": "ChosenTransport",
     "host.discovery": "CORE FIRST_PARTY canonical find_plugins",
     "host.files": "siblings source_of",

@@ -31,6 +31,7 @@ from rlvr_core.builtin.jobs.secrets import secrets_in as secrets_in
 from rlvr_core.builtin.jobs.secrets import secrets_in_words as secrets_in_words
 from rlvr_core.builtin.jobs.staging import Layout as Layout
 from rlvr_core.builtin.jobs.staging import overrides as overrides
+from rlvr_core.builtin.lora.adapter import write_adapter as write_adapter
 from rlvr_core.builtin.lora.export import is_adapter as is_adapter
 from rlvr_core.builtin.lora.export import write_merged as write_merged
 from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
@@ -73,12 +74,15 @@ from rlvr_core.data.load import problems_given as problems_given
 from rlvr_core.data.prompts import Renderer as Renderer
 from rlvr_core.data.uri import cache_folder as cache_folder
 from rlvr_core.data.uri import local_path as local_path
+from rlvr_core.engines.stop import StopStrings as StopStrings
 from rlvr_core.engines.sync import PROBE_TOKENS as PROBE_TOKENS
 from rlvr_core.engines.sync import check_probe as check_probe
+from rlvr_core.engines.sync import has_trainer as has_trainer
 from rlvr_core.engines.sync import probe_prompt as probe_prompt
 from rlvr_core.engines.sync import shared_prefix as shared_prefix
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
 from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
+from rlvr_core.engines.transformers import eos_ids as eos_ids
 from rlvr_core.engines.transport import ChosenTransport as ChosenTransport
 from rlvr_core.host.discovery import CORE as CORE
 from rlvr_core.host.discovery import FIRST_PARTY as FIRST_PARTY

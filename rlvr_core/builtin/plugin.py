@@ -565,6 +565,16 @@ def register_transports(registrar: Registrar) -> None:
         "rlvr_core.builtin.asynchronous.shared_weights:SharedMemory",
         summary="Memory that trainer and engine share; for an engine in a process of its own.",
     )
+    registrar.add(
+        "files",
+        "rlvr_core.builtin.vllm.transports:Files",
+        summary="Files that the engine reads, in shared memory or a folder.",
+    )
+    registrar.add(
+        "nccl",
+        "rlvr_core.builtin.vllm.transports:Nccl",
+        summary="A broadcast over NCCL to the GPUs of vLLM servers.",
+    )
 
 
 @hookimpl

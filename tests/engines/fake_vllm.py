@@ -1,7 +1,7 @@
 """A stand-in for a vLLM server, with its routes and a model of one tensor: no vLLM needed.
 
 The model's next token is drawn from softmax(w) whatever came before, so log-probs, syncs and
-probes are the real thing. Started like ``rlvr_core.builtin.vllm.host``, or with ``--port``.
+probes are the real thing. Started like ``rlvr_core.builtin.vllm.server_main``, or with ``--port``.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ STATE = State()
 
 
 def fingerprint(tensors):
-    """What rlvr_core.engines.fingerprint makes of float32 tensors; torch takes long to import."""
+    """What ``Fingerprint`` makes of float32 tensors; torch takes long to import."""
     lines = [
         f"{name} torch.float32 {array.shape} {array.view(np.int32).sum(dtype=np.int64)}"
         for name, array in sorted(tensors.items())
@@ -50,10 +50,22 @@ def fingerprint(tensors):
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
-def update(files):
-    from safetensors.numpy import load_file
+def update(told):
+    if told["transport"]["name"] == "core/files":  # whose code would import torch
+        from safetensors.numpy import load_file
 
-    tensors = {name: array for file in files for name, array in load_file(file).items()}
+        files = told["message"]["files"]
+        tensors = {name: array for file in files for name, array in load_file(file).items()}
+    else:
+        from rlvr_core.api.services import ChosenTransport
+
+        tensors = {}
+
+        def load(weights):
+            tensors.update((name, tensor.numpy()) for name, tensor in weights)
+
+        transport = ChosenTransport(**told["transport"]).make()
+        transport.receive(told["message"], load, told["first_worker"])
     if STATE.breaks == "keeps old weights":
         STATE.received = fingerprint(tensors)
         return
@@ -137,7 +149,7 @@ def post(path, body):
         STATE.updating = True
     elif path == "/update_weights":
         assert STATE.updating
-        update(body["update_info"]["files"])
+        update(body["update_info"])
     elif path == "/finish_weight_update":
         STATE.updating, STATE.label = False, body["weight_version"]
     elif path == "/update_weight_version":

@@ -287,11 +287,11 @@ def test_a_weight_that_does_not_arrive_is_an_error_and_the_engine_refuses_work(t
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="a GPU has no packed weights that can go stale")
 def test_probe_finds_a_head_left_at_the_old_weights(breakable, monkeypatch):
-    from rlvr_core.builtin.vllm import transfer as vllm_transfer
+    from rlvr_core.builtin.vllm import worker as vllm_worker
 
     engine, _, tokenizer = breakable
     with monkeypatch.context() as patch:
-        patch.setattr(vllm_transfer, "repack_tied_heads", lambda model: None)
+        patch.setattr(vllm_worker, "repack_tied_heads", lambda model: None)
         with pytest.raises(RunError, match="engine and trainer disagree"):
             engine.load_weights(1, ModuleSource(make_model(tokenizer, tied=True, seed=1)))
 
@@ -581,7 +581,7 @@ def test_a_model_that_cannot_be_started_says_what_to_do(tmp_path):
 
 
 def test_ranks_must_have_their_process_group_first(tmp_path, monkeypatch):
-    from rlvr_core.builtin.vllm.launch import check_process_group
+    from rlvr_core.builtin.vllm.process import check_process_group
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)

@@ -20,8 +20,8 @@ from rlvr_core.api import (
 from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.builtin.vllm.adapter import check_rank, rank_room
 from rlvr_core.builtin.vllm.engine import VllmEngine
-from rlvr_core.builtin.vllm.lora import check_rank, room_for
 from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.sync import ModuleSource
 
@@ -191,7 +191,7 @@ def test_t30_layers_that_vllm_would_leave_out_are_an_error(engine):
 def test_room_is_made_in_the_sizes_that_vllm_has(rank, room):
     context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)
     check_rank(rank)
-    assert room_for(context) == room
+    assert rank_room(context) == room
 
 
 @pytest.mark.parametrize(("rank", "words"), [(None, "there are none"), (513, "512 at most")])

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 
 import fake_vllm  # type: ignore[import-not-found]
+from carrier import Carrier, Streaming  # type: ignore[import-not-found]
 from embedded import make_tokenizer  # type: ignore[import-not-found]
 
 from rlvr_core.api import (
@@ -30,21 +32,31 @@ from rlvr_core.api import (
     EngineContext,
     GenerationRequest,
     MachineError,
+    PluginError,
     ReportsMetrics,
     RunError,
     SamplingParams,
+    TensorMeta,
 )
+from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
-from rlvr_core.builtin.vllm import serve as vllm_serve
+from rlvr_core.builtin.vllm import server_process as vllm_serve
 from rlvr_core.builtin.vllm.client import OtherWeightsError, _first_version
-from rlvr_core.builtin.vllm.fit import gpus_of
-from rlvr_core.builtin.vllm.nccl import LabelledFanOut, meeting_place
-from rlvr_core.builtin.vllm.outgoing import Outgoing, Snapshot, n_bytes
-from rlvr_core.builtin.vllm.pool import Pool, Server
-from rlvr_core.builtin.vllm.server import VllmServerEngine
-from rlvr_core.engines.fingerprint import Fingerprint
-from rlvr_core.engines.loop_thread import LoopThread
+from rlvr_core.builtin.vllm.fingerprint import Fingerprint
+from rlvr_core.builtin.vllm.pool import LoopThread, Pool, Server
+from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
+from rlvr_core.builtin.vllm.server_process import gpus_of
+from rlvr_core.builtin.vllm.transports import Files, GroupClient, meeting_place, n_bytes
+from rlvr_core.builtin.vllm.weight_publisher import (
+    Copied,
+    Outgoing,
+    Sent,
+    ServerLink,
+    ServerWeights,
+    WeightPublisher,
+    number,
+)
 from rlvr_core.engines.stop import StopStrings
 from rlvr_core.engines.sync import ModuleSource
 
@@ -82,7 +94,7 @@ def make(monkeypatch):
     monkeypatch.delenv("RLVR_ENGINE_GPUS", raising=False)
     engines = []
 
-    def make(breaks="", *, slow=0.0, once=None, **options):
+    def make(breaks="", *, slow=0.0, once=None, transport=None, **options):
         monkeypatch.setenv("FAKE_BREAKS", breaks)
         monkeypatch.setenv("FAKE_SECONDS_PER_TOKEN", str(slow))
         monkeypatch.delenv("FAKE_ONCE", raising=False)
@@ -91,7 +103,7 @@ def make(monkeypatch):
             monkeypatch.setenv("FAKE_ONCE", str(once))
         engine = VllmServerEngine(VllmServerEngine.Config(**{"deadline": 60, **options}))
         engines.append(engine)
-        engine.start(context())
+        engine.start(replace(context(), transport=transport))
         return engine
 
     yield make
@@ -431,7 +443,7 @@ TRAINER = """
 import sys, time
 sys.path[:0] = {path!r}
 import test_vllm_server as t
-from rlvr_core.builtin.vllm import serve as vllm_serve
+from rlvr_core.builtin.vllm import server_process as vllm_serve
 vllm_serve.HOST = "fake_vllm"
 engine = t.VllmServerEngine(t.VllmServerEngine.Config(servers=2, folder={folder!r}))
 engine.start(t.context())
@@ -491,7 +503,7 @@ def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
         def __init__(self, name):
             self.name = name
 
-        async def call(self, method, path, *, seconds, body):
+        async def call(self, method, path, *, seconds, body, **query):
             asked.append((self.name, path, body))
 
     thread = LoopThread()
@@ -500,21 +512,41 @@ def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
             Server(name, Client(name), world=world)
             for name, world in zip("abc", (2, 1, 4), strict=True)
         ]
-        fan_out = LabelledFanOut(thread.loop, three, 5.0)
-        fan_out.init_weight_transfer_engine({"rank_offset": 1, "world_size": 8})
-        assert asked == [
-            (name, "/init_weight_transfer_engine", {"init_info": info | {"world_size": 8}})
-            for name, info in zip("abc", ({"rank_offset": n} for n in (1, 3, 4)), strict=True)
+        pool = SimpleNamespace(run="run")
+        weights = ServerWeights(Sent("run/3"), None, 5.0)
+        publisher = WeightPublisher(None, thread, pool, weights)
+        publisher.use(NCCL, None)
+        link = ServerLink(publisher, number(three))
+        assert link.receivers == 7
+        client = GroupClient(link)
+        join = {"rank_offset": 1, "world_size": 8}
+        client.init_weight_transfer_engine(join)
+
+        def update(message, first):
+            return {
+                "update_info": {
+                    "transport": asdict(NCCL),
+                    "message": message,
+                    "first_worker": first,
+                }
+            }
+
+        # a worker's rank is the offset plus its number among those of all servers
+        assert [one for one in asked if one[1] == "/update_weights"] == [
+            (name, "/update_weights", update({"join": join}, first))
+            for name, first in zip("abc", (0, 2, 3), strict=True)
+        ]
+        assert [path for name, path, _ in asked if name == "b"] == [
+            "/pause",
+            "/start_weight_update",
+            "/update_weights",
         ]
         asked.clear()
-        fan_out.label = "run/3"
-        fan_out.start_weight_update()
-        fan_out.update_weights({"names": ["w"]})
-        fan_out.finish_weight_update()
+        client.start_weight_update()
+        client.update_weights({"names": ["w"]})
+        client.finish_weight_update()
         assert [one for one in asked if one[0] == "b"] == [
-            ("b", "/start_weight_update", {}),
-            ("b", "/update_weights", {"update_info": {"names": ["w"]}}),
-            ("b", "/finish_weight_update", {"weight_version": "run/3"}),
+            ("b", "/update_weights", update({"tensors": {"names": ["w"]}}, 2)),
         ]
     finally:
         thread.close()
@@ -526,7 +558,9 @@ def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
 )
 def test_t31_the_trainer_meets_servers_at_a_free_port(names, address):
     process = None if "http" in names[0] else object()
-    found, port = meeting_place([Server(name, None, process) for name in names])
+    link = ServerLink(None, [Server(name, None, process) for name in names])
+    assert link.remote_hosts == (("127.0.0.1",) if process is None else ())
+    found, port = meeting_place(link.remote_hosts)
     assert found == address
     with socket.socket() as free:
         free.bind((found, port))
@@ -539,11 +573,10 @@ def test_matrices_travel_in_the_runs_precision_and_vectors_as_they_are(tmp_path)
             yield "vector", torch.full((3,), 1 / 3)
             yield "again", torch.full((2, 3), 2 / 3)
 
-    snapshot = Snapshot(tmp_path)
-    outgoing = Outgoing(Weights(), torch.bfloat16, snapshot)
-    assert n_bytes(outgoing.metadata()) == 2 * 6 + 4 * 3 + 2 * 6
-    snapshot.place(36)
-    sent = dict(outgoing)
+    snapshot = Files(Files.Config(folder=str(tmp_path)))
+    outgoing = Outgoing(Weights(), torch.bfloat16)
+    assert n_bytes(outgoing.tensors) == 2 * 6 + 4 * 3 + 2 * 6
+    sent = dict(Copied(outgoing, snapshot))
     assert [sent[name].dtype for name in ("matrix", "vector")] == [torch.bfloat16, torch.float32]
     (file,) = snapshot.files
     kept, digest = load_file(file), Fingerprint()
@@ -559,8 +592,10 @@ def test_matrices_travel_in_the_runs_precision_and_vectors_as_they_are(tmp_path)
 
 
 def test_a_copy_of_the_weights_needs_room(tmp_path):
+    files = Files(Files.Config(folder=str(tmp_path)))
+    huge = SimpleNamespace(tensors=[TensorMeta("w", torch.int8, (2**50,))])
     with pytest.raises(MachineError, match=r"no room for a copy of the weights, 1048576\.00 GiB"):
-        Snapshot(tmp_path).place(2**50)
+        next(files.keep(huge))
 
 
 @contextlib.contextmanager
@@ -633,6 +668,48 @@ def test_weights_that_somebody_else_gives_a_server_are_noticed(make):
         engine.submit(request([1]))
         with pytest.raises(RunError, match="holds weights 'theirs'"):
             engine.drain(60)
+
+
+def carried(folder, cls=Carrier, **options):
+    target = f"carrier:{cls.__name__}"
+    return ChosenTransport("theirs/carrier", target, "theirs", {"folder": str(folder), **options})
+
+
+@pytest.mark.parametrize("cls", [Carrier, Streaming])
+def test_weights_reach_servers_by_a_transport_of_somebody_elses(make, tmp_path, cls):
+    engine = make(servers=2, transport=carried(tmp_path, cls))
+    policy = Policy(shift=0.3)
+    engine.load_weights(1, ModuleSource(policy))  # fingerprint and probe hold
+    check(sample(engine), policy, 1)
+    assert sorted(path.name for path in tmp_path.glob("received*")) == ["received 0", "received 1"]
+    # a server that is started again has the weights, be it from a copy
+    first = servers(engine)[0]
+    os.kill(first.process.pid, signal.SIGKILL)
+    until(lambda: first.restarts and first.ready)
+    check(sample(engine), policy, 1)
+    policy = Policy(shift=0.6)
+    engine.load_weights(2, ModuleSource(policy))
+    check(sample(engine), policy, 2)
+
+
+@pytest.mark.parametrize("cls", [Carrier, Streaming])
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"fails": "send"}, PluginError, "transport 'theirs/carrier' of plugin theirs could not"),
+        ({"fails": "receive"}, RunError, "transport 'theirs/carrier' of plugin theirs could not"),
+        ({"spoils": True}, RunError, "other weights arrived than were sent"),
+    ],
+    ids=["sending", "receiving", "spoilt"],
+)
+def test_t19_a_transport_that_fails_is_named_and_changes_no_value(
+    make, tmp_path, cls, options, error, words
+):
+    engine = make(transport=carried(tmp_path, cls, **options))
+    with pytest.raises(error, match=words):
+        engine.load_weights(1, ModuleSource(Policy(shift=0.5)))
+    with pytest.raises(RunError, match="out of order since"):
+        sample(engine)
 
 
 @pytest.mark.parametrize(

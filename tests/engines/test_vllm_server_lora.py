@@ -25,8 +25,8 @@ from test_vllm_lora import (  # type: ignore[import-not-found]
 
 from rlvr_core.api import ConfigError, EngineContext, GenerationRequest, SamplingParams
 from rlvr_core.builtin.lora.adapter import adapter_of
-from rlvr_core.builtin.vllm.server import VllmServerEngine
-from rlvr_core.builtin.vllm.server_lora import AdapterFolder, fingerprint_of
+from rlvr_core.builtin.vllm.adapter import AdapterFolder, fingerprint_of
+from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.engines.sync import ModuleSource
 
 
@@ -99,12 +99,12 @@ def test_t30_layers_that_the_server_would_leave_out_are_an_error(engine):
 
 
 def test_what_cannot_take_adapters_is_refused():
-    for options, words in [
-        ({"urls": ["http://a:1"]}, "servers that are started here"),
-        ({"transfer": "nccl"}, "an adapter goes through files"),
-    ]:
-        with pytest.raises(ValidationError, match=words):
-            VllmServerEngine.Config(lora="adapter", **options)
+    with pytest.raises(ValidationError, match="servers that are started here"):
+        VllmServerEngine.Config(lora="adapter", urls=["http://a:1"])
+    engine = VllmServerEngine(VllmServerEngine.Config(lora="adapter"))
+    context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=8, transport=NCCL)
+    with pytest.raises(ConfigError, match="an adapter goes through a private folder"):
+        engine.start(context)
     for rank, words in [(None, "engine vllm-server is to take adapters"), (513, "512 at most")]:
         engine = VllmServerEngine(VllmServerEngine.Config(lora="adapter"))
         context = EngineContext("x", None, None, torch.float32, 8, 0, adapter_rank=rank)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import test_vllm as one_process  # type: ignore[import-not-found]
 
 from rlvr_core.api import EngineContext, GenerationRequest, SamplingParams
-from rlvr_core.builtin.vllm.server import VllmServerEngine
+from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
+from rlvr_core.builtin.vllm.weight_publisher import FILES
 from rlvr_core.engines.sync import ModuleSource
 
 pytestmark = [
@@ -31,16 +33,16 @@ PROMPT = one_process.LONG_PROMPT  # two and a half cache blocks
 
 
 @contextlib.contextmanager
-def running(folder, **options):
+def running(folder, transport=None, **options):
     tokenizer = one_process.make_tokenizer()
     model = one_process.make_model(tokenizer, tied=True, seed=0)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     engine = VllmServerEngine(VllmServerEngine.Config(**options))
     try:
-        engine.start(
-            EngineContext(str(folder), None, tokenizer, torch.float32, one_process.MAX_LEN, 7)
-        )
+        length = one_process.MAX_LEN
+        context = EngineContext(str(folder), None, tokenizer, torch.float32, length, 7)
+        engine.start(replace(context, transport=transport))
         yield engine, model, tokenizer
     finally:
         engine.close()
@@ -149,10 +151,11 @@ def test_t32_killed_servers_come_back_with_the_weights_and_nothing_is_lost(start
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two CUDA devices")
-@pytest.mark.parametrize("transfer", ["nccl", "files"])
-def test_weights_reach_a_server_on_another_gpu(tmp_path, transfer):
-    options = {"gpus": [1], "gpu_memory_utilization": 0.3, "transfer": transfer}
-    with running(tmp_path, **options) as (engine, a, tokenizer):
+@pytest.mark.parametrize("transport", ["nccl", "files"])
+def test_weights_reach_a_server_on_another_gpu(tmp_path, transport):
+    options = {"gpus": [1], "gpu_memory_utilization": 0.3}
+    chosen = {"nccl": NCCL, "files": FILES}[transport]
+    with running(tmp_path, chosen, **options) as (engine, a, tokenizer):
         b = one_process.make_model(tokenizer, tied=True, seed=1)
         assert distance(engine, a) < 1e-2
         engine.load_weights(1, ModuleSource(b))

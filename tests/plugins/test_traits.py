@@ -27,8 +27,8 @@ FOREIGN = {
         "q_norm",
         "use_sliding_window",
     },  # of a model's configuration and layers
-    "builtin/vllm/launch.py": {"_commit_hash"},  # of a model's configuration
-    "builtin/vllm/transfer.py": {"config", "cpu_linear", "tie_word_embeddings"},  # of vLLM's model
+    "builtin/vllm/process.py": {"_commit_hash"},  # of a model's configuration
+    "builtin/vllm/worker.py": {"config", "cpu_linear", "tie_word_embeddings"},  # of vLLM's model
     "cli/main.py": {"reconfigure"},  # of a standard stream, which a test runner replaces
     "cli/output.py": {"ctx"},  # of an exception of click
     "builtin/verifiers/command.py": {"peek"},  # of a standard stream

@@ -52,7 +52,7 @@ def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
     (server,) = [
         child
         for child in psutil.Process(process.pid).children(recursive=True)
-        if "rlvr_core.builtin.vllm.host" in " ".join(child.cmdline())
+        if "rlvr_core.builtin.vllm.server_main" in " ".join(child.cmdline())
     ]
     os.kill(server.pid, signal.SIGKILL)
     told, _ = process.communicate(timeout=500)
@@ -95,7 +95,7 @@ def server_of(process):
     (server,) = [
         child
         for child in psutil.Process(process.pid).children(recursive=True)
-        if "rlvr_core.builtin.vllm.host" in " ".join(child.cmdline())
+        if "rlvr_core.builtin.vllm.server_main" in " ".join(child.cmdline())
     ]
     return server
 

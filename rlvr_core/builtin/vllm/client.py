@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Generation, GenerationRequest, MachineError, RunError
-from rlvr_core.builtin.vllm.io import not_finite
+from rlvr_core.builtin.vllm.requests import not_finite
 
 if TYPE_CHECKING:
     import httpx2
@@ -162,7 +162,7 @@ class ServerClient:
 
 
 def generate_body(request: GenerationRequest, seed: int, stop_ids: Sequence[int]) -> dict[str, Any]:
-    """What asks for one completion with its own seed (T18); see ``vllm_io.sampling_params``."""
+    """What asks for one completion with its own seed (T18); see ``requests.sampling_params``."""
     params = request.params
     return {
         "token_ids": list(request.prompt_ids),

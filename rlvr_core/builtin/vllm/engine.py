@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 
 from rlvr_core.api import (
-    ComponentConfig,
     EngineContext,
     EngineTraits,
     Generation,
@@ -26,21 +24,25 @@ from rlvr_core.api import (
     Scores,
     WeightSource,
 )
-from rlvr_core.builtin.vllm.io import room_for
-from rlvr_core.builtin.vllm.lora import Adapters
-from rlvr_core.builtin.vllm.process import VERBOSE, first_line, untouched_randomness
-from rlvr_core.engines.stop import StopStrings
-from rlvr_core.engines.sync import (
+from rlvr_core.api.services import (
     PROBE_TOKENS,
+    StopStrings,
     check_probe,
+    eos_ids,
     has_trainer,
     probe_prompt,
     source_logprobs,
 )
-from rlvr_core.engines.transformers import eos_ids
-
-if TYPE_CHECKING:
-    from rlvr_core.builtin.vllm.queue import Queue
+from rlvr_core.builtin.vllm.adapter import Adapters
+from rlvr_core.builtin.vllm.process import (
+    VERBOSE,
+    VllmConfig,
+    first_line,
+    launch,
+    shut_down,
+    untouched_randomness,
+)
+from rlvr_core.builtin.vllm.requests import Requests, room_for, score
 
 _PROBE_DEADLINE = 600.0
 
@@ -50,7 +52,7 @@ class _Running:
     """What exists between ``start`` and ``close``."""
 
     llm: Any
-    queue: Queue
+    queue: Requests
     context: EngineContext
     device: torch.device
     probe_ids: tuple[int, ...]
@@ -69,36 +71,9 @@ class VllmEngine:
 
     traits = EngineTraits(continuous=True, own_weights=True)
 
-    class Config(ComponentConfig):
-        """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
+    Config = VllmConfig
 
-        gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
-        """Share of the GPU's memory for vLLM's weights, activations and cache; the trainer has
-        the rest. Not used on a CPU."""
-        kv_cache_mb: Annotated[int, Field(gt=0)] | None = None
-        """Size of the KV cache in MiB. null: what ``gpu_memory_utilization`` leaves on a GPU, 512
-        on a CPU."""
-        block_size: Annotated[int, Field(gt=0)] | None = None
-        """Tokens per block of the KV cache; prompts are shared in whole blocks. null: vLLM's
-        choice on a GPU, 32 on a CPU."""
-        enforce_eager: bool | None = None
-        """No compilation and no CUDA graphs: starts sooner, generates slower on a GPU. null: true
-        on a CPU, false on a GPU."""
-        max_num_seqs: Annotated[int, Field(gt=0)] | None = None
-        """Completions generated at a time. null: vLLM's choice."""
-        sleep: bool = True
-        """Give the memory of weights and KV cache back while the trainer works. GPU only: on a CPU
-        there is none to give back, and nothing happens."""
-        sleep_level: Literal[1, 2] = 1
-        """Where the weights are while the engine sleeps. 1: in host memory. 2: nowhere, and the
-        trainer sends them again; less host memory, and one more sync after a step that was
-        skipped. The KV cache is thrown away in both. With ``lora: adapter`` it is always 1: the
-        trainer does not send the base model."""
-        lora: Literal["merged", "adapter"] = "merged"
-        """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
-        the ``adapter`` alone, which vLLM then computes beside the base."""
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: VllmConfig) -> None:
         self.config = config
         self.traits = replace(type(self).traits, takes_adapter=config.lora == "adapter")
         self._running: _Running | None = None
@@ -112,9 +87,6 @@ class VllmEngine:
             ConfigError: If it is to take adapters, and there are none or they are too large.
             MachineError: If vLLM is missing, does not import, or cannot start on this machine.
         """
-        from rlvr_core.builtin.vllm.launch import launch
-        from rlvr_core.builtin.vllm.queue import Queue
-
         if self._running is not None:
             raise RuntimeError("engine vllm was started twice")
         llm = launch(self.config, context)
@@ -123,7 +95,7 @@ class VllmEngine:
         length = max(1, min(2 * block + 1, context.max_model_len - PROBE_TOKENS))
         self._running = _Running(
             llm=llm,
-            queue=Queue(llm, StopStrings(context.tokenizer), ends),
+            queue=Requests(llm, StopStrings(context.tokenizer), ends),
             context=context,
             device=torch.device(llm.vllm_config.device_config.device_type),
             probe_ids=probe_prompt(context.tokenizer, llm.model_config.get_vocab_size(), length),
@@ -167,8 +139,6 @@ class VllmEngine:
         Raises:
             RunError: If completions are unfinished, or vLLM failed.
         """
-        from rlvr_core.builtin.vllm.score import score
-
         running = self._roused()
         if running.queue:
             raise RunError(f"asked to score with {len(running.queue)} completions unfinished")
@@ -283,8 +253,6 @@ class VllmEngine:
         running, self._running = self._running, None
         if running is None:
             return
-        from rlvr_core.builtin.vllm.launch import shut_down
-
         running.queue.fail(RunError("the engine was closed before the request was finished"))
         if running.adapters is not None:
             running.adapters.close()

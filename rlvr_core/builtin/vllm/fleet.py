@@ -12,8 +12,8 @@ from typing import Any
 from rlvr_core.api import MachineError, RlvrError, RunError
 from rlvr_core.builtin.vllm.client import FaultError, GoneError
 from rlvr_core.builtin.vllm.pool import Pool, Server
-from rlvr_core.builtin.vllm.serve import REMEDY, ServerProcess
-from rlvr_core.builtin.vllm.sync import Weights
+from rlvr_core.builtin.vllm.server_process import REMEDY, ServerProcess
+from rlvr_core.builtin.vllm.weight_publisher import ServerWeights
 
 BEAT = 2.0
 """Seconds between two looks at a server."""
@@ -59,7 +59,7 @@ class Fleet:
     patience: Patience
     check: Callable[[Server, dict[str, Any]], None]
     leads: bool
-    weights: Weights
+    weights: ServerWeights
     events: list[str] = field(default_factory=list)
 
     @property

@@ -9,15 +9,17 @@ the queue, with the seed it had.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
+from rlvr_core.api.services import StopStrings
 from rlvr_core.builtin.vllm.client import (
     FaultError,
     GoneError,
@@ -27,11 +29,47 @@ from rlvr_core.builtin.vllm.client import (
     read_generation,
 )
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
-from rlvr_core.builtin.vllm.serve import ServerProcess
-from rlvr_core.engines.stop import StopStrings
+from rlvr_core.builtin.vllm.server_process import ServerProcess
 
 MAX_ATTEMPTS = 3
 """How often a living server may fail to answer a completion before that is an error."""
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="vllm-servers", daemon=True
+        )
+        self._thread.start()
+
+    def spawn(self, work: Any) -> Future[Any]:
+        """Begin a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def close(self, last: Sequence[Coroutine[Any, Any, None]] = ()) -> None:
+        """Cancel what goes on, do what is left to do, and stop; safe to call twice.
+
+        Args:
+            last: What is left; its failures do not matter any more.
+        """
+        if not self._thread.is_alive():
+            return
+
+        async def end() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            while others:
+                for task in others:
+                    task.cancel()
+                _, others = await asyncio.wait(others, timeout=1.0)
+            await asyncio.gather(*last, return_exceptions=True)
+
+        with contextlib.suppress(TimeoutError):
+            self.spawn(end()).result(30)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(30)
 
 
 @dataclass(slots=True)
@@ -67,6 +105,7 @@ class Server:
         restarts: How often it was started again.
         born: Counts the processes behind the address, as far as known.
         world: Its workers.
+        first_worker: Number of the first of them among those of all servers.
         jobs: What it is to answer.
         failed: Jobs it answered with an error, until it is known whether it lives, and the error.
         alarm: Set when it should be looked at.
@@ -81,6 +120,7 @@ class Server:
     restarts: int = 0
     born: int = 0
     world: int = 1
+    first_worker: int = 0
     jobs: set[asyncio.Task[None]] = field(default_factory=set)
     failed: list[tuple[Job, str]] = field(default_factory=list)
     alarm: asyncio.Event = field(default_factory=asyncio.Event)

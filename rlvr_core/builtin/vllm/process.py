@@ -1,7 +1,8 @@
-"""What it takes to keep vLLM from changing the process it runs in."""
+"""vLLM in this process: imported, built and taken down, with the rest of the process as it was."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import logging
@@ -11,11 +12,18 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
-from rlvr_core.api import MachineError
+from rlvr_core.api import ComponentConfig, EngineContext, MachineError, RunError
+from rlvr_core.builtin.vllm.adapter import check_rank, rank_room
+
+_CPU_KV_CACHE_MB = 512
+_CPU_BLOCK_SIZE = 32
+_CPU_STEP_TOKENS = 4096
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process
@@ -27,6 +35,41 @@ ENVIRONMENT = {
 
 VERBOSE = "VLLM_LOGGING_LEVEL=INFO in the environment shows vLLM's own account"
 """Remedy for faults inside vLLM."""
+
+
+class VllmOptions(ComponentConfig):
+    """What an engine in this process and servers have in common."""
+
+    kv_cache_mb: Annotated[int, Field(gt=0)] | None = None
+    """Size of the KV cache in MiB. null: what ``gpu_memory_utilization`` leaves on a GPU, 512
+    on a CPU."""
+    block_size: Annotated[int, Field(gt=0)] | None = None
+    """Tokens per block of the KV cache; prompts are shared in whole blocks. null: vLLM's
+    choice on a GPU, 32 on a CPU."""
+    enforce_eager: bool | None = None
+    """No compilation and no CUDA graphs: starts sooner, generates slower on a GPU. null: true
+    on a CPU, false on a GPU."""
+    max_num_seqs: Annotated[int, Field(gt=0)] | None = None
+    """Completions generated at a time. null: vLLM's choice."""
+    lora: Literal["merged", "adapter"] = "merged"
+    """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
+    the ``adapter`` alone, which vLLM then computes beside the base."""
+
+
+class VllmConfig(VllmOptions):
+    """Options of engine ``vllm``. Precision, lengths and seed are the run's (T16, T28)."""
+
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the GPU's memory for vLLM's weights, activations and cache; the trainer has
+    the rest. Not used on a CPU."""
+    sleep: bool = True
+    """Give the memory of weights and KV cache back while the trainer works. GPU only: on a CPU
+    there is none to give back, and nothing happens."""
+    sleep_level: Literal[1, 2] = 1
+    """Where the weights are while the engine sleeps. 1: in host memory. 2: nowhere, and the
+    trainer sends them again; less host memory, and one more sync after a step that was
+    skipped. The KV cache is thrown away in both. With ``lora: adapter`` it is always 1: the
+    trainer does not send the base model."""
 
 
 @contextmanager
@@ -152,3 +195,171 @@ def _count_at_least(logp_BV: torch.Tensor, chosen_B1: torch.Tensor) -> torch.Ten
 
 def _leave_memory_alone(nodes: Sequence[int]) -> None:
     pass
+
+
+def launch(config: VllmConfig, context: EngineContext) -> Any:
+    """Vllm's ``LLMEngine`` for this rank, with the rest of the process left as it was.
+
+    Raises:
+        ConfigError: If it is to take adapters, and there are none or they are too large.
+        MachineError: If vLLM is missing, does not import, or cannot start on this machine.
+        RunError: If this is one of several ranks and their process group does not exist yet.
+    """
+    if config.lora == "adapter":
+        check_rank(context.adapter_rank)
+    import_vllm()
+    check_process_group()
+    with untouched_process(), untouched_randomness():
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.platforms import current_platform
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        from rlvr_core.builtin.vllm import worker
+
+        cpu = bool(current_platform.is_cpu())
+        if cpu:
+            adapt_cpu_build()
+        worker.register()
+        _groups.acquire()
+        try:
+            return LLMEngine.from_engine_args(
+                EngineArgs(**arguments(config, context, cpu=cpu)),
+                usage_context=UsageContext.LLM_CLASS,
+            )
+        except Exception as error:
+            _groups.release()
+            adapters = ("adapters: vLLM has them for some models only; lora: merged needs none",)
+            raise MachineError(
+                f"vLLM could not start: {first_line(error)}",
+                where="engine",
+                remedy=(
+                    *(adapters if config.lora == "adapter" else ()),
+                    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
+                    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
+                    VERBOSE,
+                ),
+            ) from error
+
+
+def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[str, Any]:
+    """What vLLM is told: only what differs from its defaults for a reason."""
+    from vllm.config import WeightTransferConfig
+
+    from rlvr_core.builtin.vllm.worker import IN_PROCESS
+
+    found = shared_arguments(config, context, cpu=cpu) | {
+        "revision": _revision(context),
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "enable_sleep_mode": config.sleep and not cpu,
+        "weight_transfer_config": WeightTransferConfig(backend=IN_PROCESS),
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+    }
+    if config.lora == "adapter":
+        found |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank_room(context)}
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        # an engine of this rank's own, on its device, inside the trainer's process group
+        found["distributed_executor_backend"] = "external_launcher"
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def shared_arguments(options: VllmOptions, context: EngineContext, *, cpu: bool) -> dict[str, Any]:
+    """Arguments of an engine in this process and of a server alike; None is vLLM's default."""
+    kv_cache_mb = options.kv_cache_mb or (_CPU_KV_CACHE_MB if cpu else None)
+    found: dict[str, Any] = {
+        "model": context.model_path,
+        "trust_remote_code": context.trust_remote_code,
+        "dtype": str(context.dtype).removeprefix("torch."),
+        "max_model_len": context.max_model_len,
+        "seed": context.seed % 2**31,
+        # the distribution really sampled from, temperature and filters included (T2)
+        "logprobs_mode": "processed_logprobs",
+        "enable_prefix_caching": True,
+        "enforce_eager": cpu if options.enforce_eager is None else options.enforce_eager,
+        "kv_cache_memory_bytes": kv_cache_mb and kv_cache_mb << 20,
+        "block_size": options.block_size or (_CPU_BLOCK_SIZE if cpu else None),
+        "max_num_seqs": options.max_num_seqs,
+    }
+    if cpu:
+        # a prompt cut in two makes vLLM rewind the completion's generator, which only CUDA's can
+        found["enable_chunked_prefill"] = False
+        found["max_num_batched_tokens"] = max(_CPU_STEP_TOKENS, context.max_model_len)
+    return found
+
+
+def check_process_group() -> None:
+    """Refuse to be the first to set up the process group of several ranks.
+
+    vLLM would make one of this rank alone, and the trainer could not make its own any more.
+
+    Raises:
+        RunError: If this is one of several processes and their group does not exist yet.
+    """
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks > 1 and not torch.distributed.is_initialized():
+        raise RunError(
+            f"engine vllm was started before the process group of the {ranks} ranks",
+            remedy="create the Accelerator, or the process group, first",
+        )
+
+
+def shut_down(llm: Any) -> None:
+    """Stop an engine, free what it holds, and leave the trainer's process group alone.
+
+    Args:
+        llm: What ``launch`` returned.
+    """
+    from vllm.v1.engine import core
+
+    with untouched_process(), untouched_randomness():
+        # vLLM would destroy every process group there is, the trainer's and other engines' too
+        clean_up, core.cleanup_dist_env_and_memory = core.cleanup_dist_env_and_memory, _leave
+        try:
+            llm.engine_core.shutdown()
+        finally:
+            core.cleanup_dist_env_and_memory = clean_up
+        _groups.release()
+
+
+def _leave() -> None:
+    pass
+
+
+class _Groups:
+    """Process groups that all vLLM engines of this process share; the last one out closes them."""
+
+    def __init__(self) -> None:
+        self._engines = 0
+        self._made_default = False
+
+    def acquire(self) -> None:
+        if self._engines == 0:
+            self._made_default = not torch.distributed.is_initialized()
+        self._engines += 1
+
+    def release(self) -> None:
+        self._engines -= 1
+        if self._engines:
+            return
+        from vllm.distributed import parallel_state
+
+        parallel_state.destroy_model_parallel()
+        if self._made_default:
+            parallel_state.destroy_distributed_environment()
+        elif parallel_state._WORLD is not None:
+            parallel_state._WORLD.destroy()
+            parallel_state._WORLD = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+_groups = _Groups()
+
+
+def _revision(context: EngineContext) -> str | None:
+    """The hub commit the trainer's model came from; None for a folder."""
+    if context.model is None or os.path.isdir(context.model_path):  # noqa: PTH112
+        return None
+    return getattr(context.model.config, "_commit_hash", None)

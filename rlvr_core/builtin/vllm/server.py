@@ -14,41 +14,48 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+import torch
 
 from rlvr_core.api import (
-    ComponentConfig,
+    ConfigError,
     EngineContext,
     EngineTraits,
     Generation,
     GenerationRequest,
+    InheritsFiles,
+    MachineError,
     Metric,
     RlvrError,
     RunError,
     WeightSource,
 )
+from rlvr_core.api.services import ChosenTransport, Ranks, StopStrings
+from rlvr_core.builtin.vllm.adapter import (
+    NAME,
+    AdapterFolder,
+    check_rank,
+    rank_room,
+    server_options,
+)
 from rlvr_core.builtin.vllm.client import ServerClient, label_of
-from rlvr_core.builtin.vllm.fit import check_server, declared_eos, gpus_of, key_of, over_nccl
 from rlvr_core.builtin.vllm.fleet import Fleet, Patience
-from rlvr_core.builtin.vllm.giving import Giving
-from rlvr_core.builtin.vllm.io import room_for
-from rlvr_core.builtin.vllm.lora import check_rank
-from rlvr_core.builtin.vllm.lora import room_for as rank_room_for
-from rlvr_core.builtin.vllm.nccl import NcclSender
-from rlvr_core.builtin.vllm.outgoing import Snapshot
-from rlvr_core.builtin.vllm.pool import Pool, Server
-from rlvr_core.builtin.vllm.probe import Probe
+from rlvr_core.builtin.vllm.pool import LoopThread, Pool, Server
 from rlvr_core.builtin.vllm.process import first_line
-from rlvr_core.builtin.vllm.serve import ServerProcess, arguments, private_folder
-from rlvr_core.builtin.vllm.server_lora import NAME, AdapterFolder
-from rlvr_core.builtin.vllm.server_lora import options as lora_options
-from rlvr_core.builtin.vllm.sync import Sent, Weights
-from rlvr_core.engines.loop_thread import LoopThread
-from rlvr_core.engines.stop import StopStrings
-from rlvr_core.parallel.ranks import Ranks
+from rlvr_core.builtin.vllm.requests import room_for
+from rlvr_core.builtin.vllm.server_checks import Probe, check_server, declared_eos
+from rlvr_core.builtin.vllm.server_process import (
+    ServerConfig,
+    ServerProcess,
+    arguments,
+    gpus_of,
+    key_of,
+    private_folder,
+)
+from rlvr_core.builtin.vllm.transports import Files, Nccl
+from rlvr_core.builtin.vllm.weight_publisher import FILES, Sent, ServerWeights, WeightPublisher
 
 
 @dataclass(slots=True)
@@ -61,7 +68,7 @@ class _Running:
     thread: LoopThread
     pool: Pool
     fleet: Fleet
-    giving: Giving
+    publisher: WeightPublisher
     folder: Path | None
     counted: dict[str, int] = field(default_factory=dict)
 
@@ -79,72 +86,10 @@ class VllmServerEngine:
         ),
     )
 
-    class Config(ComponentConfig):
-        """Options of engine ``vllm-server``. Precision, lengths and seed are the run's."""
+    Config = ServerConfig
+    traits = EngineTraits(separate=True, takes_transport=True)
 
-        servers: Annotated[int, Field(gt=0)] | None = None
-        """Servers to start on this machine. null: one, or one per ``tensor_parallel`` engine
-        GPUs."""
-        urls: list[str] = []
-        """Servers that run already, like ``http://gpu-7:8000``, instead of starting some."""
-        gpus: list[Annotated[int, Field(ge=0)]] | None = None
-        """GPUs of the started servers. null: those of ``rlvr launch --engine-gpus``."""
-        tensor_parallel: Annotated[int, Field(gt=0)] = 1
-        """GPUs of each started server."""
-        transfer: Literal["auto", "files", "nccl"] = "auto"
-        """How weights get there. ``files``: through shared memory or a folder. ``nccl``: over
-        NCCL, from GPU to GPU. ``auto``: ``nccl`` if trainer and servers are on GPUs."""
-        folder: str | None = None
-        """Folder for ``files``, which the servers see at the same place. null: shared memory, or
-        where that is too small the temporary folder."""
-        restarts: Annotated[int, Field(ge=0)] = 3
-        """How often each started server is started again in a run when it dies or hangs. With
-        ``nccl`` and a number above 0 a copy of the weights is kept in ``folder`` for that."""
-        deadline: Annotated[float, Field(gt=0)] = 600.0
-        """Seconds a server may take to start, and for each step of taking weights; if others run
-        it, also to come back."""
-        hang_after: Annotated[float, Field(gt=0)] = 120.0
-        """Seconds a server's engine may say nothing before it is taken for hung."""
-        max_in_flight: Annotated[int, Field(gt=0)] = 256
-        """Completions that one process has at one server at a time; the others wait for the server
-        with least to do."""
-        api_key_env: str | None = None
-        """Environment variable with the key that servers of ``urls`` want."""
-        gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
-        """Share of a GPU's memory for a started server. Not used on a CPU."""
-        kv_cache_mb: Annotated[int, Field(gt=0)] | None = None
-        """Size of a started server's KV cache in MiB. null: what ``gpu_memory_utilization`` leaves
-        on a GPU, 512 on a CPU."""
-        block_size: Annotated[int, Field(gt=0)] | None = None
-        """Tokens per block of the KV cache. null: vLLM's choice on a GPU, 32 on a CPU."""
-        enforce_eager: bool | None = None
-        """No compilation and no CUDA graphs. null: true on a CPU, false on a GPU."""
-        max_num_seqs: Annotated[int, Field(gt=0)] | None = None
-        """Completions a started server generates at a time. null: vLLM's choice."""
-        lora: Literal["merged", "adapter"] = "merged"
-        """How a run with ``model.lora`` brings its weights here: ``merged`` into the base model, or
-        the ``adapter`` alone, which vLLM then computes beside the base."""
-
-        @model_validator(mode="after")
-        def _one_kind(self) -> VllmServerEngine.Config:
-            if self.urls:
-                ours = {"servers", "gpus", "tensor_parallel", "gpu_memory_utilization"}
-                ours |= {"kv_cache_mb", "block_size", "enforce_eager", "max_num_seqs", "restarts"}
-                if extra := sorted(ours & self.model_fields_set):
-                    raise ValueError(f"urls are of running servers, so {extra[0]} has no effect")
-                if len(set(self.urls)) != len(self.urls):
-                    raise ValueError("urls names a server twice")
-            elif self.api_key_env is not None:
-                raise ValueError("api_key_env is for urls: servers that are started want no key")
-            if self.lora == "adapter" and self.urls:
-                raise ValueError("an adapter goes to servers that are started here: for urls merge")
-            if self.lora == "adapter" and self.transfer == "nccl":
-                raise ValueError("an adapter goes through files: leave transfer out, or merge it")
-            return self
-
-    traits = EngineTraits(separate=True)
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.traits = replace(type(self).traits, elsewhere=_all_elsewhere(config.urls))
         self._running: _Running | None = None
@@ -165,14 +110,15 @@ class VllmServerEngine:
             raise RuntimeError("engine vllm-server was started twice")
         if self.config.lora == "adapter":
             check_rank(context.adapter_rank, "vllm-server")
+        transport = chosen_transport(self.config, context)
         ranks = _ranks()
         machine = os.environ.get("GROUP_RANK", "0")
         leads = ranks.main if self.config.urls else os.environ.get("LOCAL_RANK", "0") == "0"
         thread = LoopThread()
         try:
-            self._running = thread.spawn(self._build(context, ranks, thread, leads)).result(
-                self.config.deadline
-            )
+            self._running = thread.spawn(
+                self._build(context, transport, ranks, thread, leads)
+            ).result(self.config.deadline)
             fleet = self._running.fleet
             if leads:
                 thread.spawn(fleet.start()).result()
@@ -192,7 +138,12 @@ class VllmServerEngine:
             raise
 
     async def _build(
-        self, context: EngineContext, ranks: Ranks, thread: LoopThread, leads: bool
+        self,
+        context: EngineContext,
+        transport: ChosenTransport,
+        ranks: Ranks,
+        thread: LoopThread,
+        leads: bool,
     ) -> _Running:
         config = self.config
         folder: Path | None = None
@@ -210,30 +161,30 @@ class VllmServerEngine:
             for index, gpus in enumerate(places):
                 words = arguments(config, context, cpu=not gpus)
                 if adapter is not None:
-                    words = (*words, *lora_options(adapter.zero, rank_room_for(context)))
+                    words = (*words, *server_options(adapter.zero, rank_room(context)))
                 process = ServerProcess(f"server {index}", folder, words, gpus)
                 client = ServerClient(process.socket, model=self._model)
                 servers.append(Server(process.name, client, process))
         stop_strings = StopStrings(context.tokenizer)
         pool = Pool(servers, stop_strings, declared_eos(context), config.max_in_flight)
-        nccl = None
-        if config.lora == "merged" and over_nccl(config) and leads:
-            nccl = NcclSender(thread.loop, config.deadline)
-        keeps = leads and (nccl is None or (config.restarts > 0 and not config.urls))
-        place = None if config.folder is None else Path(config.folder)
-        snapshot = Snapshot(place) if keeps and adapter is None else None
         probe = Probe(context.tokenizer, context.dtype, context.max_model_len)
         run = secrets.token_hex(4)
+        weights = ServerWeights(Sent(label_of(run, 0)), probe, config.deadline, adapter)
+        over_nccl = leads and config.lora == "merged" and transport.target == NCCL.target
         fleet = Fleet(
             pool=pool,
             patience=Patience(config.deadline, config.hang_after, config.restarts),
-            check=partial(check_server, context, probe, nccl is not None),
+            check=partial(check_server, context, probe, over_nccl),
             leads=leads,
-            weights=Weights(Sent(label_of(run, 0)), snapshot, probe, config.deadline, adapter),
+            weights=weights,
         )
         pool.run = run
-        giving = Giving(context, thread, pool, fleet, nccl, alone=config.lora == "adapter")
-        return _Running(context, ranks, run, thread, pool, fleet, giving, folder)
+        publisher = WeightPublisher(context, thread, pool, weights)
+        if leads and config.lora == "merged":
+            restarts = config.restarts > 0 and not config.urls
+            copy = Files(Files.Config(folder=config.folder)) if restarts else None
+            publisher.use(transport, copy)
+        return _Running(context, ranks, run, thread, pool, fleet, publisher, folder)
 
     async def _follow(self, leader: Mapping[str, Any]) -> None:
         """Use the servers that another process leads."""
@@ -296,11 +247,11 @@ class VllmServerEngine:
             self._on_loop(running.fleet.hold())
             running.ranks.gather(None)  # nobody takes a server with new weights for a lost one
             if running.fleet.leads:
-                running.giving.lead(version, label, source)
+                running.publisher.lead(version, label, source, running.fleet.participants)
             else:
                 running.fleet.weights.sent = Sent(label, "known to the leader")
                 if source.sharded:
-                    running.giving.along(source)
+                    running.publisher.along(source, adapter=self.config.lora == "adapter")
             running.ranks.gather(None)  # all servers have the new ones
             self._on_loop(running.fleet.release())
             running.pool.release()
@@ -374,15 +325,12 @@ class VllmServerEngine:
             return
         error = RunError("the engine was closed before the request was finished")
         running.pool.fail(error)
-        if running.giving.nccl is not None:
-            running.giving.nccl.close()
+        running.publisher.close()
         clients = [server.client.close() for server in running.fleet.servers]
         running.thread.close(clients)
         for server in running.fleet.servers:
             if server.process is not None:
                 server.process.kill()
-        if running.fleet.weights.snapshot is not None:
-            running.fleet.weights.snapshot.close()
         if running.folder is not None:
             shutil.rmtree(running.folder, ignore_errors=True)
 
@@ -399,6 +347,44 @@ class VllmServerEngine:
     def _break(self, running: _Running, error: RlvrError) -> None:
         self._broken = error.complaints[0].what
         running.pool.fail(error)
+
+
+NCCL = ChosenTransport("core/nccl", f"{Nccl.__module__}:{Nccl.__name__}", "core", {})
+"""What is taken between GPUs where the configuration names no transport."""
+
+
+def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTransport:
+    """How weights get to the servers: as configured, else from GPU to GPU, else by files.
+
+    Raises:
+        ConfigError: If a transport is named that does nothing here.
+        MachineError: If it needs what this process has not.
+    """
+    asked: Any = context.transport
+    if asked is None:
+        if torch.cuda.is_available():
+            return replace(NCCL, options={"timeout": config.deadline})
+        return replace(FILES, options={"folder": config.folder})
+    if config.lora == "adapter":
+        raise ConfigError(
+            "an adapter goes through a private folder: there is no transport",
+            where="engine.transport",
+            remedy="leave it out, or set engine.with.lora: merged",
+        )
+    chosen: ChosenTransport = asked
+    if chosen.target == NCCL.target and not torch.cuda.is_available():
+        raise MachineError(
+            "transport nccl needs a GPU, and this process has none",
+            where="engine.transport",
+            remedy="set engine.transport: files",
+        )
+    if isinstance(chosen.make(), InheritsFiles):
+        raise ConfigError(
+            f"transport {chosen.name} needs a process that inherits open files, and servers do not",
+            where="engine.transport",
+            remedy="leave it out, or take files",
+        )
+    return chosen
 
 
 def _all_elsewhere(urls: Sequence[str]) -> bool:

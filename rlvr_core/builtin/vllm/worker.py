@@ -1,133 +1,221 @@
-"""What runs inside a vLLM server: how its workers take weights, and tell about themselves.
+"""What runs inside vLLM's workers: how they take weights, and tell about themselves.
 
-A server is started with ``--worker-extension-cls rlvr_core.builtin.vllm.worker.Extension`` and
-``--weight-transfer-config '{"backend": "rlvr"}'``. Its workers then import this module, which makes
-the backend known to them.
+For an engine in the trainer's own process tensors are handed over by reference, so nothing is
+serialised or copied but into the engine's own storage. A server is started with
+``--worker-extension-cls rlvr_core.builtin.vllm.worker.Extension`` and
+``--weight-transfer-config '{"backend": "rlvr"}'``: its workers import this module, which makes the
+backend known to them, and take weights by a transport. Imported only once vLLM itself has been.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from vllm.distributed.weight_transfer.base import WeightTransferUpdateInfo
-from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-from vllm.distributed.weight_transfer.nccl_common import (
-    NCCLWeightTransferInitInfo,
-    worker_init_process_group,
+from torch import nn
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
 )
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.platforms import current_platform
 
+from rlvr_core.api import NamedTensors, WeightTransport
+from rlvr_core.api.services import ChosenTransport
+from rlvr_core.builtin.vllm.adapter import load_into
+from rlvr_core.builtin.vllm.fingerprint import Fingerprint
 from rlvr_core.builtin.vllm.process import adapt_cpu_build
-from rlvr_core.builtin.vllm.server_lora import load
-from rlvr_core.builtin.vllm.transfer import InProcessTransfer
-from rlvr_core.engines.fingerprint import Fingerprint
 
-BACKEND = "rlvr"
+IN_PROCESS = "rlvr_inprocess"
+SERVER = "rlvr"
+
+
+@dataclass
+class NoInit(WeightTransferInitInfo):  # type: ignore[misc]
+    """There is no connection to set up."""
+
+
+@dataclass
+class Weights(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """One update: ``(Hugging Face name, tensor)`` pairs."""
+
+    weights: Iterable[tuple[str, torch.Tensor]] = field(default_factory=tuple)
+
+
+class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
+    """Loads weights layer by layer into an engine's model, and misses none of them."""
+
+    init_info_cls = NoInit
+    update_info_cls = Weights
+
+    def init_transfer_engine(self, init_info: NoInit) -> None:
+        """Nothing to connect."""
+
+    def start_weight_update(self) -> None:
+        """Put every layer into the state in which it takes checkpoint weights."""
+        initialize_layerwise_reload(self.model)
+
+    @torch.no_grad()
+    def receive_weights(self, update_info: Weights) -> None:
+        """Load the weights.
+
+        Raises:
+            ValueError: If some of the model's parameters were not among them. vLLM itself keeps
+                the old values of such a layer and only logs a warning.
+        """
+        self._check_whole(self.model.load_weights(iter(update_info.weights)))
+
+    def _check_whole(self, loaded: set[str] | None) -> None:
+        """Refuse an update that left parameters out; ``loaded`` is what ``load_weights`` told."""
+        expected = {name for name, _ in self.model.named_parameters()} - _tied_heads(self.model)
+        missing = sorted(expected - (expected if loaded is None else loaded))
+        if missing := missing + _half_loaded(self.model):
+            raise ValueError(
+                f"{len(missing)} of the model's {len(expected)} parameters did not arrive or not "
+                f"wholly: {', '.join(missing[:3])}"
+            )
+
+    def finish_weight_update(self) -> None:
+        """Put every layer back to work, the packed copy of a tied head included."""
+        finalize_layerwise_reload(self.model, self.model_config)
+        repack_tied_heads(self.model)
+
+    def shutdown(self) -> None:
+        """Nothing to release."""
+
+
+def repack_tied_heads(model: nn.Module) -> None:
+    """Renew the packed weights of heads that share the embedding's.
+
+    On a CPU vLLM 0.32 keeps a packed copy of every linear weight. A tied head receives no weight
+    of its own, so no reload renews its copy and the head stays at the old weights for ever, with
+    no more than a warning. Where nothing is packed, there is nothing to do.
+    """
+    for head in _heads(model).values():
+        if getattr(head, "cpu_linear", None) is not None and head.weight.numel():
+            head.quant_method.process_weights_after_loading(head)
+
+
+def _half_loaded(model: nn.Module) -> list[str]:
+    """Layers that still wait for elements: one of several fused weights did not come.
+
+    Embedding and head are padded to a round number of rows that no checkpoint has.
+    """
+    waiting = []
+    for name, layer in model.named_modules():
+        info = get_layerwise_info(layer)
+        padded = type(layer).__name__ in ("VocabParallelEmbedding", "ParallelLMHead")
+        if info.can_load() and not padded and 0 < info.load_numel < info.load_numel_total:
+            waiting.append(f"{name}.weight")
+    return waiting
+
+
+def _heads(model: nn.Module) -> dict[str, Any]:
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if type(module).__name__ == "ParallelLMHead"
+    }
+
+
+def _tied_heads(model: nn.Module) -> set[str]:
+    config = getattr(model, "config", None)
+    if not getattr(config, "tie_word_embeddings", False):
+        return set()
+    return {f"{name}.weight" for name in _heads(model)}
 
 
 @dataclass
 class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """One update: safetensors files, or what the trainer is about to broadcast over NCCL."""
+    """A message of the trainer's end of a transport.
 
-    files: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    dtype_names: list[str] = field(default_factory=list)
-    shapes: list[list[int]] = field(default_factory=list)
+    Attributes:
+        transport: The transport, as ``ChosenTransport`` has it.
+        message: What its other end is told.
+        first_worker: Number of this server's first worker among the receivers.
+    """
+
+    transport: dict[str, Any] = field(default_factory=dict)
+    message: Any = None
+    first_worker: int = 0
 
 
 class ServerTransfer(InProcessTransfer):
-    """Takes weights from files or over NCCL; remembers what came."""
+    """Takes weights by a transport; remembers what came."""
 
-    init_info_cls = NCCLWeightTransferInitInfo
+    init_info_cls = NoInit
     update_info_cls = Update
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.received: Fingerprint | None = None
-        self._group: Any = None
-        self._wire: Any = None
+        self._loaded: set[str] | None = set()
+        self._transport: WeightTransport | None = None
+        self._chosen: Mapping[str, Any] = {}
 
-    def init_transfer_engine(self, init_info: Any) -> None:
-        """Join the trainer's NCCL group."""
-        self.shutdown()
-        self._wire = init_info
-        self._group = worker_init_process_group(init_info, self.parallel_config)
+    def start_weight_update(self) -> None:
+        """Expect weights."""
+        self.received, self._loaded = Fingerprint(), set()
+        super().start_weight_update()
 
     @torch.no_grad()
     def receive_weights(self, update_info: Update) -> None:
-        """Load the weights.
+        """Take one message of an update."""
+        from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
 
-        Raises:
-            ValueError: If some of the model's parameters were not among them.
-            RuntimeError: If they are to come over NCCL, and nobody has connected.
-        """
-        self.received = Fingerprint()
-        if update_info.files:
-            loaded = self.model.load_weights(self._noted(_from_files(update_info.files)))
-        else:
-            loaded = self._from_nccl(update_info)
-        self._check_whole(loaded)
+        parallel = self.parallel_config
+        worker = parallel.data_parallel_index * parallel.world_size + parallel.rank
+        if self._transport is None or update_info.transport != self._chosen:
+            self.shutdown()
+            self._chosen = update_info.transport
+            self._transport = ChosenTransport(**update_info.transport).make()
+        with disable_mtp_completeness_check():  # weights may come in parts
+            self._transport.receive(
+                update_info.message, self._load, update_info.first_worker + worker
+            )
 
-    def _noted(
-        self, weights: Iterable[tuple[str, torch.Tensor]]
-    ) -> Iterator[tuple[str, torch.Tensor]]:
+    def _load(self, weights: NamedTensors) -> None:
+        some = self.model.load_weights(self._noted(weights))
+        if self._loaded is not None:
+            self._loaded = None if some is None else self._loaded | some
+
+    def _noted(self, weights: NamedTensors) -> Iterator[tuple[str, torch.Tensor]]:
         assert self.received is not None
         for name, tensor in weights:
             self.received.add(name, tensor)
             yield name, tensor
 
-    def _from_nccl(self, update: Update) -> set[str] | None:
-        from vllm.distributed.weight_transfer.packed_tensor import packed_nccl_broadcast_consumer
-        from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
+    def finish_weight_update(self) -> None:
+        """Put the new weights to use.
 
-        if self._group is None:
-            raise RuntimeError("weights are to come over NCCL, and no trainer has connected")
-        loaded: set[str] = set()
-        told = True
-
-        def load(weights: list[tuple[str, torch.Tensor]]) -> None:
-            nonlocal told
-            some = self.model.load_weights(self._noted(weights))
-            told = told and some is not None
-            loaded.update(some or ())
-
-        announced = (
-            (name, (shape, getattr(torch, dtype)))
-            for name, dtype, shape in zip(
-                update.names, update.dtype_names, update.shapes, strict=True
-            )
-        )
-        with disable_mtp_completeness_check():  # they come in parts
-            packed_nccl_broadcast_consumer(
-                iterator=announced,
-                group=self._group,
-                src=0,
-                post_unpack_func=load,
-                buffer_size_bytes=self._wire.packed_buffer_size_bytes,
-                num_buffers=self._wire.packed_num_buffers,
-                device=self.device,
-            )
-        return loaded if told else None
+        Raises:
+            ValueError: If some of the model's parameters were not among them.
+        """
+        self._check_whole(self._loaded)
+        super().finish_weight_update()
 
     def shutdown(self) -> None:
-        """Leave the trainer's NCCL group."""
-        group, self._group = self._group, None
-        if group is not None:
-            group.destroy()
+        """Release this end of the transport."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
 
 
-def _from_files(files: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    from safetensors import safe_open
-
-    for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118
-                yield name, tensors.get_tensor(name)
+def register() -> None:
+    """Make the backends known to vLLM; once per process."""
+    for name, backend in ((IN_PROCESS, InProcessTransfer), (SERVER, ServerTransfer)):
+        if name not in WeightTransferEngineFactory._registry:
+            WeightTransferEngineFactory.register_engine(name, backend)
 
 
 class Extension:
@@ -157,7 +245,7 @@ class Extension:
 
     def rlvr_load_adapter(self, folder: str) -> dict[str, Any]:
         """Put an adapter in the place of the one before; the layers that vLLM's model lacks."""
-        self.rlvr_adapter, unused = load(self, Path(folder))
+        self.rlvr_adapter, unused = load_into(self, Path(folder))
         return {"unused": unused}
 
     def rlvr_received(self) -> dict[str, Any]:
@@ -170,7 +258,6 @@ class Extension:
         return {"tensors": len(found), "fingerprint": found.digest()}
 
 
-if BACKEND not in WeightTransferEngineFactory._registry:
-    WeightTransferEngineFactory.register_engine(BACKEND, ServerTransfer)
+register()
 if current_platform.is_cpu():
     adapt_cpu_build()

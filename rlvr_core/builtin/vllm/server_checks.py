@@ -1,13 +1,21 @@
-"""The probe of vLLM servers: a few sampled tokens show whose weights a server has."""
+"""Whether a vLLM server is fit for a run, and whether it has the right weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Generation, GenerationRequest, SamplingParams
+from rlvr_core.api import (
+    ConfigError,
+    EngineContext,
+    Generation,
+    GenerationRequest,
+    SamplingParams,
+)
+from rlvr_core.api.services import PROBE_TOKENS, check_probe, eos_ids, probe_prompt, shared_prefix
 from rlvr_core.builtin.vllm.client import (
     FaultError,
     OtherWeightsError,
@@ -15,7 +23,7 @@ from rlvr_core.builtin.vllm.client import (
     generate_body,
     read_generation,
 )
-from rlvr_core.engines.sync import PROBE_TOKENS, check_probe, probe_prompt, shared_prefix
+from rlvr_core.builtin.vllm.pool import Server
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -111,3 +119,67 @@ class Probe:
         if n:
             ours = answer.logprobs[:n]
             check_probe(ours, known[:n], self._dtype, self.device, self._version, name=name)
+
+
+def check_server(
+    context: EngineContext, probe: Probe, nccl: bool, server: Server, facts: Mapping[str, Any]
+) -> None:
+    """Refuse a server that could not do this run's work exactly; fit the probe to one that can.
+
+    Args:
+        context: What the run needs.
+        probe: Of the servers.
+        nccl: Whether weights are to go over NCCL.
+        server: The server.
+        facts: What ``vllm_worker.Extension.rlvr_describe`` told of it.
+
+    Raises:
+        ConfigError: With every flag it lacks.
+    """
+    dtype = str(context.dtype).removeprefix("torch.")
+    wanted: dict[str, tuple[Any, str]] = {
+        "backend": ("rlvr", '--weight-transfer-config \'{"backend": "rlvr"}\''),
+        "dtype": (dtype, f"--dtype {dtype}"),
+        "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
+    }
+    if facts["device"] == "cpu":
+        wanted["chunked_prefill"] = (False, "--no-enable-chunked-prefill")
+    wrong = [
+        f"its {name} is {facts[name]}: start it with {flag}"
+        for name, (value, flag) in wanted.items()
+        if facts[name] != value
+    ]
+    if facts["max_model_len"] < context.max_model_len:
+        wrong.append(
+            f"it takes sequences of {facts['max_model_len']} tokens: start it with "
+            f"--max-model-len {context.max_model_len}"
+        )
+    if nccl and facts["device"] == "cpu":
+        wrong.append("it is on a CPU, where NCCL does not reach: set engine.transport: files")
+    if wrong:
+        raise ConfigError(
+            f"vLLM server {server.name} does not fit this run",
+            where="engine",
+            remedy=wrong,
+        )
+    probe.fit(
+        vocabulary=facts["vocab_size"],
+        block_size=facts["block_size"],
+        device=facts["device"],
+    )
+
+
+def declared_eos(context: EngineContext) -> tuple[int, ...]:
+    """Tokens that end a completion; the model itself is elsewhere, its folder is here."""
+    if context.model is not None:
+        return eos_ids(context.model, context.tokenizer)
+    from transformers import AutoConfig, GenerationConfig
+
+    options = {"trust_remote_code": context.trust_remote_code}
+    config = AutoConfig.from_pretrained(context.model_path, **options)
+    try:
+        generation = GenerationConfig.from_pretrained(context.model_path)
+    except OSError:  # not every model has one
+        generation = None
+    stand_in: Any = SimpleNamespace(config=config, generation_config=generation)
+    return eos_ids(stand_in, context.tokenizer)

@@ -1,26 +1,129 @@
-"""Requests in a vLLM engine: from seeds to answers, with nothing lost and nothing half done."""
+"""Requests in the vLLM engine of this process: from seeds to answers, and given text to scores.
+
+Nothing is lost and nothing half done.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
-from rlvr_core.builtin.vllm.io import generation, sampling_params
+from rlvr_core.api import (
+    Generation,
+    GenerationRequest,
+    RlvrError,
+    RunError,
+    SamplingParams,
+    ScoreRequest,
+    Scores,
+)
+from rlvr_core.api.services import StopStrings
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
-from rlvr_core.engines.stop import StopStrings
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
-    from vllm.outputs import RequestOutput
+    from vllm.outputs import CompletionOutput, RequestOutput
 
 MAX_ATTEMPTS = 3
 """How often a completion is sampled before an engine that keeps aborting it is an error."""
+
+
+def room_for(request: GenerationRequest, max_model_len: int) -> int:
+    """Tokens that an answer can have.
+
+    Args:
+        request: What is asked.
+        max_model_len: Tokens that prompt and completion may have together.
+
+    Raises:
+        RunError: If the prompt is empty, or leaves no room for a token.
+    """
+    length = len(request.prompt_ids)
+    if length == 0:
+        raise RunError(f"request {request.id}: the prompt has no tokens")
+    if length >= max_model_len:
+        raise RunError(
+            f"request {request.id}: a prompt of {length} tokens leaves no room for an answer "
+            f"in the engine's {max_model_len}",
+            remedy="lower data.max_prompt_tokens, or raise sampling.max_tokens",
+        )
+    return max_model_len - length
+
+
+def not_finite(request: GenerationRequest) -> RunError:
+    """The error of log-probs that are not finite: the model's weights are broken."""
+    return RunError(
+        f"request {request.id}: vLLM returned log-probs that are not finite",
+        remedy="the weights have overflowed: look at the loss and gradient norm of the last "
+        "steps, lower train.lr, or use bfloat16 instead of float16",
+    )
+
+
+def sampling_params(params: SamplingParams, seed: int, stop_ids: Sequence[int]) -> Any:
+    """Parameters of vLLM for one completion with its own seed (T18).
+
+    Args:
+        params: How to sample.
+        seed: Of this completion.
+        stop_ids: Tokens that end it, and are kept.
+    """
+    from vllm import SamplingParams as VllmSamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return VllmSamplingParams(
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        max_tokens=params.max_tokens,
+        seed=seed % 2**63,  # -1 would mean none
+        stop=list(params.stop),
+        stop_token_ids=list(stop_ids),
+        include_stop_str_in_output=True,
+        logprobs=0,  # of the sampled token only
+        detokenize=bool(params.stop),  # vLLM needs text only to look for stop strings
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def generation(
+    output: CompletionOutput,
+    request: GenerationRequest,
+    text: Callable[[Sequence[int]], str],
+    version: int,
+) -> Generation:
+    """A finished output as a generation.
+
+    Its text is that of all its tokens. vLLM's own ends exactly at a stop string, while the last
+    token may go on behind it: what is graded would not be what is trained (T63).
+
+    Args:
+        output: Of vLLM, finished by ``stop`` or ``length``.
+        request: What it answers, for the message.
+        text: Decodes token ids.
+        version: Policy version that sampled it.
+
+    Raises:
+        RunError: If there is not one finite log-prob per token: the model's weights are broken.
+    """
+    token_ids = tuple(int(token) for token in output.token_ids)
+    logprobs = tuple(
+        float(at_position[token].logprob)
+        for token, at_position in zip(token_ids, output.logprobs or (), strict=True)
+    )
+    if not all(math.isfinite(logprob) for logprob in logprobs):
+        raise not_finite(request)
+    return Generation(
+        token_ids=token_ids,
+        logprobs=logprobs,
+        text=text(token_ids),
+        finish_reason="stop" if output.finish_reason == "stop" else "length",
+        version=version,
+    )
 
 
 @dataclass(slots=True)
@@ -42,7 +145,7 @@ class _Sample:
     attempt: int = 1
 
 
-class Queue:
+class Requests:
     """Submitted requests of one vLLM engine.
 
     Each seed is a request of its own there: completions of one prompt share its cache blocks.
@@ -183,3 +286,69 @@ class Queue:
         self._llm.abort_request(list(self._samples))
         self.fail(error)
         return error
+
+
+def score(
+    llm: Any, requests: Sequence[ScoreRequest], timeout: float | None, adapter: LoRARequest | None
+) -> list[Scores]:
+    """Score each request's tokens behind its prompt.
+
+    Args:
+        llm: vLLM's ``LLMEngine``, with nothing else to do.
+        requests: What to score.
+        timeout: Seconds.
+        adapter: To be computed beside the base model, if any.
+
+    Returns:
+        One result a request, in order.
+
+    Raises:
+        RunError: If it took too long, or vLLM left an answer out.
+        Exception: Whatever vLLM raised.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        prompt_logprobs=0,  # of the prompt's own tokens only
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+    names = [f"score-{index}" for index in range(len(requests))]
+    for name, request in zip(names, requests, strict=True):
+        ids = [*request.prompt_ids, *request.token_ids]
+        llm.add_request(
+            name, {"type": "token", "prompt_token_ids": ids}, params, lora_request=adapter
+        )
+    found: dict[str, Scores] = {}
+    wanted = dict(zip(names, requests, strict=True))
+    while llm.has_unfinished_requests():
+        if time.monotonic() > deadline:
+            llm.abort_request([name for name in names if name not in found])
+            raise RunError(
+                f"scoring was not finished within {timeout:g} s; "
+                f"{len(names) - len(found)} of {len(names)} texts were left",
+                remedy="raise the deadline",
+            )
+        for output in llm.step():
+            if output.request_id in wanted and output.finished:
+                found[output.request_id] = _scores_of(output, wanted[output.request_id])
+    if len(found) != len(names):
+        raise RunError(f"vLLM scored {len(found)} of {len(names)} texts")
+    return [found[name] for name in names]
+
+
+def _scores_of(output: Any, request: ScoreRequest) -> Scores:
+    """The entries of the scored tokens; rank 1 is the most likely token."""
+    n = len(request.token_ids)
+    entries = [
+        at_position[token]
+        for token, at_position in zip(request.token_ids, output.prompt_logprobs[-n:], strict=True)
+    ]
+    return Scores(
+        tuple(float(entry.logprob) for entry in entries),
+        tuple(entry.rank == 1 for entry in entries),
+    )

@@ -1,6 +1,6 @@
 """The process of a vLLM server that the trainer starts: it does not outlive the trainer.
 
-python -m rlvr_core.builtin.vllm.host FD FOLDER [arguments of vLLM's server]
+python -m rlvr_core.builtin.vllm.server_main FD FOLDER [arguments of vLLM's server]
 """
 
 from __future__ import annotations

@@ -1,0 +1,215 @@
+"""LoRA adapters in vLLM: beside the base model, one at a time, replaced at each sync.
+
+In this process each adapter is loaded under a name of its own. For servers vLLM has a route that
+loads an adapter (``/v1/load_lora_adapter``). It is not used: one that it replaces in place is read
+from its folder again with every forward pass, and one under a new name leaves unfinished
+completions to the old. Here a server starts with an adapter of zeros under the name that all
+requests carry, and its workers are told to put another in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api import Adapter, ConfigError, EngineContext, MachineError
+from rlvr_core.api.services import write_adapter
+from rlvr_core.builtin.vllm.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from vllm.lora.request import LoRARequest
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks for which vLLM 0.32 can make room; an adapter of a smaller rank is padded."""
+
+NAME = "policy"
+"""What servers call the adapter."""
+NUMBER = 1
+"""The number that vLLM gives to the first adapter it is started with."""
+
+
+def check_rank(rank: int | None, engine: str = "vllm") -> None:
+    """Refuse an engine for adapters in a run that has none, or has some that are too large.
+
+    Raises:
+        ConfigError: If that is so.
+    """
+    where = "engine.with.lora"
+    if rank is None:
+        raise ConfigError(
+            f"engine {engine} is to take adapters, and there are none",
+            where=where,
+            remedy="leave it out, or train adapters: model.lora",
+        )
+    if rank > _RANKS[-1]:
+        raise ConfigError(
+            f"vLLM takes adapters of rank {_RANKS[-1]} at most, and model.lora.rank is {rank}",
+            where=where,
+            remedy="set it to merged, or lower the rank",
+        )
+
+
+def rank_room(context: EngineContext) -> int:
+    """The rank that vLLM is to make room for."""
+    rank = context.adapter_rank or 1
+    return next(room for room in _RANKS if room >= rank)
+
+
+class Adapters:
+    """The adapters of one engine.
+
+    vLLM reads an adapter from a folder, and its prefix cache tells adapters apart by name and
+    folder: each gets new ones.
+
+    Args:
+        llm: vLLM's ``LLMEngine``.
+    """
+
+    def __init__(self, llm: Any) -> None:
+        self._llm = llm
+        self._place = Path(tempfile.mkdtemp(prefix="rlvr-adapter-"))
+        self._numbers = itertools.count(1)
+        self._current: LoRARequest | None = None
+
+    def load(self, adapter: Adapter) -> LoRARequest:
+        """Put an adapter in the place of the one before; requests have to name it.
+
+        Raises:
+            ValueError: If vLLM left some of its layers out.
+            Exception: Whatever vLLM raised.
+        """
+        from vllm.lora.request import LoRARequest
+
+        number = next(self._numbers)
+        folder = self._place / str(number)
+        folder.mkdir()
+        write_adapter(folder, adapter)
+        new = LoRARequest(f"policy-{number}", number, str(folder))
+        if self._current is not None:
+            self._llm.remove_lora(self._current.lora_int_id)
+            shutil.rmtree(self._current.lora_path)
+        self._current = new
+        if not self._llm.add_lora(new):
+            raise ValueError("vLLM did not load the adapter")
+        (unused,) = self._llm.collective_rpc(unused_layers, args=(number,))
+        if unused:
+            raise ValueError(no_place(unused))
+        return new
+
+    def close(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self._place, ignore_errors=True)
+
+
+def no_place(layers: Sequence[str]) -> str:
+    """What is wrong with an adapter of layers that vLLM's model lacks."""
+    return f"vLLM has no place for the adapters of {len(layers)} layers: {', '.join(layers[:3])}"
+
+
+def unused_layers(worker: Any, number: int) -> list[str]:
+    """Layers of an adapter that vLLM's model lacks; it says nothing of them itself."""
+    manager = worker.model_runner.lora_manager._adapter_manager
+    return sorted(set(manager.get_adapter(number).loras) - set(manager.modules))
+
+
+class AdapterFolder:
+    """The adapter that was sent last, in a folder that servers on this machine read.
+
+    Args:
+        parent: Of the folders; private to this run.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._numbers = itertools.count(1)
+        self.current: Path | None = None
+        self.zero = parent / "adapter-zero"
+
+    def write_zero(self, context: EngineContext) -> None:
+        """Write the adapter that servers start with: it adds nothing to one layer."""
+        name, layer = _a_layer(context)
+        tensors = {
+            f"base_model.model.{name}.lora_A.weight": torch.zeros(1, layer.in_features),
+            f"base_model.model.{name}.lora_B.weight": torch.zeros(layer.out_features, 1),
+        }
+        config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1}
+        self.zero.mkdir()
+        leaf = name.rpartition(".")[2]
+        write_adapter(self.zero, Adapter(tensors, config | {"target_modules": [leaf]}))
+
+    def write(self, adapter: Adapter) -> str:
+        """Keep an adapter in the place of the one before; its fingerprint."""
+        folder = self._parent / f"adapter-{next(self._numbers)}"
+        folder.mkdir()
+        write_adapter(folder, adapter)
+        before, self.current = self.current, folder
+        if before is not None:
+            shutil.rmtree(before, ignore_errors=True)
+        return fingerprint_of(folder)
+
+
+def _a_layer(context: EngineContext) -> tuple[str, torch.nn.Linear]:
+    """The first linear layer of a model, which itself is elsewhere."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    trust = {"trust_remote_code": context.trust_remote_code}
+    config = AutoConfig.from_pretrained(context.model_path, **trust)
+    make: Any = AutoModelForCausalLM.from_config
+    with torch.device("meta"):
+        model = make(config, **trust)
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and layer is not model.get_output_embeddings():
+            return name, layer
+    raise MachineError(
+        f"the model of '{context.model_path}' has no linear layers, so vLLM has no adapters for it",
+        where="engine.with.lora",
+        remedy="set it to merged",
+    )
+
+
+def server_options(zero: Path, room: int) -> list[str]:
+    """Arguments of a server that is to take adapters.
+
+    Args:
+        zero: The adapter it starts with.
+        room: The rank to make room for.
+    """
+    words = ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(room)]
+    return [*words, "--lora-modules", json.dumps({"name": NAME, "path": str(zero)})]
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Of an adapter's matrices and its config, as they lie there."""
+    from safetensors import safe_open
+
+    found = Fingerprint()
+    with safe_open(folder / "adapter_model.safetensors", framework="pt") as tensors:
+        for name in tensors.keys():  # noqa: SIM118
+            found.add(name, tensors.get_tensor(name))
+    config = hashlib.sha256((folder / "adapter_config.json").read_bytes()).hexdigest()
+    return f"{found.digest()} {config[:16]}"
+
+
+def load_into(worker: Any, folder: Path) -> tuple[str, list[str]]:
+    """In a worker of vLLM: take the adapter of a folder in the place of the one before.
+
+    Completions that are under way go on with it.
+
+    Returns:
+        Its fingerprint, and the layers for which vLLM's model has no place.
+    """
+    from vllm.lora.request import LoRARequest
+
+    told = fingerprint_of(folder)
+    request = LoRARequest(NAME, NUMBER, str(folder), load_inplace=True)
+    if not worker.model_runner.lora_manager.add_adapter(request):
+        raise ValueError("vLLM did not load the adapter")
+    return told, unused_layers(worker, NUMBER)

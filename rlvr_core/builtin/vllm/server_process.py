@@ -1,0 +1,281 @@
+"""A vLLM server as a process of ours: its options, how it is started, watched and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field, model_validator
+
+from rlvr_core.api import ConfigError, EngineContext, MachineError
+from rlvr_core.api.services import apart
+from rlvr_core.builtin.vllm.process import VERBOSE, VllmOptions, shared_arguments
+
+HOST = "rlvr_core.builtin.vllm.server_main"
+"""The module that is a server's process."""
+
+ENGINE_GPUS = "RLVR_ENGINE_GPUS"
+"""Environment variable with the GPUs that ``rlvr launch --engine-gpus`` keeps for engines."""
+
+
+_SHOWN = 5
+_LONGEST_SOCKET = 104
+
+
+class ServerConfig(VllmOptions):
+    """Options of engine ``vllm-server``. Precision, lengths and seed are the run's."""
+
+    servers: Annotated[int, Field(gt=0)] | None = None
+    """Servers to start on this machine. null: one, or one per ``tensor_parallel`` engine
+    GPUs."""
+    urls: list[str] = []
+    """Servers that run already, like ``http://gpu-7:8000``, instead of starting some."""
+    gpus: list[Annotated[int, Field(ge=0)]] | None = None
+    """GPUs of the started servers. null: those of ``rlvr launch --engine-gpus``."""
+    tensor_parallel: Annotated[int, Field(gt=0)] = 1
+    """GPUs of each started server."""
+    folder: str | None = None
+    """Folder for the copy of the weights that restarted servers are given where the transport keeps
+    none (``nccl``). null: shared memory, or where that is too small the temporary folder."""
+    restarts: Annotated[int, Field(ge=0)] = 3
+    """How often each started server is started again in a run when it dies or hangs."""
+    deadline: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds a server may take to start, and for each step of taking weights; if others run
+    it, also to come back."""
+    hang_after: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds a server's engine may say nothing before it is taken for hung."""
+    max_in_flight: Annotated[int, Field(gt=0)] = 256
+    """Completions that one process has at one server at a time; the others wait for the server
+    with least to do."""
+    api_key_env: str | None = None
+    """Environment variable with the key that servers of ``urls`` want."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Share of a GPU's memory for a started server. Not used on a CPU."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ServerConfig:
+        if self.urls:
+            ours = {"servers", "gpus", "tensor_parallel", "gpu_memory_utilization"}
+            ours |= {"kv_cache_mb", "block_size", "enforce_eager", "max_num_seqs", "restarts"}
+            if extra := sorted(ours & self.model_fields_set):
+                raise ValueError(f"urls are of running servers, so {extra[0]} has no effect")
+            if len(set(self.urls)) != len(self.urls):
+                raise ValueError("urls names a server twice")
+        elif self.api_key_env is not None:
+            raise ValueError("api_key_env is for urls: servers that are started want no key")
+        if self.lora == "adapter" and self.urls:
+            raise ValueError("an adapter goes to servers that are started here: for urls merge")
+        return self
+
+
+def gpus_of(config: ServerConfig) -> list[list[int]]:
+    """The GPUs of each server to start; empty lists on a CPU.
+
+    Raises:
+        MachineError: If servers and GPUs do not go together.
+    """
+    given = os.environ.get(ENGINE_GPUS, "")
+    gpus = config.gpus if config.gpus is not None else [int(g) for g in given.split(",") if g]
+    each = config.tensor_parallel
+    if not gpus:
+        if torch.cuda.is_available():
+            raise MachineError(
+                "the vLLM servers have no GPU of their own",
+                where="engine",
+                remedy=(
+                    "keep some for them: rlvr launch --gpus 0 --engine-gpus 1, or engine.with.gpus",
+                    "to share one GPU with the trainer take engine: vllm",
+                ),
+            )
+        return [[] for _ in range(config.servers or 1)]
+    count = config.servers or len(gpus) // each
+    if count * each != len(gpus):
+        raise MachineError(
+            f"{len(gpus)} engine GPUs do not divide into {config.servers or 'any number of'} "
+            f"servers of {each}",
+            where="engine",
+            remedy="servers x tensor_parallel has to be the number of engine GPUs",
+        )
+    return [gpus[index * each : (index + 1) * each] for index in range(count)]
+
+
+def key_of(variable: str | None) -> str | None:
+    """The key in an environment variable.
+
+    Raises:
+        ConfigError: If it is not set.
+    """
+    if variable is None:
+        return None
+    if not os.environ.get(variable):
+        raise ConfigError(
+            f"the key of the vLLM servers is to be in {variable}, which is not set",
+            where="engine.with.api_key_env",
+            remedy=f"export {variable}=...",
+        )
+    return os.environ[variable]
+
+
+@dataclass(slots=True)
+class ServerProcess:
+    """A vLLM server on this machine, reached by a Unix socket that only this user can open.
+
+    Attributes:
+        name: For people: ``server 0``.
+        folder: Of its socket and its log.
+        words: Arguments of vLLM's server.
+        gpus: The GPUs it sees; empty on a CPU.
+    """
+
+    name: str
+    folder: Path
+    words: Sequence[str]
+    gpus: Sequence[int] = ()
+    _process: subprocess.Popen[bytes] | None = None
+    _pipe: int = field(default=-1)
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.folder / f"{self.name.replace(' ', '-')}.sock"
+
+    @property
+    def log(self) -> Path:
+        """Where its own account goes."""
+        return self.socket.with_suffix(".log")
+
+    @property
+    def pid(self) -> int:
+        """Of the process that listens, which leads the group of all its processes."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it; it is of use when it answers."""
+        self.kill()
+        self.socket.unlink(missing_ok=True)
+        ours, theirs = os.pipe()[::-1]
+        command = [sys.executable, "-m", HOST, str(theirs)]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, str(self.folder), *self.words, "--uds", str(self.socket)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(self.gpus),
+                pass_fds=[theirs],
+                start_new_session=True,  # a group of its own, and no Ctrl-C of the terminal
+            )
+        os.close(theirs)
+        self._pipe = ours
+
+    def ended(self) -> str | None:
+        """How it ended; None while it runs."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return None
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def kill(self) -> None:
+        """End all its processes at once; safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def last_words(self) -> tuple[str, ...]:
+        """The last lines of its log that tell of an error, else the last lines."""
+        if not self.log.exists():
+            return ()
+        lines = [line for line in self.log.read_text("utf-8", "replace").splitlines() if line]
+        errors = [line for line in lines if "Error" in line]
+        return tuple(line[-300:] for line in (errors or lines)[-_SHOWN:])
+
+
+def private_folder() -> Path:
+    """A new folder for sockets and logs, that only this user can open.
+
+    Raises:
+        MachineError: If its path is too long for a socket.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rlvr-servers-"))
+    if len(str(folder / "server-00.sock")) >= _LONGEST_SOCKET:
+        folder.rmdir()
+        raise MachineError(
+            f"the temporary folder '{folder.parent}' has too long a path for a socket",
+            where="TMPDIR",
+            remedy="set TMPDIR to a shorter one, such as /tmp",
+        )
+    return folder
+
+
+def environment(gpus: Sequence[int]) -> dict[str, str]:
+    """The environment of a server: ours, without what makes this process a rank of a run."""
+    # the code that this process runs is to be found there too
+    path = [one for one in sys.path if one]
+    return apart() | {
+        "PYTHONPATH": os.pathsep.join(path),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
+        "VLLM_SERVER_DEV_MODE": "1",  # the routes that take weights; the socket is private
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"),
+        "TORCHDYNAMO_DISABLE": os.environ.get("TORCHDYNAMO_DISABLE", "0" if gpus else "1"),
+    }
+
+
+def arguments(config: ServerConfig, context: EngineContext, *, cpu: bool) -> tuple[str, ...]:
+    """What a server is told: only what differs from vLLM's defaults for a reason."""
+    options = shared_arguments(config, context, cpu=cpu) | {
+        "generation_config": "vllm",  # no sampling default from the model's folder
+        "gpu_memory_utilization": None if cpu else config.gpu_memory_utilization,
+        "tensor_parallel_size": config.tensor_parallel,
+        "enable_scale_out": True,
+        "disable_uvicorn_access_log": True,
+        **BACKEND_OPTIONS,
+    }
+    if cpu:
+        # one process less, which on a CPU would spin
+        options["distributed_executor_backend"] = (
+            "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+        )
+    words: list[str] = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if value is True:
+            words.append(f"--{flag}")
+        elif value is False and name == "enable_chunked_prefill":
+            words.append(f"--no-{flag}")
+        elif value is not None and value is not False:
+            words += [f"--{flag}", str(value)]
+    return tuple(words)
+
+
+BACKEND_OPTIONS = {
+    "worker_extension_cls": "rlvr_core.builtin.vllm.worker.Extension",
+    "weight_transfer_config": json.dumps({"backend": "rlvr"}),
+}
+"""What lets a server take weights from us."""
+
+REMEDY = (
+    "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
+    "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
+    VERBOSE,
+)
+"""Remedies for a server that does not start."""

@@ -1,0 +1,470 @@
+"""Gives vLLM servers new weights in one transaction, and sees that they hold them and no others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from torch import Tensor
+
+from rlvr_core.api import (
+    EngineContext,
+    Generation,
+    Json,
+    RlvrError,
+    RunError,
+    TensorMeta,
+    TransportTraits,
+    WeightSource,
+    WeightTransport,
+    traits_of,
+)
+from rlvr_core.api.services import ChosenTransport, trainer_logprobs
+from rlvr_core.builtin.vllm.adapter import AdapterFolder, no_place
+from rlvr_core.builtin.vllm.client import FaultError, GoneError
+from rlvr_core.builtin.vllm.fingerprint import Fingerprint
+from rlvr_core.builtin.vllm.pool import LoopThread, Pool, Server
+from rlvr_core.builtin.vllm.process import VERBOSE, first_line
+from rlvr_core.builtin.vllm.server_checks import Probe
+from rlvr_core.builtin.vllm.transports import Files
+
+FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
+"""The transport of the copy that a restarted server is given."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What servers should hold.
+
+    Attributes:
+        label: Of the weights, unique to this run and version.
+        fingerprint: Of the stream that brought them; None for those a server starts with.
+        transport: How a server that comes back gets them; None if it has to wait for the next.
+        messages: What its end of that transport is told.
+    """
+
+    label: str
+    fingerprint: str | None = None
+    transport: ChosenTransport | None = None
+    messages: Sequence[Json] = ()
+
+
+@dataclass(slots=True)
+class ServerWeights:
+    """The weights that servers should hold, and how they get them. Lives on the pool's loop.
+
+    Attributes:
+        sent: What they should hold.
+        probe: A prompt every server is asked to go on with, to see whose weights it has.
+        seconds: Any one step of a transaction may take.
+        adapter: The adapter, in a run that sends nothing else.
+        lock: Held while servers are given weights.
+        epoch: Changes at the beginning and the end of a sync.
+    """
+
+    sent: Sent
+    probe: Probe
+    seconds: float
+    adapter: AdapterFolder | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    epoch: int = 0
+
+    async def open(self, pool: Pool, servers: Sequence[Server]) -> list[Server]:
+        """Pause servers and have them expect weights; those that did."""
+        return await self._those_that_took(pool, servers, self._open)
+
+    async def update(
+        self, pool: Pool, servers: Sequence[Server], updates: dict[str, dict[str, Json]]
+    ) -> list[Server]:
+        """Have servers that are open receive a message, each its own; those that did."""
+        return await self._those_that_took(
+            pool, servers, lambda one: self._update(one, updates[one.name])
+        )
+
+    async def finish(
+        self,
+        pool: Pool,
+        servers: Sequence[Server],
+        compare: Callable[[dict[str, Generation]], None],
+        *,
+        opened: bool,
+    ) -> None:
+        """See that servers hold the new weights, while the lock is held, and let them work.
+
+        A server that goes meanwhile is brought back with the new ones.
+
+        Args:
+            pool: Its jobs.
+            servers: The servers.
+            compare: Called in another thread with each server's answer to the probe; raises
+                ``RlvrError`` if one cannot come from these weights.
+            opened: Whether they are open and have received everything; else each goes through the
+                whole transaction now.
+
+        Raises:
+            RlvrError: If a living server did not take them.
+        """
+        answers: dict[str, Generation] = {}
+
+        async def take(server: Server) -> None:
+            await (self._settle(server) if opened else self._transaction(server))
+            answers[server.name] = await self.probe.ask(
+                server.client, self.sent.label, self.seconds
+            )
+
+        await self._those_that_took(pool, servers, take)
+        await asyncio.to_thread(compare, answers)
+        for one in servers:
+            if one.name in answers:
+                one.strange = False
+                pool.trust(one)
+
+    async def catch_up(self, server: Server) -> None:
+        """Give a server that just started what the others hold, and see that it does.
+
+        Raises:
+            GoneError: If it is gone, or has to wait for the next sync.
+            FaultError: If it says that it could not do it.
+            RunError: If it then answers as if it held others.
+        """
+        async with self.lock:
+            if self.sent.fingerprint is None:
+                held = await server.client.weight_version(seconds=self.seconds)
+                if held not in ("default", self.sent.label):
+                    server.strange = True
+                    return
+                # it was given none yet: it holds the run's model
+                await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
+                return
+            if self.adapter is None and self.sent.transport is None:
+                raise GoneError("it has to wait for the next weights")
+            await self._transaction(server)
+            answer = await self.probe.ask(server.client, self.sent.label, self.seconds)
+            self.probe.compare_known(server.name, answer)
+
+    async def _transaction(self, server: Server) -> None:
+        """The whole transaction with one server, from what is kept."""
+        if self.adapter is not None:
+            await self._pause(server)
+            await self._load_adapter(server, str(self.adapter.current))
+            return
+        assert self.sent.transport is not None
+        await self._open(server)
+        for message in self.sent.messages:
+            await self._update(server, update_of(self.sent.transport, message, server.first_worker))
+        await self._settle(server)
+
+    async def _load_adapter(self, server: Server, folder: str) -> None:
+        """The part of it between pausing and resuming where an adapter is sent alone."""
+        for worker in await server.client.rpc("rlvr_load_adapter", folder, seconds=self.seconds):
+            if worker["unused"]:
+                raise FaultError(500, no_place(worker["unused"]))
+        await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
+        await self._resume(server)
+
+    async def _pause(self, server: Server) -> None:
+        """Have a server stop. Its unfinished work goes on later, with keys and values made anew."""
+        await self._post(server, "/pause", mode="keep", clear_cache="true")
+
+    async def _open(self, server: Server) -> None:
+        await self._pause(server)
+        await self._post(server, "/start_weight_update")
+
+    async def _update(self, server: Server, update: dict[str, Json]) -> None:
+        await self._post(server, "/update_weights", {"update_info": update})
+
+    async def _settle(self, server: Server) -> None:
+        """Have a server use what it received, under its label."""
+        await self._post(server, "/finish_weight_update", {"weight_version": self.sent.label})
+        await self._resume(server)
+
+    async def _resume(self, server: Server) -> None:
+        """See that a server took the new weights and kept nothing of the old, and let it work."""
+        for worker in await server.client.rpc("rlvr_received", seconds=self.seconds):
+            if worker["fingerprint"] != self.sent.fingerprint:
+                raise FaultError(500, f"other weights arrived than were sent ({worker})")
+        # keys and values of the old weights must not outlive them (T19)
+        if not (await self._post(server, "/reset_prefix_cache"))["success"]:
+            raise FaultError(500, "it did not reset its prefix cache")
+        await self._post(server, "/resume")
+        held = await server.client.weight_version(seconds=self.seconds)
+        if held != self.sent.label:
+            raise FaultError(500, f"it says its weights are '{held}', not '{self.sent.label}'")
+
+    async def _post(
+        self, server: Server, path: str, body: dict[str, Any] | None = None, **query: str
+    ) -> Any:
+        return await server.client.call(
+            "POST", path, seconds=self.seconds, body=body or {}, **query
+        )
+
+    async def _those_that_took(
+        self, pool: Pool, servers: Sequence[Server], step: Callable[[Server], Awaitable[None]]
+    ) -> list[Server]:
+        """The servers that took a step of a sync; another is gone, and will be seen to.
+
+        Raises:
+            RunError: If one lives and refuses.
+        """
+
+        async def took(server: Server) -> bool:
+            try:
+                await step(server)
+            except (GoneError, FaultError) as error:
+                if isinstance(error, FaultError) and await server.client.answers():
+                    version = self.sent.label.rpartition("/")[2]
+                    raise RunError(
+                        f"weight sync to version {version}: {server.name}: {error}", remedy=VERBOSE
+                    ) from error
+                pool.lose(server)
+                server.alarm.set()
+                return False
+            return True
+
+        results = await asyncio.gather(*(took(one) for one in servers))
+        return [one for one, there in zip(servers, results, strict=True) if there]
+
+
+class Outgoing:
+    """One pass over the trainer's weights, as they are sent; see ``OutgoingWeights``.
+
+    Matrices are rounded to the run's precision on this side, as vLLM would on its own: half the
+    bytes of float32 masters. Vectors go as they are; some models keep those in float32.
+
+    Args:
+        source: The trainer's weights.
+        dtype: Precision of the run.
+        tensors: What is known to come; None to ask, for which a sharded policy is gathered: every
+            process has to ask.
+    """
+
+    def __init__(
+        self, source: WeightSource, dtype: torch.dtype, tensors: Sequence[TensorMeta] | None = None
+    ) -> None:
+        self._source, self._dtype = source, dtype
+        self.tensors: Sequence[TensorMeta] = tensors or [
+            TensorMeta(name, dtype if _is_matrix(one) else one.dtype, tuple(one.shape))
+            for name, one in source.tensors()
+        ]
+        self.fingerprint = Fingerprint()
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors; afterwards ``fingerprint`` is complete."""
+        self.fingerprint = Fingerprint()
+        for name, tensor in self._source.tensors():
+            sent = tensor.to(self._dtype) if _is_matrix(tensor) else tensor
+            self.fingerprint.add(name, sent)
+            yield name, sent
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.ndim > 1
+
+
+@dataclass(slots=True)
+class Copied:
+    """Outgoing weights of which a copy is kept as they pass."""
+
+    outgoing: Outgoing
+    copy: Files
+
+    @property
+    def tensors(self) -> Sequence[TensorMeta]:
+        """See ``OutgoingWeights``."""
+        return self.outgoing.tensors
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors; afterwards the copy is complete."""
+        return self.copy.keep(self.outgoing)
+
+
+def update_of(transport: ChosenTransport, message: Json, first_worker: int) -> dict[str, Json]:
+    """What the workers of a server are told; see ``worker.Update``."""
+    return {"transport": asdict(transport), "message": message, "first_worker": first_worker}
+
+
+class ServerLink:
+    """The workers of all servers, as a transport sees them; see ``TransportLink``.
+
+    Args:
+        publisher: Of the sync.
+        servers: Those that are there.
+    """
+
+    def __init__(self, publisher: WeightPublisher, servers: Sequence[Server]) -> None:
+        self._publisher = publisher
+        self.servers = list(servers)
+        self.opened = False
+        self.messages: list[Json] = []
+        self.members = tuple(
+            f"{one.name} {one.born} {worker}" for one in servers for worker in range(one.world)
+        )
+        self.remote_hosts = tuple(
+            str(urlsplit(one.name).hostname) for one in servers if one.process is None
+        )
+
+    @property
+    def receivers(self) -> int:
+        """Workers of all servers."""
+        return len(self.members)
+
+    def deliver(self, message: Json) -> None:
+        """Have all workers receive it, now or, from a lasting transport, when it has sent."""
+        self.messages.append(message)
+        if self._publisher.lasting:
+            return
+        weights, pool = self._publisher.weights, self._publisher.pool
+        run = self._publisher.thread.spawn
+        if not self.opened:
+            self.servers, self.opened = run(weights.open(pool, self.servers)).result(), True
+        updates = {
+            one.name: update_of(self._publisher.chosen, message, one.first_worker)
+            for one in self.servers
+        }
+        self.servers = run(weights.update(pool, self.servers, updates)).result()
+
+
+class WeightPublisher:
+    """What a process does in a sync: one leads it, the others gather along.
+
+    Args:
+        context: The run's, for the precision.
+        thread: Where the servers' clients live.
+        pool: The servers' jobs.
+        weights: What the servers should hold.
+    """
+
+    def __init__(
+        self,
+        context: EngineContext,
+        thread: LoopThread,
+        pool: Pool,
+        weights: ServerWeights,
+    ) -> None:
+        self._context, self.thread, self.pool, self.weights = context, thread, pool, weights
+        self._transport: WeightTransport | None = None
+        self._copy: Files | None = None
+        self._tensors: Sequence[TensorMeta] | None = None
+
+    def use(self, chosen: ChosenTransport, copy: Files | None) -> None:
+        """Send whole weights by a transport.
+
+        Args:
+            chosen: The transport.
+            copy: Where a copy is kept for servers that come back, if the transport keeps none.
+        """
+        self.chosen = chosen
+        self._transport = chosen.make()
+        self.lasting = traits_of(self._transport, TransportTraits).lasting
+        self._copy = None if self.lasting else copy
+
+    def lead(
+        self,
+        version: int,
+        label: str,
+        source: WeightSource,
+        participants: Callable[[], Awaitable[list[Server]]],
+    ) -> None:
+        """Give the servers new weights, and see that they hold them.
+
+        Args:
+            version: Of the weights.
+            label: What servers are to call them.
+            source: The weights.
+            participants: The servers that are there to take them.
+
+        Raises:
+            RlvrError: If any part of it failed.
+        """
+        try:
+            with torch.no_grad():
+                self._publish(version, label, source, participants)
+        except RlvrError:
+            raise
+        except Exception as error:
+            what = f"weight sync to version {version} failed: {first_line(error)}"
+            raise RunError(what, remedy=VERBOSE) from error
+
+    def along(self, source: WeightSource, *, adapter: bool) -> None:
+        """Take part in gathering a sharded policy, as often as the leader does."""
+        if adapter:
+            source.adapter()
+            return
+        outgoing = Outgoing(source, self._context.dtype, self._tensors)
+        self._tensors = outgoing.tensors
+        for _ in outgoing:
+            pass
+
+    def close(self) -> None:
+        """Release the transport, and remove the copy."""
+        if self._transport is not None:
+            self._transport.close()
+        if self._copy is not None:
+            self._copy.close()
+
+    def _publish(
+        self,
+        version: int,
+        label: str,
+        source: WeightSource,
+        participants: Callable[[], Awaitable[list[Server]]],
+    ) -> None:
+        weights = self.weights
+        opened = False
+        if weights.adapter is not None:
+            weights.sent = Sent(label, weights.adapter.write(source.adapter()))
+            servers: list[Server] = self._on_loop(participants())
+        else:
+            link = self._send(label, source, participants)
+            servers, opened = link.servers, link.opened
+        module = None if source.sharded else source.module
+        ours = None
+        if module is not None:
+            ours = partial(trainer_logprobs, module, dtype=self._context.dtype)
+        compare = partial(weights.probe.compare, version=version, trainer=ours)
+        self._on_loop(weights.finish(self.pool, servers, compare, opened=opened))
+
+    def _send(
+        self,
+        label: str,
+        source: WeightSource,
+        participants: Callable[[], Awaitable[list[Server]]],
+    ) -> ServerLink:
+        """Send whole weights by the transport; the servers that are still there."""
+        self.weights.sent = Sent(label, "not sent yet")
+        assert self._transport is not None
+        outgoing = Outgoing(source, self._context.dtype, self._tensors)
+        self._tensors = outgoing.tensors
+        passing = outgoing if self._copy is None else Copied(outgoing, self._copy)
+        servers: list[Server] = self._on_loop(participants())
+        link = ServerLink(self, number(servers))
+        if servers or self.lasting:
+            self._transport.send(passing, link)
+        else:  # all are being started again: the copy of the weights is for them
+            for _ in passing:
+                pass
+        sent = Sent(label, outgoing.fingerprint.digest())
+        if self.lasting:
+            sent.transport, sent.messages = self.chosen, link.messages
+        elif self._copy is not None:
+            sent.transport, sent.messages = FILES, [self._copy.message()]
+        self.weights.sent = sent
+        return link
+
+    def _on_loop(self, work: Any) -> Any:
+        """The result of a coroutine; each of its waits has a deadline of its own."""
+        return self.thread.spawn(work).result()
+
+
+def number(servers: Sequence[Server]) -> Sequence[Server]:
+    """Number the workers of all servers, in order."""
+    first = 0
+    for one in servers:
+        one.first_worker = first
+        first += one.world
+    return servers
