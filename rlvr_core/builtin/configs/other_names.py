@@ -25,6 +25,7 @@ OTHER_NAMES: dict[str, str] = {
     "patience": "environment.straggler_timeout",
     "prompts_per_step": "train.prompts_per_step",
     "schedule": "train.lr_schedule",
+    "transfer": "engine.transport",
     "weight_decay": "train.optimizer.with.weight_decay",
     # TRL
     "adam_beta1": "train.optimizer.with.betas",
