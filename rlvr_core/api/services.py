@@ -27,6 +27,7 @@ _HOMES = {
     "builtin.python.train": "option plain signals_restored",
     "builtin.reports.find": "find_run",
     "builtin.reports.liveness": "is_alive",
+    "builtin.vllm.choice": "choose_engine",
     "cli.display": "Display",
     "cli.output": "console is_terminal print_json print_line print_table",
     "config.load": "LoadedConfig load_config",

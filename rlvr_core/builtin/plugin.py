@@ -231,7 +231,7 @@ def register_engines(registrar: Registrar) -> None:
     )
     registrar.add(
         "scripted",
-        "rlvr_core.engines.scripted:ScriptedEngine",
+        "rlvr_core.builtin.scripted.engine:ScriptedEngine",
         summary="Says what its config tells it to; for tests of everything around an engine.",
     )
     registrar.add(
@@ -323,6 +323,11 @@ def register_services(registrar: Registrar) -> None:
         "ahead",
         "rlvr_core.builtin.asynchronous.ahead:Ahead",
         summary="Rollouts ahead of the trainer, for train.max_staleness above 0.",
+    )
+    registrar.add(
+        "choose-engine",
+        "rlvr_core.builtin.vllm.choice:choose_engine",
+        summary="The choice of an engine, where none is named.",
     )
     registrar.add(
         "find-run",

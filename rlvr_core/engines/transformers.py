@@ -29,7 +29,6 @@ from rlvr_core.api import (
 )
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.forward_paths import forward_paths
-from rlvr_core.engines.score import score
 from rlvr_core.engines.stop import StopStrings
 
 if TYPE_CHECKING:
@@ -120,6 +119,8 @@ class TransformersEngine:
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``."""
+        from rlvr_core.engines.score import score
+
         assert self._model is not None
         with self._inference():
             return score(

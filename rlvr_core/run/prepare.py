@@ -33,7 +33,6 @@ from rlvr_core.data.load import (
 )
 from rlvr_core.data.prompts import Renderer
 from rlvr_core.data.uri import cached_at
-from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
 from rlvr_core.run.checks import (
@@ -187,7 +186,7 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
 
         model_path = locate_model()
         check_model_path(model_path)
-        engine, reason = _choose_engine(config, model_path)
+        engine, reason = _choose_engine(resolved, model_path)
         tokenizer = load_tokenizer(model_path, config.model)
         renderer = Renderer(tokenizer, config.data.prompt, conversations.present)
         sources, audited = audit(
@@ -310,8 +309,8 @@ def rollout_mode(resolved: Resolved) -> RolloutMode:
     return mode
 
 
-def _choose_engine(config: RunConfig, model_path: str) -> tuple[ComponentRef, str]:
-    if config.engine.use != "auto":
-        return config.engine, "as configured"
-    name, why = choose_engine(model_path, n_parameters=parameter_count(model_path))
+def _choose_engine(resolved: Resolved, model_path: str) -> tuple[ComponentRef, str]:
+    if resolved.config.engine.use != "auto":
+        return resolved.config.engine, "as configured"
+    name, why = resolved.host.service("core/choose-engine")(model_path)
     return ComponentRef(use=name), why

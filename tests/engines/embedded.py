@@ -11,8 +11,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_core.api import EngineContext, EngineTraits, GenerationRequest, RunError, SamplingParams
 from rlvr_core.builtin.lora.adapter import write_adapter
+from rlvr_core.builtin.scripted.engine import ScriptedEngine
 from rlvr_core.builtin.tiny.tiny_tokenizer import train_tokenizer
-from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from rlvr_core.api import MachineError
 from rlvr_core.builtin.vllm import process as vllm_process
-from rlvr_core.engines.auto import choose_engine, parameter_count
+from rlvr_core.builtin.vllm.choice import choose_engine, parameter_count
 
 
 def save(folder, shards, *, tied=False, index=True):
@@ -184,7 +184,7 @@ def test_importing_the_engine_module_imports_no_vllm():
     import subprocess
 
     code = (
-        "import rlvr_core.builtin.vllm.engine, rlvr_core.engines.auto, sys; "
+        "import rlvr_core.builtin.vllm.engine, rlvr_core.builtin.vllm.choice, sys; "
         "print('vllm' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

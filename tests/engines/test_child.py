@@ -47,9 +47,9 @@ from rlvr_core.builtin.environments.background_turns import BackgroundTurns
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices
+from rlvr_core.builtin.scripted.engine import ScriptedEngine
 from rlvr_core.builtin.vllm.engine import VllmEngine
 from rlvr_core.config.model import EnvironmentSection, LoraSection
-from rlvr_core.engines.scripted import ScriptedEngine
 from rlvr_core.engines.sync import ModuleSource, trainer_logprobs
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.run.learner import shares_model

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlvr_core.api import RunError, SamplingParams
-from rlvr_core.engines.sample import RandomStreams, RowSampling, sample, uniforms
+from rlvr_core.engines.decode import RandomStreams, RowSampling, sample, uniforms
 from rlvr_core.engines.seeds import completion_seed
 
 

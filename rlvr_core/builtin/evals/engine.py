@@ -20,12 +20,12 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.rollouts import Suffix
+from rlvr_core.api.services import choose_engine
 from rlvr_core.builtin.evals.text_prompts import TextRenderer
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
 from rlvr_core.data.prompts import Renderer
-from rlvr_core.engines.auto import choose_engine, parameter_count
 from rlvr_core.step.model import DTYPES, load_policy
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _auto(ref: ComponentRef, path: str) -> tuple[ComponentRef, str]:
             where="engine.with",
             remedy="name the engine whose options these are: engine.use",
         )
-    name, why = choose_engine(path, n_parameters=parameter_count(path))
+    name, why = choose_engine(path)
     return ComponentRef(use=name), why
 
 

@@ -18,16 +18,18 @@ shared prompts and every GPU are for vLLM.
 """
 
 
-def choose_engine(model_path: str, *, n_parameters: int) -> tuple[str, str]:
+def choose_engine(model_path: str, *, n_parameters: int | None = None) -> tuple[str, str]:
     """Name of the engine to use, and why.
 
     Args:
         model_path: The run's model, for the message.
-        n_parameters: Its size.
+        n_parameters: Its size; None to read it from the model's files.
 
     Returns:
         Full component name, ``core/vllm`` or ``core/transformers``, and one clause that says why.
     """
+    if n_parameters is None:
+        n_parameters = parameter_count(model_path)
     size = _in_words(n_parameters)
     if n_parameters < TINY:
         return "core/transformers", f"{model_path} is tiny ({size} parameters)"
