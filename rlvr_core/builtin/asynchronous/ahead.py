@@ -23,8 +23,7 @@ from rlvr_core.api import (
     SamplerTraits,
     traits_of,
 )
-from rlvr_core.api.rollouts import Ages, Rollouts, RolloutSource
-from rlvr_core.api.services import Generator, ReplayBuffer
+from rlvr_core.api.services import Ages, Generator, ReplayBuffer, Rollouts, RolloutSource
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.builtin.asynchronous.child import ChildEngine, in_child
 from rlvr_core.builtin.asynchronous.distributed import (

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_core.api import Draw, Json, Problem, RlvrError, RunError, SamplingParams
-from rlvr_core.api.rollouts import Rollouts
 from rlvr_core.api.services import (
     Answered,
     Generator,
@@ -24,6 +23,7 @@ from rlvr_core.api.services import (
     LostError,
     Ranks,
     Reading,
+    Rollouts,
     fault_of,
 )
 from rlvr_core.builtin.asynchronous.link import Link, Message

@@ -28,12 +28,13 @@ from rlvr_core.api import (
     Sampler,
     SamplingParams,
 )
-from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.api.services import (
     Answered,
     Generator,
     Judgement,
     Reading,
+    Rollouts,
+    Sampled,
     joined,
     outcome_of,
     sampler_metrics,
