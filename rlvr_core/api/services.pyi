@@ -42,6 +42,7 @@ from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored
 from rlvr_core.builtin.reports.find import find_run as find_run
 from rlvr_core.builtin.reports.liveness import is_alive as is_alive
+from rlvr_core.builtin.vllm.choice import choose_engine as choose_engine
 from rlvr_core.cli.display import Display as Display
 from rlvr_core.cli.output import console as console
 from rlvr_core.cli.output import is_terminal as is_terminal
