@@ -203,6 +203,10 @@ def test_options_of_optimizers_schedules_and_trackers(host, run_file, option, wh
         ("train.schedule=cosine", "train.lr_schedule"),
         ("train.lr_scheduler_type=cosine", "train.lr_schedule"),
         ("train.final_lr=0.1", "train.lr_schedule.with.min_lr_ratio"),
+        ("train.at_sync=keep", "train.in_flight"),
+        ("sampler={use: core/shuffle, with: {prompts_per_step: 4}}", "train.prompts_per_step"),
+        ("loss={use: core/grpo, with: {kl: k1}}", "loss.with.kl_estimator"),
+        ("loss={use: core/grpo, with: {mismatch: {cap: 2}}}", "loss.with.importance_correction"),
     ],
 )
 def test_a_key_that_moved_says_where_to(host, run_file, option, place):
