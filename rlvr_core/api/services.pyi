@@ -42,6 +42,7 @@ from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored
 from rlvr_core.builtin.reports.find import find_run as find_run
 from rlvr_core.builtin.reports.liveness import is_alive as is_alive
+from rlvr_core.builtin.reports.view import Metrics as Metrics
 from rlvr_core.builtin.vllm.choice import choose_engine as choose_engine
 from rlvr_core.cli.display import Display as Display
 from rlvr_core.cli.output import console as console
@@ -110,8 +111,10 @@ from rlvr_core.parallel.ranks import fault_of as fault_of
 from rlvr_core.record.checkpoints import CheckpointStore as CheckpointStore
 from rlvr_core.record.files import write_atomic as write_atomic
 from rlvr_core.record.jsonl import encode as encode
+from rlvr_core.record.jsonl import open_segment as open_segment
+from rlvr_core.record.jsonl import parse_line as parse_line
 from rlvr_core.record.jsonl import read_jsonl as read_jsonl
-from rlvr_core.record.jsonl import tail_jsonl as tail_jsonl
+from rlvr_core.record.jsonl import segments as segments
 from rlvr_core.record.ledger import FATES as FATES
 from rlvr_core.record.manifest import Manifest as Manifest
 from rlvr_core.record.rows import usage_row as usage_row

@@ -14,7 +14,6 @@ import re
 import shutil
 import threading
 import zlib
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -168,7 +167,7 @@ class Stream:
                 # this segment becomes the growing file; it goes last, so that a kill half-way
                 # leaves a state from which the same cut can be made again
                 temporary = self.path.with_name(f".{self.path.name}.tmp-{os.getpid()}")
-                with _open_segment(segment) as source, temporary.open("wb") as target:
+                with open_segment(segment) as source, temporary.open("wb") as target:
                     _copy(source, target, offset - before)
                     target.flush()
                     os.fsync(target.fileno())
@@ -212,50 +211,15 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """
     for part in [*segments(path), path]:
         try:
-            with _open_segment(part) as file:
+            with open_segment(part) as file:
                 for raw in file:
-                    line = _parse(raw)
+                    line = parse_line(raw)
                     if line is not None:
                         yield line
         except FileNotFoundError:
             continue
         except (EOFError, zlib.error, gzip.BadGzipFile):
             continue  # a damaged segment ends where it is damaged
-
-
-def tail_jsonl(path: Path, n: int) -> list[dict[str, Any]]:
-    """The last ``n`` whole lines of a stream, without reading all of a large one."""
-    if n <= 0:
-        return []
-    lines: list[dict[str, Any]] = []
-    for part in [path, *reversed(segments(path))]:
-        found = [_parse(raw) for raw in _last_raw(part, n - len(lines))]
-        lines = [line for line in found if line is not None] + lines
-        if len(lines) >= n:
-            break
-    return lines[-n:]
-
-
-def _last_raw(part: Path, n: int) -> list[bytes]:
-    """The last ``n`` whole lines, and a torn one after them if there is one."""
-    if part.suffix == ".gz":
-        with _open_segment(part) as file:
-            return list(deque(file, maxlen=n))
-    if not part.is_file():
-        return []
-    with part.open("rb") as file:
-        start = file.seek(0, os.SEEK_END)
-        data = b""
-        while start > 0 and data.count(b"\n") <= n:
-            block = min(start, max(65536, len(data)))
-            start -= block
-            file.seek(start)
-            data = file.read(block) + data
-    return data.splitlines(keepends=True)[-n - 1 :] if start == 0 else _after_first(data)[-n - 1 :]
-
-
-def _after_first(data: bytes) -> list[bytes]:
-    return data[data.index(b"\n") + 1 :].splitlines(keepends=True)
 
 
 def encode(line: Mapping[str, Json]) -> bytes:
@@ -281,7 +245,8 @@ def _finite(value: Json) -> Json:
     return value
 
 
-def _parse(raw: bytes) -> dict[str, Any] | None:
+def parse_line(raw: bytes) -> dict[str, Any] | None:
+    """The object of a line; None if it is torn, damaged or no object."""
     if not raw.endswith(b"\n"):
         return None
     try:
@@ -291,7 +256,8 @@ def _parse(raw: bytes) -> dict[str, Any] | None:
     return line if isinstance(line, dict) else None
 
 
-def _open_segment(path: Path) -> Any:
+def open_segment(path: Path) -> Any:
+    """A file of a stream to read, compressed or not."""
     if path.suffix != ".gz":
         try:
             return path.open("rb")

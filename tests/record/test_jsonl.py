@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.record.jsonl import Stream, encode, read_jsonl, segments, tail_jsonl
+from rlvr_core.builtin.reports.tail import tail_jsonl
+from rlvr_core.record.jsonl import Stream, encode, read_jsonl, segments
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -207,6 +207,11 @@ own = rlvr_core.evaluate(run, [task], out="own", **options)
 given = rlvr_core.evaluate(str(run.path), [task], rewards=[always], out="given", **options)
 ((name, summary),) = own.tasks.items()
 assert own.path.is_dir() and own.path != given.path
+assert given.outcome == "finished" and given.metrics["accuracy"] == [1.0]
+assert [row["task"] for row in given.metrics.rows] == [name]
+groups = list(given.rollouts())
+assert len({group["problem_id"] for group in groups}) == len(groups) == summary["n_problems"]
+assert all(one["passed"] and "text" in one for group in groups for one in group["completions"])
 print(name, own.value(name, "accuracy"), given.value(name, "accuracy"))
 try:
     own.value("nowhere")

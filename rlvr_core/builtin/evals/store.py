@@ -116,7 +116,7 @@ class Store:
     def groups(self) -> Iterator[Group]:
         """The judged group of each finished problem, in order, as read back."""
         by_id = {problem.id: problem for problem in self.problems}
-        for said, judged in _paired(self.folder):
+        for said, judged in paired(self.folder):
             problem = by_id[said[0]["problem_id"]]
             members = tuple(map(_member, said, judged))
             yield Group(problem, members, 0)
@@ -292,7 +292,8 @@ def _is_number_or_null(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _paired(folder: Path) -> Iterator[tuple[list[Row], list[Row]]]:
+def paired(folder: Path) -> Iterator[tuple[list[Row], list[Row]]]:
+    """What the model said and how it was judged, problem by problem."""
     completions = _by_problem(read_jsonl(folder / "completions.jsonl"))
     return zip(completions, _by_problem(read_jsonl(folder / "results.jsonl")), strict=True)
 

@@ -52,8 +52,8 @@ def show(
     RUN is 'last' (the default), a run's name, the beginning of one, or its folder. It needs the
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
-    from rlvr_core.api.services import tail_jsonl
     from rlvr_core.builtin.reports.evaluations import before_after
+    from rlvr_core.builtin.reports.tail import tail_jsonl
     from rlvr_core.builtin.reports.view import RunView
 
     view = RunView.find(run, runs_dir)
