@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
     "rlvr_core/api/__init__.pyi": partial(faces.stub, faces.api),
     "rlvr_core/api/services.pyi": partial(faces.stub, faces.services),
+    "rlvr_core/testing/__init__.pyi": partial(faces.stub, faces.testing),
     "tests/plugins/public_api.txt": faces.frozen,
     "docs/api.md": faces.page,
     "docs/config-reference.md": config_reference,

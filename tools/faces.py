@@ -10,7 +10,7 @@ from typing import Any, get_origin
 
 from pydantic import BaseModel
 
-from rlvr_core import api
+from rlvr_core import api, testing  # noqa: F401
 from rlvr_core.api import services
 
 FACES: tuple[ModuleType, ...] = (api, services)

@@ -74,6 +74,7 @@ _HOMES = {
     "step.teacher": "Teacher check_vocabulary path_of prompt_of",
     "verify.judge": "Judge",
     "verify.reward": "outcome",
+    "workers.observations": "said",
     "workers.pool": "VerifierPool VerifierSpec",
 }
 

@@ -151,5 +151,6 @@ from rlvr_core.step.teacher import path_of as path_of
 from rlvr_core.step.teacher import prompt_of as prompt_of
 from rlvr_core.verify.judge import Judge as Judge
 from rlvr_core.verify.reward import outcome as outcome
+from rlvr_core.workers.observations import said as said
 from rlvr_core.workers.pool import VerifierPool as VerifierPool
 from rlvr_core.workers.pool import VerifierSpec as VerifierSpec

@@ -1,11 +1,16 @@
 """What plugin authors test with.
 
-``conformance`` turns a verifier and a few cases into tests, ``play`` plays an environment.
+``conformance`` turns a verifier and a few cases into tests, ``play`` plays an environment. Each
+name is imported from its home when it is first used.
 """
 
-from rlvr_core.testing.cases import Case, load_cases
-from rlvr_core.testing.conformance import conformance
-from rlvr_core.testing.environments import play
-from rlvr_core.testing.verifier_checks import VERIFIER_CHECKS, Check, Subject
+from rlvr_core.api.lazy import face
 
-__all__ = ["VERIFIER_CHECKS", "Case", "Check", "Subject", "conformance", "load_cases", "play"]
+_HOMES = {
+    "builtin.conformance.cases": "Case load_cases",
+    "builtin.conformance.checks": "Check Subject VERIFIER_CHECKS",
+    "builtin.conformance.environments": "play",
+    "builtin.conformance.verifiers": "conformance",
+}
+
+__getattr__, __dir__, __all__ = face(__name__, _HOMES)

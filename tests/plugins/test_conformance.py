@@ -9,8 +9,8 @@ import time
 import pytest
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.builtin.conformance.junk import junk
 from rlvr_core.testing import VERIFIER_CHECKS, Subject, load_cases
-from rlvr_core.testing.junk import junk
 
 CASES = [
     {"spec": {"answer": "7", "seen": []}, "response": "It is 7", "passed": True, "score": 1.0},

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from rlvr_core.api import Done, Ended, Problem, Reply, Transcript, Turn
-from rlvr_core.workers.observations import said
+from rlvr_core.api.services import said
 
 
 def play(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.testing.cases import load_cases
-from rlvr_core.testing.verifier_checks import VERIFIER_CHECKS, Check, Subject
+from rlvr_core.builtin.conformance.cases import load_cases
+from rlvr_core.builtin.conformance.checks import VERIFIER_CHECKS, Check, Subject
 
 
 def conformance(

@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlvr_core.api import Completion, DataError, Problem, Verdict, Verifier, config_class
-from rlvr_core.testing.cases import Case
-from rlvr_core.testing.junk import junk
+from rlvr_core.builtin.conformance.cases import Case
+from rlvr_core.builtin.conformance.junk import junk
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, Completion, DataError, Problem
-from rlvr_core.data.json_rows import read_rows
+from rlvr_core.api.services import read_rows
 
 FIELDS = ("id", "spec", "prompt", "response", "passed", "score", "note")
 

@@ -1,0 +1,12 @@
+"""What plugin authors test with.
+
+``conformance`` turns a verifier and a few cases into tests, ``play`` plays an environment. Each
+name is imported from its home when it is first used."""
+
+from rlvr_core.builtin.conformance.cases import Case as Case
+from rlvr_core.builtin.conformance.cases import load_cases as load_cases
+from rlvr_core.builtin.conformance.checks import Check as Check
+from rlvr_core.builtin.conformance.checks import Subject as Subject
+from rlvr_core.builtin.conformance.checks import VERIFIER_CHECKS as VERIFIER_CHECKS
+from rlvr_core.builtin.conformance.environments import play as play
+from rlvr_core.builtin.conformance.verifiers import conformance as conformance
