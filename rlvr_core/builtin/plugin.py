@@ -131,17 +131,17 @@ def register_losses(registrar: Registrar) -> None:
     )
     registrar.add(
         "gkd",
-        "rlvr_core.builtin.losses.distill:GKD",
+        "rlvr_core.builtin.distillation.losses:GKD",
         summary="On-policy distillation from a frozen teacher.",
     )
     registrar.add(
         "opsd",
-        "rlvr_core.builtin.losses.distill:OPSD",
+        "rlvr_core.builtin.distillation.losses:OPSD",
         summary="On-policy self-distillation: the policy with a prompt that tells more.",
     )
     registrar.add(
         "sft",
-        "rlvr_core.builtin.losses.sft:SFT",
+        "rlvr_core.builtin.demonstrations.sft:SFT",
         summary="Likelihood of given answers: a warm start, or one term beside others.",
     )
 
@@ -436,18 +436,28 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "given-answers",
-        "rlvr_core.builtin.losses.given_answers:GivenAnswers",
+        "rlvr_core.builtin.demonstrations.given_answers:GivenAnswers",
         summary="The answers that losses such as core/sft imitate.",
     )
     registrar.add(
         "teachers",
-        "rlvr_core.builtin.losses.teachers:teachers_of",
+        "rlvr_core.builtin.distillation.teachers:teachers_of",
         summary="The teachers of losses that distil one.",
     )
     registrar.add(
         "lora",
         "rlvr_core.builtin.lora.model_adapter:LORA",
         summary="LoRA as what is trained of the policy, for model.lora.",
+    )
+    registrar.add(
+        "gathered-source",
+        "rlvr_core.builtin.fsdp.gathered_source:gathered_source",
+        summary="The weights of a sharded policy for engines, for train.parallel: fsdp.",
+    )
+    registrar.add(
+        "offload",
+        "rlvr_core.builtin.offload.layers:offload",
+        summary="A frozen reference in host memory, for train.reference.offload.",
     )
 
 

@@ -14,7 +14,6 @@ from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.step.forward import compile_body, probe_forward_path
-from rlvr_core.step.gathered_source import GatheredSource, replica_of
 from rlvr_core.step.model import (
     DTYPES,
     Precision,
@@ -23,7 +22,6 @@ from rlvr_core.step.model import (
     load_reference,
 )
 from rlvr_core.step.objective import Objective, Term
-from rlvr_core.step.offload import offload
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.reference import Reference, SeparateModel, UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
@@ -66,8 +64,8 @@ def trainer_of(
     compiled = compile_body(model) if config.train.compile else None
     source: WeightSource = ModuleSource(model)
     if parallel is not None and sharded:
-        replica = replica_of(model, device) if shares_model(engine) else None
-        source = GatheredSource(model, replica, parallel)
+        own_copy = device if shares_model(engine) else None
+        source = prepared.resolved.host.service("core/gathered-source")(model, parallel, own_copy)
     builder: OptimizerBuilder = prepared.resolved.build("optimizer", config.train.optimizer)
     schedule: Schedule = prepared.resolved.build("schedule", config.train.lr_schedule)
     if parallel is not None:
@@ -169,7 +167,7 @@ def _reference(
     home = torch.device("cpu") if section.offload else place
     model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
     if section.offload:
-        offload(model, place)
+        prepared.resolved.host.service("core/offload")(model, place)
     return SeparateModel(model, policy, section)
 
 

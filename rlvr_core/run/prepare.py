@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.config.tree import Loc
-    from rlvr_core.step.demonstrations import Demonstrations
+    from rlvr_core.step.objective import GivenAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Prepared:
     conversations: Conversations
     judge: Judge
     losses: Mapping[Loc, Loss]
-    demonstrations: Mapping[Loc, Demonstrations]
+    demonstrations: Mapping[Loc, GivenAnswers]
     teachers: Mapping[Loc, Any]
     engine: ComponentRef
     data_reports: list[DataReport]

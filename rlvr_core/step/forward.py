@@ -8,6 +8,7 @@ a loss token reach the LM head.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -17,7 +18,6 @@ from torch import Tensor
 
 from rlvr_core.api import MicroBatch
 from rlvr_core.engines.forward_paths import forward_paths
-from rlvr_core.step.gather_logits import gather_logits, top_logprobs
 from rlvr_core.step.logprobs import entropy, fused_logprobs
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def completion_logprobs(
     Returns:
         (B, T) log-probs, 0 where ``batch.mask_BT`` is False; differentiable.
     """
-    predicted = _predict(model, batch, temperature, autocast_dtype, compiled)
+    predicted = predict(model, batch, temperature, autocast_dtype, compiled)
     return predicted.unpack(predicted.logprobs())
 
 
@@ -56,7 +56,7 @@ def completion_scores(
     temperature: float,
     autocast_dtype: torch.dtype | None = None,
     compiled: Any = None,
-    others_NK: Tensor | None = None,
+    extra: Callable[[Predicted, Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
     """Log-probs as above, and entropies.
 
@@ -66,49 +66,29 @@ def completion_scores(
         temperature: See there.
         autocast_dtype: See there.
         compiled: See there.
-        others_NK: Tokens at each loss token, in the order of ``batch.mask_BT``, whose log-probs
-            are wanted too.
+        extra: Gives what else is wanted of the distributions, (N, K), from them and the (N,)
+            log-probs of the sampled tokens.
 
     Returns:
-        (B, T) log-probs, (B, T) entropies in nats and, for ``others_NK``, (B, T, K) log-probs; all
-        of them differentiable, and 0 where ``batch.mask_BT`` is False.
+        (B, T) log-probs, (B, T) entropies in nats and, with ``extra``, its (B, T, K) values; all of
+        them differentiable, and 0 where ``batch.mask_BT`` is False.
     """
-    predicted = _predict(model, batch, temperature, autocast_dtype, compiled)
+    predicted = predict(model, batch, temperature, autocast_dtype, compiled)
     logp_N, entropy_N = predicted.logprobs_and_entropy()
     found = [logp_N, entropy_N]
-    if others_NK is not None:
-        found.append(predicted.logprobs_of(others_NK, logp_N))
+    if extra is not None:
+        found.append(extra(predicted, logp_N))
     return tuple(predicted.unpack(value) for value in found)
 
 
-@torch.no_grad()
-def top_tokens(
-    model: PreTrainedModel,
-    batch: MicroBatch,
-    *,
-    k: int,
-    vocabulary: int,
-    temperature: float,
-    autocast_dtype: torch.dtype | None = None,
-    compiled: Any = None,
-) -> tuple[Tensor, Tensor]:
-    """The ``k`` most likely tokens below ``vocabulary`` at each loss token; no gradient.
-
-    Returns:
-        (N, k) ids, and their (B, T, k) log-probs in the whole distribution.
-    """
-    predicted = _predict(model, batch, temperature, autocast_dtype, compiled)
-    ids_Nk, logp_Nk = predicted.top(k, vocabulary)
-    return ids_Nk, predicted.unpack(logp_Nk)
-
-
-def _predict(
+def predict(
     model: PreTrainedModel,
     batch: MicroBatch,
     temperature: float,
     autocast_dtype: torch.dtype | None,
     compiled: Any,
-) -> _Predicted:
+) -> Predicted:
+    """The distributions at the loss tokens; arguments as of ``completion_logprobs``."""
     device = batch.completion_ids_BT.device
     autocast: Any = contextlib.nullcontext()
     if autocast_dtype is not None and autocast_dtype != torch.float32:
@@ -125,11 +105,11 @@ def _predict(
         states = next((one for one in found if one is not None), None)
         if states is None:
             states = whole_rows(module, batch)
-    return _Predicted(states, head, batch, temperature, autocast)
+    return Predicted(states, head, batch, temperature, autocast)
 
 
 @dataclass(frozen=True, slots=True)
-class _Predicted:
+class Predicted:
     """The distributions at every loss token of a micro-batch, not computed yet.
 
     Attributes:
@@ -160,7 +140,7 @@ class _Predicted:
     def logprobs(self) -> Tensor:
         """(N,) log-probs of the sampled tokens."""
         if self.head is None:
-            return self._whole().gather(-1, self.targets[:, None])[:, 0]
+            return self.whole().gather(-1, self.targets[:, None])[:, 0]
         with self.autocast:
             return fused_logprobs(
                 self.states,
@@ -173,7 +153,7 @@ class _Predicted:
     def logprobs_and_entropy(self) -> tuple[Tensor, Tensor]:
         """The same, and the (N,) entropies."""
         if self.head is None:
-            logp_NV = self._whole()
+            logp_NV = self.whole()
             return logp_NV.gather(-1, self.targets[:, None])[:, 0], entropy(logp_NV)
         with self.autocast:
             return fused_logprobs(
@@ -185,26 +165,8 @@ class _Predicted:
                 with_entropy=True,
             )
 
-    def logprobs_of(self, ids_NK: Tensor, logp_N: Tensor) -> Tensor:
-        """(N, K) log-probs of other tokens, given those of the sampled ones."""
-        if self.head is None:
-            return self._whole().gather(-1, ids_NK)
-        every_NK = torch.cat([self.targets[:, None], ids_NK], dim=1)
-        with self.autocast:
-            logits_NK = gather_logits(self.states, self.head.weight, every_NK, self.head.bias)
-        return logp_N[:, None] + (logits_NK[:, 1:] - logits_NK[:, :1]) / self.temperature
-
-    def top(self, k: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-        """(N, k) most likely tokens below ``vocabulary``, and their log-probs."""
-        if self.head is None:
-            logp_Nk, ids_Nk = self._whole()[:, :vocabulary].topk(k)
-            return ids_Nk, logp_Nk
-        with self.autocast:
-            return top_logprobs(
-                self.states, self.head.weight, k, vocabulary, self.temperature, self.head.bias
-            )
-
-    def _whole(self) -> Tensor:
+    def whole(self) -> Tensor:
+        """(N, V) log-probs of a model without a plain head."""
         wide = torch.promote_types(self.states.dtype, torch.float32)
         return (self.states.to(wide) / self.temperature).log_softmax(-1)
 

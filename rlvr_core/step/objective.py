@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import Tensor
 
 from rlvr_core.algorithm.entropy_control import EntropyController
-from rlvr_core.api import ConfigError, LossOutput, PluginError
+from rlvr_core.api import ConfigError, LossOutput, MicroBatch, PluginError
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
@@ -17,8 +18,44 @@ if TYPE_CHECKING:
 
     from rlvr_core.algorithm.estimate import Estimator
     from rlvr_core.api import Loss, LossBatch, LossTraits, Normalizer, Problem
-    from rlvr_core.step.demonstrations import Demonstrations
-    from rlvr_core.step.teacher import Teacher
+    from rlvr_core.step.forward import Predicted
+
+
+class GivenAnswers(Protocol):
+    """Answers to imitate, as rows."""
+
+    def rows(self, step: int) -> list[Row]:
+        """The rows of a step, over all processes: a pure function of the step."""
+
+    @property
+    def fingerprint(self) -> object:
+        """How many answers there are, and their hash."""
+
+
+class Teacher(Protocol):
+    """Whose distribution a loss distils."""
+
+    @property
+    def top_k(self) -> int:
+        """Its most likely tokens that are taken at each position."""
+
+    @property
+    def model(self) -> PreTrainedModel | None:
+        """A frozen model; None for the policy itself."""
+
+    @property
+    def prompt(self) -> Callable[[Problem], tuple[int, ...]] | None:
+        """Its own prompt for a problem; None where it gets the policy's."""
+
+    @property
+    def top_tokens(self) -> Callable[..., tuple[Tensor, Tensor]]:
+        """Gives its (N, K) most likely tokens at each loss token, and their (B, T, K) log-probs."""
+
+    def view(self, batch: MicroBatch) -> MicroBatch:
+        """The micro-batch as the teacher sees it: the same completions, maybe other prompts."""
+
+    def logprobs_of(self, predicted: Predicted, logp_N: Tensor, ids_NK: Tensor) -> Tensor:
+        """(N, K) log-probs of tokens under the policy; differentiable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +73,7 @@ class Term:
     name: str
     loss: Loss
     weight: float = 1.0
-    demonstrations: Demonstrations | None = None
+    demonstrations: GivenAnswers | None = None
     teacher: Teacher | None = None
 
     @property

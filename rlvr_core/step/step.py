@@ -25,6 +25,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.step.batch import Row, Work, idle_work, micro_batches, shard_rows
-from rlvr_core.step.forward import completion_logprobs, completion_scores, top_tokens
+from rlvr_core.step.forward import completion_logprobs, completion_scores
 from rlvr_core.step.mini_batches import Job, MiniBatch, Told, counts, cut, reads, summary
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective, Part, Term
@@ -342,10 +343,9 @@ class PolicyTrainer:
         """
         part = job.part
         ids_NK = [ids for ids, _ in told.taught.values()]
-        others_NK = torch.cat(ids_NK, dim=1) if ids_NK else None
-        logp_BT, entropy_BT, *other = self._scores(
-            batch, temperature=part.temperature, others_NK=others_NK
-        )
+        teacher = next((term.teacher for term in part.terms if term.teacher is not None), None)
+        extra = teacher and partial(teacher.logprobs_of, ids_NK=torch.cat(ids_NK, dim=1))
+        logp_BT, entropy_BT, *other = self._scores(batch, temperature=part.temperature, extra=extra)
         sizes = [ids.shape[1] for ids in ids_NK]
         student = iter(torch.split(other[0], sizes, dim=2) if other else ())
         seen = LossBatch(
@@ -380,7 +380,7 @@ class PolicyTrainer:
         vocabulary: int = self.model.config.get_text_config().vocab_size
         taught = {
             term.name: self._compute(
-                top_tokens,
+                term.teacher.top_tokens,
                 term.teacher.model or self.model,
                 term.teacher.view(batch),
                 temperature=part.temperature,

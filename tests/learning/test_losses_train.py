@@ -16,6 +16,7 @@ from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
+from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_core.step.batch import Row
@@ -24,7 +25,6 @@ from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.optim import AdamW, Constant, Optimizer, Update
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
-from rlvr_core.step.teacher import Teacher
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 

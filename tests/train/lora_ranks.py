@@ -10,6 +10,7 @@ import torch
 from small import estimator_for  # type: ignore
 
 from rlvr_core.api import Completion, Group, Judged, NoConfig, Problem
+from rlvr_core.builtin.fsdp.gathered_source import GatheredSource, replica_of
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import merged_tensors
 from rlvr_core.builtin.losses.policy_family import GRPO
@@ -18,7 +19,6 @@ from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
 from rlvr_core.step.forward import probe_forward_path
-from rlvr_core.step.gathered_source import GatheredSource, replica_of
 from rlvr_core.step.model import Precision, load_policy
 from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.optim import AdamW, Constant, Optimizer

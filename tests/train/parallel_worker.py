@@ -11,10 +11,14 @@ import torch
 from small import estimator_for  # type: ignore
 from transformers import AutoModelForCausalLM
 
+from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, NoConfig, Problem
-from rlvr_core.builtin.losses.distill import GKD, OPSD
+from rlvr_core.builtin.advantages.reinforce_plus_plus import ReinforcePlusPlus
+from rlvr_core.builtin.demonstrations.sft import SFT
+from rlvr_core.builtin.distillation.losses import GKD, OPSD
+from rlvr_core.builtin.distillation.teacher import Teacher
+from rlvr_core.builtin.fsdp.gathered_source import GatheredSource
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
-from rlvr_core.builtin.losses.sft import SFT
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.engines.sync import ModuleSource, source_logprobs
 from rlvr_core.parallel.model import ParallelModel
@@ -22,13 +26,11 @@ from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row
 from rlvr_core.step.forward import probe_forward_path
-from rlvr_core.step.gathered_source import GatheredSource
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, collect
 from rlvr_core.step.step import PolicyTrainer
-from rlvr_core.step.teacher import Teacher
 
 ADAMW, CONSTANT = AdamW(AdamW.Config()), Constant(NoConfig())
 
@@ -57,7 +59,7 @@ class Poisoned:
     inner: GRPO
     length: int
     on: bool = False
-    traits: LossTraits = LossTraits(advantage="group")  # noqa: RUF009
+    traits: LossTraits = LossTraits(advantage="group", per_token_advantages=True)  # noqa: RUF009
 
     def __call__(self, batch, normalizer):
         output = self.inner(batch, normalizer)
@@ -116,7 +118,7 @@ def held_to_others(folder):
     ]
 
 
-def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train):
+def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, estimator=None, **train):
     torch.manual_seed(0)
     section = TrainSection(
         steps=10, lr=1e-3, warmup_steps=0, tokens_per_micro_batch=40, parallel=strategy, **train
@@ -140,7 +142,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train
     return PolicyTrainer(
         model=model,
         reference=held_to,
-        objective=Objective(tuple(terms), estimator_for(terms)),
+        objective=Objective(tuple(terms), estimator or estimator_for(terms)),
         optimizer=Optimizer(model, section, dtype, ADAMW, CONSTANT),
         precision=precision,
         train=section,
@@ -152,13 +154,13 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, **train
     )
 
 
-def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **train):
+def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **more):
     """Four steps: many groups, one group, a poisoned one, many again."""
     loss = Poisoned(GRPO(GRPO.Config()), length=2)
     terms = [Term("grpo", loss), *(sum_of_losses() if summed else ())]
     if reference is not None:
         terms += held_to_others(folder)
-    trainer = trainer_of(folder, ranks, strategy, dtype, terms, reference=reference, **train)
+    trainer = trainer_of(folder, ranks, strategy, dtype, terms, reference=reference, **more)
     reports, version = [], 0
     for step, (n_groups, poison) in enumerate([(5, False), (1, False), (5, True), (5, False)]):
         loss.on = poison
@@ -190,6 +192,14 @@ SEVERAL = {
     "num_iterations": 2,
 }
 
+# one advantage a token, with the KL to the reference in each: normalised over all processes' tokens
+PER_TOKEN = {
+    "reference": {},
+    "estimator": Estimator(
+        "core/reinforce_plus_plus", ReinforcePlusPlus(ReinforcePlusPlus.Config(beta=0.5))
+    ),
+}
+
 CASES = {
     "ddp": ("ddp", torch.float32, {}),
     "fsdp": ("fsdp", torch.float32, {}),
@@ -201,6 +211,8 @@ CASES = {
     "moving-fsdp": ("fsdp", torch.float32, {"reference": {"sync_every": 1, "ema": 0.5}}),
     "several-ddp": ("ddp", torch.float32, SEVERAL),
     "several-fsdp": ("fsdp", torch.float32, SEVERAL),
+    "tokens-ddp": ("ddp", torch.float32, PER_TOKEN),
+    "tokens-fsdp": ("fsdp", torch.float32, PER_TOKEN),
     "clipped": ("fsdp", torch.float32, {"max_grad_norm": 1e-3}),
     "half": ("fsdp", torch.float16, {}),
 }

@@ -18,6 +18,7 @@ from small import small_model, small_trainer  # type: ignore
 from rlvr_core.algorithm.policy import PolicyLoss
 from rlvr_core.api import Completion, Group, Judged, LossTraits, Problem, Verdict
 from rlvr_core.builtin import plugin as builtin
+from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
@@ -26,7 +27,6 @@ from rlvr_core.step.batch import Row
 from rlvr_core.step.objective import Term
 from rlvr_core.step.optim import Update
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
-from rlvr_core.step.teacher import Teacher
 
 V, RANK, ALPHA, TEMPERATURE = 24, 3, 6, 0.7
 FULL = {"beta": 0.2, "entropy_bonus": 0.01, "top_entropy": 0.6, "kl_ratio_corrected": True}

@@ -6,7 +6,8 @@ import torch
 WORKER = "parallel_worker.py"
 HELD = ["frozen-ddp", "frozen-fsdp", "moving-ddp", "moving-fsdp"]
 SEVERAL = ["several-ddp", "several-fsdp"]
-WHOLE = ["ddp", "fsdp", "sum-ddp", "sum-fsdp", *HELD, *SEVERAL, "clipped"]
+PER_TOKEN = ["tokens-ddp", "tokens-fsdp"]
+WHOLE = ["ddp", "fsdp", "sum-ddp", "sum-fsdp", *HELD, *SEVERAL, *PER_TOKEN, "clipped"]
 # two processes have twice the scaled gradient of one, so the loss scale settles a step later
 CASES = [*WHOLE, "half"]
 
@@ -75,3 +76,18 @@ def test_other_models_matter_and_a_moving_reference_moves(alone, together, case)
     # it has come nearer to the policy, and what is frozen has not
     kl = {one: alone[one]["metrics"][3]["kl/mean"] for one in HELD}
     assert kl["moving-ddp"] < 0.5 * kl["frozen-ddp"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", PER_TOKEN)
+def test_advantages_of_tokens_are_normalised_over_all_processes(alone, together, case):
+    """Mean and deviation of the returns, in which the KL of every process's tokens is."""
+    for found in (alone[case], *(rank[case] for rank in together)):
+        for ours, theirs in zip(alone[case]["metrics"], found["metrics"], strict=True):
+            for name in ("advantage/return_mean", "advantage/return_std"):
+                assert ours[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-5)
+    # rewards 0, 0.5 and 1 of rows with more tokens the higher the reward, less the KL
+    returns = [step["advantage/return_mean"] for step in alone[case]["metrics"]]
+    deviations = [step["advantage/return_std"] for step in alone[case]["metrics"]]
+    assert all(value != pytest.approx(returns[0], rel=1e-3) for value in returns[1:])
+    assert min(deviations) > 0.1

@@ -32,13 +32,13 @@ from rlvr_core.api import (
     Judged,
     Problem,
 )
-from rlvr_core.builtin.losses.distill import GKD
+from rlvr_core.builtin.distillation.losses import GKD
+from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.step.objective import Objective, Term
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
-from rlvr_core.step.teacher import Teacher
 
 LR, BETA, LOW, HIGH = 2e-2, 0.1, 0.1, 0.15
 VERSION = 7

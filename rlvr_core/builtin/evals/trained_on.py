@@ -113,13 +113,13 @@ def _take_answers(
     own = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
     if not own:
         return
-    from rlvr_core.step.demonstrations import answered, answers_name, load_answers
+    from rlvr_core.api.services import answered, dotted, load_answers
 
     for loc, ref in own.items():
         assert ref.data is not None
         loader, target = resolved.build("dataset", ref.data), ref.with_.get("target")
         answers = load_answers(loader, target, resolved.config.run.seed, ref.data.use)
-        then = recorded.get(answers_name(loc))  # older runs did not record them
+        then = recorded.get(dotted((*loc, "answers")))  # older runs did not record them
         if then is not None and _changed(answered(answers), then):
             raise DataError(f"{ref.data.use} has other answers now than when the run began")
         trained.add_problems(_name(run), (problem for problem, _ in answers))

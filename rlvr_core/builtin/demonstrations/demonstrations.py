@@ -12,14 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Complaint, DataError, DatasetLoader, Demonstrator
-from rlvr_core.data.load import counted, problems_given
-from rlvr_core.step.batch import Row
+from rlvr_core.api.services import Row, counted, problems_given
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlvr_core.api import Problem
-    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.api.services import Renderer
 
 DEMONSTRATED = 20_000
 """Answers asked of a data set that makes them up."""
@@ -71,11 +70,6 @@ def load_answers(
 def answered(answers: Sequence[tuple[Problem, str]]) -> list[Problem]:
     """Problems that hold the answer to imitate: what a fingerprint is taken of."""
     return [replace(one, spec={**one.spec, "answer to imitate": answer}) for one, answer in answers]
-
-
-def answers_name(loc: Sequence[str | int]) -> str:
-    """What the answers of a loss are called in ``run.json``, by its place in the configuration."""
-    return ".".join(map(str, (*loc, "answers")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from rlvr_core.api import Adapter
-from rlvr_core.parallel.model import ParallelModel
-from rlvr_core.parallel.model_adapter import adapter_of
-from rlvr_core.parallel.sharded import whole
-from rlvr_core.step.batch import Row, micro_batches
-from rlvr_core.step.forward import completion_logprobs
+from rlvr_core.api.services import (
+    ParallelModel,
+    Row,
+    adapter_of,
+    completion_logprobs,
+    micro_batches,
+    whole,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,6 +72,21 @@ class GatheredSource:
     def adapter(self) -> Adapter:
         """The LoRA adapter alone; every process has to ask."""
         return adapter_of(self.policy).adapter(self.policy)
+
+
+def gathered_source(
+    policy: PreTrainedModel, parallel: ParallelModel, own_copy: torch.device | None
+) -> GatheredSource:
+    """The weights of a policy that is about to be sharded.
+
+    Args:
+        policy: The policy, still whole.
+        parallel: Computes it.
+        own_copy: Where a whole copy goes, for an engine that samples from the trainer's model;
+            None if no engine does.
+    """
+    replica = None if own_copy is None else replica_of(policy, own_copy)
+    return GatheredSource(policy, replica, parallel)
 
 
 def replica_of(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -6,14 +6,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import Loss, Problem, Source
-from rlvr_core.api.services import Demonstrations, audit, is_heldout, load_answers
+from rlvr_core.api.services import audit, is_heldout
+from rlvr_core.builtin.demonstrations.demonstrations import Demonstrations, load_answers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api.services import Renderer, Resolved
-    from rlvr_core.config.model import ComponentRef, RunConfig, SplitSection
-    from rlvr_core.config.tree import Loc
+    from rlvr_core.api.services import (
+        ComponentRef,
+        Loc,
+        Renderer,
+        Resolved,
+        RunConfig,
+        SplitSection,
+    )
 
 
 class GivenAnswers:

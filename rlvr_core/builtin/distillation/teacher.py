@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from rlvr_core.api import ConfigError, Message, MicroBatch, Problem
-from rlvr_core.data.rows import fill
-from rlvr_core.data.uri import is_uri, local_path
+from rlvr_core.api.services import Predicted, fill, is_uri, local_path, predict
+from rlvr_core.builtin.distillation.gather_logits import gather_logits, top_logprobs
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rlvr_core.data.prompts import Renderer
+    from rlvr_core.api.services import Renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,51 @@ class Teacher:
         assert batch.teacher_batch is not None, "rows were made without the teacher's prompts"
         return batch.teacher_batch
 
+    @staticmethod
+    def top_tokens(
+        model: PreTrainedModel,
+        batch: MicroBatch,
+        *,
+        k: int,
+        vocabulary: int,
+        temperature: float,
+        autocast_dtype: torch.dtype | None = None,
+        compiled: Any = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The ``k`` most likely tokens below ``vocabulary`` at each loss token; no gradient.
+
+        Returns:
+            (N, k) ids, and their (B, T, k) log-probs in the whole distribution.
+        """
+        with torch.no_grad():
+            found = predict(model, batch, temperature, autocast_dtype, compiled)
+            head = found.head
+            if head is None:
+                logp_Nk, ids_Nk = found.whole()[:, :vocabulary].topk(k)
+            else:
+                with found.autocast:
+                    ids_Nk, logp_Nk = top_logprobs(
+                        found.states, head.weight, k, vocabulary, temperature, head.bias
+                    )
+            return ids_Nk, found.unpack(logp_Nk)
+
+    @staticmethod
+    def logprobs_of(predicted: Predicted, logp_N: Tensor, ids_NK: Tensor) -> Tensor:
+        """(N, K) log-probs of the teacher's tokens under the policy; differentiable.
+
+        Args:
+            predicted: The policy's distributions.
+            logp_N: The log-probs of the sampled tokens.
+            ids_NK: The teacher's tokens.
+        """
+        head = predicted.head
+        if head is None:
+            return predicted.whole().gather(-1, ids_NK)
+        every_NK = torch.cat([predicted.targets[:, None], ids_NK], dim=1)
+        with predicted.autocast:
+            logits_NK = gather_logits(predicted.states, head.weight, every_NK, head.bias)
+        return logp_N[:, None] + (logits_NK[:, 1:] - logits_NK[:, :1]) / predicted.temperature
+
 
 def prompt_of(template: str, renderer: Renderer) -> Callable[[Problem], tuple[int, ...]]:
     """Renders a problem with its last user turn put into a template, with fields of its spec.
@@ -47,11 +95,11 @@ def prompt_of(template: str, renderer: Renderer) -> Callable[[Problem], tuple[in
     def prompt(problem: Problem) -> tuple[int, ...]:
         turns = problem.prompt
         if isinstance(turns, str):
-            told = fill(template, {**problem.spec, "prompt": turns}, problem.id)
-            return renderer.render(replace(problem, prompt=told))
+            text = fill(template, {**problem.spec, "prompt": turns}, problem.id)
+            return renderer.render(replace(problem, prompt=text))
         last = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=0)
-        told = fill(template, {**problem.spec, "prompt": turns[last].content}, problem.id)
-        chat = (*turns[:last], Message("user", told), *turns[last + 1 :])
+        text = fill(template, {**problem.spec, "prompt": turns[last].content}, problem.id)
+        chat = (*turns[:last], Message("user", text), *turns[last + 1 :])
         return renderer.render(replace(problem, prompt=chat))
 
     return prompt

@@ -1,0 +1,1 @@
+"""What only a policy sharded over processes needs, for train.parallel: fsdp."""

@@ -1,0 +1,1 @@
+"""A frozen reference in host memory, for train.reference.offload."""

@@ -1,0 +1,108 @@
+"""Runs with other optimizers and estimators, killed and resumed bit for bit."""
+
+import hashlib
+import json
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+
+TRAIN = {"steps": 6, "lr": 2e-3, "warmup_steps": 1}
+PER_TOKEN = """
+import numpy as np
+from rlvr_core.api import AdvantageOutput, AdvantageTraits, NoConfig
+
+
+class Discounted:
+    \"\"\"The reward less its group's mean, discounted by 0.9 a token from the end.\"\"\"
+
+    traits = AdvantageTraits(per_token=True)
+
+    def __init__(self, config: NoConfig) -> None:
+        pass
+
+    def __call__(self, step):
+        found = []
+        for group, reward, member in zip(step.group_N, step.reward_N, step.members, strict=True):
+            mean = np.nanmean(step.reward_N[step.group_N == group])
+            length = len(member.completion.token_ids)
+            found.append((reward - mean) * 0.9 ** np.arange(length)[::-1])
+        return AdvantageOutput(found)
+"""
+HELD = {"use": "reinforce_plus_plus", "with": {"beta": 0.05}}
+CASES = {
+    "muon": {"train": TRAIN | {"optimizer": {"use": "muon", "with": {"weight_decay": 0.01}}}},
+    "reinforce++, KL in the reward": {"advantage": HELD, "loss": "grpo"},
+    "reinforce++, KL to a reference that moves": {
+        "advantage": HELD,
+        "loss": "grpo",
+        "train": TRAIN | {"reference": {"sync_every": 2, "ema": 0.5}},
+    },
+    "an advantage a token": {"advantage": "./per_token.py:Discounted", "loss": "grpo"},
+}
+
+
+def digest(run):
+    """Hashes of what a run leaves: numbers, completions, weights and the optimizer's state."""
+    last = run / "checkpoints" / "step000006"
+    files = [run / "metrics.jsonl", run / "traces" / "rollouts.jsonl"]
+    files += [run / "traces" / "samples.jsonl"]
+    files += sorted(last.rglob("*.safetensors"))
+    return {
+        str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    }
+
+
+def killed_after(lab, steps):
+    """Start the lab's run, and kill -9 it once it has recorded so many steps; its folder."""
+    before = len(lab.runs())
+    process = lab.started("run", "config.yaml", "--display", "none")
+    try:
+        while process.poll() is None:
+            metrics = lab.runs()[-1] / "metrics.jsonl" if len(lab.runs()) > before else None
+            if metrics and metrics.exists() and metrics.read_bytes().count(b"\n") >= steps:
+                break
+            time.sleep(0.001)
+        assert process.poll() is None, "it has ended by itself"
+    finally:
+        process.kill()
+        process.communicate()
+    return lab.runs()[-1]
+
+
+@pytest.mark.parametrize("sections", CASES.values(), ids=CASES)
+def test_t94_killed_and_resumed_bit_for_bit(lab, sections):
+    (lab.folder / "per_token.py").write_text(PER_TOKEN)
+    sections = {"train": TRAIN, "checkpoint": {"every": 1, "keep": 9}} | sections
+    straight = digest(lab.run(**sections))
+    assert "checkpoints/step000006/trainer/optimizer.safetensors" in straight
+    run = killed_after(lab, 3)
+    assert recorded(run) < 6
+    lab.rlvr("run", "--resume", "last", "--display", "none")
+    assert digest(run) == straight
+    assert json.loads(lab.rlvr("show", "last", "--json").stdout)["ledger"]["balanced"] is True
+
+
+def recorded(run):
+    """Steps that a run has recorded."""
+    return (run / "metrics.jsonl").read_bytes().count(b"\n")
+
+
+def test_the_options_above_are_what_the_runs_did(lab):
+    """Momentum of matrices under muon; returns with the KL in them; advantages that differ."""
+    (lab.folder / "per_token.py").write_text(PER_TOKEN)
+    kept = {"checkpoint": {"every": 6, "keep": 9}, "train": TRAIN}
+    muon = lab.run(**kept | CASES["muon"])
+    moments = load_file(muon / "checkpoints" / "step000006" / "trainer" / "optimizer.safetensors")
+    assert any(name.endswith("|momentum") for name in moments)
+    held = lab.run(**kept | CASES["reinforce++, KL in the reward"])
+    lines = [json.loads(line) for line in (held / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["advantage/return_std"] > 0 for line in lines)
+    plain = lab.run(**kept | {"loss": "grpo"})
+    token = lab.run(**kept | CASES["an advantage a token"])
+    first = [
+        json.loads((run / "metrics.jsonl").read_text().splitlines()[0]) for run in (plain, token)
+    ]
+    assert first[0]["grad_norm"] != pytest.approx(first[1]["grad_norm"], rel=1e-3)
