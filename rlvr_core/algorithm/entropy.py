@@ -1,9 +1,16 @@
-"""Which tokens are the most uncertain ones of an optimizer step."""
+"""Which tokens of an update are the most uncertain ones, and the control of its entropy bonus."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from torch import Tensor
+
+from rlvr_core.api import EntropyTraits
 
 TIE = 1e-5
 """Nats below the threshold at which a token still ties with it. Rows of one prompt begin in the
@@ -21,3 +28,46 @@ def entropy_threshold(entropy_N: Tensor, share: float) -> float:
     """
     # torch.quantile refuses more than 2^24 values, fewer than a step may have
     return float(np.quantile(entropy_N.double().cpu().numpy(), 1 - share))
+
+
+@dataclass(slots=True)
+class EntropyController:
+    """An integral controller of one loss's entropy bonus.
+
+    Attributes:
+        control: How it moves.
+        coefficient: The weight of the next update's bonus, where that is applied.
+        entropy: Mean entropy of the last update, in nats; None before the first.
+    """
+
+    control: EntropyTraits
+    coefficient: float
+    entropy: float | None = None
+
+    @property
+    def bonus(self) -> float:
+        """The weight that the next update applies: none before an entropy is known."""
+        low = self.entropy is not None and self.entropy <= self.control.target
+        return self.coefficient if low else 0.0
+
+    def observe(self, entropy: float) -> None:
+        """Move the weight after an update.
+
+        Args:
+            entropy: Mean over all its loss tokens, in nats; one that is not finite says nothing.
+        """
+        if not math.isfinite(entropy):
+            return
+        if entropy <= self.control.target:
+            self.coefficient = min(self.coefficient + self.control.step, self.control.max)
+        else:
+            self.coefficient = max(self.coefficient - self.control.step, self.control.min)
+        self.entropy = entropy
+
+    def state_dict(self) -> dict[str, float | None]:
+        """For a checkpoint."""
+        return {"coefficient": self.coefficient, "entropy": self.entropy}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self.coefficient, self.entropy = state["coefficient"], state["entropy"]

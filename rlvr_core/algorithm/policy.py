@@ -13,12 +13,17 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlvr_core.algorithm.entropy_control import EntropyControl
-from rlvr_core.algorithm.importance_correction import ImportanceCorrection, importance_weight
-from rlvr_core.algorithm.kl import KlKind, kl_policy_ref
-from rlvr_core.algorithm.metrics import Tally
-from rlvr_core.algorithm.ratio import clipped_surrogate, exp_linear, log_ratio, row_mean_log_ratio
-from rlvr_core.algorithm.reduce import token_mean
+from rlvr_core.algorithm.ratio import (
+    ImportanceCorrection,
+    KlKind,
+    clipped_surrogate,
+    exp_linear,
+    importance_weight,
+    kl_policy_ref,
+    log_ratio,
+    row_mean_log_ratio,
+)
+from rlvr_core.algorithm.reduce import Tally, token_mean
 from rlvr_core.api import (
     ComponentConfig,
     EntropyTraits,
@@ -27,6 +32,29 @@ from rlvr_core.api import (
     LossTraits,
     Normalizer,
 )
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class EntropyControl(ComponentConfig):
+    """How ``entropy_bonus`` follows the entropy, He et al. 2025 (Skywork-OR1), arXiv:2505.22312."""
+
+    target: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Mean entropy of the loss tokens, in nats, that is to be kept: the bonus is applied while the
+    update before was at it or below."""
+    step: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.005
+    """What each update adds to the weight where its entropy is at the target or below, and takes
+    from it where it is above."""
+    min: Weight = 0.0
+    """Least weight."""
+    max: Weight = 1.0
+    """Largest weight."""
+
+    @model_validator(mode="after")
+    def _range_is_one(self) -> EntropyControl:
+        if self.min >= self.max:
+            raise ValueError(f"min ({self.min}) must be below max ({self.max})")
+        return self
 
 
 class PolicyConfig(ComponentConfig):

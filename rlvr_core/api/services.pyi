@@ -113,11 +113,11 @@ from rlvr_core.host.registry import parse_kind as parse_kind
 from rlvr_core.host.registry import plural as plural
 from rlvr_core.parallel.model import ParallelModel as ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of as adapter_of
+from rlvr_core.parallel.model_adapter import whole as whole
 from rlvr_core.parallel.ranks import LostError as LostError
 from rlvr_core.parallel.ranks import Ranks as Ranks
 from rlvr_core.parallel.ranks import apart as apart
 from rlvr_core.parallel.ranks import fault_of as fault_of
-from rlvr_core.parallel.sharded import whole as whole
 from rlvr_core.record.checkpoints import CheckpointStore as CheckpointStore
 from rlvr_core.record.files import write_atomic as write_atomic
 from rlvr_core.record.jsonl import encode as encode

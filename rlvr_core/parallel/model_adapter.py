@@ -1,4 +1,4 @@
-"""What of a policy is trained; here, of one that is trained whole."""
+"""What of a policy is trained, and tensors of which each process holds a part (FSDP)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,29 @@ from torch import Tensor, nn
 
 from rlvr_core.api import Adapter, ModelAdapter
 from rlvr_core.host.host import load_host
-from rlvr_core.parallel.sharded import whole
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process holds only a part of the tensor."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The whole tensor. Of a sharded one every process has to ask."""
+    sharded: Any = tensor
+    full: Tensor = sharded.full_tensor() if is_sharded(tensor) else tensor
+    return full
+
+
+def like(value: Tensor, model: Tensor) -> Tensor:
+    """A whole value on the device of ``model``, and sharded as it is; nothing is sent."""
+    value = value.to(model.device)
+    if not is_sharded(model) or value.shape != model.shape:
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded: Any = model
+    return distribute_tensor(value, sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
 class WholeModel:

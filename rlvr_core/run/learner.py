@@ -10,7 +10,6 @@ import torch
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import EngineTraits, traits_of
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.step.forward import compile_body, probe_forward_path
@@ -51,7 +50,11 @@ def trainer_of(
     config = prepared.config
     precision = Precision(DTYPES[config.model.dtype])
     device = trainer_device()
-    parallel = ParallelModel(ranks, config.train.parallel) if ranks.world > 1 else None
+    parallel = None
+    if ranks.world > 1:
+        from rlvr_core.parallel.model import ParallelModel
+
+        parallel = ParallelModel(ranks, config.train.parallel)
     # what is sharded goes to its device layer by layer
     sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device

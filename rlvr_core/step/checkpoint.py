@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr_core.parallel.model_adapter import adapter_of
-from rlvr_core.parallel.sharded import is_sharded, like, whole
+from rlvr_core.parallel.model_adapter import adapter_of, is_sharded, like, whole
 from rlvr_core.step import reference as references
 from rlvr_core.step.reference import Reference
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from rlvr_core.algorithm.entropy_control import EntropyController
 from rlvr_core.api import ConfigError, LossOutput, MicroBatch, PluginError
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from rlvr_core.algorithm.entropy import EntropyController
     from rlvr_core.algorithm.estimate import Estimator
     from rlvr_core.api import Loss, LossBatch, LossTraits, Normalizer, Problem
     from rlvr_core.step.forward import Predicted
@@ -105,7 +105,11 @@ class Term:
     def entropy_controller(self) -> EntropyController | None:
         """What steers the loss's entropy bonus, if it is steered, at its beginning."""
         steered = self.traits.entropy
-        return None if steered is None else EntropyController(steered, steered.initial)
+        if steered is None:
+            return None
+        from rlvr_core.algorithm.entropy import EntropyController
+
+        return EntropyController(steered, steered.initial)
 
 
 @dataclass(frozen=True, slots=True)

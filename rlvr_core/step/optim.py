@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, NoConfig, OptimizerTraits, TrainedParameter
-from rlvr_core.parallel.sharded import like, whole
+from rlvr_core.parallel.model_adapter import like, whole
 
 if TYPE_CHECKING:
     from rlvr_core.api import OptimizerBuilder, Schedule

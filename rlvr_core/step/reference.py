@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from rlvr_core.parallel.model_adapter import adapter_of
-from rlvr_core.parallel.sharded import like, whole
+from rlvr_core.parallel.model_adapter import adapter_of, like, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -13,7 +13,7 @@ entropy       of an update that was applied; it steers the next one's bonus wher
 One mini-batch and one iteration, the default, are one update a step. With more, the trainer's
 log-probs are computed before the first update. Every ratio starts from the policy at the start of
 the step, whatever version sampled a row (decoupled PPO); what lies between the sampling policy and
-that one is the importance correction's (``rlvr_core.algorithm.importance_correction``).
+that one is the importance correction's (``rlvr_core.algorithm.ratio``).
 
 With several processes, all of them have all groups and so all rows; each packs its part of the rows
 (``shard_rows``), ``ParallelModel`` sums the gradient, and everything else is the same in each.
@@ -32,28 +32,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr_core.algorithm.entropy import TIE, entropy_threshold
-from rlvr_core.algorithm.entropy_control import EntropyController
 from rlvr_core.api import LossBatch, LossOutput, MicroBatch, Normalizer
-from rlvr_core.parallel.model import ParallelModel
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.step.batch import Row, Work, idle_work, micro_batches, shard_rows
 from rlvr_core.step.forward import completion_logprobs, completion_scores
-from rlvr_core.step.mini_batches import Job, MiniBatch, Told, counts, cut, reads, summary
+from rlvr_core.step.mini_batches import Job, MiniBatch, Told, Totals, counts, cut, reads, summary
 from rlvr_core.step.model import Precision
 from rlvr_core.step.objective import Objective, Part, Term
 from rlvr_core.step.optim import Optimizer, Update
 from rlvr_core.step.reference import Reference
 from rlvr_core.step.rows import rows_of
-from rlvr_core.step.totals import Totals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import PreTrainedModel
 
+    from rlvr_core.algorithm.entropy import EntropyController
     from rlvr_core.api import Group
     from rlvr_core.config.model import TrainSection
+    from rlvr_core.parallel.model import ParallelModel
 
 T = TypeVar("T")
 
@@ -317,6 +315,8 @@ class PolicyTrainer:
         shares = {t.traits.top_entropy for t in part.terms if t.traits.top_entropy < 1}
         if not shares:
             return {}, [{} for _ in work]
+        from rlvr_core.algorithm.entropy import TIE, entropy_threshold
+
         entropies = [
             self._scores(one.batch, temperature=part.temperature)[1].double() for one in work
         ]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.algorithm import metrics
+from rlvr_core.algorithm import reduce as metrics
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.host.registry import PluginRegistrar, Registry
 

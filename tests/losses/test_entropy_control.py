@@ -6,7 +6,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
+from rlvr_core.algorithm.entropy import EntropyController
+from rlvr_core.algorithm.policy import EntropyControl
 from rlvr_core.builtin.losses.policy_family import DAPO
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rlvr_core.algorithm.importance_correction import ImportanceCorrection, importance_weight
-from rlvr_core.algorithm.metrics import Tally, finish
+from rlvr_core.algorithm.ratio import ImportanceCorrection, importance_weight
+from rlvr_core.algorithm.reduce import Tally, finish
 
 D = torch.tensor([[0.5, 0, 2, 0], [0.1, 0.1, 0, -0.1]], dtype=torch.float64)
 E = math.exp

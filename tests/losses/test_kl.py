@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_core.algorithm.kl import kl_policy_ref
+from rlvr_core.algorithm.ratio import kl_policy_ref
 
 logps = st.floats(-200, 0)
 

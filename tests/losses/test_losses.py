@@ -7,8 +7,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rlvr_core.algorithm.metrics import finish
 from rlvr_core.algorithm.policy import PolicyLoss
+from rlvr_core.algorithm.reduce import finish
 from rlvr_core.api import Loss, LossBatch, Normalizer, config_class
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.builtin.losses.gmpo import GMPO

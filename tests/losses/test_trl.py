@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlvr_core.algorithm.entropy import entropy_threshold
-from rlvr_core.algorithm.entropy_control import EntropyControl, EntropyController
+from rlvr_core.algorithm.entropy import EntropyController, entropy_threshold
+from rlvr_core.algorithm.policy import EntropyControl
 from rlvr_core.api import LossBatch, Normalizer
 from rlvr_core.builtin import plugin as builtin
 from rlvr_core.host.registry import PluginRegistrar, Registry

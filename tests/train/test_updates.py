@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small import estimator_for, small_model, small_trainer  # type: ignore
 
-from rlvr_core.algorithm.entropy_control import EntropyController
+from rlvr_core.algorithm.entropy import EntropyController
 from rlvr_core.algorithm.estimate import Estimator
 from rlvr_core.api import (
     AdvantageOutput,

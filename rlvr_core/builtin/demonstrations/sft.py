@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.algorithm.metrics import Tally
-from rlvr_core.algorithm.reduce import token_mean
+from rlvr_core.algorithm.reduce import Tally, token_mean
 from rlvr_core.api import (
     AnswersTraits,
     ComponentConfig,

@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rlvr_core.algorithm.metrics import Tally
-from rlvr_core.algorithm.reduce import row_mean
+from rlvr_core.algorithm.reduce import Tally, row_mean
 from rlvr_core.api import (
     ComponentConfig,
     LossBatch,

@@ -22,7 +22,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rlvr_core.algorithm.metrics import Tally
 from rlvr_core.algorithm.policy import (
     ClipConfig,
     ClippedPolicyLoss,
@@ -30,7 +29,7 @@ from rlvr_core.algorithm.policy import (
     PolicyTerms,
     RatioConfig,
 )
-from rlvr_core.algorithm.reduce import constant, row_mean, row_sum, token_mean
+from rlvr_core.algorithm.reduce import Tally, constant, row_mean, row_sum, token_mean
 from rlvr_core.api import Metric, Normalizer
 
 # -- clipped ratio ------------------------------------------------------------------------------
