@@ -112,10 +112,10 @@ class SharedMemory:
 
     def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
         """Hand on the tensors in the shared memory itself."""
-        told: Any = message
+        content: Any = message
         if self._shared is None:
-            self._shared = SharedTensors(told["fd"], told["size"])
-        load(self._shared.read(tuple(place) for place in told["places"]))
+            self._shared = SharedTensors(content["fd"], content["size"])
+        load(self._shared.read(tuple(place) for place in content["places"]))
 
     def close(self) -> None:
         """Let go of the memory."""

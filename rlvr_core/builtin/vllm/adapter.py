@@ -208,8 +208,8 @@ def load_into(worker: Any, folder: Path) -> tuple[str, list[str]]:
     """
     from vllm.lora.request import LoRARequest
 
-    told = fingerprint_of(folder)
+    fingerprint = fingerprint_of(folder)
     request = LoRARequest(NAME, NUMBER, str(folder), load_inplace=True)
     if not worker.model_runner.lora_manager.add_adapter(request):
         raise ValueError("vLLM did not load the adapter")
-    return told, unused_layers(worker, NUMBER)
+    return fingerprint, unused_layers(worker, NUMBER)

@@ -112,10 +112,10 @@ class ServerClient:
         except (TimeoutError, httpx.TimeoutException) as error:
             raise GoneError(f"no answer to {path} within {seconds or 0:g} s") from error
         except httpx.TransportError as error:
-            told = str(error) or type(error).__name__
-            raise GoneError(f"no connection: {told}") from error
+            reason = str(error) or type(error).__name__
+            raise GoneError(f"no connection: {reason}") from error
         if response.status_code != 200:
-            raise FaultError(response.status_code, _told(response))
+            raise FaultError(response.status_code, _error_message(response))
         try:
             return response.json() if response.content else None
         except ValueError as error:
@@ -139,7 +139,7 @@ class ServerClient:
         return results
 
     async def weight_version(self, *, seconds: float) -> str:
-        """The label of its weights, told by its engine and not only by its front.
+        """The label of its weights, as its engine says, and not only its front.
 
         Raises:
             GoneError: If no answer came.
@@ -216,8 +216,8 @@ def read_generation(
     token_ids = tuple(int(token) for token in choice["token_ids"])
     version = _first_version(choice["weight_versions"] or (), len(token_ids), run, versions)
     entries = choice["logprobs"]["content"]
-    told = tuple(int(entry["token_id"]) for entry in entries)
-    if told != token_ids:
+    scored = tuple(int(entry["token_id"]) for entry in entries)
+    if scored != token_ids:
         raise RunError(f"request {request.id}: vLLM gave log-probs of other tokens than it sampled")
     logprobs = tuple(float(entry["logprob"]) for entry in entries)
     if not all(math.isfinite(logprob) and logprob > _FLOOR for logprob in logprobs):
@@ -248,7 +248,7 @@ def _first_version(
     return found[0]
 
 
-def _told(response: httpx2.Response) -> str:
+def _error_message(response: httpx2.Response) -> str:
     """The message of an error, on one line."""
     try:
         found: Any = response.json()

@@ -130,13 +130,13 @@ class Fleet:
         until = time.monotonic() + seconds
         while (reason := await there()) is not None:
             ended = server.process.ended() if server.process is not None else None
-            told = " | ".join(server.process.last_words()) if server.process is not None else ""
+            last = " | ".join(server.process.last_words()) if server.process is not None else ""
             if ended is not None:
-                raise StartError(f"{server.name} {ended} at its start: {told}")
+                raise StartError(f"{server.name} {ended} at its start: {last}")
             if time.monotonic() > until:
                 raise StartError(
                     f"{server.name} did not come up within {seconds:g} s: {reason}"
-                    + (f"; its last words: {told}" if told else "")
+                    + (f"; its last words: {last}" if last else "")
                 )
             await asyncio.sleep(_POLL)
 
@@ -221,9 +221,9 @@ class Fleet:
         Raises:
             RunError: If no server is left.
         """
-        told: tuple[str, ...] = ()
+        log: tuple[str, ...] = ()
         if server.process is not None:
-            told = server.process.last_words()
+            log = server.process.last_words()
             reason = await self._restart(server, server.process, reason)
         else:
             await self._await_return(server, reason)
@@ -233,7 +233,7 @@ class Fleet:
             f"no vLLM server is left: {reason}",
             remedy=(
                 "rlvr run --resume goes on from the last checkpoint",
-                *(f"its log: {line}" for line in told),
+                *(f"its log: {line}" for line in log),
                 *REMEDY,
             ),
         )

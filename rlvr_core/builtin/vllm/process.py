@@ -243,7 +243,7 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
 
 
 def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[str, Any]:
-    """What vLLM is told: only what differs from its defaults for a reason."""
+    """Arguments of vLLM: only what differs from its defaults for a reason."""
     from vllm.config import WeightTransferConfig
 
     from rlvr_core.builtin.vllm.worker import IN_PROCESS

@@ -122,10 +122,10 @@ class VllmServerEngine:
             fleet = self._running.fleet
             if leads:
                 thread.spawn(fleet.start()).result()
-            told = {"machine": machine, "leads": leads, "run": self._running.run}
-            told["sockets"] = [str(one.process.socket) for one in fleet.servers if one.process]
-            told["strange"] = [one.name for one in fleet.servers if one.strange]
-            every = ranks.gather(told)
+            facts = {"machine": machine, "leads": leads, "run": self._running.run}
+            facts["sockets"] = [str(one.process.socket) for one in fleet.servers if one.process]
+            facts["strange"] = [one.name for one in fleet.servers if one.strange]
+            every = ranks.gather(facts)
             if not leads:
                 of_all = bool(self.config.urls)
                 leader = next(
@@ -251,7 +251,7 @@ class VllmServerEngine:
             else:
                 running.fleet.weights.sent = Sent(label, "known to the leader")
                 if source.sharded:
-                    running.publisher.along(source, adapter=self.config.lora == "adapter")
+                    running.publisher.gather_along(source, adapter=self.config.lora == "adapter")
             running.ranks.gather(None)  # all servers have the new ones
             self._on_loop(running.fleet.release())
             running.pool.release()

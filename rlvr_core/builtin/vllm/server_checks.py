@@ -131,7 +131,7 @@ def check_server(
         probe: Of the servers.
         nccl: Whether weights are to go over NCCL.
         server: The server.
-        facts: What ``vllm_worker.Extension.rlvr_describe`` told of it.
+        facts: What ``worker.Extension.rlvr_describe`` says of it.
 
     Raises:
         ConfigError: With every flag it lacks.

@@ -241,7 +241,7 @@ def environment(gpus: Sequence[int]) -> dict[str, str]:
 
 
 def arguments(config: ServerConfig, context: EngineContext, *, cpu: bool) -> tuple[str, ...]:
-    """What a server is told: only what differs from vLLM's defaults for a reason."""
+    """Arguments of a server: only what differs from vLLM's defaults for a reason."""
     options = shared_arguments(config, context, cpu=cpu) | {
         "generation_config": "vllm",  # no sampling default from the model's folder
         "gpu_memory_utilization": None if cpu else config.gpu_memory_utilization,

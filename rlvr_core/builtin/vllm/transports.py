@@ -74,7 +74,7 @@ class Files:
         link.deliver(self.message())
 
     def message(self) -> dict[str, Json]:
-        """What the receiving end is to be told of the files."""
+        """The message that names the files."""
         return {"files": list(self.files)}
 
     def keep(self, weights: OutgoingWeights) -> Iterator[tuple[str, Tensor]]:
@@ -99,8 +99,8 @@ class Files:
 
     def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
         """Read the files."""
-        told: Any = message
-        load(_from_files(told["files"]))
+        content: Any = message
+        load(_from_files(content["files"]))
 
     def close(self) -> None:
         """Remove the files."""
@@ -243,13 +243,13 @@ class Nccl:
         Raises:
             RuntimeError: If weights are to come, and no trainer has connected.
         """
-        told: Any = message
-        if "leave" in told or "join" in told:
+        content: Any = message
+        if "leave" in content or "join" in content:
             self.close()
-        if "join" in told:
+        if "join" in content:
             from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
 
-            self._wire = told["join"]
+            self._wire = content["join"]
             self._group = stateless_init_process_group(
                 self._wire["master_address"],
                 self._wire["master_port"],
@@ -257,15 +257,15 @@ class Nccl:
                 self._wire["world_size"],
                 torch.cuda.current_device(),
             )
-        if "tensors" in told:
-            self._take_part(told["tensors"], load)
+        if "tensors" in content:
+            self._take_part(content["tensors"], load)
 
-    def _take_part(self, told: dict[str, Any], load: Callable[[NamedTensors], None]) -> None:
+    def _take_part(self, content: dict[str, Any], load: Callable[[NamedTensors], None]) -> None:
         from vllm.distributed.weight_transfer.packed_tensor import packed_nccl_broadcast_consumer
 
         if self._group is None:
             raise RuntimeError("weights are to come over NCCL, and no trainer has connected")
-        described = zip(told["names"], told["dtype_names"], told["shapes"], strict=True)
+        described = zip(content["names"], content["dtype_names"], content["shapes"], strict=True)
         packed_nccl_broadcast_consumer(
             iterator=((name, (shape, getattr(torch, dtype))) for name, dtype, shape in described),
             group=self._group,

@@ -45,7 +45,7 @@ class Sent:
         label: Of the weights, unique to this run and version.
         fingerprint: Of the stream that brought them; None for those a server starts with.
         transport: How a server that comes back gets them; None if it has to wait for the next.
-        messages: What its end of that transport is told.
+        messages: For its end of that transport, in order.
     """
 
     label: str
@@ -284,7 +284,7 @@ class Copied:
 
 
 def update_of(transport: ChosenTransport, message: Json, first_worker: int) -> dict[str, Json]:
-    """What the workers of a server are told; see ``worker.Update``."""
+    """One message of a transport, as the workers of a server get it; see ``worker.Update``."""
     return {"transport": asdict(transport), "message": message, "first_worker": first_worker}
 
 
@@ -390,7 +390,7 @@ class WeightPublisher:
             what = f"weight sync to version {version} failed: {first_line(error)}"
             raise RunError(what, remedy=VERBOSE) from error
 
-    def along(self, source: WeightSource, *, adapter: bool) -> None:
+    def gather_along(self, source: WeightSource, *, adapter: bool) -> None:
         """Take part in gathering a sharded policy, as often as the leader does."""
         if adapter:
             source.adapter()

@@ -76,7 +76,7 @@ class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
         self._check_whole(self.model.load_weights(iter(update_info.weights)))
 
     def _check_whole(self, loaded: set[str] | None) -> None:
-        """Refuse an update that left parameters out; ``loaded`` is what ``load_weights`` told."""
+        """Refuse an update that left parameters out; ``loaded`` is what ``load_weights`` returned."""
         expected = {name for name, _ in self.model.named_parameters()} - _tied_heads(self.model)
         missing = sorted(expected - (expected if loaded is None else loaded))
         if missing := missing + _half_loaded(self.model):
@@ -141,7 +141,7 @@ class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
 
     Attributes:
         transport: The transport, as ``ChosenTransport`` has it.
-        message: What its other end is told.
+        message: For its other end.
         first_worker: Number of this server's first worker among the receivers.
     """
 
