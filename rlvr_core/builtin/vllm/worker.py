@@ -76,7 +76,7 @@ class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
         self._check_whole(self.model.load_weights(iter(update_info.weights)))
 
     def _check_whole(self, loaded: set[str] | None) -> None:
-        """Refuse an update that left parameters out; ``loaded`` is what ``load_weights`` returned."""
+        """Refuse an update that left parameters out; ``loaded`` is of ``load_weights``."""
         expected = {name for name, _ in self.model.named_parameters()} - _tied_heads(self.model)
         missing = sorted(expected - (expected if loaded is None else loaded))
         if missing := missing + _half_loaded(self.model):
