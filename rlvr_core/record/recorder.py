@@ -74,7 +74,7 @@ class Recorder:
         self._trace.write({"event": "opened", "time": datetime.now(UTC).isoformat(), "ts": 0.0})
 
     def at(self, step: int, version: int) -> None:
-        """Set the step and version that spans and counters carry from now on."""
+        """Set the step and version that spans carry from now on."""
         self._step, self._version = step, version
 
     def metrics(self, step: int, version: int, values: Mapping[str, float]) -> None:
@@ -153,12 +153,6 @@ class Recorder:
     def take_spans(self) -> list[dict[str, Json]]:
         """Nothing: this recorder has written its own."""
         return []
-
-    def counter(self, name: str, values: Mapping[str, Json]) -> None:
-        """Record some numbers at this moment."""
-        ts = round(self._clock() - self._start, 6)
-        place = {"step": self._step, "version": self._version}
-        self._trace.write({"counter": name, "ts": ts, **place, "values": dict(values)})
 
     def rollout(
         self,

@@ -79,15 +79,13 @@ def test_spans_carry_step_version_and_error(folder):
             clock.now += 0.5
         with pytest.raises(KeyError), recorder.span("sync"):
             raise KeyError
-        recorder.counter("queue", {"size": 3})
-    opened, generate, sync, queue = lines(folder.traces / "trace.jsonl")
+    opened, generate, sync = lines(folder.traces / "trace.jsonl")
     assert opened["event"] == "opened"
     assert generate == {
         "span": "generate", "ts": 2.0, "dur": 0.5, "step": 5, "version": 4,
         "thread": "MainThread", "n": 8,
     }  # fmt: skip
     assert sync["error"] == "KeyError"
-    assert queue == {"counter": "queue", "ts": 2.5, "step": 5, "version": 4, "values": {"size": 3}}
 
 
 def test_rollouts_hold_everything_and_samples_the_life_of_the_draw(folder, make_group):
