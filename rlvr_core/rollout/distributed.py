@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from rlvr_core.api import Draw, SamplingParams
 from rlvr_core.api.rollouts import Sampled
@@ -48,3 +48,11 @@ class DistributedGenerator(Generator):
                 for name, verdict in member.verdicts.items():
                     self.errors.observe(name, verdict)
         return groups
+
+
+def distributed(generator: Generator, ranks: Ranks) -> DistributedGenerator:
+    """A generator that shares the work of this one with those of the other processes."""
+    total = generator.judge.errors
+    own = replace(generator, judge=replace(generator.judge, errors=ErrorRate(total.limit)))
+    parts = {field.name: getattr(own, field.name) for field in fields(own)}
+    return DistributedGenerator(**parts, ranks=ranks, errors=total)

@@ -139,7 +139,7 @@ def _changed_files(
     """
     if not targets:
         return ()
-    changed = session.resolved.host.service("core/changed-sources")
+    changed = session.host.service("core/changed-sources")
     found: Sequence[Any] = changed(session.folder, manifest.fields, targets, accepted)
     return found
 
@@ -185,7 +185,7 @@ def _record_resumption(
         session.events.message(f"{one.path} has changed: the steps from here on use it")
     sources = None
     if changed:
-        sources = session.resolved.host.service("core/sources")(session.folder, targets)
+        sources = session.host.service("core/sources")(session.folder, targets)
     manifest.resume(
         command=command, step=session.step, sources=sources, processes=session.ranks.world
     )

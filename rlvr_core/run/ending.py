@@ -82,7 +82,7 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
             lambda: manifest.finish(
                 outcome, steps=session.step, error=fault, traceback=trace, reason=reason
             ),
-            lambda: session.resolved.host.service("core/results")(session.folder),
+            lambda: session.host.service("core/results")(session.folder),
             lambda: session.finish(outcome, reason),
         ]
         _each(closing, quietly=outcome not in ("finished", "stopped"))

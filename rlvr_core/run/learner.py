@@ -26,9 +26,12 @@ from rlvr_core.step.reference import Reference, SeparateModel, UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transformers import PreTrainedModel
 
-    from rlvr_core.api import Engine, OptimizerBuilder, Schedule, WeightSource
+    from rlvr_core.api import Engine, OptimizerBuilder, Schedule, Source, WeightSource
+    from rlvr_core.config.model import SourceRef
     from rlvr_core.run.prepare import Prepared
 
 
@@ -93,7 +96,7 @@ def trainer_of(
         temperature=config.sampling.temperature,
         max_completion_tokens=config.sampling.max_tokens,
         reward_weights=prepared.judge.plan.weights,
-        advantage_scale=_advantage_scale(prepared),
+        advantage_scale=_advantage_scale(config.data.sources, prepared.sources),
         compiled=compiled,
         seed=config.run.seed,
         ranks=ranks,
@@ -149,11 +152,11 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
     return Objective(tuple(terms), Estimator(advantage.use, component))
 
 
-def _advantage_scale(prepared: Prepared) -> dict[str, float]:
+def _advantage_scale(refs: Sequence[SourceRef], sources: Sequence[Source]) -> dict[str, float]:
     """The factor on the advantages of each problem that has one."""
     return {
         problem.id: ref.advantage_scale
-        for ref, source in zip(prepared.config.data.sources, prepared.sources, strict=True)
+        for ref, source in zip(refs, sources, strict=True)
         if ref.advantage_scale != 1
         for problem in source.problems
     }

@@ -13,6 +13,7 @@ from rlvr_core.api import (
     EngineTraits,
     EvalFinished,
     GroupsScored,
+    Json,
     RunError,
     RunFinished,
     RunStarted,
@@ -28,11 +29,11 @@ from rlvr_core.run.metrics import details, fates, rollout_metrics
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlvr_core.api import Engine, Reporter, ReportsMetrics, WeightSource
+    from rlvr_core.api import Engine, Json, Reporter, ReportsMetrics, WeightSource
     from rlvr_core.api.rollouts import RolloutSource
     from rlvr_core.api.watching import Stateful
     from rlvr_core.config.model import RunConfig
-    from rlvr_core.config.resolve import Resolved
+    from rlvr_core.host.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore
     from rlvr_core.record.ledger import Ledger
     from rlvr_core.record.recorder import NullRecorder, Recorder
@@ -58,7 +59,8 @@ class Session:
     groups; ``events`` has fewer subscribers in those that are not the main one.
     """
 
-    resolved: Resolved
+    config: RunConfig
+    host: Host
     folder: RunFolder
     recorder: Recorder | NullRecorder
     ledger: Ledger
@@ -82,11 +84,6 @@ class Session:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
-    def config(self) -> RunConfig:
-        """The run's configuration."""
-        return self.resolved.config
-
-    @property
     def stop_reason(self) -> str | None:
         """Why no further step is taken, though some are left; None if the run should go on."""
         finished = self.step >= self.config.train.steps
@@ -107,9 +104,12 @@ class Session:
         """The processes of the run."""
         return self.trainer.ranks
 
-    def run(self) -> None:
-        """Take every step that is left, unless the evaluations say that it is enough."""
-        config = self.resolved.dump()
+    def run(self, config: Mapping[str, Json]) -> None:
+        """Take every step that is left, unless the evaluations say that it is enough.
+
+        Args:
+            config: The whole configuration as plain data, for those who watch.
+        """
         self.events.run_started(RunStarted(self.folder.path, config, self.step, self.resumed))
         self.stop.stepping = True
         if self.step == 0:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from rlvr_core.api import (
     ConfigError,
     EngineContext,
     EngineTraits,
-    Json,
     Reporter,
     ReportsMetrics,
     traits_of,
@@ -27,7 +25,7 @@ from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
-from rlvr_core.record.metrics import Glossary, run_glossary
+from rlvr_core.record.metrics import run_glossary
 from rlvr_core.record.recorder import NullRecorder, Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.rollout.collect import Generator
@@ -39,7 +37,6 @@ from rlvr_core.run.guards import Guards, SampleChecks
 from rlvr_core.run.learner import trainer_device, trainer_of
 from rlvr_core.run.session import Session
 from rlvr_core.step.step import PolicyTrainer
-from rlvr_core.verify.error_rate import ErrorRate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -90,7 +87,12 @@ def start(
         stack.callback(engine.close)
         transport = _transport(prepared, bare)
         engine.start(_engine_context(prepared, engine, trainer, source, transport))
-        guards = _guards(prepared)
+        guards = Guards(
+            {
+                f"{place}: {ref.use}": prepared.resolved.build("guard", ref)
+                for place, ref in enumerate(prepared.config.guards.use)
+            }
+        )
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)
         folder, recorder, manifest = stack.enter_context(recording)
@@ -106,7 +108,8 @@ def start(
         trackers = prepared.trackers.values() if ranks.main else ()
         watching = [*guards.guards.values(), *trackers, trainer.optimizer.builder]
         session = Session(
-            resolved=prepared.resolved,
+            config=prepared.config,
+            host=prepared.resolved.host,
             folder=folder,
             recorder=recorder,
             ledger=ledger,
@@ -132,7 +135,7 @@ def start(
                 if ranks.main:  # more steps, say; the next resumption is to know
                     folder.configure(prepared.resolved.dump())
                 resume(session, manifest, command, newest, targets)
-            session.run()
+            session.run(prepared.resolved.dump())
     return folder
 
 
@@ -158,7 +161,14 @@ def _recording(
         copy = host.service("core/mirror")
         mirror = copy(config.run.mirror, host.ask_store, config.checkpoint.keep, events.message)
     fresh = folder is None
-    folder = folder or ranks.on_main(lambda: _new_folder(prepared))
+
+    text, data = prepared.resolved.loaded.text, prepared.resolved.dump()
+
+    def new_folder() -> RunFolder:
+        root = host.locate_run() or Path(config.run.dir)
+        return RunFolder.create(root, config.run.name, config_text=text, resolved=data)
+
+    folder = folder or ranks.on_main(new_folder)
     if not ranks.main:
         events.subscribe(guards)
         yield folder, NullRecorder(ranks.index), None
@@ -166,7 +176,9 @@ def _recording(
     with contextlib.ExitStack() as stack:
         if mirror is not None:
             stack.enter_context(mirror.copying(folder.path, fresh=fresh))
-        recorder = stack.enter_context(Recorder(folder, glossary=_glossary(prepared, engine)))
+        components = {component.cls for component in prepared.resolved.components.values()}
+        components |= {type(engine), type(prepared.mode)}
+        recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(components)))
         manifest = _manifest(prepared, folder, command, ranks)
         if prepared.data_reports:
             manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
@@ -194,24 +206,20 @@ def _source_parts(
         deadline=config.run.timeout,
         say_waiting=waiting,
     )
+    shared = generator
+    if ranks.world > 1:
+        from rlvr_core.rollout.distributed import distributed
+
+        shared = distributed(generator, ranks)
     return SourceParts(
         generator=generator,
-        shared=_distributed(generator, ranks) if ranks.world > 1 else generator,
+        shared=shared,
         sampler=prepared.sampler,
         problems=prepared.problems,
         params=sampling_of(config),
         check=prepared.judge.errors.check,
         ranks=ranks,
     )
-
-
-def _distributed(generator: Generator, ranks: Ranks) -> Generator:
-    from rlvr_core.rollout.distributed import DistributedGenerator
-
-    total = generator.judge.errors
-    own = replace(generator, judge=replace(generator.judge, errors=ErrorRate(total.limit)))
-    parts = {field.name: getattr(own, field.name) for field in fields(own)}
-    return DistributedGenerator(**parts, ranks=ranks, errors=total)
 
 
 def _engine_context(
@@ -263,32 +271,14 @@ def _transport(prepared: Prepared, engine: Engine) -> TransportChoice | None:
     return ChosenTransport(entry.name, entry.target, entry.plugin, options)
 
 
-def _glossary(prepared: Prepared, engine: Engine) -> Glossary:
-    """The metrics of the kernel and of the run's components."""
-    classes = {component.cls for component in prepared.resolved.components.values()}
-    return run_glossary({*classes, type(engine), type(prepared.mode)})
-
-
-def _guards(prepared: Prepared) -> Guards:
-    return Guards(
-        {
-            f"{place}: {ref.use}": prepared.resolved.build("guard", ref)
-            for place, ref in enumerate(prepared.config.guards.use)
-        }
-    )
-
-
-def _new_folder(prepared: Prepared) -> RunFolder:
-    config, resolved = prepared.config, prepared.resolved
-    root = prepared.resolved.host.locate_run() or Path(config.run.dir)
-    return RunFolder.create(
-        root, config.run.name, config_text=resolved.loaded.text, resolved=resolved.dump()
-    )
-
-
 def _manifest(
     prepared: Prepared, folder: RunFolder, command: Sequence[str], ranks: Ranks
 ) -> Manifest:
+    """The run's record: read back, or begun with its plugins, data, checkout and sources.
+
+    Raises:
+        ConfigError: If the run began with other data.
+    """
     if folder.manifest.exists():
         manifest = Manifest.read(folder)
         recorded, found = manifest.fields.get("data") or {}, prepared.fingerprints
@@ -301,12 +291,15 @@ def _manifest(
                 remedy="put them back to go on, or start a new run",
             )
         return manifest
+    host, here = prepared.resolved.host, Path.cwd()
     plugins = {
         record.distribution: record.version
-        for record in prepared.resolved.host.records
+        for record in host.records
         if record.distribution and record.version
     }
-    git, sources = _provenance(prepared, folder)
+    git, targets = None, prepared.resolved.sources(prepared.problems.values())
+    if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
+        git = host.service("core/checkout")(folder, here)
     return Manifest.start(
         folder,
         name=prepared.config.run.name,
@@ -314,16 +307,6 @@ def _manifest(
         plugins=plugins,
         data=prepared.fingerprints,
         git=git,
-        sources=sources,
+        sources=host.service("core/sources")(folder, targets) if targets else None,
         processes=ranks.world,
     )
-
-
-def _provenance(prepared: Prepared, folder: RunFolder) -> tuple[Json, Json]:
-    """The git checkout that the run is started in, and the files that its config names."""
-    host, here = prepared.resolved.host, Path.cwd()
-    git = None
-    if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
-        git = host.service("core/checkout")(folder, here)
-    files = prepared.resolved.sources(prepared.problems.values())
-    return git, host.service("core/sources")(folder, files) if files else None
