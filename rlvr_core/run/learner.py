@@ -20,7 +20,7 @@ from rlvr_core.step.model import (
     load_policy,
     load_reference,
 )
-from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.optim import Optimizer
 from rlvr_core.step.reference import Reference, SeparateModel, UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
@@ -131,13 +131,13 @@ def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> Pr
 
 def _objective(prepared: Prepared, device: torch.device, precision: Precision) -> Objective:
     """The terms of the loss; a name that is met again gets ``#2``."""
-    terms: list[Term] = []
+    terms: list[LossTerm] = []
     for loc, ref in prepared.config.losses.items():
         make_teacher = prepared.teachers.get(loc)
         leaf = ref.use.rpartition("/")[2]
         copies = sum(term.name.partition("#")[0] == leaf for term in terms)
         terms.append(
-            Term(
+            LossTerm(
                 name=leaf if copies == 0 else f"{leaf}#{copies + 1}",
                 loss=prepared.losses[loc],
                 weight=ref.weight,

@@ -58,7 +58,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LocalMicroBatch:
     """A micro-batch and whether it counts.
 
     A process that has fewer micro-batches than another may have to compute some more, whose loss is
@@ -228,12 +228,12 @@ def shard_rows(rows: Sequence[Row], world: int) -> list[list[Row]]:
     return hands
 
 
-def idle_work(rows: Sequence[Row], n: int) -> list[Work]:
+def idle_micro_batches(rows: Sequence[Row], n: int) -> list[LocalMicroBatch]:
     """``n`` micro-batches that do not count, of the shortest row that has a loss token."""
     trained = [row for row in rows if any(row.loss_mask)]
     shortest = min(trained, key=lambda row: len(row.prompt_ids) + len(row.token_ids))
     (batch,) = micro_batches([shortest], tokens_per_micro_batch=1)
-    return [Work(batch, counts=False)] * n
+    return [LocalMicroBatch(batch, counts=False)] * n
 
 
 def _weight(group: Sequence[Row]) -> int:

@@ -14,8 +14,8 @@ from rlvr_core.api import LossOutput, Normalizer
 from rlvr_core.config.model import TrainSection
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.metrics import check_declared
-from rlvr_core.step.batch import Row, Work
-from rlvr_core.step.objective import Part, Term
+from rlvr_core.step.batch import LocalMicroBatch, Row
+from rlvr_core.step.objective import LossTerm, TrainingRows
 from rlvr_core.step.optim import Update
 
 _OF_AN_ITERATION = ("ratio/", "clip_fraction/")
@@ -23,20 +23,21 @@ _OF_AN_ITERATION = ("ratio/", "clip_fraction/")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AuxLogprobs:
     """What other models than the policy say of a micro-batch.
 
     Attributes:
-        taught: By term, the most likely tokens (N, K) of its teacher and their log-probs (B, T, K).
+        teacher_logprobs: By term, the most likely tokens (N, K) of its teacher and their
+            log-probs (B, T, K).
         ref_logp_BT: The reference's log-probs; None where no loss asks for them.
     """
 
-    taught: dict[str, tuple[Tensor, Tensor]]
+    teacher_logprobs: dict[str, tuple[Tensor, Tensor]]
     ref_logp_BT: Tensor | None
 
 
 @dataclass(slots=True)
-class Job:
+class MiniBatchPart:
     """A part of a mini-batch, packed.
 
     Attributes:
@@ -44,14 +45,14 @@ class Job:
         normalizer: Denominators of the mini-batch.
         work: This process's micro-batches.
         old: By micro-batch, log-probs (B, T) at the time of sampling; empty where none is needed.
-        told: By micro-batch, what other models say of it, where that holds for every iteration.
+        aux: By micro-batch, what other models say of it, where that holds for every iteration.
     """
 
-    part: Part
+    part: TrainingRows
     normalizer: Normalizer
-    work: list[Work]
+    work: list[LocalMicroBatch]
     old: list[Tensor] = field(default_factory=list)
-    told: dict[int, Told] = field(default_factory=dict)
+    aux: dict[int, AuxLogprobs] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -63,15 +64,15 @@ class MiniBatch:
         groups: Places in the step of the groups whose completions it has.
     """
 
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[MiniBatchPart] = field(default_factory=list)
     groups: Sequence[int] = ()
 
 
-def cut(
-    parts: Sequence[Part],
+def split_into_mini_batches(
+    parts: Sequence[TrainingRows],
     asked: int,
-    normalizer: Callable[[Part], Normalizer],
-    pack: Callable[[Sequence[Row]], list[Work]],
+    normalizer: Callable[[TrainingRows], Normalizer],
+    pack: Callable[[Sequence[Row]], list[LocalMicroBatch]],
 ) -> list[MiniBatch]:
     """Deal each part's groups, by itself, to as many mini-batches as are asked for.
 
@@ -92,12 +93,14 @@ def cut(
             places = trained[index::asked]
             if places:
                 part = whole.only(places)
-                batch.jobs.append(Job(part, normalizer(part), pack(part.rows)))
+                batch.jobs.append(MiniBatchPart(part, normalizer(part), pack(part.rows)))
                 batch.groups = batch.groups if part.given else places
     return [batch for batch in batches if batch.jobs]
 
 
-def counts(parts: Sequence[Part], normalizer: Callable[[Part], Normalizer]) -> dict[str, float]:
+def count_rows(
+    parts: Sequence[TrainingRows], normalizer: Callable[[TrainingRows], Normalizer]
+) -> dict[str, float]:
     """Rows and loss tokens of a step, each counted once however often it is read."""
     metrics: dict[str, float] = {}
     for part in parts:
@@ -107,7 +110,7 @@ def counts(parts: Sequence[Part], normalizer: Callable[[Part], Normalizer]) -> d
     return metrics
 
 
-def summary(
+def summarize_updates(
     totals: Sequence[Totals], updates: Sequence[Update], iterations: int
 ) -> dict[str, float]:
     """Metrics over the updates of a step that were applied, or over all where none was.
@@ -121,12 +124,12 @@ def summary(
         iterations: How many; each made the same number of updates.
     """
     none = not any(update.applied for update in updates)
-    told = [place for place, update in enumerate(updates) if update.applied or none]
-    metrics = Totals.over([totals[place] for place in told])
-    metrics["grad_norm"] = sum(updates[place].grad_norm for place in told) / len(told)
+    counted = [place for place, update in enumerate(updates) if update.applied or none]
+    metrics = Totals.over([totals[place] for place in counted])
+    metrics["grad_norm"] = sum(updates[place].grad_norm for place in counted) / len(counted)
     share = len(totals) // iterations
     for number in range(iterations if iterations > 1 else 0):
-        mine = [totals[place] for place in told if place // share == number]
+        mine = [totals[place] for place in counted if place // share == number]
         metrics |= {
             f"iteration/{number + 1}/{name}": value
             for name, value in (Totals.over(mine) if mine else {}).items()
@@ -135,7 +138,7 @@ def summary(
     return metrics
 
 
-def reads(
+def count_updates(
     batches: Sequence[MiniBatch], updates: Sequence[Update], train: TrainSection
 ) -> dict[str, float]:
     """What a step of several updates did: how many of them, and how many rows they read.
@@ -162,7 +165,7 @@ def reads(
 class Totals:
     """Sums losses and metrics over one update's micro-batches, without waiting for the device."""
 
-    def __init__(self, terms: Sequence[Term]) -> None:
+    def __init__(self, terms: Sequence[LossTerm]) -> None:
         self._terms = terms
         self.thresholds: list[float] = []
         """Least entropies of tokens that were chosen by it, the same in all processes."""
@@ -170,7 +173,7 @@ class Totals:
         self._sums: dict[tuple[str, str], list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._maxima: dict[tuple[str, str], list[torch.Tensor]] = {}
 
-    def add(self, outputs: Sequence[tuple[Term, LossOutput]]) -> None:
+    def add(self, outputs: Sequence[tuple[LossTerm, LossOutput]]) -> None:
         """Count one micro-batch."""
         for term, output in outputs:
             self._losses.setdefault(term.name, []).append(output.loss.detach())
@@ -232,7 +235,7 @@ class Totals:
         return metrics
 
 
-def _finished(term: Term, updates: Sequence[Totals]) -> dict[str, float]:
+def _finished(term: LossTerm, updates: Sequence[Totals]) -> dict[str, float]:
     """The metrics of a term over all tokens of the updates."""
     sums: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     maxima: dict[str, list[float]] = {}

@@ -59,7 +59,7 @@ class Teacher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LossTerm:
     """One loss of the weighted sum.
 
     Attributes:
@@ -113,7 +113,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TrainingRows:
     """Rows of one step, or of one of its mini-batches, and the losses taken over all of them.
 
     Attributes:
@@ -122,7 +122,7 @@ class Part:
         temperature: Of the log-probs.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[LossTerm, ...]
     groups: Sequence[Sequence[Row]]
     temperature: float
 
@@ -142,7 +142,7 @@ class Part:
         """Places of the groups that have a loss token."""
         return [i for i, g in enumerate(self.groups) if any(any(row.loss_mask) for row in g)]
 
-    def only(self, places: Sequence[int]) -> Part:
+    def only(self, places: Sequence[int]) -> TrainingRows:
         """The same losses over some of the groups."""
         return replace(self, groups=[self.groups[place] for place in places])
 
@@ -169,7 +169,7 @@ class Objective:
         ConfigError: If a loss lacks the advantages it needs, or cannot use those it gets.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[LossTerm, ...]
     estimator: Estimator | None = None
 
     def __post_init__(self) -> None:
@@ -187,7 +187,7 @@ class Objective:
                     )
 
     @property
-    def on_completions(self) -> tuple[Term, ...]:
+    def on_completions(self) -> tuple[LossTerm, ...]:
         """The losses that need rollouts."""
         return tuple(term for term in self.terms if term.demonstrations is None)
 
@@ -209,14 +209,16 @@ class Objective:
         own = [t.teacher.prompt for t in self.terms if t.teacher and t.teacher.prompt]
         return own[0](problem) if own else None
 
-    def parts(self, groups: Sequence[Sequence[Row]], step: int, temperature: float) -> list[Part]:
+    def parts(
+        self, groups: Sequence[Sequence[Row]], step: int, temperature: float
+    ) -> list[TrainingRows]:
         """What a step trains on: the completions' rows by group first, then each loss's own."""
-        parts = [Part(self.on_completions, groups, temperature)]
+        parts = [TrainingRows(self.on_completions, groups, temperature)]
         for term in self.terms:
             if term.demonstrations is not None:
                 given = term.demonstrations.rows(step)
                 answers = [[replace(row, group=place)] for place, row in enumerate(given)]
-                parts.append(Part((term,), answers, 1.0))
+                parts.append(TrainingRows((term,), answers, 1.0))
         return [part for part in parts if part.terms]
 
 

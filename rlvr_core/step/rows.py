@@ -61,7 +61,7 @@ def rows_of(
     rewarded = Counter(step.group_N[step.scorable_N].tolist())
     metrics: dict[str, float] = dict(found.metrics) if found else {}
     metrics["groups/lone"] = sum(rewarded[place] < 2 for place in range(len(groups)))
-    told = [objective.teacher_prompt(group.problem) for group in groups]
+    teacher_prompts = [objective.teacher_prompt(group.problem) for group in groups]
     by_group: list[list[Row]] = [[] for _ in groups]
     per_group: list[list[float | None]] = [[] for _ in groups]
     for place, (index, member) in enumerate(zip(step.group_N.tolist(), step.members, strict=True)):
@@ -82,7 +82,7 @@ def rows_of(
                 advantage,
                 group=index,
                 token_advantages=by_token,
-                teacher_prompt_ids=told[index],
+                teacher_prompt_ids=teacher_prompts[index],
             )
         )
     return Rows(by_group, per_group, metrics)

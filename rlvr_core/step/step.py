@@ -35,11 +35,20 @@ from torch import Tensor
 from rlvr_core.api import LossBatch, LossOutput, MicroBatch, Normalizer
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.step.batch import Row, Work, idle_work, micro_batches, shard_rows
+from rlvr_core.step.batch import LocalMicroBatch, Row, idle_micro_batches, micro_batches, shard_rows
 from rlvr_core.step.forward import completion_logprobs, completion_scores
-from rlvr_core.step.mini_batches import Job, MiniBatch, Told, Totals, counts, cut, reads, summary
+from rlvr_core.step.mini_batches import (
+    AuxLogprobs,
+    MiniBatch,
+    MiniBatchPart,
+    Totals,
+    count_rows,
+    count_updates,
+    split_into_mini_batches,
+    summarize_updates,
+)
 from rlvr_core.step.model import Precision
-from rlvr_core.step.objective import Objective, Part, Term
+from rlvr_core.step.objective import LossTerm, Objective, TrainingRows
 from rlvr_core.step.optim import Optimizer, Update
 from rlvr_core.step.reference import Reference
 from rlvr_core.step.rows import rows_of
@@ -143,11 +152,13 @@ class PolicyTrainer:
                 kl_N=kl_N,
             )
             parts = self.objective.parts(made.by_group, step, self.temperature)
-            metrics = counts(parts, self._normalizer)
+            metrics = count_rows(parts, self._normalizer)
         if self.objective.on_completions:
             metrics |= made.metrics
         with _timed(seconds, "pack"):
-            batches = cut(parts, self.train.mini_batches, self._normalizer, self._pack)
+            batches = split_into_mini_batches(
+                parts, self.train.mini_batches, self._normalizer, self._pack
+            )
         with _timed(seconds, "forward"):
             self._compute_old_logprobs(batches)
         updates: list[Update] = []
@@ -167,12 +178,12 @@ class PolicyTrainer:
                     if self.reference is not None:
                         self.reference.follow(version)
         if updates:
-            metrics |= summary(totals, updates, self.train.num_iterations)
+            metrics |= summarize_updates(totals, updates, self.train.num_iterations)
         for place, (name, controller) in enumerate(self.entropy.items()):
             prefix = f"loss/{name}/" if place else ""
             metrics[f"{prefix}entropy/coefficient"] = controller.coefficient
         if self.train.updates_per_step > 1:
-            metrics |= reads(batches, updates, self.train)
+            metrics |= count_updates(batches, updates, self.train)
         thrown_away = [place in lost for place in range(len(groups))]
         return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
 
@@ -221,7 +232,7 @@ class PolicyTrainer:
             found[place][:] = kl_T[: len(found[place])]
         return found
 
-    def _normalizer(self, part: Part) -> Normalizer:
+    def _normalizer(self, part: TrainingRows) -> Normalizer:
         rows = part.rows
         return Normalizer(
             rows=sum(any(row.loss_mask) for row in rows),
@@ -247,21 +258,21 @@ class PolicyTrainer:
         adapter = adapter_of(self.model)
         for number, job in enumerate(batch.jobs):
             with _timed(seconds, "forward"):
-                least, chosen = self._entropy_masks(job.part, job.work)
+                least, entropy_masks = self._entropy_masks(job.part, job.work)
             total.thresholds += least.values()
-            for place, (one, masks) in enumerate(zip(job.work, chosen, strict=True)):
+            for place, (one, masks) in enumerate(zip(job.work, entropy_masks, strict=True)):
                 with _timed(seconds, "forward"):
                     # before the policy's pass: under LoRA the reference is the same model
-                    told = job.told.get(place) or self._told(job.part, one.batch)
+                    aux = job.aux.get(place) or self._aux_logprobs(job.part, one.batch)
                 if self._others_stay:
-                    job.told[place] = told
+                    job.aux[place] = aux
                 draw = update * len(self.objective.terms) + number
                 key = (self.seed, step, self.ranks.index, draw, place)
                 old_BT = job.old[place] if job.old and update > 0 else None
                 last = one is batch.jobs[-1].work[-1]
                 with adapter.dropout(self.model, *key), self._accumulating(last=last):
                     with _timed(seconds, "forward"):
-                        outputs = self._losses(job, one.batch, masks, told, old_BT)
+                        outputs = self._losses(job, one.batch, masks, aux, old_BT)
                         loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
                     with _timed(seconds, "backward"):
                         self.optimizer.backward(loss if one.counts else 0.0 * loss)
@@ -285,15 +296,17 @@ class PolicyTrainer:
             and all(teacher.model is not None for teacher in teachers)
         )
 
-    def _pack(self, rows: Sequence[Row]) -> list[Work]:
+    def _pack(self, rows: Sequence[Row]) -> list[LocalMicroBatch]:
         """This process's part of the rows in micro-batches."""
         own = shard_rows(rows, self.ranks.world)[self.ranks.index]
         budget = self.train.tokens_per_micro_batch
-        work = [Work(batch) for batch in micro_batches(own, tokens_per_micro_batch=budget)]
+        work = [
+            LocalMicroBatch(batch) for batch in micro_batches(own, tokens_per_micro_batch=budget)
+        ]
         if self.parallel is not None:
             idle = self.parallel.idle(len(work))
-            work += idle_work(rows, idle) if idle else []
-        return [Work(one.batch.to(self.model.device), one.counts) for one in work]
+            work += idle_micro_batches(rows, idle) if idle else []
+        return [LocalMicroBatch(one.batch.to(self.model.device), one.counts) for one in work]
 
     def _accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         if self.parallel is None:
@@ -302,7 +315,7 @@ class PolicyTrainer:
 
     @torch.no_grad()
     def _entropy_masks(
-        self, part: Part, work: Sequence[Work]
+        self, part: TrainingRows, work: Sequence[LocalMicroBatch]
     ) -> tuple[dict[float, float], list[dict[float, Tensor]]]:
         """The tokens of highest entropy, for each share of tokens that a loss wants chosen.
 
@@ -331,18 +344,18 @@ class PolicyTrainer:
 
     def _losses(
         self,
-        job: Job,
+        job: MiniBatchPart,
         batch: MicroBatch,
-        chosen: Mapping[float, Tensor],
-        told: Told,
+        entropy_masks: Mapping[float, Tensor],
+        aux: AuxLogprobs,
         old_BT: Tensor | None,
-    ) -> list[tuple[Term, LossOutput]]:
+    ) -> list[tuple[LossTerm, LossOutput]]:
         """Every loss of a part, of one forward pass of the policy.
 
         ``old_BT`` is None where the policy still is that of the start of the step.
         """
         part = job.part
-        ids_NK = [ids for ids, _ in told.taught.values()]
+        ids_NK = [ids for ids, _ in aux.teacher_logprobs.values()]
         teacher = next((term.teacher for term in part.terms if term.teacher is not None), None)
         extra = teacher and partial(teacher.logprobs_of, ids_NK=torch.cat(ids_NK, dim=1))
         logp_BT, entropy_BT, *other = self._scores(batch, temperature=part.temperature, extra=extra)
@@ -352,7 +365,7 @@ class PolicyTrainer:
             logp_BT=logp_BT,
             old_logp_BT=logp_BT.detach() if old_BT is None else old_BT.to(logp_BT.dtype),
             behaviour_logp_BT=batch.behaviour_logp_BT,
-            ref_logp_BT=told.ref_logp_BT,
+            ref_logp_BT=aux.ref_logp_BT,
             mask_BT=batch.mask_BT,
             advantage_B=batch.advantage_B,
             entropy_BT=entropy_BT,
@@ -363,22 +376,22 @@ class PolicyTrainer:
         for term in part.terms:
             shown = seen
             if term.traits.top_entropy < 1:
-                shown = replace(shown, chosen_BT=chosen[term.traits.top_entropy])
+                shown = replace(shown, chosen_BT=entropy_masks[term.traits.top_entropy])
             if term.name in self.entropy:
                 shown = replace(shown, entropy_bonus=self.entropy[term.name].bonus)
-            if term.name in told.taught:
+            if term.name in aux.teacher_logprobs:
                 shown = replace(
                     shown,
-                    teacher_logp_BTK=told.taught[term.name][1],
+                    teacher_logp_BTK=aux.teacher_logprobs[term.name][1],
                     student_logp_BTK=next(student),
                 )
             outputs.append((term, term.of(shown, job.normalizer)))
         return outputs
 
     @torch.no_grad()
-    def _told(self, part: Part, batch: MicroBatch) -> Told:
+    def _aux_logprobs(self, part: TrainingRows, batch: MicroBatch) -> AuxLogprobs:
         vocabulary: int = self.model.config.get_text_config().vocab_size
-        taught = {
+        teacher_logprobs = {
             term.name: self._compute(
                 term.teacher.top_tokens,
                 term.teacher.model or self.model,
@@ -394,7 +407,7 @@ class PolicyTrainer:
         if self.reference is not None and any(term.traits.needs_reference for term in part.terms):
             with self.reference.active() as reference:
                 ref_logp_BT = self._logprobs(reference, batch)
-        return Told(taught, ref_logp_BT)
+        return AuxLogprobs(teacher_logprobs, ref_logp_BT)
 
     def _logprobs(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
         return self._compute(completion_logprobs, model, batch, temperature=self.temperature)

@@ -21,7 +21,7 @@ from rlvr_core.config.model import ReferenceSection, TrainSection
 from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_core.step.batch import Row
 from rlvr_core.step.model import Precision
-from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer, Update
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
@@ -146,7 +146,7 @@ def test_several_updates_a_step_learn_from_fewer_completions(start, name):
     gained = {}
     for updates in ({}, {"mini_batches": 2, "num_iterations": 3}):
         model = copy.deepcopy(start)
-        made = trainer(model, [Term(name, cls(cls.Config()))], lr=0.005, **updates)
+        made = trainer(model, [LossTerm(name, cls(cls.Config()))], lr=0.005, **updates)
         before = mean_reward(sample(model, -1))
         reports = [made.update(sample(model, step), step, step) for step in range(STEPS // 3)]
         gained[len(updates)] = mean_reward(sample(model, -1)) - before
@@ -164,7 +164,7 @@ FULL = {"beta": 0.01, "entropy_bonus": 0.001, "top_entropy": 0.8, "kl_ratio_corr
 @pytest.mark.parametrize("name", POLICY)
 def test_reward_rises_with_every_policy_loss(start, name, options):
     cls = entries()[name]
-    before, after, metrics = run(start, [Term(name, cls(cls.Config(**options)))])
+    before, after, metrics = run(start, [LossTerm(name, cls(cls.Config(**options)))])
     assert 0.3 < before < 0.7
     assert after > 0.9
     assert all(line["entropy/mean"] > 0 for line in metrics)
@@ -183,7 +183,7 @@ def test_reward_rises_with_every_policy_loss(start, name, options):
 def test_a_reward_of_tiny_scale_has_its_weights_say_when_normalised_first(start, combine, rises):
     """Twice the weight on a hundredth of the opposite: lost in the sum, decisive apart."""
     cls = entries()["grpo"]
-    term = Term("grpo", cls(cls.Config()))
+    term = LossTerm("grpo", cls(cls.Config()))
     before, after, _ = run(start, [term], weights=(1.0, 2.0), combine=combine)
     assert after > 0.9 if rises else after < 0.5 * before
 
@@ -202,7 +202,7 @@ class Answers:
 def test_sft_alone_learns_the_answers_without_completions(start):
     cls = entries()["sft"]
     model = copy.deepcopy(start)
-    made = trainer(model, [Term("sft", cls(cls.Config()), 1.0, Answers())])
+    made = trainer(model, [LossTerm("sft", cls(cls.Config()), 1.0, Answers())])
     reports = [made.update([], step, step) for step in range(STEPS)]
     assert all(report.applied for report in reports)
     first, last = reports[0].metrics, reports[-1].metrics
@@ -216,8 +216,8 @@ def test_sft_alone_learns_the_answers_without_completions(start):
 def test_a_weighted_sum_trains_both(start):
     both = entries()
     terms = [
-        Term("grpo", both["grpo"](both["grpo"].Config())),
-        Term("sft", both["sft"](both["sft"].Config()), 0.3, Answers()),
+        LossTerm("grpo", both["grpo"](both["grpo"].Config())),
+        LossTerm("sft", both["sft"](both["sft"].Config()), 0.3, Answers()),
     ]
     before, after, metrics = run(start, terms)
     assert after > 0.9 > before
@@ -231,9 +231,9 @@ def test_t10_a_step_does_not_depend_on_how_rows_are_packed(start, split):
     """Through the model: choosing tokens by entropy and a sum of losses included."""
     both = entries()
     terms = [
-        Term("dapo", both["dapo"](both["dapo"].Config(**FULL))),
-        Term("gspo", both["gspo"](both["gspo"].Config()), 0.5),
-        Term("sft", both["sft"](both["sft"].Config()), 0.3, Answers()),
+        LossTerm("dapo", both["dapo"](both["dapo"].Config(**FULL))),
+        LossTerm("gspo", both["gspo"](both["gspo"].Config()), 0.5),
+        LossTerm("sft", both["sft"](both["sft"].Config()), 0.3, Answers()),
     ]
     moved = []
     for budget in (split, 60):
@@ -250,10 +250,10 @@ def test_t10_a_step_does_not_depend_on_how_rows_are_packed(start, split):
 
 def test_advantage_scale_and_its_dataset(start):
     cls = entries()["grpo"]
-    made = trainer(copy.deepcopy(start), [Term("grpo", cls(cls.Config()))])
+    made = trainer(copy.deepcopy(start), [LossTerm("grpo", cls(cls.Config()))])
     groups = sample(start, 0)
     plain = made.update(groups, 0, 0).advantages
-    made = trainer(copy.deepcopy(start), [Term("grpo", cls(cls.Config()))])
+    made = trainer(copy.deepcopy(start), [LossTerm("grpo", cls(cls.Config()))])
     made.advantage_scale = {"p1": 0.25}
     scaled = made.update(groups, 0, 0).advantages
     assert scaled[0] == plain[0]
@@ -266,7 +266,7 @@ def expert(start):
     """A model that mostly says low tokens."""
     model = copy.deepcopy(start)
     cls = entries()["grpo"]
-    made = trainer(model, [Term("grpo", cls(cls.Config()))])
+    made = trainer(model, [LossTerm("grpo", cls(cls.Config()))])
     for step in range(12):
         made.update(sample(model, step), step, step)
     return model.requires_grad_(False)
@@ -277,7 +277,7 @@ def expert(start):
 def test_gkd_brings_the_policy_to_its_teacher_without_rewards(start, expert, divergence):
     cls = entries()["gkd"]
     loss = cls(cls.Config(teacher="x", top_k=8, divergence=divergence, alpha=0.5))
-    before, after, metrics = run(start, [Term("gkd", loss, teacher=Teacher(8, expert))])
+    before, after, metrics = run(start, [LossTerm("gkd", loss, teacher=Teacher(8, expert))])
     goal = mean_reward(sample(expert, -1))
     assert after > before + 0.5 * (goal - before)
     assert metrics[-1]["distill/divergence"] < 0.5 * metrics[0]["distill/divergence"]
@@ -290,7 +290,7 @@ def test_gkd_gradient_is_that_of_the_whole_distributions(start, expert):
     """With every token compared, the step's gradient is autograd's of the textbook divergence."""
     cls = entries()["gkd"]
     loss = cls(cls.Config(teacher="x", top_k=V, divergence="kl"))
-    made = trainer(copy.deepcopy(start), [Term("gkd", loss, teacher=Teacher(V, expert))])
+    made = trainer(copy.deepcopy(start), [LossTerm("gkd", loss, teacher=Teacher(V, expert))])
     groups = sample(start, 0)
     seen = []
     made.optimizer.step = lambda step: (
@@ -323,7 +323,7 @@ def test_opsd_learns_what_its_own_longer_prompt_would_make_it_say(start):
     model = copy.deepcopy(start)
     with torch.no_grad():
         model.lm_head.weight *= 4  # so that prompts matter
-    made = trainer(model, [Term("opsd", loss, teacher=teacher)])
+    made = trainer(model, [LossTerm("opsd", loss, teacher=teacher)])
     first = gap(model)
     for step in range(STEPS):
         made.update(sample(model, step), step, step)

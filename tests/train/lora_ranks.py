@@ -20,7 +20,7 @@ from rlvr_core.parallel.ranks import joined
 from rlvr_core.step import checkpoint
 from rlvr_core.step.forward import probe_forward_path
 from rlvr_core.step.model import Precision, load_policy
-from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import UnderAdapter
 from rlvr_core.step.step import PolicyTrainer
@@ -67,7 +67,7 @@ def steps(folder, ranks, strategy, dtype, reference):
         parallel = ParallelModel(ranks, strategy)
         probe_forward_path(model)
         parallel.add(model, trained=True, autocast_dtype=precision.autocast)
-    terms = (Term("grpo", GRPO(GRPO.Config(beta=0.3))),)
+    terms = (LossTerm("grpo", GRPO(GRPO.Config(beta=0.3))),)
     trainer = PolicyTrainer(
         model=model,
         reference=held_to,

@@ -27,7 +27,7 @@ from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row
 from rlvr_core.step.forward import probe_forward_path
 from rlvr_core.step.model import Precision
-from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, collect
 from rlvr_core.step.step import PolicyTrainer
@@ -83,10 +83,10 @@ def sum_of_losses():
     control = {"target": 2.0, "step": 0.005}
     full = {"entropy_bonus": 0.01, "top_entropy": 0.5, "entropy_control": control}
     return [
-        Term("dapo", DAPO(DAPO.Config(**full)), 0.7),
-        Term("gspo", GSPO(GSPO.Config()), 0.3),
-        Term("sft", SFT(SFT.Config()), 0.2, demonstrations=Answers()),
-        Term(
+        LossTerm("dapo", DAPO(DAPO.Config(**full)), 0.7),
+        LossTerm("gspo", GSPO(GSPO.Config()), 0.3),
+        LossTerm("sft", SFT(SFT.Config()), 0.2, demonstrations=Answers()),
+        LossTerm(
             "opsd",
             OPSD(OPSD.Config(prompt="x", top_k=9)),
             0.5,
@@ -108,8 +108,8 @@ def other_model(folder, seed):
 def held_to_others(folder):
     """A KL term, and a teacher that is a model of its own."""
     return [
-        Term("kl", GRPO(GRPO.Config(beta=0.2)), 0.5),
-        Term(
+        LossTerm("kl", GRPO(GRPO.Config(beta=0.2)), 0.5),
+        LossTerm(
             "gkd",
             GKD(GKD.Config(teacher="x", top_k=9)),
             0.5,
@@ -157,7 +157,7 @@ def trainer_of(folder, ranks, strategy, dtype, terms, *, reference=None, estimat
 def steps(folder, ranks, strategy, dtype, *, summed=False, reference=None, **more):
     """Four steps: many groups, one group, a poisoned one, many again."""
     loss = Poisoned(GRPO(GRPO.Config()), length=2)
-    terms = [Term("grpo", loss), *(sum_of_losses() if summed else ())]
+    terms = [LossTerm("grpo", loss), *(sum_of_losses() if summed else ())]
     if reference is not None:
         terms += held_to_others(folder)
     trainer = trainer_of(folder, ranks, strategy, dtype, terms, reference=reference, **more)

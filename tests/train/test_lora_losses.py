@@ -24,7 +24,7 @@ from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection
 from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_core.step.batch import Row
-from rlvr_core.step.objective import Term
+from rlvr_core.step.objective import LossTerm
 from rlvr_core.step.optim import Update
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
 
@@ -138,21 +138,21 @@ def compare(models, terms):
 @pytest.mark.parametrize("options", [{}, FULL], ids=["defaults", "everything"])
 @pytest.mark.parametrize("name", POLICY)
 def test_a_policy_loss(models, name, options):
-    metrics = compare(models, [Term(name, LOSSES[name](LOSSES[name].Config(**options)))])
+    metrics = compare(models, [LossTerm(name, LOSSES[name](LOSSES[name].Config(**options)))])
     assert not options or metrics["kl/mean"] > 0.01
 
 
 def test_given_answers(models):
     sft = LOSSES["sft"]
-    metrics = compare(models, [Term("sft", sft(sft.Config()), 1.0, Answers())])
+    metrics = compare(models, [LossTerm("sft", sft(sft.Config()), 1.0, Answers())])
     assert metrics["sft/rows"] == 2
 
 
 def test_a_sum_of_losses(models):
     terms = [
-        Term("dapo", LOSSES["dapo"](LOSSES["dapo"].Config(**FULL))),
-        Term("gspo", LOSSES["gspo"](LOSSES["gspo"].Config()), 0.5),
-        Term("sft", LOSSES["sft"](LOSSES["sft"].Config()), 0.3, Answers()),
+        LossTerm("dapo", LOSSES["dapo"](LOSSES["dapo"].Config(**FULL))),
+        LossTerm("gspo", LOSSES["gspo"](LOSSES["gspo"].Config()), 0.5),
+        LossTerm("sft", LOSSES["sft"](LOSSES["sft"].Config()), 0.3, Answers()),
     ]
     metrics = compare(models, terms)
     assert {"loss/dapo", "loss/gspo", "loss/sft"} <= metrics.keys()
@@ -163,7 +163,7 @@ def test_distillation_from_a_frozen_teacher(models):
     with torch.no_grad():
         teacher.model.layers[0].mlp.up_proj.weight.mul_(1.5)
     gkd = LOSSES["gkd"](LOSSES["gkd"].Config(teacher="x", top_k=5))
-    compare(models, [Term("gkd", gkd, teacher=Teacher(5, teacher))])
+    compare(models, [LossTerm("gkd", gkd, teacher=Teacher(5, teacher))])
 
 
 def test_t2_the_reference_has_the_temperature_of_sampling(models):
@@ -174,7 +174,7 @@ def test_t2_the_reference_has_the_temperature_of_sampling(models):
         for name, matrix in matrices(bare).items():
             if "lora_B" in name:
                 matrix.zero_()
-    term = Term("grpo", LOSSES["grpo"](LOSSES["grpo"].Config(beta=0.1)))
+    term = LossTerm("grpo", LOSSES["grpo"](LOSSES["grpo"].Config(beta=0.1)))
     metrics, _ = gradients(bare, [term], UnderAdapter(bare, ReferenceSection()))
     assert metrics["kl/mean"] == pytest.approx(0.0, abs=1e-15)
 
@@ -208,7 +208,7 @@ def test_dropout_is_of_the_policy_alone(models):
                 matrix.copy_(matrices(policy)[name])
         loss = Noting()
         reference = UnderAdapter(noisy, ReferenceSection(sync_every=1))
-        gradients(noisy, [Term("noting", loss, teacher=Teacher(4))], reference)
+        gradients(noisy, [LossTerm("noting", loss, teacher=Teacher(4))], reference)
         shown[share] = loss.seen
     for plain, noisy in zip(shown[0.0], shown[0.5], strict=True):
         torch.testing.assert_close(noisy.ref_logp_BT, plain.ref_logp_BT)

@@ -16,7 +16,7 @@ from small import small_model, small_trainer  # type: ignore
 from rlvr_core.api import Completion, Group, Judged, Problem
 from rlvr_core.builtin.losses.policy_family import DAPO
 from rlvr_core.config.model import TrainSection
-from rlvr_core.step.objective import Term
+from rlvr_core.step.objective import LossTerm
 
 
 class Noting(DAPO):
@@ -42,7 +42,7 @@ def group(prompt, version):
 def make_trainer():
     loss = Noting()
     train = TrainSection(steps=9, lr=1e-3, warmup_steps=0)
-    return small_trainer(small_model(), [Term("noting", loss)], train), loss
+    return small_trainer(small_model(), [LossTerm("noting", loss)], train), loss
 
 
 def test_every_row_starts_from_the_policy_at_the_start_of_the_step():

@@ -19,7 +19,7 @@ from small import small_model, small_trainer  # type: ignore
 from rlvr_core.api import Completion, Group, Judged, LossOutput, LossTraits, Problem
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step.batch import Row
-from rlvr_core.step.objective import Term
+from rlvr_core.step.objective import LossTerm
 
 
 class Says:
@@ -63,8 +63,8 @@ def trainer_of(*terms, **train):
 def test_t13_a_mini_batch_without_a_row_of_a_term_is_no_zero_of_it():
     """Three updates; the last one has answers alone, as its group has no reward."""
     made = trainer_of(
-        Term("grpo", Says(2.0, 4.0)),
-        Term("sft", Says(10.0, 20.0, 30.0), weight=0.5, demonstrations=answers(3)),
+        LossTerm("grpo", Says(2.0, 4.0)),
+        LossTerm("sft", Says(10.0, 20.0, 30.0), weight=0.5, demonstrations=answers(3)),
         mini_batches=3,
     )
     report = made.update([group(0), group(1), group(2, reward=None)], 0, 0)
@@ -77,7 +77,7 @@ def test_t13_a_mini_batch_without_a_row_of_a_term_is_no_zero_of_it():
 
 def test_t13_a_term_that_no_update_had_is_absent():
     made = trainer_of(
-        Term("grpo", Says()), Term("sft", Says(3.0), weight=0.5, demonstrations=answers(1))
+        LossTerm("grpo", Says()), LossTerm("sft", Says(3.0), weight=0.5, demonstrations=answers(1))
     )
     metrics = made.update([group(0, reward=None)], 0, 0).metrics
     assert metrics["loss"] == 1.5
@@ -89,7 +89,7 @@ def test_what_is_asked_is_what_happens_when_there_are_groups_enough():
     """Three of five groups have a reward: three updates, whichever they are."""
     for without in ((0, 1), (1, 4), (3, 4), (0, 3)):
         loss = Says(*range(3))
-        made = trainer_of(Term("grpo", loss), mini_batches=3)
+        made = trainer_of(LossTerm("grpo", loss), mini_batches=3)
         groups = [group(i, reward=None if i in without else 1.0) for i in range(5)]
         report = made.update(groups, 0, 0)
         assert report.metrics["updates/applied"] == 3
@@ -104,8 +104,8 @@ def test_given_answers_are_dealt_alike_however_many_groups_a_step_has(count, pol
     """Ten answers in four parts: 3, 3, 2 and 2, and four updates in each iteration."""
     grpo, sft = Says(*range(8)), Says(*range(8))
     made = trainer_of(
-        Term("grpo", grpo),
-        Term("sft", sft, demonstrations=answers(10)),
+        LossTerm("grpo", grpo),
+        LossTerm("sft", sft, demonstrations=answers(10)),
         mini_batches=4,
         num_iterations=2,
     )
@@ -125,7 +125,7 @@ def test_t4_means_are_over_the_updates_that_were_applied():
     loss = Says(
         NAN, 4.0, 6.0, 8.0, slopes=(NAN, 2.0, 3.0, math.inf), noted=iter((NAN, 1.25, 1.75, 9))
     )
-    made = trainer_of(Term("grpo", loss), mini_batches=2, num_iterations=2)
+    made = trainer_of(LossTerm("grpo", loss), mini_batches=2, num_iterations=2)
     report = made.update([group(0), group(1)], 0, 0)
     assert [update.applied for update in report.updates] == [False, True, True, False]
     metrics = report.metrics
@@ -141,14 +141,14 @@ def test_t4_means_are_over_the_updates_that_were_applied():
 
 def test_t4_an_iteration_that_applied_nothing_has_no_mean():
     loss = Says(2.0, NAN, slopes=(1.0, NAN), noted=iter((1.5, NAN)))
-    made = trainer_of(Term("grpo", loss), num_iterations=2)
+    made = trainer_of(LossTerm("grpo", loss), num_iterations=2)
     metrics = made.update([group(0), group(1)], 0, 0).metrics
     assert metrics["ratio/mean"] == metrics["iteration/1/ratio/mean"] == pytest.approx(1.5)
     assert "iteration/2/ratio/mean" not in metrics
 
 
 def test_t4_a_step_that_applied_nothing_says_what_was_not_finite():
-    made = trainer_of(Term("grpo", Says(NAN, 2.0, slopes=(NAN, math.inf))), mini_batches=2)
+    made = trainer_of(LossTerm("grpo", Says(NAN, 2.0, slopes=(NAN, math.inf))), mini_batches=2)
     report = made.update([group(0), group(1)], 0, 0)
     assert report.applied == 0
     assert math.isnan(report.metrics["loss"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rlvr_core.api import LossBatch, LossOutput, PluginError
-from rlvr_core.step.objective import Term
+from rlvr_core.step.objective import LossTerm
 
 LOGP = torch.zeros(2, 3, requires_grad=True)
 ONE = torch.tensor(1.0)
@@ -34,24 +34,24 @@ class Gives:
 )
 def test_a_loss_that_gives_something_else_is_named(output, said):
     with pytest.raises(PluginError, match="loss 'mine' ") as caught:
-        Term("mine", Gives(output)).of(None, None)
+        LossTerm("mine", Gives(output)).of(None, None)
     assert said in str(caught.value)
     assert "Gives" in str(caught.value)
 
 
 def test_a_loss_that_gives_what_it_should_is_taken():
     output = LossOutput(LOGP.sum(), {"a": (ONE, ONE)}, {"b": ONE})
-    assert Term("mine", Gives(output)).of(None, None) is output
+    assert LossTerm("mine", Gives(output)).of(None, None) is output
 
 
 def test_a_constant_0_of_rows_that_a_loss_learns_nothing_from_is_taken():
     logp_BT = torch.tensor([[-1.0, -torch.inf]], requires_grad=True)
     mask_BT = torch.tensor([[True, False]])  # a masked position may hold anything
     batch = LossBatch(logp_BT, logp_BT, logp_BT, None, mask_BT, torch.ones(1))
-    output = Term("mine", Gives(LossOutput(torch.zeros(()), {}, {}))).of(batch, None)
+    output = LossTerm("mine", Gives(LossOutput(torch.zeros(()), {}, {}))).of(batch, None)
     output.loss.backward()
     assert output.loss == 0
     assert torch.equal(logp_BT.grad, torch.zeros(1, 2))
     with torch.no_grad():
         given = LossOutput(torch.zeros(()), {}, {})
-        assert Term("mine", Gives(given)).of(batch, None) is given
+        assert LossTerm("mine", Gives(given)).of(batch, None) is given

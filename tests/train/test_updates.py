@@ -36,7 +36,7 @@ from rlvr_core.builtin.distillation.losses import GKD
 from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
 from rlvr_core.config.model import ReferenceSection, TrainSection
-from rlvr_core.step.objective import Objective, Term
+from rlvr_core.step.objective import LossTerm, Objective
 from rlvr_core.step.reference import SeparateModel
 from rlvr_core.step.step import PolicyTrainer
 
@@ -178,7 +178,7 @@ def test_updates_are_those_of_plain_pytorch(name, mini_batches, iterations, cap)
     oracle = Oracle(copy.deepcopy(model), frozen, cap)
     made = trainer_of(
         model,
-        [Term(name, loss)],
+        [LossTerm(name, loss)],
         advantage="center",
         reference=SeparateModel(frozen, model, ReferenceSection()),
         mini_batches=mini_batches,
@@ -237,7 +237,7 @@ def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batch
     )
     made = small_trainer(
         model,
-        [Term(name, loss)],
+        [LossTerm(name, loss)],
         section,
         reference=SeparateModel(frozen, model, ReferenceSection()),
         temperature=0.8,
@@ -259,7 +259,7 @@ def test_advantages_by_token_are_those_of_plain_pytorch(name, budget, mini_batch
 def test_reinforce_plus_plus_is_given_the_kl_to_the_reference():
     """Policy - reference of each token at the start of the step, whatever the packing."""
     model, frozen = tiny(0), tiny(1).requires_grad_(False)
-    terms = [Term("grpo", GRPO(GRPO.Config(importance_correction=OFF)))]
+    terms = [LossTerm("grpo", GRPO(GRPO.Config(importance_correction=OFF)))]
     made = trainer_of(
         model,
         terms,
@@ -280,7 +280,7 @@ def test_reinforce_plus_plus_is_given_the_kl_to_the_reference():
 
 
 def test_a_loss_of_whole_rows_refuses_advantages_by_token():
-    gspo = Term("gspo", GSPO(GSPO.Config()))
+    gspo = LossTerm("gspo", GSPO(GSPO.Config()))
     with pytest.raises(ConfigError, match="loss 'gspo' takes one advantage a completion"):
         trainer_of(tiny(), [gspo], advantage="reinforce_plus_plus")
     with pytest.raises(ConfigError, match="loss 'gspo' needs an advantage estimator"):
@@ -351,7 +351,7 @@ REFERENCE = ("completion_logprobs", False)
 def test_one_update_a_step_is_what_it_was(passes):
     """No pass for old log-probs, and none of the metrics of several."""
     loss = Noting()
-    made = trainer_of(tiny(), [Term("grpo", loss)], tokens_per_micro_batch=500)
+    made = trainer_of(tiny(), [LossTerm("grpo", loss)], tokens_per_micro_batch=500)
     report = made.update(groups(), 0, VERSION)
     assert report.applied == 1
     assert passes[OLD] == 0
@@ -363,7 +363,11 @@ def test_one_update_a_step_is_what_it_was(passes):
 def test_groups_are_never_split_and_denominators_are_the_mini_batchs():
     loss = Noting()
     made = trainer_of(
-        tiny(), [Term("grpo", loss)], mini_batches=3, num_iterations=2, tokens_per_micro_batch=500
+        tiny(),
+        [LossTerm("grpo", loss)],
+        mini_batches=3,
+        num_iterations=2,
+        tokens_per_micro_batch=500,
     )
     step_groups = groups()
     report = made.update(step_groups, 0, VERSION)
@@ -392,7 +396,7 @@ def test_old_log_probs_are_computed_once_and_where_they_are_needed(
     passes, mini_batches, iterations, expected
 ):
     train = {"mini_batches": mini_batches, "num_iterations": iterations}
-    made = trainer_of(tiny(), [Term("grpo", Noting())], tokens_per_micro_batch=500, **train)
+    made = trainer_of(tiny(), [LossTerm("grpo", Noting())], tokens_per_micro_batch=500, **train)
     made.update(groups(), 0, VERSION)
     assert passes[OLD] == expected
 
@@ -400,7 +404,7 @@ def test_old_log_probs_are_computed_once_and_where_they_are_needed(
 @pytest.mark.parametrize("bad", range(4))
 def test_a_norm_that_is_no_number_is_the_largest_whichever_update_had_it(bad):
     train = {"mini_batches": 2, "num_iterations": 2, "tokens_per_micro_batch": 500}
-    made = trainer_of(tiny(), [Term("grpo", Noting(bad={bad}))], **train)
+    made = trainer_of(tiny(), [LossTerm("grpo", Noting(bad={bad}))], **train)
     report = made.update(groups(), 0, VERSION)
     assert report.applied == 3
     assert math.isnan(report.metrics["grad_norm/max"])
@@ -411,7 +415,7 @@ def test_what_older_weights_sampled_starts_from_the_policy_at_the_start_of_the_s
     stale = groups(version=VERSION - 2)
     train = {"mini_batches": 2, "num_iterations": 2, "tokens_per_micro_batch": 500}
     loss = Noting()
-    made = trainer_of(tiny(), [Term("grpo", loss)], **train)
+    made = trainer_of(tiny(), [LossTerm("grpo", loss)], **train)
     assert made.update(stale, 0, VERSION).applied == 4
     assert passes[OLD] == 2
     first = loss.seen[0]
@@ -420,14 +424,14 @@ def test_what_older_weights_sampled_starts_from_the_policy_at_the_start_of_the_s
         assert not torch.allclose(batch.old_logp_BT, batch.behaviour_logp_BT.double())
     # in a step of one update the policy's own pass gives them
     passes.clear()
-    made = trainer_of(tiny(), [Term("grpo", Noting())], tokens_per_micro_batch=500)
+    made = trainer_of(tiny(), [LossTerm("grpo", Noting())], tokens_per_micro_batch=500)
     made.update(stale, 0, VERSION)
     assert passes[OLD] == 0
 
 
 def test_a_loss_that_does_not_look_at_old_log_probs_costs_no_pass_for_them(passes):
     teacher = tiny(1).requires_grad_(False)
-    term = Term("gkd", GKD(GKD.Config(teacher="x", top_k=5)), teacher=Teacher(5, teacher))
+    term = LossTerm("gkd", GKD(GKD.Config(teacher="x", top_k=5)), teacher=Teacher(5, teacher))
     made = trainer_of(tiny(), [term], mini_batches=2, num_iterations=2)
     assert made.update(groups(), 0, VERSION).applied == 4
     assert passes[OLD] == 0
@@ -443,7 +447,7 @@ def test_a_frozen_reference_is_asked_once_and_a_moving_one_in_each_update(passes
     loss = GRPO(GRPO.Config(beta=BETA))
     made = trainer_of(
         model,
-        [Term("grpo", loss)],
+        [LossTerm("grpo", loss)],
         reference=reference,
         mini_batches=2,
         num_iterations=2,
@@ -459,7 +463,7 @@ def test_a_reference_follows_after_every_so_many_updates_within_a_step_too():
     reference = SeparateModel(tiny(1).requires_grad_(False), model, ReferenceSection(sync_every=4))
     made = trainer_of(
         model,
-        [Term("grpo", GRPO(GRPO.Config(beta=BETA)))],
+        [LossTerm("grpo", GRPO(GRPO.Config(beta=BETA)))],
         reference=reference,
         mini_batches=2,
         num_iterations=2,
@@ -482,7 +486,11 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
     """Of six updates the first and fourth, both of the first mini-batch, are not finite."""
     loss = Noting(bad=(0, 3))
     made = trainer_of(
-        tiny(), [Term("grpo", loss)], mini_batches=3, num_iterations=2, tokens_per_micro_batch=500
+        tiny(),
+        [LossTerm("grpo", loss)],
+        mini_batches=3,
+        num_iterations=2,
+        tokens_per_micro_batch=500,
     )
     report = made.update(groups(), 0, VERSION)
     assert [update.applied for update in report.updates] == [False, True, True] * 2
@@ -492,7 +500,7 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
     assert report.thrown_away == [True, False, False, True, False]
     # one good reading is enough
     again = trainer_of(
-        tiny(), [Term("grpo", Noting(bad=(0,)))], mini_batches=3, num_iterations=2,
+        tiny(), [LossTerm("grpo", Noting(bad=(0,)))], mini_batches=3, num_iterations=2,
         tokens_per_micro_batch=500,
     )  # fmt: skip
     report = again.update(groups(), 0, VERSION)
@@ -501,7 +509,7 @@ def test_a_skipped_update_is_no_version_and_only_what_no_update_read_is_lost():
 
 
 def test_a_step_with_fewer_groups_makes_fewer_updates():
-    made = trainer_of(tiny(), [Term("grpo", Noting())], mini_batches=4, num_iterations=2)
+    made = trainer_of(tiny(), [LossTerm("grpo", Noting())], mini_batches=4, num_iterations=2)
     report = made.update(groups(count=2), 0, VERSION)
     assert report.applied == report.metrics["updates/applied"] == 4
     assert report.metrics["updates/missing"] == 4
@@ -517,7 +525,7 @@ def test_a_group_without_a_reward_takes_no_place():
     members = tuple(Judged(member.completion, {}, None, None) for member in unscored[1].members)
     unscored[1] = Group(unscored[1].problem, members, VERSION)
     loss = Noting(bad=(0,))
-    made = trainer_of(tiny(), [Term("grpo", loss)], mini_batches=2, tokens_per_micro_batch=500)
+    made = trainer_of(tiny(), [LossTerm("grpo", loss)], mini_batches=2, tokens_per_micro_batch=500)
     report = made.update(unscored[:4], 0, VERSION)
     # sizes 2, 4, 2, 4, of which the second is out
     assert [len(batch.advantage_B) for batch in loss.seen] == [6, 2]
@@ -551,7 +559,7 @@ def test_the_entropy_bonus_of_an_update_follows_the_entropy_of_the_one_before(mo
     monkeypatch.setattr(EntropyController, "observe", noting)
 
     def trained(loss):
-        made = trainer_of(tiny(), [Term("dapo", loss)], mini_batches=2, num_iterations=2)
+        made = trainer_of(tiny(), [LossTerm("dapo", loss)], mini_batches=2, num_iterations=2)
         done, step = [], made.optimizer.step
 
         def spoilt(number):
@@ -585,7 +593,7 @@ def test_the_entropy_that_steers_is_of_all_tokens_of_an_update():
     loss = DAPO(DAPO.Config(importance_correction=OFF, entropy_control=control))
     found = []
     for budget in (20, 10_000):
-        made = trainer_of(tiny(), [Term("dapo", loss)], tokens_per_micro_batch=budget)
+        made = trainer_of(tiny(), [LossTerm("dapo", loss)], tokens_per_micro_batch=budget)
         report = made.update(groups(), 0, VERSION)
         assert made.entropy["dapo"].entropy == report.metrics["entropy/mean"]
         found.append(made.entropy["dapo"].entropy)
