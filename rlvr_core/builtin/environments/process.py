@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from rlvr_core.api import Json
 from rlvr_core.builtin.environments.worker import GO, SKIP, Call, Setup
-from rlvr_core.workers.child import Child
+from rlvr_core.workers.process import Child
 from rlvr_core.workers.worker import VerifierSpec
 
 
