@@ -67,7 +67,7 @@ def _one_side(case: Case, options: argparse.Namespace) -> Steps:
     from step_ours import CONFIG, TOKENS_PER_MICRO_BATCH
 
     from rlvr_core.api import StepFinished
-    from rlvr_core.cli.display import Silent
+    from rlvr_core.cli.run import Silent
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.host.host import load_host
     from rlvr_core.host.registry import Entry

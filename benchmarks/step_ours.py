@@ -20,7 +20,7 @@ from rlvr_core.api import (
     StepFinished,
     Verdict,
 )
-from rlvr_core.cli.display import Silent
+from rlvr_core.cli.run import Silent
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.engines.seeds import completion_seed
 from rlvr_core.engines.transformers import TransformersEngine

@@ -9,7 +9,10 @@ from rlvr_core.api.lazy import face
 
 _HOMES = {
     "api.completions": "Completion Done Ended FinishReason Observation Reply Transcript Turn",
-    "api.components": "ComponentConfig Kind Metric Names NoConfig Registrar config_class",
+    "api.components": (
+        "ComponentConfig EvalTask Guard Kind Metric Names NoConfig Registrar Reporter TrackedRun "
+        "Tracker config_class"
+    ),
     "api.engines": (
         "Adapter BackgroundEngine Engine EngineContext Generation Interruptible ReportsMetrics "
         "ScoreRequest Scorer Scores WeightSource"
@@ -44,10 +47,9 @@ _HOMES = {
         "WeightTransport"
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
-    "api.watching": "EvalTask Guard Reporter TrackedRun Tracker",
+    "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
     "builtin.reports.view": "RunView",
     "builtin.samplers.base": "SamplerBase SamplerConfig",
-    "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
 }
 
 __getattr__, __dir__, __all__ = face(__name__, _HOMES)

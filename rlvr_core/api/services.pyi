@@ -3,6 +3,8 @@
 Names here are promised like those of ``rlvr_core.api``, but may change in a minor version. Each is
 imported from its home when it is first used; the kernel itself never imports this module."""
 
+from rlvr_core.api.components import RunObserver as RunObserver
+from rlvr_core.api.components import Stateful as Stateful
 from rlvr_core.api.judging import replacements as replacements
 from rlvr_core.api.launching import refuse_external as refuse_external
 from rlvr_core.api.rollouts import Ages as Ages
@@ -12,8 +14,6 @@ from rlvr_core.api.rollouts import RolloutSource as RolloutSource
 from rlvr_core.api.rollouts import Rollouts as Rollouts
 from rlvr_core.api.rollouts import Sampled as Sampled
 from rlvr_core.api.rollouts import Suffix as Suffix
-from rlvr_core.api.watching import RunObserver as RunObserver
-from rlvr_core.api.watching import Stateful as Stateful
 from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
 from rlvr_core.builtin.demonstrations.demonstrations import answered as answered
 from rlvr_core.builtin.demonstrations.demonstrations import load_answers as load_answers
@@ -46,12 +46,12 @@ from rlvr_core.builtin.reports.find import find_run as find_run
 from rlvr_core.builtin.reports.liveness import is_alive as is_alive
 from rlvr_core.builtin.reports.view import Metrics as Metrics
 from rlvr_core.builtin.vllm.choice import choose_engine as choose_engine
-from rlvr_core.cli.display import Display as Display
 from rlvr_core.cli.output import console as console
 from rlvr_core.cli.output import is_terminal as is_terminal
 from rlvr_core.cli.output import print_json as print_json
 from rlvr_core.cli.output import print_line as print_line
 from rlvr_core.cli.output import print_table as print_table
+from rlvr_core.cli.run import Display as Display
 from rlvr_core.config.load import LoadedConfig as LoadedConfig
 from rlvr_core.config.load import load_config as load_config
 from rlvr_core.config.model import ComponentRef as ComponentRef
@@ -94,17 +94,17 @@ from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
 from rlvr_core.engines.transformers import eos_ids as eos_ids
 from rlvr_core.engines.transport import ChosenTransport as ChosenTransport
 from rlvr_core.host.discovery import CORE as CORE
+from rlvr_core.host.discovery import FILE_PREFIX as FILE_PREFIX
 from rlvr_core.host.discovery import FIRST_PARTY as FIRST_PARTY
 from rlvr_core.host.discovery import canonical as canonical
 from rlvr_core.host.discovery import find_plugins as find_plugins
+from rlvr_core.host.discovery import of_error as of_error
 from rlvr_core.host.files import siblings as siblings
 from rlvr_core.host.files import source_of as source_of
 from rlvr_core.host.host import Host as Host
 from rlvr_core.host.host import load_host as load_host
 from rlvr_core.host.loader import PluginRecord as PluginRecord
 from rlvr_core.host.loader import describe as describe
-from rlvr_core.host.origin import FILE_PREFIX as FILE_PREFIX
-from rlvr_core.host.origin import of_error as of_error
 from rlvr_core.host.registry import Entry as Entry
 from rlvr_core.host.registry import KINDS as KINDS
 from rlvr_core.host.registry import Registry as Registry

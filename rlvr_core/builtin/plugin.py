@@ -196,12 +196,12 @@ def register_samplers(registrar: Registrar) -> None:
     """Ways to choose problems."""
     registrar.add(
         "shuffle",
-        "rlvr_core.builtin.samplers.shuffle:Shuffle",
+        "rlvr_core.builtin.samplers.epochs:Shuffle",
         summary="Each problem once per epoch, in an order that the seed decides.",
     )
     registrar.add(
         "sequential",
-        "rlvr_core.builtin.samplers.sequential:Sequential",
+        "rlvr_core.builtin.samplers.epochs:Sequential",
         summary="Each problem once per epoch, in the order of the data.",
     )
     registrar.add(

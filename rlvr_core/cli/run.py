@@ -1,4 +1,4 @@
-"""``rlvr run``: train as a configuration says."""
+"""``rlvr run``, and what shows a run to whoever watches."""
 
 from __future__ import annotations
 
@@ -9,16 +9,53 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api import Complaint, ConfigError
+from rlvr_core.api import Complaint, ConfigError, RunFinished
+from rlvr_core.api.components import RunObserver
 from rlvr_core.cli.output import quiet_libraries
 
 if TYPE_CHECKING:
-    from rlvr_core.cli.display import Display
     from rlvr_core.config.resolve import Resolved
     from rlvr_core.host.host import Host
     from rlvr_core.parallel.ranks import Ranks
     from rlvr_core.record.rundir import RunFolder
     from rlvr_core.run.ending import Stop
+
+
+class Display(RunObserver):
+    """What shows a run to whoever watches; text is shown as it is, never as markup."""
+
+    def finish(self, lines: Sequence[str]) -> None:
+        """Show the last lines and give the terminal back; safe to call twice."""
+
+    def run_finished(self, event: RunFinished) -> None:
+        """Say how the run ended, and where it is."""
+        path = event.run_dir
+        reason = [event.reason] if event.reason else []
+        self.finish([*reason, f"{event.outcome}: {path}", f"see it: rlvr show {path}"])
+
+    def close(self) -> None:
+        """See ``finish``: whatever happens, the terminal is given back."""
+        self.finish([])
+
+
+class Silent(Display):
+    """Shows nothing."""
+
+
+def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
+    """The display of this kind.
+
+    Args:
+        kind: ``live``, ``plain``, ``jsonl`` or ``none``; None for ``live`` on a terminal and
+            ``plain`` elsewhere.
+        total_steps: Steps of the whole run.
+        host: The plugins.
+    """
+    if kind == "none":
+        return Silent()
+    display: Display = host.service("core/displays")(kind, total_steps)
+    return display
+
 
 FREE_KEYS = (
     "train.steps",
@@ -64,7 +101,7 @@ def run(
     complete checkpoint with --resume, exactly as if nothing had happened. Without CONFIG it is
     looked for in 'runs', or where --set run.dir=DIR says.
     """
-    from rlvr_core.cli.display import make_display
+    from rlvr_core.cli.run import make_display
     from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
     from rlvr_core.run.ending import Stop

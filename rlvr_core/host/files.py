@@ -27,9 +27,9 @@ from types import ModuleType
 from typing import Any
 
 from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
-from rlvr_core.host import origin
+from rlvr_core.host import discovery
 
-PREFIX = origin.FILE_PREFIX
+PREFIX = discovery.FILE_PREFIX
 
 _FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
 _MODULE = re.compile(r"(?P<path>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
@@ -306,7 +306,7 @@ def failed(use: str, module: str, error: BaseException) -> RlvrError:
     missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
     if written is not None and not written.in_file and missing:
         return _no_module(written, "")
-    place = origin.of_error(error, module.partition(".")[0])
+    place = discovery.of_error(error, module.partition(".")[0])
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     return PluginError(
         f"'{use}' failed to load: {type(error).__name__}: {text}",

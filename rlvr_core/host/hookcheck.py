@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rlvr_core.api import API_VERSION
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.host.origin import NOWHERE, Place, of_function
+from rlvr_core.host.discovery import NOWHERE, Place, of_function
 
 OLDEST_API = 1
 """Plugins written for an older API than this cannot be loaded any more."""

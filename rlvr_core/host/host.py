@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
@@ -21,13 +21,14 @@ from rlvr_core.api import (
     PluginError,
     RlvrError,
     RunData,
-    Store,
 )
-from rlvr_core.host import discovery, files, loader, origin
-from rlvr_core.host.discovery import core_service
+from rlvr_core.host import discovery, files, loader
+from rlvr_core.host.discovery import Place, core_service
 from rlvr_core.host.loader import PluginRecord
-from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from rlvr_core.api import Store
 
 _log = logging.getLogger(__name__)
 
@@ -146,6 +147,8 @@ class Host:
         Raises:
             PluginError: If no plugin opens such URIs, or the one that does failed.
         """
+        from rlvr_core.api import Store  # which most runs never need
+
         answer = self._ask("open_store", {"uri": uri}, Store)  # type: ignore[type-abstract]
         if answer is None:
             raise self.missing().uri(uri)
@@ -291,8 +294,8 @@ class Host:
     def _place(self, error: BaseException, plugin: str) -> Place:
         """The line of the plugin an error came through; its module when there is none."""
         record = next(record for record in self.records if record.name == plugin)
-        place = origin.of_error(error, record.module.partition(".")[0])
-        return Place(record.file, 0) if place is origin.NOWHERE else place
+        place = discovery.of_error(error, record.module.partition(".")[0])
+        return Place(record.file, 0) if place is discovery.NOWHERE else place
 
 
 def load_host(env: Mapping[str, str] = os.environ) -> Host:

@@ -17,10 +17,9 @@ import pluggy
 
 from rlvr_core.api import RlvrError
 from rlvr_core.api import hooks as hookspecs
-from rlvr_core.host import hookcheck, origin
-from rlvr_core.host.discovery import CORE, Found, registered_by_core
+from rlvr_core.host import discovery, hookcheck
+from rlvr_core.host.discovery import CORE, Found, Place, registered_by_core
 from rlvr_core.host.hookcheck import HOOK_PARAMETERS, PluginProblem
-from rlvr_core.host.origin import Place
 from rlvr_core.host.registry import NAME, REGISTERING, PluginRegistrar, Registry
 
 HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sagemaker")
@@ -106,7 +105,7 @@ def load(
     """
     record = PluginRecord(one.name, one.distribution, one.version, one.module, "", "failed")
     if one.off:
-        off = PluginProblem(f"turned off: {one.off}", origin.NOWHERE, ("change that variable",))
+        off = PluginProblem(f"turned off: {one.off}", discovery.NOWHERE, ("change that variable",))
         return replace(record, status="off", problems=(off,))
     problems = tuple(_name_faults(one, found))
     if problems:
@@ -219,8 +218,8 @@ def _register(one: Found, plugin: object, registry: Registry) -> tuple[str, ...]
 
 def _raised(one: Found, error: BaseException) -> tuple[PluginProblem, ...]:
     """What to say of an exception in a plugin's import or registration."""
-    place = origin.of_error(error, one.package)
-    if place is origin.NOWHERE:  # no line of the plugin ran: its module is not there at all
+    place = discovery.of_error(error, one.package)
+    if place is discovery.NOWHERE:  # no line of the plugin ran: its module is not there at all
         place = one.declared
     if isinstance(error, RlvrError):
         return tuple(
@@ -261,7 +260,7 @@ class _HeavyWatch(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """Find nothing, but look at who is asking."""
         if fullname in HEAVY and fullname not in self.seen:
-            self.seen[fullname] = origin.of_import(sys._getframe(1), self.one.package)
+            self.seen[fullname] = discovery.of_import(sys._getframe(1), self.one.package)
         return None
 
     def problems(self) -> Iterator[PluginProblem]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from rlvr_core.api import ConfigError, Kind, PluginError, RlvrError
-from rlvr_core.host import files, functions, origin
-from rlvr_core.host.origin import Place
+from rlvr_core.host import discovery, files, functions
+from rlvr_core.host.discovery import Place
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
@@ -63,7 +63,7 @@ class Entry:
     target: str
     summary: str
     plugin: str
-    registered: Place = origin.NOWHERE
+    registered: Place = discovery.NOWHERE
     models: tuple[str, ...] = ()
 
     @property
@@ -103,7 +103,7 @@ class Entry:
         except BaseException as error:  # a module may even call sys.exit
             if not self.plugin:
                 raise files.failed(self.name, module, error) from error
-            place = origin.of_error(error, module.partition(".")[0])
+            place = discovery.of_error(error, module.partition(".")[0])
             raise PluginError(
                 f"{kind_words(self.kind)} '{self.name}' failed to load: "
                 f"{type(error).__name__}: {error}",
@@ -113,7 +113,7 @@ class Entry:
 
     def place(self, error: BaseException) -> str:
         """The innermost line of its package that an error came through; empty if there is none."""
-        return str(origin.of_error(error, self.target.partition(":")[0].partition(".")[0]))
+        return str(discovery.of_error(error, self.target.partition(":")[0].partition(".")[0]))
 
 
 @dataclass(slots=True)

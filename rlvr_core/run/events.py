@@ -13,7 +13,7 @@ from rlvr_core.api import (
     RunStarted,
     StepFinished,
 )
-from rlvr_core.api.watching import RunObserver
+from rlvr_core.api.components import RunObserver
 
 if TYPE_CHECKING:
     from rlvr_core.host.host import Host

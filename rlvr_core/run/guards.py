@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlvr_core.api import Json, RunError
-from rlvr_core.api.watching import RunObserver, Stateful
+from rlvr_core.api.components import RunObserver, Stateful
 
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Guard, StepFinished

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlvr_core.api import Engine, Json, Reporter, ReportsMetrics, WeightSource
+    from rlvr_core.api.components import Stateful
     from rlvr_core.api.rollouts import RolloutSource
-    from rlvr_core.api.watching import Stateful
     from rlvr_core.config.model import RunConfig
     from rlvr_core.host.host import Host
     from rlvr_core.record.checkpoints import CheckpointStore

@@ -20,7 +20,7 @@ from rlvr_core.api import (
     ReportsMetrics,
     traits_of,
 )
-from rlvr_core.api.watching import RunObserver, Stateful
+from rlvr_core.api.components import RunObserver, Stateful
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.ledger import Ledger

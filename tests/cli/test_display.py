@@ -13,8 +13,8 @@ from rlvr_core.builtin.displays.display import (
     make_display,
     step_facts,
 )
-from rlvr_core.cli import display as of_kind
-from rlvr_core.cli.display import Silent
+from rlvr_core.cli import run as of_kind
+from rlvr_core.cli.run import Silent
 from rlvr_core.host.host import load_host
 
 METRICS = {

@@ -35,7 +35,7 @@ FOREIGN = {
     "data/prompts.py": {"chat_template", "eos_token_id"},  # of a tokenizer and a configuration
     "engines/decode.py": {"past_key_values"},  # of a model's output
     "engines/transformers.py": {"eos_token_id", "generation_config"},  # of a model
-    "host/discovery.py": {"_path"},  # of a distribution of importlib.metadata
+    "host/discovery.py": {"__code__", "_path"},  # of a callable, and of a distribution
     "host/hookcheck.py": {
         "RLVR_API",
         "__file__",
@@ -51,7 +51,6 @@ FOREIGN = {
         "__qualname__",
     },  # of modules and functions
     "host/loader.py": {"__file__"},  # of a module
-    "host/origin.py": {"__code__"},  # of a callable
     "parallel/model.py": {"_no_split_modules"},  # of a model
     "parallel/sharded.py": {"full_tensor"},  # of a DTensor
     "step/offload.py": {"_no_split_modules"},  # of a model

@@ -9,8 +9,8 @@ import pytest
 
 from rlvr_core.api import Drop, Generation, Problem, Prompt, SamplingParams, Source, Verdict
 from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
-from rlvr_core.builtin.samplers.adaptive import AdaptiveConfig
-from rlvr_core.builtin.samplers.sequential import Sequential
+from rlvr_core.builtin.samplers.base import AdaptiveConfig
+from rlvr_core.builtin.samplers.epochs import Sequential
 from rlvr_core.engines.seeds import completion_seed
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.rollout.collect import Generator, collect

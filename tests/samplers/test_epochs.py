@@ -14,10 +14,8 @@ from sampler_toys import drawn, ids, source, started  # type: ignore
 
 from rlvr_core.api import ConfigError, DataError, Sampler
 from rlvr_core.builtin.samplers.curriculum import Curriculum
-from rlvr_core.builtin.samplers.epochs import Turns
+from rlvr_core.builtin.samplers.epochs import Sequential, Shuffle, Turns
 from rlvr_core.builtin.samplers.mixture import Mixture
-from rlvr_core.builtin.samplers.sequential import Sequential
-from rlvr_core.builtin.samplers.shuffle import Shuffle
 
 
 @pytest.fixture

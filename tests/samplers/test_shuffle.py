@@ -19,7 +19,7 @@ from rlvr_core.api import (
     Source,
     Verdict,
 )
-from rlvr_core.builtin.samplers.shuffle import Shuffle
+from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import TrainSection
 
 

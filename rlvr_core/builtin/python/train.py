@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rlvr_core.api import RunView
-    from rlvr_core.cli.display import Display
+    from rlvr_core.cli.run import Display
     from rlvr_core.config.model import RunConfig
 
 GIVEN = "the config given to rlvr_core.train"
@@ -54,9 +54,8 @@ def train(
         KeyboardInterrupt: If it was interrupted; its folder has a checkpoint to go on from.
     """
     from rlvr_core.api import RunView
-    from rlvr_core.cli.display import make_display
     from rlvr_core.cli.output import quiet_libraries
-    from rlvr_core.cli.run import carry_out
+    from rlvr_core.cli.run import carry_out, make_display
     from rlvr_core.config.resolve import resolve_file
     from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks

@@ -1,4 +1,4 @@
-"""Samplers that go through pools of problems epoch by epoch, and how several pools take turns."""
+"""Samplers that go through the data again and again, in a new order or in its own."""
 
 from __future__ import annotations
 
@@ -165,3 +165,33 @@ def _distinct(names: Sequence[str]) -> list[str]:
         seen[name] += 1
         found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return found
+
+
+class Shuffle(EpochSampler):
+    """Each problem once per epoch, in an order that the seed decides."""
+
+    source_keys = frozenset({"weight"})
+
+    class Config(SamplerConfig):
+        """Options of ``core/shuffle``."""
+
+    def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
+        """One pool; with weights, one of each source."""
+        if all(source.weight is None for source in sources):
+            return [(Pool(all_problems(sources), (self.seed, 0)), 1.0)]
+        weights = shares(sources, [len(source.problems) for source in sources])
+        return [
+            (Pool(source.problems, (self.seed, index)), weight)
+            for index, (source, weight) in enumerate(zip(sources, weights, strict=True))
+        ]
+
+
+class Sequential(EpochSampler):
+    """Each problem once per epoch, in the order of the data, one source after the other."""
+
+    class Config(SamplerConfig):
+        """Options of ``core/sequential``."""
+
+    def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
+        """One pool in the order of the data."""
+        return [(Pool(all_problems(sources), None), 1.0)]
