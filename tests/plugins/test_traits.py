@@ -51,7 +51,8 @@ FOREIGN = {
         "__qualname__",
     },  # of modules and functions
     "host/loader.py": {"__file__"},  # of a module
-    "parallel/model.py": {"_no_split_modules", "full_tensor"},  # of a model and a DTensor
+    "parallel/model.py": {"_no_split_modules"},  # of a model
+    "parallel/model_adapter.py": {"full_tensor"},  # of a DTensor
     "builtin/offload/layers.py": {"_no_split_modules"},  # of a model
     "builtin/packing/packed.py": {"layer_types", "packed"},  # of a model
     # where a component's class attributes are read, for all of rlvr
