@@ -11,6 +11,7 @@ from rlvr_core.api import (
     Problem,
     Registrar,
     Verdict,
+    VerifierTraits,
     hookimpl,
 )
 
@@ -24,7 +25,7 @@ def register_verifiers(registrar: Registrar) -> None:
 class Greeting:
     """Full marks for "Hello, Ada", some for a greeting without the name."""
 
-    reward_range = (0.0, 1.0)
+    traits = VerifierTraits(reward_range=(0.0, 1.0))
 
     class Config(ComponentConfig):
         """Options of ``hello/greeting``."""

@@ -15,7 +15,7 @@ _HOMES = {
     ),
     "api.engines": (
         "Adapter BackgroundEngine Engine EngineContext Generation Interruptible ReportsMetrics "
-        "ScoreRequest Scorer Scores WeightSource"
+        "ScoreRequest Scorer Scores WeightSource WrapsEngine"
     ),
     "api.errors": "Complaint ConfigError DataError MachineError PluginError RlvrError RunError",
     "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
@@ -23,10 +23,13 @@ _HOMES = {
         "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
         "RunFinished RunStarted StepFinished hookimpl"
     ),
-    "api.judging": "DatasetLoader Demonstrator Environment GroupVerifier Sampler Source Verifier",
+    "api.judging": (
+        "ChecksProblems ClosesConversations DatasetLoader Demonstrator Environment GivesGold "
+        "GroupVerifier JudgesUnfinished LimitsTime PresentsProblems Sampler Source Verifier"
+    ),
     "api.launching": (
-        "EvaluatedBeside ExternalAnswer ExternalTask JobLauncher JobState JobStatus LaunchPlan "
-        "LaunchRequest Launcher ModelAccess Reference Store StoredFile"
+        "CountsBytes EvaluatedBeside ExternalAnswer ExternalTask JobLauncher JobState JobStatus "
+        "LaunchPlan LaunchRequest Launcher ModelAccess Reference ResumesJobs Store StoredFile"
     ),
     "api.learning": (
         "AdvantageEstimator AdvantageOutput JudgedStep Loss LossBatch LossOutput Normalizer "

@@ -35,6 +35,7 @@ from rlvr_core.api.engines import ScoreRequest as ScoreRequest
 from rlvr_core.api.engines import Scorer as Scorer
 from rlvr_core.api.engines import Scores as Scores
 from rlvr_core.api.engines import WeightSource as WeightSource
+from rlvr_core.api.engines import WrapsEngine as WrapsEngine
 from rlvr_core.api.errors import Complaint as Complaint
 from rlvr_core.api.errors import ConfigError as ConfigError
 from rlvr_core.api.errors import DataError as DataError
@@ -58,13 +59,20 @@ from rlvr_core.api.hooks import RunFinished as RunFinished
 from rlvr_core.api.hooks import RunStarted as RunStarted
 from rlvr_core.api.hooks import StepFinished as StepFinished
 from rlvr_core.api.hooks import hookimpl as hookimpl
+from rlvr_core.api.judging import ChecksProblems as ChecksProblems
+from rlvr_core.api.judging import ClosesConversations as ClosesConversations
 from rlvr_core.api.judging import DatasetLoader as DatasetLoader
 from rlvr_core.api.judging import Demonstrator as Demonstrator
 from rlvr_core.api.judging import Environment as Environment
+from rlvr_core.api.judging import GivesGold as GivesGold
 from rlvr_core.api.judging import GroupVerifier as GroupVerifier
+from rlvr_core.api.judging import JudgesUnfinished as JudgesUnfinished
+from rlvr_core.api.judging import LimitsTime as LimitsTime
+from rlvr_core.api.judging import PresentsProblems as PresentsProblems
 from rlvr_core.api.judging import Sampler as Sampler
 from rlvr_core.api.judging import Source as Source
 from rlvr_core.api.judging import Verifier as Verifier
+from rlvr_core.api.launching import CountsBytes as CountsBytes
 from rlvr_core.api.launching import EvaluatedBeside as EvaluatedBeside
 from rlvr_core.api.launching import ExternalAnswer as ExternalAnswer
 from rlvr_core.api.launching import ExternalTask as ExternalTask
@@ -76,6 +84,7 @@ from rlvr_core.api.launching import LaunchRequest as LaunchRequest
 from rlvr_core.api.launching import Launcher as Launcher
 from rlvr_core.api.launching import ModelAccess as ModelAccess
 from rlvr_core.api.launching import Reference as Reference
+from rlvr_core.api.launching import ResumesJobs as ResumesJobs
 from rlvr_core.api.launching import Store as Store
 from rlvr_core.api.launching import StoredFile as StoredFile
 from rlvr_core.api.learning import AdvantageEstimator as AdvantageEstimator

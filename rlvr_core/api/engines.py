@@ -237,3 +237,10 @@ class Scorer(Protocol):
         Raises:
             RunError: If that took longer than ``timeout`` seconds, or the engine failed.
         """
+
+
+@runtime_checkable
+class WrapsEngine(Protocol):
+    """An engine that plays conversations on another one, which answers single questions."""
+
+    bare: Engine

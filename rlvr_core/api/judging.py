@@ -111,12 +111,8 @@ class Source:
 class Verifier(Protocol):
     """Judges completions. Pure, synchronous and picklable; it runs in a worker process.
 
-    It may also define ``check(problem) -> None``, called when data is loaded, which raises
-    ``DataError`` if ``problem.spec`` lacks what the verifier needs; and ``gold(problem) ->
-    str | None``, a response that must get full marks, used by the preflight check. One that waits
-    for another machine may define a static method ``time_limit(config) -> float``: seconds that
-    one verdict of it may take, in place of ``verify.timeout``; and ``beside``, names of options
-    that change no verdict, such as a price: an evaluation records them beside its specification.
+    It may also have the methods of ``ChecksProblems``, ``GivesGold`` and ``LimitsTime``, and state
+    its ``VerifierTraits``.
     """
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
@@ -145,13 +141,9 @@ class Environment(Protocol):
     pickled. It is kept between calls, and the next call may come in another process, so nothing
     else does. All conversations about one draw of a problem are started with the same seed.
 
-    It may also define ``present(problem) -> Problem``, which gives the prompt and the tools as the
-    model is to see them, and ``check(problem) -> None``, which raises ``DataError`` if the spec
-    lacks what the environment needs: both are called in the trainer's process when data is loaded.
-    ``cut(state, ended) -> Verdict`` says what a conversation is worth that ended at a limit, 0 when
-    it is left out. ``close(state) -> None`` gives back what a conversation holds; it is called once
-    for each that was started, whichever way it ended. A static ``time_limit(config) -> float`` is
-    the seconds that one call may take, in place of ``environment.timeout``.
+    It may also have the methods of ``PresentsProblems`` and ``ChecksProblems``, which are called in
+    the trainer's process when data is loaded, and of ``JudgesUnfinished``, ``ClosesConversations``
+    and ``LimitsTime``.
     """
 
     def start(self, problem: Problem, seed: int) -> Any:
@@ -163,6 +155,58 @@ class Environment(Protocol):
         What the model did wrong is answered by an observation or a verdict. An exception says that
         the environment failed: the conversation is then recorded as failed, and not trained on.
         """
+
+
+# -- what verifiers and environments may offer beyond that: a method that is there is called -----
+
+
+@runtime_checkable
+class ChecksProblems(Protocol):
+    """A verifier or environment that looks at each problem when data is loaded."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise ``DataError`` if ``problem.spec`` lacks what is needed."""
+
+
+@runtime_checkable
+class GivesGold(Protocol):
+    """A verifier that knows a right answer, for the preflight check."""
+
+    def gold(self, problem: Problem) -> str | None:
+        """A response that must get full marks; None where there is none."""
+
+
+@runtime_checkable
+class LimitsTime(Protocol):
+    """A verifier or environment with a deadline of its own; asked of the class."""
+
+    @staticmethod
+    def time_limit(config: Any) -> float:
+        """Seconds that one call may take, in place of ``verify.timeout`` or the environment's."""
+
+
+@runtime_checkable
+class PresentsProblems(Protocol):
+    """An environment that changes what the model is shown."""
+
+    def present(self, problem: Problem) -> Problem:
+        """The problem with the prompt, tools and stop strings that the model is to see."""
+
+
+@runtime_checkable
+class JudgesUnfinished(Protocol):
+    """An environment that says what a conversation is worth that ended at a limit."""
+
+    def cut(self, state: Any, ended: str) -> Verdict:
+        """The verdict on a conversation that ended as ``ended`` says, without it: 0."""
+
+
+@runtime_checkable
+class ClosesConversations(Protocol):
+    """An environment whose conversations hold something."""
+
+    def close(self, state: Any) -> None:
+        """Give it back; called once for each conversation, whichever way it ended."""
 
 
 def replacements(share: float, prompts_per_step: int) -> int:

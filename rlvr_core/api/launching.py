@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.problems import Json, Problem
@@ -155,6 +155,20 @@ class JobLauncher(Launcher, Protocol):
         """Ask it to stop; it writes a checkpoint first."""
 
 
+@runtime_checkable
+class ResumesJobs(Protocol):
+    """A launcher that can go on with an earlier job of its own; asked of the class."""
+
+    @staticmethod
+    def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a job that goes on with the run of an earlier one.
+
+        Args:
+            job: The earlier job, a ``Job`` of the book of jobs.
+            given: Options of the command line, which come first.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file in a store.
@@ -175,8 +189,7 @@ class Store(Protocol):
     Each call tries again by itself for a while when the store or the way there fails; what it
     raises then is a ``MachineError``. Calls come from several threads.
 
-    One that counts the bytes it moves has the count as ``moved``: a large file that takes long is
-    then not mistaken for one that is stuck.
+    See ``CountsBytes`` for one that says how far it is.
     """
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:
@@ -205,6 +218,13 @@ class Store(Protocol):
 
     def delete(self, keys: Sequence[str]) -> None:
         """Take files away; those that are not there are no fault."""
+
+
+@runtime_checkable
+class CountsBytes(Protocol):
+    """A store that counts what it moves: a large file that takes long is not taken for stuck."""
+
+    moved: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Completion, ConfigError, Problem, Span, Verdict
+from rlvr_core.api import ChecksProblems, Completion, ConfigError, Problem, Span, Verdict
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule, VerifySection
 from rlvr_core.config.resolve import build
 from rlvr_core.workers.pool import VerifierPool, VerifierSpec
@@ -137,9 +137,9 @@ class RewardPlan:
             DataError: If one of them cannot judge it.
         """
         for name in self.names(problem):
-            check = getattr(self.verifiers[name], "check", None)
-            if check is not None:
-                check(problem)
+            verifier = self.verifiers[name]
+            if isinstance(verifier, ChecksProblems):
+                verifier.check(problem)
 
     def weights(self, step: int) -> tuple[float, ...]:
         """The weight of each term after ``step`` steps."""

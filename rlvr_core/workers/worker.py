@@ -26,7 +26,17 @@ from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
-from rlvr_core.api import Completion, Json, Span, Usage, Verdict, config_class
+from rlvr_core.api import (
+    Completion,
+    Json,
+    LimitsTime,
+    Span,
+    Usage,
+    Verdict,
+    VerifierTraits,
+    config_class,
+    traits_of,
+)
 from rlvr_core.host.functions import component
 
 STATUSES = ("ok", "unscorable", "timeout", "error")
@@ -73,8 +83,8 @@ class VerifierSpec:
     def time_limit(self, usual: float) -> float:
         """Seconds a verdict may take: those the verifier itself names, or the usual ones."""
         cls = self.load()
-        own = getattr(cls, "time_limit", None)
-        return usual if own is None else float(own(config_class(cls)(**self.config)))
+        options = config_class(cls)(**self.config)
+        return float(cls.time_limit(options)) if isinstance(cls, LimitsTime) else usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +259,7 @@ def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:
     Raises:
         ValueError: If the score is outside of ``reward_range``.
     """
-    score, limits = verdict[0], getattr(verifier, "reward_range", None)
+    score, limits = verdict[0], traits_of(verifier, VerifierTraits).reward_range
     if score is not None and limits is not None and not limits[0] <= score <= limits[1]:
         raise ValueError(f"score {score} is outside of its reward_range {tuple(limits)}")
     return verdict

@@ -13,7 +13,6 @@ ROOT = Path(rlvr_core.__file__).parent
 FOREIGN = {
     # objects of Python, torch, transformers, peft, vLLM and lm_eval, whose versions differ
     "__init__.py": {"__qualname__"},  # of a function
-    "api/lazy.py": {"__path__"},  # of a module
     "builtin/asynchronous/child.py": {"generation_config"},  # of a model
     "builtin/datasets/tables.py": {"strerror"},  # of an OSError or another error
     "builtin/environments/call_json.py": {"keys"},  # of an ast node
@@ -60,23 +59,6 @@ FOREIGN = {
     "api/traits.py": {"traits"},
 }
 
-OWED = {
-    # optional parts of components that are still asked for by name: the list only gets shorter
-    "builtin/evals/commands/regrade.py": {"check"},
-    "builtin/evals/evaluate.py": {"bare"},
-    "builtin/evals/in_run.py": {"gold"},
-    "builtin/evals/spec.py": {"beside"},
-    "builtin/jobs/commands/launch.py": {"again", "elsewhere", "evaluates", "evaluates_beside"},
-    "builtin/jobs/mirror.py": {"moved"},
-    "builtin/verifiers/command.py": {"check"},
-    "builtin/configs/presence.py": {"path"},
-    "builtin/conformance/environments.py": {"check", "close", "cut"},
-    "builtin/conformance/checks.py": {"reward_range"},
-    "builtin/guards/gold.py": {"gold"},
-    "verify/reward.py": {"check"},
-    "workers/worker.py": {"reward_range", "time_limit"},
-}
-
 
 def asked_by_literal(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -87,16 +69,15 @@ def asked_by_literal(path):
                 yield name
 
 
-def test_nothing_new_is_asked_for_by_a_literal():
+def test_no_component_is_asked_for_anything_by_a_literal():
     found = {
         (path.relative_to(ROOT).as_posix(), name)
         for path in ROOT.rglob("*.py")
         for name in asked_by_literal(path)
     }
-    listed = {
-        (path, name) for part in (FOREIGN, OWED) for path, names in part.items() for name in names
-    }
+    listed = {(path, name) for path, names in FOREIGN.items() for name in names}
     assert sorted(found - listed) == [], "make it a field of the kind's traits in api/traits.py"
+    assert sorted(listed - found) == [], "no longer asked for: take it off the list"
 
 
 class Plain: ...

@@ -9,7 +9,7 @@ from rlvr_core.api import Completion, Span, Transcript, Turn, Verdict
 from rlvr_core.config.model import RewardSchedule
 from rlvr_core.rollout.collect import Judged
 from rlvr_core.rollout.replay import member_of
-from rlvr_core.verify.reward import LossTerm, RewardPlan
+from rlvr_core.verify.reward import RewardPlan, Term
 from rlvr_core.workers.worker import from_plain, plain
 
 
@@ -98,9 +98,9 @@ def test_a_judged_completion_with_spans_survives_json():
 def test_spans_are_weighted_as_their_verdicts_are():
     """At step 5 of 10 a weight that falls from 2 to 0 is 1; a weight of 0 leaves no span."""
     terms = (
-        LossTerm("a", 2.0, RewardSchedule(to=0.0, steps=10)),
-        LossTerm("b", 3.0),
-        LossTerm("c", 0.0),
+        Term("a", 2.0, RewardSchedule(to=0.0, steps=10)),
+        Term("b", 3.0),
+        Term("c", 0.0),
     )
     verdicts = {
         "a": Verdict(1.0, spans=(Span(0, 1, 0.5, "turn"),)),

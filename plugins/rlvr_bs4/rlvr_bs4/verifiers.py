@@ -11,7 +11,7 @@ from rlvr_bs4.generate import generate
 from rlvr_bs4.grade import grade
 from rlvr_bs4.sizes import SIZES
 from rlvr_bs4.task import Task
-from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict, VerifierTraits
 
 _FIELDS = {"archetype": str, "seed": int, "size": str, "sha256": str}
 
@@ -19,7 +19,7 @@ _FIELDS = {"archetype": str, "seed": int, "size": str, "sha256": str}
 class Answer:
     """1 for the right answer or the right abstention, below 0 where a secret is repeated."""
 
-    reward_range = (-1.0, 1.0)
+    traits = VerifierTraits(reward_range=(-1.0, 1.0))
 
     class Config(ComponentConfig):
         """Options of ``bs4/answer``."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from rlvr_code.judge.outcome import Budget, Outcome
 from rlvr_code.sandbox.backends import Choice
 from rlvr_code.sandbox.sandbox import Sandbox
-from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict, VerifierTraits
 
 MARGIN = 60.0
 """Seconds beyond its own limit after which a verifier is given up; servers take time to start."""
@@ -89,8 +89,7 @@ Prepared = TypeVar("Prepared")
 class ProgramVerifier(ABC, Generic[Prepared]):
     """What the verifiers share: from a response to a verdict."""
 
-    reward_range = (0.0, 1.0)
-    beside = ("backend", "python", "image")
+    traits = VerifierTraits(reward_range=(0.0, 1.0), beside=("backend", "python", "image"))
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -9,9 +9,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
-from rlvr_core.api import ConfigError, JobState, JobStatus, LaunchPlan, LaunchRequest, MachineError
+from rlvr_core.api import (
+    ConfigError,
+    JobState,
+    JobStatus,
+    LauncherTraits,
+    LaunchPlan,
+    LaunchRequest,
+    MachineError,
+)
 from rlvr_core.api.services import Job, JobBook
 from rlvr_sagemaker import staging
 from rlvr_sagemaker.again import as_before, kept
@@ -41,10 +49,8 @@ _WAITING = {"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingSta
 class SageMakerLauncher:
     """A training job on SageMaker; its runs are mirrored to S3 and go on after an interruption."""
 
-    elsewhere: Literal[True] = True
-    evaluates: Literal[True] = True
-    evaluates_beside: Literal[True] = True
-    again = staticmethod(as_before)
+    traits = LauncherTraits(elsewhere=True, evaluates=True, evaluates_beside=True)
+    resume_remote = staticmethod(as_before)
 
     Config = Options
 

@@ -32,8 +32,9 @@ def _files(resolved: Resolved) -> list[str]:
     """Loaders of files call the option ``path``."""
     lines = []
     for loc, component in resolved.components.items():
-        path = getattr(component.config, "path", None)
-        if loc[:2] != ("data", "sources") or path is None or "://" in str(path):
+        options = component.config.model_dump(include={"path"})
+        path = options.get("path") if loc[:2] == ("data", "sources") else None
+        if path is None or "://" in str(path):
             continue
         if not local_path(str(path)).exists():
             place: Loc = (*loc, "with", "path")

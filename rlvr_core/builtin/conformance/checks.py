@@ -17,7 +17,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlvr_core.api import Completion, DataError, Problem, Verdict, Verifier, config_class
+from rlvr_core.api import (
+    Completion,
+    DataError,
+    Problem,
+    Verdict,
+    Verifier,
+    VerifierTraits,
+    config_class,
+    traits_of,
+)
 from rlvr_core.builtin.conformance.cases import Case
 from rlvr_core.builtin.conformance.junk import junk
 
@@ -45,8 +54,7 @@ class Subject:
     @property
     def reward_range(self) -> tuple[float, float]:
         """Lowest and highest score, as the class declares them."""
-        low, high = getattr(self.component, "reward_range", (0.0, 1.0))
-        return low, high
+        return traits_of(self.component, VerifierTraits).reward_range or (0.0, 1.0)
 
     def problems(self) -> list[Problem]:
         """The different problems of the cases."""

@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from rlvr_core.api import Done, Ended, Problem, Reply, Transcript, Turn
+from rlvr_core.api import (
+    ChecksProblems,
+    ClosesConversations,
+    Done,
+    Ended,
+    JudgesUnfinished,
+    Problem,
+    Reply,
+    Transcript,
+    Turn,
+)
 from rlvr_core.api.services import said
 
 
@@ -39,7 +49,7 @@ def play(
         ValueError: Likewise.
         Exception: What the environment raises: in a run a failure of the conversation.
     """
-    if hasattr(environment, "check"):
+    if isinstance(environment, ChecksProblems):
         environment.check(problem)
     state = environment.start(problem, seed)
     turns: list[Turn] = []
@@ -60,8 +70,8 @@ def play(
                 Turn("tool" if one.role == "tool" else "user", one.content, 0)
                 for one in found.messages
             ]
-    if ended != "done" and hasattr(environment, "cut"):
+    if ended != "done" and isinstance(environment, JudgesUnfinished):
         verdict = environment.cut(pickle.loads(pickle.dumps(state)), ended)
-    if hasattr(environment, "close"):
+    if isinstance(environment, ClosesConversations):
         environment.close(pickle.loads(pickle.dumps(state)))
     return Transcript("", tuple(turns), ended, "", verdict, dict(counts))

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import BackgroundEngine, ConfigError, Engine, Json, Problem
+from rlvr_core.api import (
+    BackgroundEngine,
+    ChecksProblems,
+    ConfigError,
+    Engine,
+    Json,
+    PresentsProblems,
+    Problem,
+)
 from rlvr_core.api.rollouts import Suffix
 from rlvr_core.config.model import ComponentRef, EnvironmentSection
 from rlvr_core.config.resolve import build
@@ -82,16 +90,13 @@ class EnvironmentPlan:
                 f"problem had at the start"
             ) from None
 
-    def has(self, name: str, method: str) -> bool:
-        """Whether an environment defines one of the methods that it need not define."""
-        return hasattr(self.instances[name], method)
-
     def present(self, problem: Problem) -> Problem:
         """The problem as the model is to see it: prompt, tools and stop strings."""
         name = self.name(problem)
-        if name is None or not self.has(name, "present"):
+        environment = None if name is None else self.instances[name]
+        if not isinstance(environment, PresentsProblems):
             return problem
-        shown = self.instances[name].present(problem)
+        shown = environment.present(problem)
         return replace(problem, prompt=shown.prompt, tools=shown.tools, stop=shown.stop)
 
     def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
@@ -112,8 +117,9 @@ class EnvironmentPlan:
             DataError: If it cannot play it.
         """
         name = self.name(problem)
-        if name is not None and self.has(name, "check"):
-            self.instances[name].check(problem)
+        environment = None if name is None else self.instances[name]
+        if isinstance(environment, ChecksProblems):
+            environment.check(problem)
 
     def lines(self) -> list[str]:
         """For a person: what plays, and within which limits."""

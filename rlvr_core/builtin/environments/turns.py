@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_core.api import (
+    ClosesConversations,
     Ended,
     Engine,
     EngineContext,
@@ -29,6 +30,7 @@ from rlvr_core.api import (
     Generation,
     GenerationRequest,
     Json,
+    JudgesUnfinished,
     Message,
     Reply,
     RunError,
@@ -349,7 +351,7 @@ class TurnTaking:
         """End a conversation: ask what it is worth if it was cut, and give back what it holds."""
         name = one.ticket.environment
         if ended in ("max_turns", "turn_length", "budget") and verdict is None:
-            if self._plan.has(name, "cut"):
+            if isinstance(self._plan.instances[name], JudgesUnfinished):
                 assert one.state is not None
                 self._call(
                     one,
@@ -381,7 +383,7 @@ class TurnTaking:
         with self._changed:
             state, one.state = one.state, None
         name = one.ticket.environment
-        if state is None or not self._plan.has(name, "close"):
+        if state is None or not isinstance(self._plan.instances[name], ClosesConversations):
             return None
         return Call("close", name, state)
 

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Complaint, Draw, ExternalTask, Json, Judged, ModelAccess, RunError
+from rlvr_core.api import (
+    Complaint,
+    Draw,
+    ExternalTask,
+    Json,
+    Judged,
+    ModelAccess,
+    RunError,
+    WrapsEngine,
+)
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics
@@ -108,11 +117,12 @@ def _ask(
     if not pending:
         return
     assert isinstance(task.task, ExternalTask)
+    engine = generator.engine if generator else None
     model = ModelAccess(
         path=session.model_path,
         tokenizer=session.tokenizer() if generator else None,
         # its questions are single ones, whatever else is played
-        engine=getattr(generator.engine, "bare", generator.engine) if generator else None,
+        engine=engine.bare if isinstance(engine, WrapsEngine) else engine,
         max_length=session.max_length() if generator else 0,
         folder=store.folder,
         seed=session.config.seed,

@@ -17,6 +17,7 @@ from rlvr_core.api import (
     ConfigError,
     Draw,
     EvalTask,
+    GivesGold,
     Group,
     Json,
     Judged,
@@ -297,8 +298,8 @@ def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> lis
 
 
 def _gold(problem: Problem, judge: Judge) -> str:
-    gold = getattr(judge.plan.verifiers[judge.plan.main_name(problem)], "gold", None)
-    return (gold(problem) if gold else None) or ""
+    verifier = judge.plan.verifiers[judge.plan.main_name(problem)]
+    return (verifier.gold(problem) if isinstance(verifier, GivesGold) else None) or ""
 
 
 def _answer(text: str) -> Completion:

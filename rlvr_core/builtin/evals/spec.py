@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Json, Problem, SamplingParams
+from rlvr_core.api import Json, Problem, SamplingParams, VerifierTraits, traits_of
 from rlvr_core.config.model import PromptSection, RewardRef
 from rlvr_core.config.resolve import find
 from rlvr_core.config.tree import Mark, made
@@ -145,7 +145,7 @@ def verifier_options(
         name = key.partition("#")[0]
         component = find(host, "verifier", name, spec.config, made({}, Mark("")), ())
         options = component.config.model_dump(mode="json", by_alias=True, round_trip=True)
-        other = [one for one in getattr(component.cls, "beside", ()) if one in options]
+        other = [one for one in traits_of(component.cls, VerifierTraits).beside if one in options]
         if other:
             apart[key] = {one: options.pop(one) for one in other}
         found[key] = options

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Completion, Problem, RlvrError, RunError, Verdict
+from rlvr_core.api import Completion, GivesGold, Problem, RlvrError, RunError, Verdict
 from rlvr_core.api.services import outcome
 
 if TYPE_CHECKING:
@@ -93,10 +93,9 @@ def check(
     faults: list[str] = []
     for (dataset, name), members in sorted(pairs.items()):
         label = f"{dataset} with {name}"
-        gold = getattr(verifiers[name], "gold", None)
+        verifier = verifiers[name]
         chosen = random.Random(f"{seed}:{label}").sample(members, min(SAMPLE, len(members)))
-        answers = [(p, gold(p)) for p in chosen] if gold is not None else []
-        answers = [(problem, answer) for problem, answer in answers if answer is not None]
+        answers = _gold(verifier, chosen) if isinstance(verifier, GivesGold) else []
         if not answers:
             unknown.append(label)
             continue
@@ -123,6 +122,12 @@ def check(
     if faults:
         raise _report(faults)
     return GoldReport(checked, tuple(unknown))
+
+
+def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
+    """The problems that the verifier knows an answer to, with the answers."""
+    answers = [(problem, verifier.gold(problem)) for problem in problems]
+    return [(problem, answer) for problem, answer in answers if answer is not None]
 
 
 def _answers_of_others(answers: Sequence[str]) -> list[list[str]]:

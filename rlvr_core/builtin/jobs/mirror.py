@@ -16,6 +16,7 @@ from pathlib import Path
 from rlvr_core.api import (
     CheckpointSaved,
     ConfigError,
+    CountsBytes,
     EvalFinished,
     MachineError,
     RlvrError,
@@ -218,8 +219,8 @@ class Mirror:
 
     def _progress(self) -> tuple[int, int]:
         """Changes while something moves; bytes that went to no end count for a while only."""
-        if self._failures < _TRIES:
-            self._moved = int(getattr(self._store, "moved", 0))
+        if self._failures < _TRIES and isinstance(self._store, CountsBytes):
+            self._moved = self._store.moved
         return self._copy.puts, self._moved
 
     def _settle(self) -> Behind:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from rlvr_core.api import Completion, DataError, Json, Problem, Usage, Verdict
+from rlvr_core.api import Completion, DataError, Json, Problem, Usage, Verdict, VerifierTraits
 from rlvr_core.builtin.openai.client import Client, RemoteError
 from rlvr_core.builtin.openai.config import Endpoint, Seconds
 from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric
@@ -89,8 +89,10 @@ class Judge:
                 return RUBRICS[self.rubric]
             return Rubric(self.rubric, *self.scale)
 
-    reward_range = (0.0, 1.0)
-    beside = ("api_key_env", "timeout", "deadline", "retries", "price", "concurrency")
+    traits = VerifierTraits(
+        reward_range=(0.0, 1.0),
+        beside=("api_key_env", "timeout", "deadline", "retries", "price", "concurrency"),
+    )
 
     def __init__(self, config: Config) -> None:
         self._config = config

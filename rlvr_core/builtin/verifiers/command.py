@@ -22,6 +22,7 @@ from typing import IO, Any, cast
 import click
 
 from rlvr_core.api import (
+    ChecksProblems,
     Completion,
     ConfigError,
     DataError,
@@ -101,7 +102,8 @@ def verify(
     count = workers or os.cpu_count() or 1
     with VerifierPool({entry.name: spec}, workers=count, timeout=timeout, memory_mb=memory_mb) as p:
         compares = not isinstance(instance, Verifier)
-        job = Job(p, entry.name, getattr(instance, "check", None), compares)
+        check = instance.check if isinstance(instance, ChecksProblems) else None
+        job = Job(p, entry.name, check, compares)
         with _progress(total) as advance:
             summary = job.run(rows, advance)
     print_line(json.dumps(summary.data()) if as_json else summary.text(), stderr=True)

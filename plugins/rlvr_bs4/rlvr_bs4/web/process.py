@@ -5,13 +5,13 @@ It is an entry of ``rewards`` of its own, so that its weight can be moved to 0 o
 
 from __future__ import annotations
 
-from rlvr_core.api import Completion, NoConfig, Problem, Verdict
+from rlvr_core.api import Completion, NoConfig, Problem, Verdict, VerifierTraits
 
 
 class Process:
     """Share of parsing, searching and reading the page that a program really did; 1 if right."""
 
-    reward_range = (0.0, 1.0)
+    traits = VerifierTraits(reward_range=(0.0, 1.0))
     Config = NoConfig
 
     def __init__(self, config: NoConfig) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlvr_core.api import ChecksProblems
 from rlvr_core.cli import output
 
 if TYPE_CHECKING:
@@ -57,9 +58,8 @@ def regrade(
     ref = ComponentRef.model_validate({"use": entry.name, "with": with_})
     instance = build(host, "verifier", ref, "--with")
     stored = open_stored(source, host, runs_dir)
-    check = getattr(instance, "check", None)
-    if check is not None:
-        check_problems(list(stored.problems.values()), check)
+    if isinstance(instance, ChecksProblems):
+        check_problems(list(stored.problems.values()), instance.check)
     spec = VerifierSpec(entry.target, with_)
     with VerifierPool({entry.name: spec}, workers=workers, timeout=timeout, memory_mb=2048) as pool:
         changes = judge_again(stored, pool, entry.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api import ConfigError
+from rlvr_core.api import ConfigError, LauncherTraits, ResumesJobs, traits_of
 from rlvr_core.cli import output
 
 if TYPE_CHECKING:
@@ -185,21 +185,22 @@ def launch(
         given = _as_before(before, given, host)
     ref = ComponentRef.model_validate({"use": backend, "with": given})
     launcher = build(host, "launcher", ref, "rlvr launch")
-    if evaluate is not None and not getattr(launcher, "evaluates", False):
+    traits = traits_of(launcher, LauncherTraits)
+    if evaluate is not None and not traits.evaluates:
         raise ConfigError(
             f"backend '{backend}' trains only", where="--eval", remedy="there, give: rlvr eval"
         )
     if before is not None:
         request = replace(request, continues=before.runs)
     if eval_config is not None:
-        if not getattr(launcher, "evaluates_beside", False):
+        if not traits.evaluates_beside:
             raise ConfigError(
                 f"backend '{backend}' does not evaluate while it trains",
                 where="--eval-config",
                 remedy=f"start it beside the run: rlvr watch RUN --config {eval_config}",
             )
         request = with_beside(request, eval_config, host)
-    if getattr(launcher, "elsewhere", False):
+    if traits.elsewhere:
         request = for_elsewhere(request, given_tree)
     plan = launcher.plan(request)
     if not dry_run:
@@ -220,7 +221,7 @@ def _earlier(resume: str, backend: str, host: Host) -> Job | None:
     from rlvr_core.builtin.jobs.jobs import JobBook
 
     entry = host.entry("launcher", backend)
-    if not hasattr(entry.load(), "again"):
+    if not isinstance(entry.load(), ResumesJobs):
         return None
     job = JobBook().find(resume)
     if job.launcher != entry.name:
@@ -247,7 +248,7 @@ def _evaluation(job: Job, backend: str) -> str:
 
 def _as_before(job: Job, given: dict[str, Any], host: Host) -> dict[str, Any]:
     """The options of an earlier job, with those that are given now in their place."""
-    found: dict[str, Any] = host.entry("launcher", job.launcher).load().again(job, given)
+    found: dict[str, Any] = host.entry("launcher", job.launcher).load().resume_remote(job, given)
     new = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "nothing"
     output.print_line(f"as job {job.job} was launched; of its own it has {new}", stderr=True)
     return found
