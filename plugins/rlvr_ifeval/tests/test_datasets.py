@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import Completion, DataError, EvalTask, Group, Judged, config_class
-from rlvr_core.host.registry import Registrar, Registry
+from rlvr_core.host.registry import PluginRegistrar, Registry
 from rlvr_ifeval import datasets, evals, plugin, verifiers
 from rlvr_ifeval.multi import MULTI
 from rlvr_ifeval.rlvr import RLVR
@@ -172,9 +172,9 @@ def test_the_task_is_greedy_and_reports_by_hand_counted_numbers(tmp_path):
 
 def test_everything_registered_loads_and_has_a_documented_config():
     registry = Registry()
-    plugin.register_datasets(Registrar(registry, "dataset", "ifeval"))
-    plugin.register_verifiers(Registrar(registry, "verifier", "ifeval"))
-    plugin.register_eval_tasks(Registrar(registry, "eval_task", "ifeval"))
+    plugin.register_datasets(PluginRegistrar(registry, "dataset", "ifeval"))
+    plugin.register_verifiers(PluginRegistrar(registry, "verifier", "ifeval"))
+    plugin.register_eval_tasks(PluginRegistrar(registry, "eval_task", "ifeval"))
     entries = list(registry.entries.values())
     assert len(entries) >= 11
     for entry in entries:
