@@ -51,5 +51,6 @@ class AllowContract(Contract):
         packages: list[str] = []
         for name in cast("list[str]", self.importers):
             base = name.removesuffix(".*")
-            packages += sorted(graph.find_children(base)) if name.endswith(".*") else [name]
+            below = [child for child in sorted(graph.find_children(base)) if graph.find_children(child)]
+            packages += below if name.endswith(".*") else [name]
         return packages

@@ -20,10 +20,10 @@ GZIP_MAGIC = b"\x1f\x8b"
 MAX_INT_DIGITS = 4300
 """Longer integers become text: Python refuses to write them back as numbers (T45)."""
 
-Row = dict[str, Any]
+JsonRow = dict[str, Any]
 
 
-def read_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
+def read_rows(path: str | Path) -> Iterator[tuple[int, JsonRow]]:
     """Rows of a file of JSON objects, one a line, or of one JSON array.
 
     Gzipped files are recognised by their content. Blank lines are skipped. NaN and infinities are
@@ -52,7 +52,7 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
         raise DataError(f"cannot read data: {error.strerror or error}", where=str(path)) from error
 
 
-def parse_rows(lines: Iterable[bytes], where: str) -> Iterator[tuple[int, Row]]:
+def parse_rows(lines: Iterable[bytes], where: str) -> Iterator[tuple[int, JsonRow]]:
     """The same for lines that are read already; ``where`` is their name in messages."""
     rest = iter(enumerate(lines, 1))
     first = True
@@ -73,12 +73,12 @@ def _decode(line: bytes, where: str, number: int) -> str:
         raise DataError(f"not UTF-8 text: {error.reason}", where=f"{where}:{number}") from error
 
 
-def _array(text: str, where: str, first: int) -> Iterator[tuple[int, Row]]:
+def _array(text: str, where: str, first: int) -> Iterator[tuple[int, JsonRow]]:
     for position, value in enumerate(_parse(text, where, first), 1):
         yield position, _row(value, f"{where}, row {position}")
 
 
-def _row(value: Json, where: str) -> Row:
+def _row(value: Json, where: str) -> JsonRow:
     if not isinstance(value, dict):
         raise DataError(f"a row must be a JSON object, not {_kind(value)}", where=where)
     return value
@@ -100,7 +100,7 @@ def _parse(text: str, where: str, line: int) -> Any:
         raise DataError(f"not JSON: {error}", where=f"{where}:{line}") from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Row:
+def _object(pairs: list[tuple[str, Any]]) -> JsonRow:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

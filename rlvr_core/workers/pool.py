@@ -29,7 +29,14 @@ from types import TracebackType
 from rlvr_core.api import Completion, GroupVerifier, Problem, RunError, Verdict, Verifier
 from rlvr_core.workers.process import AHEAD_BYTES, START_LIMIT, Worker
 from rlvr_core.workers.stats import Tally, VerifierStats
-from rlvr_core.workers.worker import OUT_OF_MEMORY, Setup, Task, VerifierSpec, describe, from_plain
+from rlvr_core.workers.worker import (
+    OUT_OF_MEMORY,
+    Setup,
+    Task,
+    VerifierSpec,
+    describe_error,
+    from_plain,
+)
 
 __all__ = ["VerifierPool", "VerifierSpec", "VerifierStats"]
 
@@ -240,7 +247,7 @@ class VerifierPool:
         except BaseException as error:
             with self._lock:
                 self._closing = True
-            self._abandon(f"the verifier pool failed: {describe(error)}")
+            self._abandon(f"the verifier pool failed: {describe_error(error)}")
             raise
         finally:
             for worker in self._workers:

@@ -191,7 +191,7 @@ def _construct(
         try:
             verifiers[name] = spec.build()
         except BaseException as error:
-            faults[name] = f"cannot be constructed: {describe(error)}"
+            faults[name] = f"cannot be constructed: {describe_error(error)}"
     return verifiers, faults
 
 
@@ -228,13 +228,13 @@ def _judge(verifier: Any, task: Task) -> tuple[list[PlainVerdict] | None, str]:
         else:
             found = [verifier.verify(problem, completion) for completion in completions]
         return [
-            in_range(plain(verdict, completion), verifier)
+            in_range(plain_verdict(verdict, completion), verifier)
             for verdict, completion in zip(found, completions, strict=True)
         ], ""
     except MemoryError:
         return None, OUT_OF_MEMORY
     except BaseException as error:
-        return None, describe(error)
+        return None, describe_error(error)
 
 
 def _group_verdicts(found: object, completions: Sequence[Completion]) -> Sequence[object]:
@@ -265,7 +265,7 @@ def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:
     return verdict
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Type and message of an exception, on one line and bounded."""
     try:
         message = str(error)
@@ -274,7 +274,7 @@ def describe(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {message[:MAX_DETAIL]}".split())[:MAX_DETAIL]
 
 
-def plain(verdict: object, completion: Completion | None = None) -> PlainVerdict:
+def plain_verdict(verdict: object, completion: Completion | None = None) -> PlainVerdict:
     """Check a verdict and turn it into plain JSON.
 
     Args:
@@ -340,7 +340,7 @@ def _finite(value: object, what: str) -> float:
 
 
 def from_plain(value: Sequence[Json]) -> Verdict:
-    """The verdict that ``plain`` was given."""
+    """The verdict that ``plain_verdict`` was given."""
     score, status, passed, parts, extracted, detail, usage, spans = value
     spent = None if usage is None else Usage(**usage)
     stretches = tuple(Span(*span) for span in spans)

@@ -10,7 +10,7 @@ from rlvr_core.config.model import RewardSchedule
 from rlvr_core.rollout.collect import Judged
 from rlvr_core.rollout.replay import member_of
 from rlvr_core.verify.reward import RewardPlan, Term
-from rlvr_core.workers.worker import from_plain, plain
+from rlvr_core.workers.worker import from_plain, plain_verdict
 
 
 def completion(n=5, transcript=None):
@@ -76,17 +76,17 @@ def test_turns_become_the_tokens_that_they_were_sampled_as():
 )
 def test_a_span_behind_the_end_is_the_verifiers_error(span):
     with pytest.raises(ValueError, match="ends after the completion"):
-        plain(Verdict(1.0, spans=(span,)), conversation())
+        plain_verdict(Verdict(1.0, spans=(span,)), conversation())
 
 
 def test_an_environment_scores_turns_as_it_sees_no_tokens():
     with pytest.raises(ValueError, match="does not see tokens"):
-        plain(Verdict(1.0, spans=(Span(0, 1, 1.0),)))
+        plain_verdict(Verdict(1.0, spans=(Span(0, 1, 1.0),)))
 
 
 def test_spans_survive_the_way_out_of_a_worker():
     verdict = Verdict(1.0, spans=(Span(0, 1, 0.25, "turn"), Span(1, 2, -1.0, "turn")))
-    assert from_plain(json.loads(json.dumps(plain(verdict, conversation())))) == verdict
+    assert from_plain(json.loads(json.dumps(plain_verdict(verdict, conversation())))) == verdict
 
 
 def test_a_judged_completion_with_spans_survives_json():

@@ -13,10 +13,10 @@ from botocore import xform_name
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError
+from rlvr_core.builtin.catalog.plugin_commands import group_of
 from rlvr_core.builtin.jobs.commands.jobs import jobs
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
-from rlvr_core.builtin.catalog.plugin_commands import group_of
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "sagemaker.md").read_text(encoding="utf-8")

@@ -16,12 +16,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlvr_core.api import DataError, Problem
+from rlvr_core.api.services import GZIP_MAGIC, JsonRow, RowMapping, local_path, problems, read_rows
 from rlvr_core.builtin.datasets.hub import is_saved, saved_rows
-from rlvr_core.data.json_rows import GZIP_MAGIC, Row, read_rows
-from rlvr_core.data.rows import RowMapping, problems
-from rlvr_core.data.uri import local_path
 
-Placed = Iterator[tuple[str, Row]]
+Placed = Iterator[tuple[str, JsonRow]]
 """Where each row stands, for messages, and the row."""
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")

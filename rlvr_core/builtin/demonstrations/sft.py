@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlvr_core.algorithm.reduce import Tally, token_mean
 from rlvr_core.api import (
     AnswersTraits,
     ComponentConfig,
@@ -16,6 +15,7 @@ from rlvr_core.api import (
     Metric,
     Normalizer,
 )
+from rlvr_core.api.services import Tally, token_mean
 
 
 class SFT:

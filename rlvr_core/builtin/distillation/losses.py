@@ -9,7 +9,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rlvr_core.algorithm.reduce import Tally, row_mean
 from rlvr_core.api import (
     ComponentConfig,
     LossBatch,
@@ -19,6 +18,7 @@ from rlvr_core.api import (
     Normalizer,
     TeacherTraits,
 )
+from rlvr_core.api.services import Tally, row_mean
 
 _LEAST = -1e4
 

@@ -15,13 +15,10 @@ from rlvr_core.api import (
     PresentsProblems,
     Problem,
 )
-from rlvr_core.api.rollouts import Suffix
-from rlvr_core.config.model import ComponentRef, EnvironmentSection
-from rlvr_core.config.resolve import build
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.api.services import ComponentRef, EnvironmentSection, Suffix, VerifierSpec, build
 
 if TYPE_CHECKING:
-    from rlvr_core.host.host import Host
+    from rlvr_core.api.services import Host
 
 AUTO = "auto"
 """In ``environment.use``: each problem's own."""

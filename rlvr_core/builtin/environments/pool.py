@@ -16,9 +16,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from rlvr_core.api import Json, RunError
+from rlvr_core.api.services import VerifierSpec
 from rlvr_core.builtin.environments.process import EnvironmentProcess
 from rlvr_core.builtin.environments.worker import Call
-from rlvr_core.workers.worker import VerifierSpec
 
 START_LIMIT = 120.0
 """Seconds a process has to start and to construct its environments."""

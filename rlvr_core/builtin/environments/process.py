@@ -8,9 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from rlvr_core.api import Json
+from rlvr_core.api.services import Child, VerifierSpec
 from rlvr_core.builtin.environments.worker import GO, SKIP, Call, Setup
-from rlvr_core.workers.process import Child
-from rlvr_core.workers.worker import VerifierSpec
 
 
 class EnvironmentProcess(Child):

@@ -38,7 +38,7 @@ from rlvr_core.api import (
     WeightSource,
     traits_of,
 )
-from rlvr_core.api.rollouts import Suffix
+from rlvr_core.api.services import Suffix, from_plain, turn_seed
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import (
@@ -47,8 +47,6 @@ from rlvr_core.builtin.environments.pool import (
     EnvironmentTimeoutError,
 )
 from rlvr_core.builtin.environments.worker import Call
-from rlvr_core.engines.seeds import turn_seed
-from rlvr_core.workers.worker import from_plain
 
 
 class TurnTaking:

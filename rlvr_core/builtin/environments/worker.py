@@ -20,8 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 from rlvr_core.api import Ended, Environment, Json, Reply
-from rlvr_core.workers.observations import said
-from rlvr_core.workers.worker import VerifierSpec, describe, die_with, plain
+from rlvr_core.api.services import VerifierSpec, describe_error, die_with, plain_verdict, said
 
 GO, SKIP = b"g", b"s"
 """Tickets, one for each call sent: make it, or go past it, as the pool has given it to another
@@ -68,7 +67,7 @@ def main(descriptor: int, tickets: int, parent: int) -> None:
                 try:
                     environments[name] = spec.build()
                 except BaseException as error:
-                    faults[name] = f"the environment cannot be constructed: {describe(error)}"
+                    faults[name] = f"the environment cannot be constructed: {describe_error(error)}"
             _send(connection, "ready")
             while True:
                 for call in pickle.loads(connection.recv_bytes()):
@@ -107,11 +106,11 @@ def _answer(environment: Any, call: Call) -> Json:
             environment.close(state)
             return {}
         if call.what == "cut":
-            return {"verdict": plain(environment.cut(state, call.argument))}
+            return {"verdict": plain_verdict(environment.cut(state, call.argument))}
         found = environment.step(state, call.argument)
         return {"state": _packed(state), **said(found)}
     except BaseException as error:
-        return f"{call.what}: {describe(error)}"
+        return f"{call.what}: {describe_error(error)}"
 
 
 def _packed(state: Any) -> str:

@@ -21,10 +21,15 @@ from rlvr_core.api import (
     SamplingParams,
     config_class,
 )
-from rlvr_core.config.model import ComponentRef, SplitSection
-from rlvr_core.config.resolve import build
-from rlvr_core.data.load import NamedLoader, heldout_part, load_sources
-from rlvr_core.host.host import load_host
+from rlvr_core.api.services import (
+    ComponentRef,
+    NamedLoader,
+    SplitSection,
+    build,
+    heldout_part,
+    load_host,
+    load_sources,
+)
 
 _WHERE = "the option data of core/dataset"
 

@@ -17,15 +17,14 @@ from rlvr_core.api import (
     RunError,
     WrapsEngine,
 )
+from rlvr_core.api.services import Answered, Generator, write_atomic
 from rlvr_core.builtin.evals.spec import Spec
 from rlvr_core.builtin.evals.store import Row, Store, read_results, slug
 from rlvr_core.builtin.evals.summary import summarise, task_metrics
-from rlvr_core.record.files import write_atomic
-from rlvr_core.rollout.collect import Answered, Generator
 
 if TYPE_CHECKING:
+    from rlvr_core.api.services import RewardPlan
     from rlvr_core.builtin.evals.session import Ready, Session
-    from rlvr_core.verify.reward import RewardPlan
 
 WINDOW = 16384
 """Completions that are asked for at a time: bounds what is held in memory."""

@@ -35,11 +35,9 @@ from rlvr_core.api import (
     SamplingParams,
     Verdict,
 )
+from rlvr_core.api.services import NAME, Positive, is_secret
 from rlvr_core.builtin.evals.command import run_command, tail
 from rlvr_core.builtin.evals.stats import wilson
-from rlvr_core.config.model import Positive
-from rlvr_core.host.registry import NAME
-from rlvr_core.record.text import is_secret
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

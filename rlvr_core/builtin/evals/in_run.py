@@ -24,12 +24,10 @@ from rlvr_core.api import (
     Problem,
     RunError,
 )
-from rlvr_core.api.launching import refuse_external
-from rlvr_core.api.services import Evaluation, problems_given
+from rlvr_core.api.services import Evaluation, problems_given, refuse_external
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Generator, Judge, Resolved
-    from rlvr_core.config.model import EarlyStopSection
+    from rlvr_core.api.services import EarlyStopSection, Generator, Judge, Resolved
 
 TRIAL = 16
 """Problems that are tried first; all of them only if the metric does not show in these."""

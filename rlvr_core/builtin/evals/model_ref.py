@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, Json, MachineError
-from rlvr_core.api.services import find_run
-from rlvr_core.data.uri import is_uri, model_path
-from rlvr_core.host.host import load_host
-from rlvr_core.record.checkpoints import COMPLETE, CheckpointStore, verify
-from rlvr_core.record.rundir import RunFolder
+from rlvr_core.api.services import (
+    COMPLETE,
+    CheckpointStore,
+    RunFolder,
+    find_run,
+    is_uri,
+    load_host,
+    model_path,
+    verify,
+)
 
 if TYPE_CHECKING:
-    from rlvr_core.config.model import ModelSection
+    from rlvr_core.api.services import ModelSection
 
 _STEP = re.compile(r"^step(\d{6,})$")
 _SAMPLED = 64
@@ -53,7 +58,7 @@ class ModelRef:
         """What a checkpoint brings from its run: its keys by section of an ``EvalConfig``."""
         if self.run is None:
             return {}
-        from rlvr_core.config.load import load_config
+        from rlvr_core.api.services import load_config
 
         config = load_config(self.run.resolved).config
         model = config.model.model_dump(include={"dtype", "attention", "trust_remote_code"})
@@ -157,8 +162,7 @@ def runnable(path: str, section: ModelSection) -> str:
         MachineError: If the adapter or its base model cannot be loaded.
         RunError: If the copy cannot be written; TMPDIR says where.
     """
-    from rlvr_core.api.services import is_adapter, write_merged
-    from rlvr_core.step.model import DTYPES
+    from rlvr_core.api.services import DTYPES, is_adapter, write_merged
 
     if not is_adapter(path):
         return path

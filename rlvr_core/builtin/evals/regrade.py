@@ -9,14 +9,10 @@ from dataclasses import dataclass, field
 from itertools import combinations, groupby
 from statistics import fmean
 
-from rlvr_core.algorithm.estimate import judged_step
 from rlvr_core.api import Group, Json, Judged, Problem, Verdict
+from rlvr_core.api.services import VerifierPool, failure, judged_step, outcome, printable
 from rlvr_core.builtin.evals.store import Row
 from rlvr_core.builtin.evals.stored import EstimatorRef, Stored, StoredGroup
-from rlvr_core.record.text import printable
-from rlvr_core.verify.judge import failure
-from rlvr_core.verify.reward import outcome
-from rlvr_core.workers.pool import VerifierPool
 
 AHEAD = 256
 """Groups that may be with the verifiers at a time."""

@@ -20,32 +20,40 @@ from rlvr_core.api import (
     SamplingParams,
     traits_of,
 )
-from rlvr_core.api.launching import refuse_external
-from rlvr_core.api.rollouts import Conversations
-from rlvr_core.api.services import conversations_of
+from rlvr_core.api.services import (
+    ComponentRef,
+    Conversations,
+    ErrorRate,
+    Generator,
+    Judge,
+    NamedLoader,
+    RewardPlan,
+    RewardRef,
+    VerifierPool,
+    check_model_path,
+    check_problems,
+    conversations_of,
+    load_sources,
+    load_tokenizer,
+    max_positions,
+    problems_given,
+    refuse_external,
+    versions,
+)
 from rlvr_core.builtin.evals import contamination
 from rlvr_core.builtin.evals.contamination import Contamination, Trained
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.builtin.evals.model_ref import fingerprint, runnable
 from rlvr_core.builtin.evals.spec import Spec, make_spec, sampling_of, verifier_options
 from rlvr_core.builtin.evals.trained_on import trained_on
-from rlvr_core.config.model import ComponentRef, RewardRef
-from rlvr_core.data.load import NamedLoader, check_problems, load_sources, problems_given
-from rlvr_core.record.manifest import versions
-from rlvr_core.rollout.collect import Generator
-from rlvr_core.step.model import check_model_path, load_tokenizer, max_positions
-from rlvr_core.verify.error_rate import ErrorRate
-from rlvr_core.verify.judge import Judge
-from rlvr_core.verify.reward import RewardPlan
-from rlvr_core.workers.pool import VerifierPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from transformers import PreTrainedTokenizerBase
 
+    from rlvr_core.api.services import Host
     from rlvr_core.builtin.evals.config import EvalConfig
-    from rlvr_core.host.host import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Json, Problem, SamplingParams, VerifierTraits, traits_of
-from rlvr_core.config.model import PromptSection, RewardRef
-from rlvr_core.config.resolve import find
-from rlvr_core.config.tree import Mark, made
-from rlvr_core.data.load import fingerprint
-from rlvr_core.verify.reward import AUTO
+from rlvr_core.api.services import Mark, PromptSection, RewardRef, find, fingerprint, made
 
 if TYPE_CHECKING:
-    from rlvr_core.host.host import Host
-    from rlvr_core.verify.reward import RewardPlan
+    from rlvr_core.api.services import Host, RewardPlan
 
 FORMAT = 1
 _ABSENT = object()
@@ -116,7 +111,7 @@ def make_spec(
         },
         "verifiers": dict(verifiers),
     }
-    if rewards is not None and [(ref.use, ref.weight) for ref in rewards] != [(AUTO, 1.0)]:
+    if rewards is not None and [(ref.use, ref.weight) for ref in rewards] != [("auto", 1.0)]:
         content["rewards"] = [{"use": ref.use, "weight": ref.weight} for ref in rewards]
     if sampling is not None and sampling.temperature > 0:
         content["seed"] = seed

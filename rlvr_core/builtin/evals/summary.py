@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Any
 
 from rlvr_core.api import Estimate, EvalReport, EvalTask, Group, Json
+from rlvr_core.api.services import percentile
 from rlvr_core.builtin.evals.stats import BLOCKS, NOTHING, estimate, jackknife
 from rlvr_core.builtin.evals.store import Row
-from rlvr_core.workers.stats import percentile
 
 MAX_STRATA = 60
 """Values of one tag above which it is taken for a label, not for something to stratify by."""

@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError
-from rlvr_core.api.services import is_alive
+from rlvr_core.api.services import (
+    CheckpointStore,
+    RunFolder,
+    is_alive,
+    lock_folder,
+    write_atomic,
+    write_failed,
+)
 from rlvr_core.builtin.evals.spec import differences
-from rlvr_core.record.checkpoints import CheckpointStore
-from rlvr_core.record.files import lock_folder, write_atomic, write_failed
-from rlvr_core.record.rundir import RunFolder
 
 LASTING = (ConfigError.exit_code, PluginError.exit_code)
 """Exit codes of what another attempt does not mend."""

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import find_run
-from rlvr_core.data.uri import local_path
-from rlvr_core.record.rundir import RunFolder
+from rlvr_core.api.services import RunFolder, find_run, local_path
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 

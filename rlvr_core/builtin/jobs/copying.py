@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlvr_core.api import Store
-from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST, pointed_at
-from rlvr_core.record.jsonl import whole_lines
+from rlvr_core.api.services import BEST, COMPLETE, LATEST, pointed_at, whole_lines
 
 CHECKPOINTS = "checkpoints/"
 

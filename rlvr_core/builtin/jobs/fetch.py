@@ -16,10 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from rlvr_core.api import DataError, Store, StoredFile
-from rlvr_core.data.uri import cache_folder
-from rlvr_core.host.host import load_host
-from rlvr_core.record.checkpoints import BEST, COMPLETE, LATEST
-from rlvr_core.record.files import write_atomic
+from rlvr_core.api.services import BEST, COMPLETE, LATEST, cache_folder, load_host, write_atomic
 
 Which = Literal["none", "last", "all"]
 """Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""

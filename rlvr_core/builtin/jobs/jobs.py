@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import ConfigError, Json, MachineError
-from rlvr_core.record.text import Redactor
+from rlvr_core.api.services import Redactor
 
 LEAST = 1 << 16
 """Bytes that have to be free for a job to be written down."""

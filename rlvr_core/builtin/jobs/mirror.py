@@ -23,7 +23,7 @@ from rlvr_core.api import (
     StepFinished,
     Store,
 )
-from rlvr_core.api.components import RunObserver
+from rlvr_core.api.services import RunObserver
 from rlvr_core.builtin.jobs.copying import Behind, FolderCopy
 
 BEHIND = ".mirror-behind"

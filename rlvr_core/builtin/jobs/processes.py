@@ -31,7 +31,7 @@ from rlvr_core.api import (
     MachineError,
     RunError,
 )
-from rlvr_core.parallel.ranks import LOST
+from rlvr_core.api.services import LOST
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``--engine-gpus`` keeps for engines."""

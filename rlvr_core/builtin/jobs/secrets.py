@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.config.dialect import read
-from rlvr_core.record.text import Redactor
+from rlvr_core.api.services import Redactor, read
 
 _NAMES = re.compile(
     r"^(?:\.env(?:\..*)?|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|"

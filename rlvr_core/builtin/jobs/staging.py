@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Reference
-from rlvr_core.config.dialect import read, read_option
-from rlvr_core.config.layers import escape, expand
-from rlvr_core.host import files
+from rlvr_core.api.services import escape, expand, files, read, read_option
 
 _PATH_KEYS = {"path", "order", "repo", "file", "teacher"}
 _LEFT_ALONE = {"use", "name", "dir", "mirror", "cache_uri", "notes", "based_on", "system", "prefix"}

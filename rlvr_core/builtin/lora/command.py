@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli import output
+from rlvr_core.api.services import output
 
 
 @click.command("export")
@@ -30,9 +30,8 @@ def export_(
     checkpoint, or the folder of a LoRA adapter. Of a run with LoRA, OUT is the adapter as peft
     loads it; with --merge it is a whole model that transformers and vLLM load as it is.
     """
-    from rlvr_core.api.services import find_model
+    from rlvr_core.api.services import DTYPES, find_model
     from rlvr_core.builtin.lora.export import copy_model, is_adapter, write_merged
-    from rlvr_core.step.model import DTYPES
 
     output.quiet_libraries()
     found = find_model(model, step=step, runs_dir=runs_dir)

@@ -8,10 +8,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rlvr_core.algorithm.policy import PolicyConfig, PolicyLoss, PolicyTerms
-from rlvr_core.algorithm.ratio import exp_linear, row_mean_log_ratio
-from rlvr_core.algorithm.reduce import Tally, row_mean
 from rlvr_core.api import Normalizer
+from rlvr_core.api.services import (
+    PolicyConfig,
+    PolicyLoss,
+    PolicyTerms,
+    Tally,
+    exp_linear,
+    row_mean,
+    row_mean_log_ratio,
+)
 
 
 class GMPO(PolicyLoss):

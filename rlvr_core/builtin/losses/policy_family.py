@@ -22,15 +22,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rlvr_core.algorithm.policy import (
+from rlvr_core.api import Metric, Normalizer
+from rlvr_core.api.services import (
     ClipConfig,
     ClippedPolicyLoss,
     PolicyLoss,
     PolicyTerms,
     RatioConfig,
+    Tally,
+    constant,
+    row_mean,
+    row_sum,
+    token_mean,
 )
-from rlvr_core.algorithm.reduce import Tally, constant, row_mean, row_sum, token_mean
-from rlvr_core.api import Metric, Normalizer
 
 # -- clipped ratio ------------------------------------------------------------------------------
 

@@ -9,9 +9,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlvr_core.algorithm.policy import PolicyConfig, PolicyLoss, PolicyTerms
-from rlvr_core.algorithm.reduce import Tally, token_mean
 from rlvr_core.api import Metric, Normalizer
+from rlvr_core.api.services import PolicyConfig, PolicyLoss, PolicyTerms, Tally, token_mean
 
 LOG_LEAST, LOG_MOST = math.log(1e-8), 20.0
 """Bounds of the logarithm of a completion's ratio."""

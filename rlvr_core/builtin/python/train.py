@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rlvr_core.api import RunView
-    from rlvr_core.cli.run import Display
-    from rlvr_core.config.model import RunConfig
+    from rlvr_core.api.services import Display, RunConfig
 
 GIVEN = "the config given to rlvr_core.train"
 """What stands in messages for the file of a configuration that has none."""
@@ -54,12 +53,15 @@ def train(
         KeyboardInterrupt: If it was interrupted; its folder has a checkpoint to go on from.
     """
     from rlvr_core.api import RunView
-    from rlvr_core.cli.output import quiet_libraries
-    from rlvr_core.cli.run import carry_out, make_display
-    from rlvr_core.config.resolve import resolve_file
-    from rlvr_core.host.host import load_host
-    from rlvr_core.parallel import ranks
-    from rlvr_core.run.ending import Stop
+    from rlvr_core.api.services import (
+        Stop,
+        carry_out,
+        load_host,
+        make_display,
+        quiet_libraries,
+        ranks,
+        resolve_file,
+    )
 
     overrides = [] if rewards is None else [option("rewards", list(rewards))]
     overrides += [option(key, value) for key, value in (set or {}).items()]
@@ -83,7 +85,7 @@ def source(
 ) -> tuple[Path, str | None]:
     """The file of a configuration; or a name for it, and its text."""
     from rlvr_core.api import ComponentConfig
-    from rlvr_core.config.dialect import write
+    from rlvr_core.api.services import write
 
     if isinstance(config, str | os.PathLike):
         return Path(config), None

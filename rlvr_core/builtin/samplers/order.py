@@ -10,8 +10,7 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 
 from rlvr_core.api import Complaint, DataError
-from rlvr_core.data.json_rows import read_rows
-from rlvr_core.data.uri import local_path
+from rlvr_core.api.services import local_path, read_rows
 
 SHOWN = 5
 """Faulty ids that are reported one by one; of the others there is the number."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.cli import output
+from rlvr_core.api.services import output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from rlvr_core.api.services import output
 from rlvr_core.builtin.evals.commands.eval_options import Options, common, open_session, say
-from rlvr_core.cli import output
 
 Row = dict[str, Any]
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import REMOTE, ConfigError
-from rlvr_core.cli import output
-from rlvr_core.run.ending import Stop
+from rlvr_core.api.services import Stop, output
 
 if TYPE_CHECKING:
+    from rlvr_core.api.services import Host
     from rlvr_core.builtin.evals.config import Asked, EvalConfig
     from rlvr_core.builtin.evals.model_ref import ModelRef
     from rlvr_core.builtin.evals.session import Session
-    from rlvr_core.host.host import Host
 
 _OPTIONS = (
     click.option("--task", "tasks", multiple=True, metavar="NAME", help="An eval task; repeat."),
@@ -84,9 +83,9 @@ def open_session(
     Returns:
         What to evaluate, and the folder of the results when none was named.
     """
+    from rlvr_core.api.services import load_host
     from rlvr_core.builtin.evals.config import read_eval_config
     from rlvr_core.builtin.evals.session import prepare
-    from rlvr_core.host.host import load_host
 
     output.quiet_libraries()
     Stop().listen()
@@ -113,7 +112,7 @@ def open_session(
 
 def _configure_plugins(host: Host, config: EvalConfig, asked: Asked) -> None:
     """Give plugins their options; the run of a checkpoint may have had others than are here."""
-    from rlvr_core.config.resolve import plugin_options
+    from rlvr_core.api.services import plugin_options
 
     options = {}
     for name, given in config.plugins.items():
@@ -155,14 +154,14 @@ def _path(text: str, where: ModelRef | None, host: Host) -> str:
         return where.path
     if text.startswith(REMOTE):
         return text
-    from rlvr_core.data.uri import model_path
+    from rlvr_core.api.services import model_path
 
     return model_path(text, host)
 
 
 def _values(text: str, where: ModelRef | None, given: Options, asked: Asked) -> dict[str, Any]:
     """The command line as keys of the configuration; what the user wrote wins over the run's."""
-    from rlvr_core.config.resolve import parse_options
+    from rlvr_core.api.services import parse_options
 
     values: dict[str, Any] = {"model": {"path": where.path if where else text}}
     for section, keys in (where.sections() if where else {}).items():

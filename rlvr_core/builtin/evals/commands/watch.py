@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli import output
-from rlvr_core.run.ending import Stop
+from rlvr_core.api.services import Stop, output
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.evals.watch import Job
@@ -86,10 +85,8 @@ def watch(
 
 def _check(tasks: tuple[str, ...], config: Path | None, overrides: tuple[str, ...]) -> None:
     """Find mistakes now, and not when the first checkpoint is there."""
+    from rlvr_core.api.services import Mark, find, load_host, made
     from rlvr_core.builtin.evals.config import read_eval_config
-    from rlvr_core.config.resolve import find
-    from rlvr_core.config.tree import Mark, made
-    from rlvr_core.host.host import load_host
 
     given = {"tasks": list(tasks)} if tasks else {}
     asked = read_eval_config(config, overrides).config({"model": {"path": "a checkpoint"}, **given})

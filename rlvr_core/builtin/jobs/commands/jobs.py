@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlvr_core.api import ConfigError
-from rlvr_core.cli import output
+from rlvr_core.api.services import output
 
 if TYPE_CHECKING:
+    from rlvr_core.api.services import Host
     from rlvr_core.builtin.jobs.fetch import Fetch
     from rlvr_core.builtin.jobs.jobs import Job
-    from rlvr_core.host.host import Host
 
 QUIET = 3600.0
 """Seconds without any change after which ``sync`` stops."""
@@ -97,7 +97,7 @@ def status(job: str, as_json: bool) -> None:
 @click.argument("job")
 def logs(job: str) -> None:
     """Print what JOB has printed so far."""
-    from rlvr_core.record.text import printable
+    from rlvr_core.api.services import printable
 
     found, launcher = _of(job)
     for line in launcher.logs(found.job):
@@ -189,10 +189,8 @@ def push(run: str, uri: str | None, runs_dir: str) -> None:
 
     For a run whose store was away to its end, or one that was never mirrored.
     """
-    from rlvr_core.api.services import find_run
+    from rlvr_core.api.services import find_run, load_config, load_host
     from rlvr_core.builtin.jobs.mirror import Mirror
-    from rlvr_core.config.load import load_config
-    from rlvr_core.host.host import load_host
 
     folder = find_run(run, runs_dir)
     _not_fetched(folder.path)
@@ -251,9 +249,7 @@ def _of(text: str) -> tuple[Job, Any]:
 
 
 def _launcher(job: Job) -> Any:
-    from rlvr_core.config.model import ComponentRef
-    from rlvr_core.config.resolve import build
-    from rlvr_core.host.host import load_host
+    from rlvr_core.api.services import ComponentRef, build, load_host
 
     ref = ComponentRef.model_validate({"use": job.launcher, "with": dict(job.options)})
     return build(load_host(), "launcher", ref, f"rlvr jobs show {job.job}")
@@ -272,10 +268,9 @@ def _fetch(
     text: str, to: Path, which: Any, changed: Callable[[int], object] | None = None
 ) -> list[Path]:
     """Fetch every run of a job."""
+    from rlvr_core.api.services import is_uri, load_host
     from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
     from rlvr_core.builtin.jobs.jobs import JobBook
-    from rlvr_core.data.uri import is_uri
-    from rlvr_core.host.host import load_host
 
     uri = text if is_uri(text) else JobBook().find(text).runs
     if not is_uri(uri):

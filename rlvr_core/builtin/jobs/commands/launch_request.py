@@ -9,8 +9,7 @@ from rlvr_core.api import ConfigError, EngineTraits, traits_of
 
 if TYPE_CHECKING:
     from rlvr_core.api import LaunchRequest
-    from rlvr_core.api.services import Asked
-    from rlvr_core.host.host import Host
+    from rlvr_core.api.services import Asked, Host
 
 
 def to_train(
@@ -22,7 +21,7 @@ def to_train(
 ) -> tuple[LaunchRequest, Any]:
     """The request to train, and the resolved config as plain data."""
     from rlvr_core.api import LaunchRequest
-    from rlvr_core.cli.run import what_to_run
+    from rlvr_core.api.services import what_to_run
 
     resolved, folder = what_to_run(config, overrides, resume, host)
     words = ["run", *([str(config)] if config else []), *_sets(overrides)]
@@ -83,7 +82,7 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
 
 def _check(asked: Asked, given: dict[str, Any], host: Host) -> None:
     """Find mistakes now, and not on a machine that costs money."""
-    from rlvr_core.config.resolve import find
+    from rlvr_core.api.services import find
 
     for index, ref in enumerate(asked.config(given).tasks):
         find(host, "eval_task", ref.use, ref.with_, asked.root, ("tasks", index))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rlvr_core.cli.main import main
+from rlvr_core.api.services import main
 
 if __name__ == "__main__":
     code = main()

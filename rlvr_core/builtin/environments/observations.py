@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rlvr_core.api import Done, Json, Message, Observation
-from rlvr_core.workers.worker import plain
+from rlvr_core.api.services import plain_verdict
 
 ROLES = ("tool", "user")
 MAX_COUNTS = 100
@@ -21,7 +21,7 @@ def said(found: object) -> dict[str, Json]:
         ValueError: If there is no message, or a role or number is wrong.
     """
     if isinstance(found, Done):
-        verdict = None if found.verdict is None else plain(found.verdict)
+        verdict = None if found.verdict is None else plain_verdict(found.verdict)
         return {"done": verdict, "counts": _counts(found.counts)}
     if not isinstance(found, Observation):
         raise TypeError(f"returned {type(found).__name__}, neither Observation nor Done")
