@@ -33,7 +33,7 @@ from rlvr_core.builtin.tiny.lean import recognise
 from rlvr_core.builtin.tiny.lean_decode import LeanDecoder
 from rlvr_core.builtin.tiny.lean_path import lean_hidden
 from rlvr_core.engines.decode import RowPlan, decode
-from rlvr_core.engines.stop import StopStrings
+from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step.batch import Row, micro_batches
 from rlvr_core.step.forward import whole_rows

@@ -22,7 +22,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.cli.run import Silent
 from rlvr_core.config.resolve import resolve_file
-from rlvr_core.engines.seeds import completion_seed
+from rlvr_core.engines.sampling import completion_seed
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.host.host import load_host
 from rlvr_core.host.registry import Entry

@@ -51,6 +51,8 @@ class AllowContract(Contract):
         packages: list[str] = []
         for name in cast("list[str]", self.importers):
             base = name.removesuffix(".*")
-            below = [child for child in sorted(graph.find_children(base)) if graph.find_children(child)]
+            below = [
+                child for child in sorted(graph.find_children(base)) if graph.find_children(child)
+            ]
             packages += below if name.endswith(".*") else [name]
         return packages

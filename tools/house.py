@@ -30,11 +30,10 @@ NO_CODE = {
     tokenize.ENDMARKER,
 }
 
-# Limits of --check: what is there today. They only ever go down, to 13,500 code lines, 120 modules
-# and no unnamed room.
-KERNEL_LIMIT = 18_900
-MODULES_LIMIT = 202
-UNNAMED_ROOMS = {"advantages", "optimizers", "reports", "schedules", "tiny"}
+# Limits of --check. RESULTS.md is written at the end of every run, by the room that reads runs back.
+KERNEL_LIMIT = 13_500
+MODULES_LIMIT = 120
+UNNAMED_ROOMS = {"reports"}
 
 # What the simplest run names stands in these rooms: core/jsonl, core/exact, core/shuffle, core/grpo
 NAMED_ROOMS = {"datasets", "verifiers", "samplers", "losses"}

@@ -50,16 +50,16 @@ _HOMES = {
     ),
     "config.resolve": "Resolved build find parse_options plugin_options resolve_file",
     "config.tree": "AUTO COMPONENTS Loc Mark Node dotted kind_at made pattern shown",
-    "data.json_rows": "GZIP_MAGIC JsonRow MAX_INT_DIGITS parse_rows read_rows",
     "data.load": (
         "NamedLoader audit check_problems counted fingerprint heldout_part is_heldout "
         "load_sources problems_given"
     ),
     "data.prompts": "Renderer framed raw_text",
-    "data.rows": "RowMapping content_id fill problems",
+    "data.rows": (
+        "GZIP_MAGIC JsonRow MAX_INT_DIGITS RowMapping content_id fill parse_rows problems read_rows"
+    ),
     "data.uri": "cache_folder cache_uri is_uri local_path model_path",
-    "engines.seeds": "completion_seed turn_seed",
-    "engines.stop": "StopStrings",
+    "engines.sampling": "StopStrings completion_seed turn_seed",
     "engines.sync": (
         "PROBE_TOKENS check_probe has_trainer probe_prompt shared_prefix source_logprobs "
         "trainer_logprobs"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rlvr_core.api import Decoder, MachineError, RunError, SamplingParams
-from rlvr_core.engines.stop import StopStrings
+from rlvr_core.engines.sampling import StopStrings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -29,7 +29,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.forward_paths import forward_paths
-from rlvr_core.engines.stop import StopStrings
+from rlvr_core.engines.sampling import StopStrings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

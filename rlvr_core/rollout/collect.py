@@ -30,7 +30,7 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.api.rollouts import Rollouts, Sampled
-from rlvr_core.engines.seeds import WORLD, completion_seed
+from rlvr_core.engines.sampling import WORLD, completion_seed
 from rlvr_core.verify.judge import Judge
 
 Verdicts = dict[str, Verdict]

@@ -6,7 +6,7 @@ import torch
 
 from rlvr_core.api import RunError, SamplingParams
 from rlvr_core.engines.decode import RandomStreams, RowSampling, sample, uniforms
-from rlvr_core.engines.seeds import completion_seed
+from rlvr_core.engines.sampling import completion_seed
 
 
 def draw(logits, params, n, seed=0):

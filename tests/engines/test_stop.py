@@ -14,7 +14,7 @@ from embedded import generate, make_model, make_tokenizer, request, start  # typ
 
 from rlvr_core.api import SamplingParams
 from rlvr_core.engines.decode import RowPlan, decode
-from rlvr_core.engines.stop import StopStrings
+from rlvr_core.engines.sampling import StopStrings
 
 TOKENIZER = make_tokenizer()
 CPU = torch.device("cpu")

@@ -57,7 +57,7 @@ from rlvr_core.builtin.vllm.weight_publisher import (
     WeightPublisher,
     number,
 )
-from rlvr_core.engines.stop import StopStrings
+from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.sync import ModuleSource
 
 EOS = make_tokenizer().eos_token_id

@@ -11,7 +11,7 @@ from rlvr_core.api import Drop, Generation, Problem, Prompt, SamplingParams, Sou
 from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
 from rlvr_core.builtin.samplers.base import AdaptiveConfig
 from rlvr_core.builtin.samplers.epochs import Sequential
-from rlvr_core.engines.seeds import completion_seed
+from rlvr_core.engines.sampling import completion_seed
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.rollout.collect import Generator, collect
 from rlvr_core.run.metrics import details, fates, rollout_metrics

@@ -25,7 +25,7 @@ from rlvr_core.api import (
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.turns import TurnTaking
 from rlvr_core.config.model import EnvironmentSection
-from rlvr_core.engines.seeds import completion_seed, turn_seed
+from rlvr_core.engines.sampling import completion_seed, turn_seed
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.verify.judge import Judge
 from rlvr_core.workers.worker import VerifierSpec

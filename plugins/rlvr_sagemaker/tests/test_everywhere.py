@@ -19,7 +19,7 @@ from rlvr_core.api import DataError, MachineError
 from rlvr_core.builtin.datasets.hub import cached_uri, hub_rows
 from rlvr_core.builtin.evals.model_ref import find_model
 from rlvr_core.builtin.samplers.order import read_order
-from rlvr_core.data.json_rows import read_rows
+from rlvr_core.data.rows import read_rows
 from rlvr_core.data.uri import cached_at, local_path
 from rlvr_core.record.checkpoints import verify
 from rlvr_core.testing.random_model import save_random_model
