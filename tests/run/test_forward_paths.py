@@ -36,7 +36,7 @@ class Plain:
 @pytest.fixture
 def paths_lab(lab, installed_plugin, monkeypatch):
     site = installed_plugin("paths", {"rlvr_paths.py": PATHS})
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ["PYTHONPATH"]]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
     return lab
 
 
