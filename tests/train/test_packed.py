@@ -184,7 +184,7 @@ def run_packed(model, batch):
 
 @pytest.mark.parametrize("lengths", [RAGGED, [(4, 3, 3), (4, 3, 3)], [(3, 1), (2, 1)]])
 @pytest.mark.parametrize("make", [qwen3, gpt2])
-def test_states_and_gradients_are_those_ofwhole_rows(make, lengths):
+def test_states_and_gradients_are_those_of_whole_rows(make, lengths):
     model = make().double()
     assert heads_of(model) == {HeadSizes(4, 2 if make is qwen3 else 4, 8, 8)}
     found = []
