@@ -30,7 +30,7 @@ NO_CODE = {
     tokenize.ENDMARKER,
 }
 
-# Limits of --check. RESULTS.md is written at the end of every run, by the room that reads runs back.
+# Limits of --check. RESULTS.md is written at the end of every run, by the room that reads runs back
 KERNEL_LIMIT = 13_500
 MODULES_LIMIT = 120
 UNNAMED_ROOMS = {"reports"}
