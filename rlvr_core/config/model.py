@@ -293,8 +293,8 @@ class TrainSection(ComponentConfig):
     """Parts that a step's groups are split into, whole groups each; every part makes an optimizer
     update of its own. A step that comes out with fewer groups makes fewer updates."""
     num_iterations: Positive = 1
-    """Times that a step goes over its groups; the ratio of every update is to the policy that
-    sampled them."""
+    """Times that a step goes over its groups; the ratio of every update is to the policy at the
+    beginning of the step."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
     """Peak learning rate."""
     optimizer: ComponentRef = ComponentRef(use="adamw")
