@@ -132,7 +132,7 @@ class PolicyTerms:
         advantage_BT: The advantage of each token: that of its row unless the estimator gives one
             per token.
         mask_BT: True where the loss counts.
-        chosen_BT: True where the surrogate counts: ``mask_BT``, or less with ``top_entropy``.
+        entropy_mask_BT: True where the surrogate counts: ``mask_BT``, or less with ``top_entropy``.
         advantage_B1: The advantage of each row, for a loss with ``whole_rows``.
     """
 
@@ -141,7 +141,7 @@ class PolicyTerms:
     ratio_BT: Tensor
     advantage_BT: Tensor
     mask_BT: Tensor
-    chosen_BT: Tensor
+    entropy_mask_BT: Tensor
     advantage_B1: Tensor
 
 
@@ -224,8 +224,8 @@ class PolicyLoss(ABC):
             kept_BT = self._near(terms, behaviour_BT, self._policy.off_policy_mask, tally)
             loss_BT = torch.where(kept_BT, loss_BT, 0.0)
         if self._policy.top_entropy < 1:
-            loss_BT = torch.where(terms.chosen_BT, loss_BT, 0.0)
-            tally.mean("entropy/chosen", terms.chosen_BT.to(loss_BT.dtype))
+            loss_BT = torch.where(terms.entropy_mask_BT, loss_BT, 0.0)
+            tally.mean("entropy/chosen", terms.entropy_mask_BT.to(loss_BT.dtype))
         if self._policy.beta > 0:
             loss_BT = loss_BT + self._policy.beta * self._kl(batch, terms, tally)
         loss = self.reduce(loss_BT, mask_BT, normalizer)
@@ -237,11 +237,11 @@ class PolicyLoss(ABC):
         return LossOutput(loss, tally.sums, tally.maxima)
 
     def _terms(self, batch: LossBatch) -> PolicyTerms:
-        mask_BT, chosen_BT = batch.mask_BT, batch.mask_BT
+        mask_BT, entropy_mask_BT = batch.mask_BT, batch.mask_BT
         if self._policy.top_entropy < 1:
-            if batch.chosen_BT is None:
+            if batch.entropy_mask_BT is None:
                 raise ValueError("top_entropy is below 1, but the batch has no chosen tokens")
-            chosen_BT = batch.chosen_BT & mask_BT
+            entropy_mask_BT = batch.entropy_mask_BT & mask_BT
         dtype = torch.promote_types(batch.logp_BT.dtype, torch.float32)
         logp_BT, old_BT = batch.logp_BT.to(dtype), batch.old_logp_BT.detach().to(dtype)
         log_ratio_BT = log_ratio(logp_BT, old_BT, mask_BT)
@@ -259,7 +259,7 @@ class PolicyLoss(ABC):
             ratio_BT=exp_linear(level_BT),
             advantage_BT=torch.where(mask_BT, advantage_BT, 0.0).to(dtype),
             mask_BT=mask_BT,
-            chosen_BT=chosen_BT,
+            entropy_mask_BT=entropy_mask_BT,
             advantage_B1=batch.advantage_B.to(dtype)[:, None],
         )
 
@@ -335,7 +335,7 @@ def _check_shapes(batch: LossBatch) -> None:
         "behaviour_logp_BT": batch.behaviour_logp_BT.shape,
         "mask_BT": batch.mask_BT.shape,
     }
-    for name in ("ref_logp_BT", "entropy_BT", "chosen_BT", "advantage_BT"):
+    for name in ("ref_logp_BT", "entropy_BT", "entropy_mask_BT", "advantage_BT"):
         if getattr(batch, name) is not None:
             shapes[name] = getattr(batch, name).shape
     wrong = [f"{name} {tuple(shape)}" for name, shape in shapes.items() if shape != rows_tokens]

@@ -112,8 +112,8 @@ class LossBatch:
             ``advantage_BT``.
         entropy_BT: Entropy of the policy's distribution at each token, in nats; has a graph. None
             when it is not known.
-        chosen_BT: True at the loss tokens of highest entropy, for a loss whose ``top_entropy`` is
-            below 1; else None.
+        entropy_mask_BT: True at the loss tokens of highest entropy, for a loss whose
+            ``top_entropy`` is below 1; else None.
         teacher_logp_BTK: The teacher's log-probs of its K most likely tokens; None when no loss
             learns from one.
         student_logp_BTK: The policy's log-probs of the same tokens; has a graph.
@@ -131,7 +131,7 @@ class LossBatch:
     mask_BT: Tensor
     advantage_B: Tensor
     entropy_BT: Tensor | None = None
-    chosen_BT: Tensor | None = None
+    entropy_mask_BT: Tensor | None = None
     teacher_logp_BTK: Tensor | None = None
     student_logp_BTK: Tensor | None = None
     entropy_bonus: float | None = None

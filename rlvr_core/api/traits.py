@@ -121,7 +121,7 @@ class LossTraits(Traits):
         needs_untruncated: Option that compares the policy with the engine's log-probs and is wrong
             when sampling was truncated by top_p or top_k; None if there is none.
         top_entropy: Share of the step's loss tokens, those of highest entropy, that
-            ``chosen_BT`` marks; 1 needs no ``chosen_BT``.
+            ``entropy_mask_BT`` marks; 1 needs no ``entropy_mask_BT``.
         entropy: The controller of the entropy bonus; None if its weight is constant.
         answers: Set if the loss learns from given answers.
         teacher: Set if the loss distils a teacher.

@@ -376,7 +376,7 @@ class PolicyTrainer:
         for term in part.terms:
             shown = seen
             if term.traits.top_entropy < 1:
-                shown = replace(shown, chosen_BT=entropy_masks[term.traits.top_entropy])
+                shown = replace(shown, entropy_mask_BT=entropy_masks[term.traits.top_entropy])
             if term.name in self.entropy:
                 shown = replace(shown, entropy_bonus=self.entropy[term.name].bonus)
             if term.name in aux.teacher_logprobs:

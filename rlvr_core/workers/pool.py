@@ -150,10 +150,10 @@ class VerifierPool:
         self._queue: deque[_Item] = deque()
         self._lock = threading.Lock()
         self._closing = False
-        self._deaf = False
-        self._bell, self._ringer = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._ringer, False)
+        self._closed = False
+        self._wake_r, self._wake_w = os.pipe()
+        os.set_blocking(self._wake_r, False)
+        os.set_blocking(self._wake_w, False)
         # Workers die with the thread that started them, hence one thread that starts them all.
         self._thread = threading.Thread(target=self._run, name="verifier-pool", daemon=True)
         self._thread.start()
@@ -234,13 +234,13 @@ class VerifierPool:
 
     def _ring(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):  # it is ringing already
-            if not self._deaf:
-                os.write(self._ringer, b"!")
+            if not self._closed:
+                os.write(self._wake_w, b"!")
 
     def _run(self) -> None:
         try:
             while not self._closing:
-                self._hire()
+                self._spawn()
                 self._assign()
                 self._listen()
                 self._expire()
@@ -255,11 +255,11 @@ class VerifierPool:
             self._abandon("the verifier pool was closed")
             self._workers.clear()
             with self._lock:
-                self._deaf = True
-                os.close(self._bell)
-                os.close(self._ringer)
+                self._closed = True
+                os.close(self._wake_r)
+                os.close(self._wake_w)
 
-    def _hire(self) -> None:
+    def _spawn(self) -> None:
         while len(self._workers) < self._size and self._false_starts < FALSE_STARTS:
             specs = {n: spec for n, spec in self._specs.items() if n not in self._broken}
             self._workers.append(Worker(Setup(specs, self._memory_mb)))
@@ -325,9 +325,9 @@ class VerifierPool:
         if patience is not None:
             patience = min(patience, 1.0)  # look for silently dead workers now and then
         by_connection = {worker.connection: worker for worker in self._workers}
-        for source in wait([self._bell, *by_connection], patience):
-            if source == self._bell:
-                _drain(self._bell)
+        for source in wait([self._wake_r, *by_connection], patience):
+            if source == self._wake_r:
+                _drain(self._wake_r)
             else:
                 self._hear(by_connection[source])  # type: ignore[index]
 

@@ -52,7 +52,7 @@ def make_batch():
             mask_BT=torch.arange(tokens) < lengths,
             advantage_B=torch.randn(rows, dtype=torch.float64, generator=draw),
             entropy_BT=normal(1.0).square().requires_grad_(),
-            chosen_BT=(torch.arange(tokens) < lengths) & (normal(1.0) > 0),
+            entropy_mask_BT=(torch.arange(tokens) < lengths) & (normal(1.0) > 0),
             teacher_logp_BTK=torch.stack([normal(1.0) for _ in range(4)], -1).log_softmax(-1),
             student_logp_BTK=torch.stack([normal(1.0) for _ in range(4)], -1).log_softmax(-1),
             group_B=torch.arange(rows) // 2,

@@ -74,7 +74,7 @@ def row_losses(name, batch, i, options):
         gone = [batch.behaviour_logp_BT[i, u] - batch.logp_BT[i, u].detach() for u in tokens]
         if A < 0 and sum(gone) / len(gone) > options.get("off_policy_mask", math.inf):
             loss = loss * 0
-        if options.get("top_entropy") and not batch.chosen_BT[i, t]:
+        if options.get("top_entropy") and not batch.entropy_mask_BT[i, t]:
             loss = loss * 0
         if "beta" in options:
             d = batch.ref_logp_BT[i, t] - batch.logp_BT[i, t]

@@ -221,7 +221,7 @@ def test_gmpo_clips_each_token_before_the_mean():
 
 def test_gmpo_takes_its_mean_over_the_chosen_tokens():
     batch = two_tokens((1.2, 1.0), 1.0)
-    first = replace(batch, chosen_BT=torch.tensor([[True, False, False]]))
+    first = replace(batch, entropy_mask_BT=torch.tensor([[True, False, False]]))
     value, grad = value_and_grad(make(GMPO, top_entropy=0.5), first, TWO)
     assert value == pytest.approx(-1.2)
     assert grad.tolist() == [[pytest.approx(-1.2), 0, 0]]
@@ -238,7 +238,7 @@ def test_top_entropy_drops_the_surrogate_but_neither_kl_nor_denominator():
     batch = replace(
         two_tokens((1.1, 1.0), 1.0),
         ref_logp_BT=torch.full((1, 3), -2.0, dtype=torch.float64),
-        chosen_BT=torch.tensor([[False, True, True]]),
+        entropy_mask_BT=torch.tensor([[False, True, True]]),
     )
     logp = batch.logp_BT.detach()
     kl = [math.exp(-2 - x) - (-2 - x) - 1 for x in logp[0].tolist()]
@@ -370,12 +370,12 @@ def test_masked_positions_never_leak(cls, batch, normalizer):
         return torch.where(batch.mask_BT, x.detach(), torch.nan)
 
     loss = make(cls, **FULL)
-    batch = replace(batch, entropy_BT=batch.ref_logp_BT.square(), chosen_BT=batch.mask_BT)
+    batch = replace(batch, entropy_BT=batch.ref_logp_BT.square(), entropy_mask_BT=batch.mask_BT)
     clean, clean_grad = value_and_grad(loss, batch, normalizer)
     dirty = replace(
         batch,
         entropy_BT=spoilt(batch.entropy_BT),
-        chosen_BT=batch.chosen_BT | ~batch.mask_BT,
+        entropy_mask_BT=batch.entropy_mask_BT | ~batch.mask_BT,
         logp_BT=spoilt(batch.logp_BT).requires_grad_(),
         old_logp_BT=spoilt(batch.old_logp_BT),
         behaviour_logp_BT=spoilt(batch.behaviour_logp_BT),
@@ -447,7 +447,7 @@ def test_t10_padding_does_not_change_the_loss(cls, make_batch, count):
     wide = LossBatch(
         *(pad(x, (0, 9)) for x in (batch.logp_BT, batch.old_logp_BT, batch.behaviour_logp_BT)),
         pad(batch.ref_logp_BT, (0, 9)), pad(batch.mask_BT, (0, 9)), batch.advantage_B,
-        pad(batch.entropy_BT, (0, 9)), pad(batch.chosen_BT, (0, 9)),
+        pad(batch.entropy_BT, (0, 9)), pad(batch.entropy_mask_BT, (0, 9)),
     )  # fmt: skip
     step = count(batch)
     loss = make(cls, **FULL)
@@ -546,7 +546,9 @@ def test_t13_entropy_is_reported_where_it_is_known(batch, normalizer):
     assert metrics["entropy/mean"] == pytest.approx(batch.ref_logp_BT[batch.mask_BT].mean().item())
     assert "entropy/chosen" not in metrics
     chosen = batch.mask_BT & (torch.arange(6) < 2)
-    metrics = gather([make(GRPO, top_entropy=0.5)(replace(batch, chosen_BT=chosen), normalizer)])
+    metrics = gather(
+        [make(GRPO, top_entropy=0.5)(replace(batch, entropy_mask_BT=chosen), normalizer)]
+    )
     assert metrics["entropy/chosen"] == 7 / 14
     assert "entropy/mean" not in metrics
 

@@ -113,7 +113,7 @@ class EnvironmentPool:
         while jobs := self._take():
             try:
                 if hand is None:
-                    hand = self._hire()
+                    hand = self._spawn()
                 hand = self._run(hand, jobs)
             except BaseException as error:
                 self._fail(jobs, EnvironmentFailedError(f"{type(error).__name__}: {error}"))
@@ -187,7 +187,7 @@ class EnvironmentPool:
         else:
             job.future.set_result(answer)
 
-    def _hire(self) -> EnvironmentProcess:
+    def _spawn(self) -> EnvironmentProcess:
         with self._awake:
             self._hiring += 1
         try:

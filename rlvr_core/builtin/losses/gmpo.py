@@ -47,10 +47,10 @@ class GMPO(PolicyLoss):
         tally.mean("clip_fraction/low", ((advantage_B1 < 0) & (x_BT < self._low)).to(x_BT))
         tally.mean("clip_fraction/high", (good_B1 & (x_BT > self._high)).to(x_BT))
         clipped_BT = torch.where(good_B1, x_BT.clamp(max=self._high), x_BT.clamp(min=self._low))
-        clipped_BT = torch.where(terms.chosen_BT, clipped_BT, 0.0)
-        mean_B1 = row_mean_log_ratio(clipped_BT, terms.chosen_BT)
+        clipped_BT = torch.where(terms.entropy_mask_BT, clipped_BT, 0.0)
+        mean_B1 = row_mean_log_ratio(clipped_BT, terms.entropy_mask_BT)
         # left-out tokens do not dilute a mean that was not taken over them
-        chosen_B1 = terms.chosen_BT.sum(dim=1, keepdim=True).clamp(min=1)
+        chosen_B1 = terms.entropy_mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
         whole_B1 = terms.mask_BT.sum(dim=1, keepdim=True) / chosen_B1
         return (-advantage_B1 * whole_B1 * exp_linear(mean_B1)).expand_as(x_BT)
 
