@@ -17,7 +17,6 @@ from rlvr_core.builtin.jobs.again import fetch_newest
 from rlvr_core.builtin.jobs.commands import jobs as jobs_module
 from rlvr_core.builtin.jobs.commands.jobs import jobs
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
-from rlvr_core.host import host as plugins
 
 
 class Store:
@@ -71,7 +70,7 @@ def there(tmp_path, monkeypatch):
         def ask_store(uri):
             return Store(root / uri.removeprefix("toy://runs").strip("/"))
 
-    monkeypatch.setattr(plugins, "load_host", Host)
+    monkeypatch.setattr("rlvr_core.api.services.load_host", Host)
     monkeypatch.setattr("rlvr_core.builtin.jobs.again.load_host", Host)
     monkeypatch.setattr(jobs_module, "_launcher", lambda job: Launcher())
     monkeypatch.setattr(Launcher, "states", {})

@@ -17,6 +17,7 @@ from rlvr_core.builtin.catalog.plugin_commands import group_of
 from rlvr_core.builtin.jobs.commands.jobs import jobs
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.cli.main import cli
+from rlvr_core.host.host import load_host
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "sagemaker.md").read_text(encoding="utf-8")
@@ -128,7 +129,7 @@ def options_of(command):
 
 def test_every_option_that_the_text_speaks_of_is_one():
     launch = {one for name in ("sagemaker", "slurm") for one in launch_options(name)}
-    every = {*options_of(cli), *options_of(group_of("sagemaker")), *launch, "--help"}
+    every = {*options_of(cli), *options_of(group_of(load_host(), "sagemaker")), *launch, "--help"}
     text = "\n".join(line for line in GUIDE.splitlines() if not re.match(r"^ {4,}aws ", line))
     spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert len(spoken) > 25
@@ -175,7 +176,7 @@ def test_the_documents_of_aws_commands_are_made_before():
 
 
 def test_every_command_of_the_plugin_is_in_the_guide():
-    for name in group_of("sagemaker").entries:
+    for name in group_of(load_host(), "sagemaker").entries:
         assert f"rlvr sagemaker {name} " in GUIDE
     for name in jobs.commands:
         assert f"rlvr jobs {name}" in GUIDE
