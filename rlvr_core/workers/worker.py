@@ -83,8 +83,10 @@ class VerifierSpec:
     def time_limit(self, usual: float) -> float:
         """Seconds a verdict may take: those the verifier itself names, or the usual ones."""
         cls = self.load()
-        options = config_class(cls)(**self.config)
-        return float(cls.time_limit(options)) if isinstance(cls, LimitsTime) else usual
+        options = config_class(cls)
+        return (
+            float(cls.time_limit(options(**self.config))) if isinstance(cls, LimitsTime) else usual
+        )
 
 
 @dataclass(frozen=True, slots=True)

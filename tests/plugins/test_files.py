@@ -225,6 +225,7 @@ def test_a_row_that_is_no_problem_is_told_by_its_number(here, host, row, says):
         ("sampler", "draw"),
         ("schedule", "__call__"),
         ("tracker", "start"),
+        ("transport", "send"),
         ("verifier", "verify"),
     ],
 )
