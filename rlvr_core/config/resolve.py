@@ -117,9 +117,17 @@ class Resolved:
         """``file:line (key.path)`` of a value."""
         return self.loaded.where(loc)
 
-    def build(self, kind: str, ref: ComponentRef, where: str = "") -> Any:
-        """Make the component that ``ref`` names."""
-        return build(self.host, kind, ref, where)
+    def make(self, loc: Loc) -> Any:
+        """Make the component that the configuration names at ``loc``.
+
+        Raises:
+            PluginError: If the constructor of a plugin's component fails.
+        """
+        return self.components[loc].make(self.where((*loc, "use")))
+
+    def build(self, kind: str, ref: ComponentRef) -> Any:
+        """Make a component that was chosen since, as by ``auto``."""
+        return build(self.host, kind, ref)
 
     def sources(self, problems: Iterable[Problem]) -> dict[str, str]:
         """What is named by file or module: where it is imported from, by how it is named.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -114,18 +115,18 @@ def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Proble
     return problems
 
 
-def check_problems(problems: Sequence[Problem], check: Callable[[Problem], None]) -> None:
-    """Let the verifiers check the spec of every problem.
+def check_problems(problems: Sequence[Problem], *checks: Callable[[Problem], None]) -> None:
+    """Let verifiers, and what else has a ``check``, look at every problem.
 
     Args:
         problems: The problems.
-        check: Raises for a problem that cannot be judged, as ``RewardPlan.check`` does.
+        checks: Each raises for a problem that cannot be used, as ``RewardPlan.check`` does.
 
     Raises:
         DataError: With the first faults in full and the number of the others.
     """
     complaints: list[Complaint] = []
-    for problem in problems:
+    for check, problem in itertools.product(checks, problems):
         try:
             check(problem)
         except RlvrError as error:

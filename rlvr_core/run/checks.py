@@ -6,27 +6,40 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Complaint, ConfigError, MachineError, Verifier
+from rlvr_core.api import Complaint, ConfigError, MachineError
 from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
-    from rlvr_core.api import SamplerTraits
     from rlvr_core.config.model import RunConfig
     from rlvr_core.config.resolve import Resolved
-    from rlvr_core.verify.reward import RewardPlan
 
 
-def check_reference(resolved: Resolved) -> None:
-    """Refuse what is asked of a reference that does not exist, or not as a model of its own."""
+def check_config(resolved: Resolved, *, uses_reference: bool) -> None:
+    """Refuse parts of a configuration that do not go together, before anything is loaded.
+
+    Args:
+        resolved: The configuration.
+        uses_reference: Whether a loss or the advantage estimator needs the reference model.
+
+    Raises:
+        ConfigError: If parts do not go together.
+        MachineError: If no run folder can be made.
+        PluginError: If a plugin is missing.
+    """
+    check_processes(resolved.config)
+    check_rewards(resolved.config)
+    check_writable(Path(resolved.config.run.dir))
+    for name in resolved.config.model.forward_paths:
+        resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
+    check_reference(resolved, used=uses_reference)
+
+
+def check_reference(resolved: Resolved, *, used: bool) -> None:
+    """Refuse options of a reference that does not exist, or is no model of its own."""
     import torch
 
     config = resolved.config
     section = config.train.reference
-    losses = [resolved.build("loss", ref) for ref in config.losses.values()]
-    estimator = resolved.advantage()
-    used = any(loss.traits.needs_reference for loss in losses) or (
-        estimator is not None and resolved.build("advantage", estimator).traits.needs_reference_kl
-    )
     if (section.sync_every or section.offload) and not used:
         does = "move" if section.sync_every else "be offloaded"
         raise ConfigError(
@@ -50,12 +63,6 @@ def check_reference(resolved: Resolved) -> None:
         raise ConfigError.collect(
             [Complaint(fault, where, ("set offload: false",)) for fault in faults]
         )
-
-
-def check_forward_paths(resolved: Resolved) -> None:
-    """Refuse a forward path that no plugin has registered."""
-    for name in resolved.config.model.forward_paths:
-        resolved.host.entry("forward_path", name, resolved.where(("model", "forward_paths")))
 
 
 def check_processes(config: RunConfig) -> None:
@@ -83,20 +90,6 @@ def check_rewards(config: RunConfig) -> None:
             "every reward has weight 0: there is nothing to learn from",
             where="rewards",
             remedy="give one of them a weight",
-        )
-
-
-def check_comparing(plan: RewardPlan, sampler: SamplerTraits) -> None:
-    """Refuse to draw groups in parts where a verifier compares the completions of a group."""
-    comparing = [
-        name for name, verifier in plan.verifiers.items() if not isinstance(verifier, Verifier)
-    ]
-    if comparing and sampler.max_completions:
-        raise ConfigError(
-            f"{', '.join(comparing)} compares the completions of a group, and adaptive sampling "
-            "draws a group in parts, each judged by itself",
-            where="sampler",
-            remedy="take the option adaptive out",
         )
 
 

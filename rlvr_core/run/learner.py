@@ -72,8 +72,8 @@ def trainer_of(
     if parallel is not None and sharded:
         own_copy = device if shares_model(engine) else None
         source = prepared.resolved.host.service("core/gathered-source")(model, parallel, own_copy)
-    builder: OptimizerBuilder = prepared.resolved.build("optimizer", config.train.optimizer)
-    schedule: Schedule = prepared.resolved.build("schedule", config.train.lr_schedule)
+    builder: OptimizerBuilder = prepared.resolved.make(("train", "optimizer"))
+    schedule: Schedule = prepared.resolved.make(("train", "lr_schedule"))
     if parallel is not None:
         options = {
             "temperature": config.sampling.temperature,

@@ -6,15 +6,17 @@ What ``prepare`` returns has been checked; the caller may print it (``--dry-run`
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
+    ConfigError,
     DataReport,
     Loss,
+    ModelAdapter,
     RunData,
     Sampler,
     SamplerTraits,
@@ -35,14 +37,7 @@ from rlvr_core.data.prompts import Renderer
 from rlvr_core.data.uri import cached_at
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
-from rlvr_core.run.checks import (
-    check_comparing,
-    check_forward_paths,
-    check_processes,
-    check_reference,
-    check_rewards,
-    check_writable,
-)
+from rlvr_core.run.checks import check_config
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
 from rlvr_core.run.overview import overview
 from rlvr_core.step.model import check_model_path, load_tokenizer
@@ -125,22 +120,43 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class _Parts:
+    """Components that are made before any data is loaded.
+
+    Attributes:
+        losses: The terms of the loss by their place.
+        sampler: Not started yet.
+        trackers: By name.
+        mode: How generation and training share the time.
+        adapter: What of the model is trained.
+    """
+
+    losses: Mapping[Loc, Loss]
+    sampler: Sampler
+    trackers: dict[str, Tracker]
+    mode: RolloutMode
+    adapter: ModelAdapter
+
+
+@dataclass(frozen=True, slots=True)
 class _Data:
     """A run's data as loaded, before any prompt is rendered.
 
     Attributes:
         sources: The training data.
         evaluations: The eval tasks.
-        losses: The terms of the loss.
         answers: The service ``core/given-answers``; None if no loss learns from given answers.
         reports: What plugins found in the data.
+        plan: Verifiers of all problems, and how their verdicts become a reward.
+        conversations: How the problems are generated.
     """
 
     sources: list[Source]
     evaluations: Evaluations
-    losses: Mapping[Loc, Loss]
     answers: Any
     reports: list[DataReport]
+    plan: RewardPlan
+    conversations: Conversations
 
     @property
     def held_out(self) -> list[Problem]:
@@ -167,73 +183,47 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
     """
     config, host = resolved.config, resolved.host
     host.configure(resolved.plugins)
-    check_processes(config)
-    check_rewards(config)
-    check_writable(Path(config.run.dir))
-    trackers = {ref.use: resolved.build("tracker", ref) for ref in config.track}
-    adapter = chosen_adapter(config.model.lora)
-    adapter.check_installed()
-    check_reference(resolved)
-    check_forward_paths(resolved)
+    parts = _make_parts(resolved)
     with cached_at(config.data.cache_uri), contextlib.ExitStack() as stack:
-        data = _load_data(resolved)
-        held_out = data.held_out
-        problems = [*_problems(data.sources), *held_out]
-        plan = RewardPlan.build(config.rewards, {p.verifier for p in problems}, host)
-        check_problems(problems, plan.check)
-        conversations = conversations_of(config.environment, problems, host)
-        check_problems(problems, conversations.check)
+        data = _load_data(resolved, parts.losses)
 
         model_path = locate_model()
         check_model_path(model_path)
-        engine, reason = _choose_engine(resolved, model_path)
         tokenizer = load_tokenizer(model_path, config.model)
-        renderer = Renderer(tokenizer, config.data.prompt, conversations.present)
+        renderer = Renderer(tokenizer, config.data.prompt, data.conversations.present)
         sources, audited = audit(
             data.sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong_share
         )
+        longest = max([audited.longest, *(len(renderer.render(p)) for p in data.held_out)])
         demonstrations = data.answers.demonstrations(renderer, tokenizer) if data.answers else {}
         teachers: Mapping[Loc, Any] = {}
-        if any(loss.traits.teacher is not None for loss in data.losses.values()):
+        if any(loss.traits.teacher is not None for loss in parts.losses.values()):
             teachers = host.service("core/teachers")(
-                resolved, data.losses, tokenizer, renderer, _problems(sources)
+                resolved, parts.losses, tokenizer, renderer, _problems(sources)
             )
 
-        longest = max([audited.longest, *(len(renderer.render(problem)) for problem in held_out)])
-
-        sampler: Sampler = resolved.build("sampler", config.sampler)
-        mode = rollout_mode(resolved)
-        mode.check(
-            learns=any(loc not in demonstrations for loc in config.losses),
-            max_reads=traits_of(sampler, SamplerTraits).max_reads,
-        )
-        sampler.start(
-            sources,
-            n=config.sampling.n,
-            prompts_per_step=config.train.prompts_per_step,
-            seed=config.run.seed,
-        )
-        sampler_traits = traits_of(sampler, SamplerTraits)  # complete once it has started
-        check_comparing(plan, sampler_traits)
+        sampler = _started_sampler(config, parts, sources, demonstrations, data.plan)
         judge = Judge(
-            stack.enter_context(plan.pool(config.verify)),
-            plan,
+            stack.enter_context(data.plan.pool(config.verify)),
+            data.plan,
             ErrorRate(config.verify.max_error_rate),
         )
+        engine, reason = _choose_engine(resolved, model_path)
         lines = overview(
             config,
-            sampler_traits,
+            traits_of(sampler, SamplerTraits),
             model_path,
             sources,
             renderer,
             f"{engine.use} ({reason})",
-            [*adapter.lines(config.model.lora), *mode.lines()],
+            [*parts.adapter.lines(config.model.lora), *parts.mode.lines()],
         )
         lines += data.answers.lines if data.answers else []
-        lines += [*conversations.lines(), *audited.lines]
+        lines += [*data.conversations.lines(), *audited.lines]
         lines += [f"warning: {text}" for text in resolved.warnings]
         lines += [line for report in data.reports for line in report.lines]
         if config.guards.preflight and os.environ.get("RANK", "0") == "0":
+            problems = [*_problems(data.sources), *data.held_out]
             lines += host.service("core/gold")(problems, judge, resolved)
         data.evaluations.check(judge)
         yield Prepared(
@@ -245,27 +235,47 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
             longest_prompt=longest,
             evaluations=data.evaluations,
             sampler=sampler,
-            mode=mode,
-            conversations=conversations,
+            mode=parts.mode,
+            conversations=data.conversations,
             judge=judge,
-            losses=data.losses,
+            losses=parts.losses,
             demonstrations=demonstrations,
             teachers=teachers,
             engine=engine,
             data_reports=data.reports,
-            trackers=trackers,
+            trackers=parts.trackers,
             lines=lines,
         )
 
 
-def _load_data(resolved: Resolved) -> _Data:
-    """Load what is trained on and what is held out, and let plugins compare the two."""
+def _make_parts(resolved: Resolved) -> _Parts:
+    """Make what needs no data, and refuse parts of the configuration that do not go together."""
+    config, mode = resolved.config, rollout_mode(resolved)
+    losses = {loc: resolved.make(loc) for loc in config.losses}
+    estimator = resolved.advantage()
+    uses_reference = any(loss.traits.needs_reference for loss in losses.values()) or (
+        estimator is not None and resolved.build("advantage", estimator).traits.needs_reference_kl
+    )
+    parts = _Parts(
+        losses=losses,
+        sampler=resolved.make(("sampler",)),
+        trackers={ref.use: resolved.make(("track", i)) for i, ref in enumerate(config.track)},
+        mode=mode,
+        adapter=chosen_adapter(config.model.lora),
+    )
+    check_config(resolved, uses_reference=uses_reference)
+    parts.adapter.check_installed()
+    return parts
+
+
+def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
+    """Load what is trained on and what is held out, and let verifiers and plugins check it."""
     config, host = resolved.config, resolved.host
     sources = load_sources(
         [
             NamedLoader(
                 name=ref.use,
-                loader=resolved.build("dataset", ref),
+                loader=resolved.make(("data", "sources", index)),
                 weight=ref.weight,
                 where=resolved.where(("data", "sources", index)),
                 order=ref.order,
@@ -276,7 +286,6 @@ def _load_data(resolved: Resolved) -> _Data:
         ]
     )
     evaluations = evaluations_of(resolved)
-    losses = {loc: resolved.build("loss", ref) for loc, ref in config.losses.items()}
     answers = None
     if any(loss.traits.answers is not None for loss in losses.values()):
         answers = host.service("core/given-answers")(resolved, losses)
@@ -291,7 +300,45 @@ def _load_data(resolved: Resolved) -> _Data:
             where=resolved.where(("eval", "tasks")),
         )
     )
-    return _Data(sources, evaluations, losses, answers, reports)
+    held_out = itertools.chain(*evaluations.held_out.values())
+    problems = [*_problems(sources), *held_out]
+    plan = RewardPlan.build(config.rewards, {p.verifier for p in problems}, host)
+    conversations = conversations_of(config.environment, problems, host)
+    check_problems(problems, plan.check, conversations.check)
+    return _Data(sources, evaluations, answers, reports, plan, conversations)
+
+
+def _started_sampler(
+    config: RunConfig,
+    parts: _Parts,
+    sources: Sequence[Source],
+    demonstrations: Mapping[Loc, GivenAnswers],
+    plan: RewardPlan,
+) -> Sampler:
+    """Start the sampler.
+
+    Raises:
+        ConfigError: If it does not go with the other parts.
+    """
+    parts.mode.check(
+        learns=any(loc not in demonstrations for loc in config.losses),
+        max_reads=traits_of(parts.sampler, SamplerTraits).max_reads,
+    )
+    parts.sampler.start(
+        sources,
+        n=config.sampling.n,
+        prompts_per_step=config.train.prompts_per_step,
+        seed=config.run.seed,
+    )
+    # its traits are complete once it has started
+    if plan.comparing and traits_of(parts.sampler, SamplerTraits).max_completions:
+        raise ConfigError(
+            f"{', '.join(plan.comparing)} compares the completions of a group, and adaptive "
+            "sampling draws a group in parts, each judged by itself",
+            where="sampler",
+            remedy="take the option adaptive out",
+        )
+    return parts.sampler
 
 
 def _problems(sources: Sequence[Source]) -> list[Problem]:

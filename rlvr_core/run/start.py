@@ -89,7 +89,7 @@ def start(
         engine.start(_engine_context(prepared, engine, trainer, source, transport))
         guards = Guards(
             {
-                f"{place}: {ref.use}": prepared.resolved.build("guard", ref)
+                f"{place}: {ref.use}": prepared.resolved.make(("guards", "use", place))
                 for place, ref in enumerate(prepared.config.guards.use)
             }
         )

@@ -10,7 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import ChecksProblems, Completion, ConfigError, Problem, Span, Verdict
+from rlvr_core.api import (
+    ChecksProblems,
+    Completion,
+    ConfigError,
+    Problem,
+    Span,
+    Verdict,
+    Verifier,
+)
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule, VerifySection
 from rlvr_core.config.resolve import build
 from rlvr_core.workers.pool import VerifierPool, VerifierSpec
@@ -98,6 +106,11 @@ class RewardPlan:
                 verifiers[key] = build(host, "verifier", ref, where)
             terms.append(Term(key, ref.weight, ref.schedule))
         return cls(tuple(terms), specs, own, verifiers)
+
+    @property
+    def comparing(self) -> list[str]:
+        """The verifiers that only compare the completions of a group."""
+        return [name for name, one in self.verifiers.items() if not isinstance(one, Verifier)]
 
     def pool(self, section: VerifySection) -> VerifierPool:
         """Start a pool of these verifiers, as the config's ``verify`` says."""

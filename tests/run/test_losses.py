@@ -11,7 +11,7 @@ from rlvr_core.api import ConfigError, DataError, PluginError, Problem
 from rlvr_core.builtin.demonstrations.demonstrations import Demonstrations, load_answers
 from rlvr_core.config.resolve import resolve_file
 from rlvr_core.host.host import load_host
-from rlvr_core.run.checks import check_reference
+from rlvr_core.run.prepare import prepare
 
 
 def lines(path):
@@ -231,8 +231,9 @@ def test_an_offloaded_reference_that_saves_nothing_is_refused_with_every_reason(
     def told(**sections):
         base = {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "reference": {"offload": True}}
         sections["train"] = base | sections.get("train", {})
-        with pytest.raises(ConfigError) as error:
-            check_reference(resolve_file(lab.write(**sections), (), load_host()))
+        resolved = resolve_file(lab.write(**sections), (), load_host())
+        with pytest.raises(ConfigError) as error, prepare(resolved, lambda: "no-model"):
+            pass
         assert "config.yaml:" in str(error.value)
         return str(error.value)
 

@@ -207,9 +207,8 @@ def prepare(
         for problem in problems
     ]
     plan = _plan(config, everyone, _graders([task for _, task in tasks]), host)
-    check_problems(everyone, plan.check)
     conversations = conversations_of(config.environment, everyone, host)
-    check_problems(everyone, conversations.check)
+    check_problems(everyone, plan.check, conversations.check)
     judged_by, apart = verifier_options(plan, host)
     ready: list[Ready] = []
     for (component, task), problems in zip(tasks, loaded, strict=True):
