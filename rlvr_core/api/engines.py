@@ -241,6 +241,6 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class WrapsEngine(Protocol):
-    """An engine that plays conversations on another one, which answers single questions."""
+    """An engine that plays conversations of several turns on another engine, ``wrapped``."""
 
-    bare: Engine
+    wrapped: Engine

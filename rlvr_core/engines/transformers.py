@@ -34,7 +34,7 @@ from rlvr_core.engines.sampling import StopStrings
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Job = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
+QueuedRequest = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
 
 
 class TransformersEngine:
@@ -55,8 +55,8 @@ class TransformersEngine:
         self._model: PreTrainedModel | None = None
         self._stop_strings: StopStrings | None = None
         self._eos_ids: tuple[int, ...] = ()
-        self._queue: list[Job] = []
-        self._running: list[Job] = []
+        self._queue: list[QueuedRequest] = []
+        self._running: list[QueuedRequest] = []
         self._version = 0
         self._aborted = False
         self.between: Callable[[], None] | None = None
@@ -94,16 +94,16 @@ class TransformersEngine:
             RunError: If that took longer than ``timeout`` seconds; open futures then carry it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        jobs, self._queue = self._queue, []
-        self._running, self._aborted = jobs, False
+        queued, self._queue = self._queue, []
+        self._running, self._aborted = queued, False
         try:
-            for wave in self._waves(jobs):
+            for wave in self._waves(queued):
                 self._sample(wave, deadline)
                 self._listen()
         except _AbortedError:
             pass  # whose futures are cancelled
         except BaseException as error:
-            for _, future in jobs:
+            for _, future in queued:
                 if not future.done():
                     future.set_exception(error)
             raise
@@ -112,8 +112,8 @@ class TransformersEngine:
 
     def abort(self) -> None:
         """Cancel every request that is not finished; see ``Interruptible``."""
-        jobs, self._queue, self._running = self._running + self._queue, [], []
-        for _, future in jobs:
+        queued, self._queue, self._running = self._running + self._queue, [], []
+        for _, future in queued:
             future.cancel()
         self._aborted = True
 
@@ -146,15 +146,14 @@ class TransformersEngine:
         """Let go of the model."""
         self._model = self._context = None
 
-    def _waves(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    def _waves(self, queued: Sequence[QueuedRequest]) -> Iterator[list[QueuedRequest]]:
         """Cut the queue, in its order, into batches within the configured size.
 
         A request larger than a batch has one of its own.
         """
-        wave: list[Job] = []
+        wave: list[QueuedRequest] = []
         rows = longest = 0
-        for job in jobs:
-            request = job[0]
+        for request, future in queued:
             n = len(request.seeds)
             reach = max(longest, len(request.prompt_ids) + max(self._limit(request), 0))
             too_many = rows + n > self._config.max_rows
@@ -162,7 +161,7 @@ class TransformersEngine:
                 yield wave
                 wave, rows = [], 0
                 reach = len(request.prompt_ids) + max(self._limit(request), 0)
-            wave.append(job)
+            wave.append((request, future))
             rows, longest = rows + n, reach
         if wave:
             yield wave
@@ -172,9 +171,13 @@ class TransformersEngine:
         room = self._context.max_model_len - len(request.prompt_ids)
         return min(request.params.max_tokens, room)
 
-    def _sample(self, wave: Sequence[Job], deadline: float | None) -> None:
+    def _sample(self, wave: Sequence[QueuedRequest], deadline: float | None) -> None:
         assert self._stop_strings is not None
-        live = [job for job in wave if self._limit(job[0]) > 0 and job[0].seeds]
+        live = [
+            queued_request
+            for queued_request in wave
+            if self._limit(queued_request[0]) > 0 and queued_request[0].seeds
+        ]
         sampled: Iterator[Sampled] = iter(())
         begun = self._version
         changes: list[tuple[int, int]] = []

@@ -38,20 +38,21 @@ class AuxLogprobs:
 
 @dataclass(slots=True)
 class MiniBatchPart:
-    """A part of a mini-batch, packed.
+    """The rows of one kind in a mini-batch, packed into micro-batches.
 
     Attributes:
-        part: Rows and losses.
+        training: The rows, and the losses that read them.
         normalizer: Denominators of the mini-batch.
-        work: This process's micro-batches.
-        old: By micro-batch, log-probs (B, T) at the time of sampling; empty where none is needed.
-        aux: By micro-batch, what other models say of it, where that holds for every iteration.
+        micro_batches: Those of this process.
+        old_logprobs: By micro-batch, the policy's log-probs (B, T) at the start of the step; empty
+            where none are needed.
+        aux: By index of a micro-batch, log-probs of other models that hold for every iteration.
     """
 
-    part: TrainingRows
+    training: TrainingRows
     normalizer: Normalizer
-    work: list[LocalMicroBatch]
-    old: list[Tensor] = field(default_factory=list)
+    micro_batches: list[LocalMicroBatch]
+    old_logprobs: list[Tensor] = field(default_factory=list)
     aux: dict[int, AuxLogprobs] = field(default_factory=dict)
 
 
@@ -60,11 +61,11 @@ class MiniBatch:
     """What one update of each iteration is made of.
 
     Attributes:
-        jobs: Its parts; at least one.
+        parts: One per kind of rows (sampled completions, given answers); at least one.
         groups: Places in the step of the groups whose completions it has.
     """
 
-    jobs: list[MiniBatchPart] = field(default_factory=list)
+    parts: list[MiniBatchPart] = field(default_factory=list)
     groups: Sequence[int] = ()
 
 
@@ -93,9 +94,9 @@ def split_into_mini_batches(
             places = trained[index::asked]
             if places:
                 part = whole.only(places)
-                batch.jobs.append(MiniBatchPart(part, normalizer(part), pack(part.rows)))
+                batch.parts.append(MiniBatchPart(part, normalizer(part), pack(part.rows)))
                 batch.groups = batch.groups if part.given else places
-    return [batch for batch in batches if batch.jobs]
+    return [batch for batch in batches if batch.parts]
 
 
 def count_rows(
@@ -156,9 +157,9 @@ def count_updates(
     }
     if norms:
         metrics["grad_norm/max"] = max(norms, key=lambda norm: (math.isnan(norm), norm))
-    for job in (job for batch in batches for job in batch.jobs):
-        name = f"{job.part.prefix}rows/read"
-        metrics[name] = metrics.get(name, 0) + job.normalizer.rows * train.num_iterations
+    for part in (part for batch in batches for part in batch.parts):
+        name = f"{part.training.prefix}rows/read"
+        metrics[name] = metrics.get(name, 0) + part.normalizer.rows * train.num_iterations
     return metrics
 
 

@@ -248,35 +248,38 @@ class PolicyTrainer:
         In the first the policy is still that of the start, so its own log-probs are the old ones.
         """
         later = batches[1:] if self.train.num_iterations == 1 else batches
-        for job in (job for batch in later for job in batch.jobs if job.part.needs_old):
-            job.old = [self._logprobs(self.model, one.batch) for one in job.work]
+        for part in (part for batch in later for part in batch.parts if part.training.needs_old):
+            part.old_logprobs = [self._logprobs(self.model, m.batch) for m in part.micro_batches]
 
     def _accumulate(
         self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
     ) -> None:
         """Add up the gradient of one update."""
         adapter = adapter_of(self.model)
-        for number, job in enumerate(batch.jobs):
+        for number, part in enumerate(batch.parts):
+            training = part.training
             with _timed(seconds, "forward"):
-                least, entropy_masks = self._entropy_masks(job.part, job.work)
+                least, entropy_masks = self._entropy_masks(training, part.micro_batches)
             total.thresholds += least.values()
-            for place, (one, masks) in enumerate(zip(job.work, entropy_masks, strict=True)):
+            for place, (micro, masks) in enumerate(
+                zip(part.micro_batches, entropy_masks, strict=True)
+            ):
                 with _timed(seconds, "forward"):
                     # before the policy's pass: under LoRA the reference is the same model
-                    aux = job.aux.get(place) or self._aux_logprobs(job.part, one.batch)
+                    aux = part.aux.get(place) or self._aux_logprobs(training, micro.batch)
                 if self._others_stay:
-                    job.aux[place] = aux
+                    part.aux[place] = aux
                 draw = update * len(self.objective.terms) + number
                 key = (self.seed, step, self.ranks.index, draw, place)
-                old_BT = job.old[place] if job.old and update > 0 else None
-                last = one is batch.jobs[-1].work[-1]
+                old_BT = part.old_logprobs[place] if part.old_logprobs and update > 0 else None
+                last = micro is batch.parts[-1].micro_batches[-1]
                 with adapter.dropout(self.model, *key), self._accumulating(last=last):
                     with _timed(seconds, "forward"):
-                        outputs = self._losses(job, one.batch, masks, aux, old_BT)
+                        outputs = self._losses(part, micro.batch, masks, aux, old_BT)
                         loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
                     with _timed(seconds, "backward"):
-                        self.optimizer.backward(loss if one.counts else 0.0 * loss)
-                if one.counts:
+                        self.optimizer.backward(loss if micro.counts else 0.0 * loss)
+                if micro.counts:
                     total.add(outputs)
 
     def _update_entropy_coefficients(self, total: Totals) -> None:
@@ -344,7 +347,7 @@ class PolicyTrainer:
 
     def _losses(
         self,
-        job: MiniBatchPart,
+        part: MiniBatchPart,
         batch: MicroBatch,
         entropy_masks: Mapping[float, Tensor],
         aux: AuxLogprobs,
@@ -354,11 +357,13 @@ class PolicyTrainer:
 
         ``old_BT`` is None where the policy still is that of the start of the step.
         """
-        part = job.part
+        training = part.training
         ids_NK = [ids for ids, _ in aux.teacher_logprobs.values()]
-        teacher = next((term.teacher for term in part.terms if term.teacher is not None), None)
+        teacher = next((term.teacher for term in training.terms if term.teacher is not None), None)
         extra = teacher and partial(teacher.logprobs_of, ids_NK=torch.cat(ids_NK, dim=1))
-        logp_BT, entropy_BT, *other = self._scores(batch, temperature=part.temperature, extra=extra)
+        logp_BT, entropy_BT, *other = self._scores(
+            batch, temperature=training.temperature, extra=extra
+        )
         sizes = [ids.shape[1] for ids in ids_NK]
         student = iter(torch.split(other[0], sizes, dim=2) if other else ())
         seen = LossBatch(
@@ -373,7 +378,7 @@ class PolicyTrainer:
             group_B=batch.group_B,
         )
         outputs = []
-        for term in part.terms:
+        for term in training.terms:
             shown = seen
             if term.traits.top_entropy < 1:
                 shown = replace(shown, entropy_mask_BT=entropy_masks[term.traits.top_entropy])
@@ -385,7 +390,7 @@ class PolicyTrainer:
                     teacher_logp_BTK=aux.teacher_logprobs[term.name][1],
                     student_logp_BTK=next(student),
                 )
-            outputs.append((term, term.of(shown, job.normalizer)))
+            outputs.append((term, term.of(shown, part.normalizer)))
         return outputs
 
     @torch.no_grad()

@@ -19,7 +19,7 @@ from rlvr_core.engines.sync import ModuleSource
 
 
 def main(folder, slow):
-    vllm_serve.HOST, vllm_fleet.BEAT = "fake_vllm", 0.3
+    vllm_serve.SERVER_MODULE, vllm_fleet.CHECK_INTERVAL = "fake_vllm", 0.3
     torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=120))
     rank = torch.distributed.get_rank()
     os.environ["FAKE_SECONDS_PER_TOKEN"] = slow
@@ -32,7 +32,7 @@ def main(folder, slow):
         seeds = range(20 * rank, 20 * rank + 20)
         future = engine.submit(one_process.request(seeds))
         if version == 2 and pids:  # the others' completions are there too
-            one_process.until(lambda: len(one_process.servers(engine)[0].jobs) >= 8)
+            one_process.until(lambda: len(one_process.servers(engine)[0].in_flight) >= 8)
             os.kill(pids[0], 9)
         engine.drain(100)
         answers = future.result(0)

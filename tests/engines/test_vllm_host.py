@@ -40,7 +40,7 @@ def test_t32_a_server_works_on_after_notice_to_all_processes_and_ends_with_the_t
     theirs, ours = os.pipe()
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     host = subprocess.Popen(
-        [sys.executable, "-m", vllm_serve.HOST, str(theirs), str(folder), str(beats[0])],
+        [sys.executable, "-m", vllm_serve.SERVER_MODULE, str(theirs), str(folder), str(beats[0])],
         env=os.environ | {"PYTHONPATH": path},
         pass_fds=[theirs],
         start_new_session=True,

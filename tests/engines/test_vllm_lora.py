@@ -20,8 +20,8 @@ from rlvr_core.api import (
 from rlvr_core.builtin.asynchronous.child import in_child
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices
-from rlvr_core.builtin.vllm.adapter import check_rank, rank_room
 from rlvr_core.builtin.vllm.engine import VllmEngine
+from rlvr_core.builtin.vllm.process import check_rank, rank_room
 from rlvr_core.config.model import LoraSection
 from rlvr_core.engines.sync import ModuleSource
 

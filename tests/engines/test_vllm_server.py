@@ -43,15 +43,20 @@ from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import server_process as vllm_serve
 from rlvr_core.builtin.vllm.client import OtherWeightsError, _first_version
-from rlvr_core.builtin.vllm.fingerprint import Fingerprint
-from rlvr_core.builtin.vllm.pool import LoopThread, Pool, Server
+from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.builtin.vllm.server_process import gpus_of
-from rlvr_core.builtin.vllm.transports import Files, GroupClient, meeting_place, n_bytes
+from rlvr_core.builtin.vllm.transports import (
+    Files,
+    Fingerprint,
+    GroupClient,
+    meeting_place,
+    n_bytes,
+)
 from rlvr_core.builtin.vllm.weight_publisher import (
-    Copied,
+    CopyingWeights,
     Outgoing,
-    Sent,
+    SentWeights,
     ServerLink,
     ServerWeights,
     WeightPublisher,
@@ -88,9 +93,9 @@ def context(dtype=torch.float32):
 @pytest.fixture
 def make(monkeypatch):
     """Engines whose servers are stand-ins; none outlives the test."""
-    monkeypatch.setattr(vllm_serve, "HOST", "fake_vllm")
-    monkeypatch.setattr(vllm_fleet, "BEAT", 0.3)
-    monkeypatch.setattr(vllm_fleet, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(vllm_serve, "SERVER_MODULE", "fake_vllm")
+    monkeypatch.setattr(vllm_fleet, "CHECK_INTERVAL", 0.3)
+    monkeypatch.setattr(vllm_fleet, "FIRST_RESTART_DELAY", 0.1)
     monkeypatch.delenv("RLVR_ENGINE_GPUS", raising=False)
     engines = []
 
@@ -160,7 +165,7 @@ def test_tokens_go_in_and_tokens_with_their_log_probs_come_out(make):
 def test_work_goes_to_the_server_with_least_to_do_and_waits_at_the_cap(make):
     engine = make(servers=2, max_in_flight=3, slow=0.02)
     futures = [engine.submit(request([i], f"r{i}")) for i in range(10)]
-    until(lambda: [len(one.jobs) for one in servers(engine)] == [3, 3])
+    until(lambda: [len(one.in_flight) for one in servers(engine)] == [3, 3])
     engine.drain(60)
     assert [future.result(0) for future in futures] == [sample(engine, [i]) for i in range(10)]
 
@@ -210,7 +215,7 @@ def test_t32_a_server_lost_in_the_middle_of_a_step_loses_and_repeats_nothing(mak
     engine.load_weights(4, ModuleSource(policy))
     futures = [engine.submit(request(range(5 * i, 5 * i + 5), f"r{i}")) for i in range(8)]
     victim = servers(engine)[0]
-    until(lambda: len(victim.jobs) >= 20)
+    until(lambda: len(victim.in_flight) >= 20)
     old = victim.process.pid
     os.kill(old, number)
     engine.drain(60)
@@ -245,15 +250,15 @@ def test_a_server_lost_before_its_work_began_gives_it_back():
 
     async def scenario():
         server = Server("one", Client(), ready=True)
-        pool = Pool([server], StopStrings(make_tokenizer()), (), 8)
+        pool = ServerPool([server], StopStrings(make_tokenizer()), (), 8)
         pool.run = "run"
         future = pool.submit(request(range(4)))
         await asyncio.sleep(0)  # the work is handed out, and none of it has begun
-        assert len(server.jobs) == 4
-        pool.lose(server)
+        assert len(server.in_flight) == 4
+        pool.mark_lost(server)
         await asyncio.sleep(0.01)
         assert not asked
-        pool.trust(server)
+        pool.mark_ready(server)
         return await asyncio.wait_for(asyncio.wrap_future(future), 10)
 
     assert len(asyncio.run(scenario())) == 4
@@ -341,7 +346,7 @@ def test_what_is_unfinished_at_a_sync_goes_on_and_keeps_the_version_it_began_und
     a, b = Policy(), Policy(shift=0.3)
     engine.load_weights(3, ModuleSource(a))
     futures = [engine.submit(request([seed])) for seed in range(16)]
-    until(lambda: len(servers(engine)[0].jobs) == 8)
+    until(lambda: len(servers(engine)[0].in_flight) == 8)
     time.sleep(0.3)
     engine.load_weights(4, ModuleSource(b))
     engine.drain(60)
@@ -368,7 +373,7 @@ def test_what_is_aborted_is_cancelled_and_leaves_room(make):
     engine.abort()
     assert all(future.cancelled() for future in futures)
     engine.drain(1)
-    until(lambda: not servers(engine)[0].jobs)
+    until(lambda: not servers(engine)[0].in_flight)
     check(sample(engine, range(4)), Policy(), 0)
     engine.abort()
 
@@ -444,7 +449,7 @@ import sys, time
 sys.path[:0] = {path!r}
 import test_vllm_server as t
 from rlvr_core.builtin.vllm import server_process as vllm_serve
-vllm_serve.HOST = "fake_vllm"
+vllm_serve.SERVER_MODULE = "fake_vllm"
 engine = t.VllmServerEngine(t.VllmServerEngine.Config(servers=2, folder={folder!r}))
 engine.start(t.context())
 engine.load_weights(1, t.ModuleSource(t.Policy()))
@@ -513,7 +518,7 @@ def test_workers_of_all_servers_join_one_nccl_group_behind_the_trainer():
             for name, world in zip("abc", (2, 1, 4), strict=True)
         ]
         pool = SimpleNamespace(run="run")
-        weights = ServerWeights(Sent("run/3"), None, 5.0)
+        weights = ServerWeights(SentWeights("run/3"), None, 5.0)
         publisher = WeightPublisher(None, thread, pool, weights)
         publisher.use(NCCL, None)
         link = ServerLink(publisher, number(three))
@@ -576,7 +581,7 @@ def test_matrices_travel_in_the_runs_precision_and_vectors_as_they_are(tmp_path)
     snapshot = Files(Files.Config(folder=str(tmp_path)))
     outgoing = Outgoing(Weights(), torch.bfloat16)
     assert n_bytes(outgoing.tensors) == 2 * 6 + 4 * 3 + 2 * 6
-    sent = dict(Copied(outgoing, snapshot))
+    sent = dict(CopyingWeights(outgoing, snapshot))
     assert [sent[name].dtype for name in ("matrix", "vector")] == [torch.bfloat16, torch.float32]
     (file,) = snapshot.files
     kept, digest = load_file(file), Fingerprint()

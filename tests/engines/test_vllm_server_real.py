@@ -123,7 +123,7 @@ def test_t32_killed_servers_come_back_with_the_weights_and_nothing_is_lost(start
     first, second = engine._running.fleet.servers
     futures = ask(8)
     until = time.monotonic() + 60
-    while not (first.jobs and second.jobs):
+    while not (first.in_flight and second.in_flight):
         assert time.monotonic() < until
         time.sleep(0.01)
     (behind,) = [

@@ -81,7 +81,7 @@ class BackgroundTurns(TurnTaking):
             with self._changed:
                 while self._open:
                     self._changed.wait(seconds_left(deadline, timeout))
-            self.bare.drain(seconds_left(deadline, timeout))
+            self.wrapped.drain(seconds_left(deadline, timeout))
         except BaseException as error:
             self._abandon(error)
             raise

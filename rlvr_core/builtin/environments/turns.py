@@ -53,13 +53,13 @@ class TurnTaking:
     """An engine whose requests may be conversations; others go to the engine it is made of.
 
     Args:
-        engine: What generates; ``bare`` gives it back.
+        engine: What generates; ``wrapped`` gives it back.
         plan: Which environment plays which problem.
         suffix: Tokens between two turns.
     """
 
     def __init__(self, engine: Engine, plan: EnvironmentPlan, suffix: Suffix) -> None:
-        self.bare = engine
+        self.wrapped = engine
         self._plan = plan
         self._suffix = suffix
         section = plan.section
@@ -84,14 +84,14 @@ class TurnTaking:
 
     def start(self, context: EngineContext) -> None:
         """See ``Engine.start``."""
-        self.bare.start(context)
+        self.wrapped.start(context)
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. A conversation is finished in ``drain``."""
         problem = request.problem
         name = None if problem is None else self._plan.name(problem)
         if problem is None or name is None:
-            return self.bare.submit(request)
+            return self.wrapped.submit(request)
         shown = self._plan.present(problem)
         ticket = Ticket(
             request,
@@ -129,7 +129,7 @@ class TurnTaking:
             self._wait(deadline, timeout)
             while True:
                 self._ask_ready()
-                self.bare.drain(seconds_left(deadline, timeout))
+                self.wrapped.drain(seconds_left(deadline, timeout))
                 if not self._wait(deadline, timeout):
                     return
         except BaseException as error:
@@ -138,25 +138,25 @@ class TurnTaking:
 
     def load_weights(self, version: int, source: WeightSource) -> None:
         """See ``Engine.load_weights``."""
-        self.bare.load_weights(version, source)
+        self.wrapped.load_weights(version, source)
         self._version = version
 
     def sleep(self) -> None:
         """See ``Engine.sleep``."""
-        self.bare.sleep()
+        self.wrapped.sleep()
 
     def wake(self) -> None:
         """See ``Engine.wake``."""
-        self.bare.wake()
+        self.wrapped.wake()
 
     def close(self) -> None:
         """End the environments' processes, then the engine."""
         self._pool.close()
-        self.bare.close()
+        self.wrapped.close()
 
     def __getattr__(self, name: str) -> Any:
         """What else the engine can do or says of itself."""
-        return getattr(self.bare, name)
+        return getattr(self.wrapped, name)
 
     # -- rounds, in the thread that drains ---------------------------------------------------------
 
@@ -233,7 +233,7 @@ class TurnTaking:
             turns=self._said(first),
             problem=None,
         )
-        future = self.bare.submit(request)
+        future = self.wrapped.submit(request)
         future.add_done_callback(lambda done: self._heard(group, done))
 
     def _heard(self, group: Sequence[Conversation], done: Future[tuple[Generation, ...]]) -> None:

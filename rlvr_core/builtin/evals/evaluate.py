@@ -121,7 +121,7 @@ def _ask(
         path=session.model_path,
         tokenizer=session.tokenizer() if generator else None,
         # its questions are single ones, whatever else is played
-        engine=engine.bare if isinstance(engine, WrapsEngine) else engine,
+        engine=engine.wrapped if isinstance(engine, WrapsEngine) else engine,
         max_length=session.max_length() if generator else 0,
         folder=store.folder,
         seed=session.config.seed,

@@ -22,7 +22,7 @@ from rlvr_core.api.services import eos_ids
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Job = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
+QueuedRequest = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
 
 
 class ScriptedEngine:
@@ -49,7 +49,7 @@ class ScriptedEngine:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._turn: dict[str, int] = {}
-        self._queue: list[Job] = []
+        self._queue: list[QueuedRequest] = []
         self._count = 0
         self._version = 0
         self._context: EngineContext | None = None
@@ -86,12 +86,12 @@ class ScriptedEngine:
             RunError: If the delays add up to more than ``timeout``.
         """
         begun = time.monotonic()
-        jobs, self._queue = self._queue, []
-        for position, (request, future) in enumerate(jobs):
+        queued, self._queue = self._queue, []
+        for position, (request, future) in enumerate(queued):
             spent = time.monotonic() - begun
             if timeout is not None and spent + self._config.delay > timeout:
                 error = RunError(f"generation passed its deadline of {timeout:g} s")
-                for _, open_future in jobs[position:]:
+                for _, open_future in queued[position:]:
                     open_future.set_exception(error)
                 raise error
             time.sleep(self._config.delay)

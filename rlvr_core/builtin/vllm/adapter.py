@@ -20,47 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import Adapter, ConfigError, EngineContext, MachineError
+from rlvr_core.api import Adapter, EngineContext, MachineError
 from rlvr_core.api.services import write_adapter
-from rlvr_core.builtin.vllm.fingerprint import Fingerprint
+from rlvr_core.builtin.vllm.transports import Fingerprint
 
 if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
-
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks for which vLLM 0.32 can make room; an adapter of a smaller rank is padded."""
 
 NAME = "policy"
 """What servers call the adapter."""
 NUMBER = 1
 """The number that vLLM gives to the first adapter it is started with."""
-
-
-def check_rank(rank: int | None, engine: str = "vllm") -> None:
-    """Refuse an engine for adapters in a run that has none, or has some that are too large.
-
-    Raises:
-        ConfigError: If that is so.
-    """
-    where = "engine.with.lora"
-    if rank is None:
-        raise ConfigError(
-            f"engine {engine} is to take adapters, and there are none",
-            where=where,
-            remedy="leave it out, or train adapters: model.lora",
-        )
-    if rank > _RANKS[-1]:
-        raise ConfigError(
-            f"vLLM takes adapters of rank {_RANKS[-1]} at most, and model.lora.rank is {rank}",
-            where=where,
-            remedy="set it to merged, or lower the rank",
-        )
-
-
-def rank_room(context: EngineContext) -> int:
-    """The rank that vLLM is to make room for."""
-    rank = context.adapter_rank or 1
-    return next(room for room in _RANKS if room >= rank)
 
 
 class Adapters:
@@ -101,7 +71,7 @@ class Adapters:
             raise ValueError("vLLM did not load the adapter")
         (unused,) = self._llm.collective_rpc(unused_layers, args=(number,))
         if unused:
-            raise ValueError(no_place(unused))
+            raise ValueError(unsupported_layers(unused))
         return new
 
     def close(self) -> None:
@@ -109,13 +79,13 @@ class Adapters:
         shutil.rmtree(self._place, ignore_errors=True)
 
 
-def no_place(layers: Sequence[str]) -> str:
-    """What is wrong with an adapter of layers that vLLM's model lacks."""
+def unsupported_layers(layers: Sequence[str]) -> str:
+    """Message about an adapter of layers that vLLM's model lacks."""
     return f"vLLM has no place for the adapters of {len(layers)} layers: {', '.join(layers[:3])}"
 
 
 def unused_layers(worker: Any, number: int) -> list[str]:
-    """Layers of an adapter that vLLM's model lacks; it says nothing of them itself."""
+    """Names of an adapter's layers that vLLM's model lacks; vLLM itself does not report them."""
     manager = worker.model_runner.lora_manager._adapter_manager
     return sorted(set(manager.get_adapter(number).loras) - set(manager.modules))
 
@@ -135,7 +105,7 @@ class AdapterFolder:
 
     def write_zero(self, context: EngineContext) -> None:
         """Write the adapter that servers start with: it adds nothing to one layer."""
-        name, layer = _a_layer(context)
+        name, layer = _first_linear(context)
         tensors = {
             f"base_model.model.{name}.lora_A.weight": torch.zeros(1, layer.in_features),
             f"base_model.model.{name}.lora_B.weight": torch.zeros(layer.out_features, 1),
@@ -156,8 +126,8 @@ class AdapterFolder:
         return fingerprint_of(folder)
 
 
-def _a_layer(context: EngineContext) -> tuple[str, torch.nn.Linear]:
-    """The first linear layer of a model, which itself is elsewhere."""
+def _first_linear(context: EngineContext) -> tuple[str, torch.nn.Linear]:
+    """Name and shape of the first linear layer, from the model's config: no weight is loaded."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     trust = {"trust_remote_code": context.trust_remote_code}
@@ -182,20 +152,20 @@ def server_options(zero: Path, room: int) -> list[str]:
         zero: The adapter it starts with.
         room: The rank to make room for.
     """
-    words = ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(room)]
-    return [*words, "--lora-modules", json.dumps({"name": NAME, "path": str(zero)})]
+    arguments = ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(room)]
+    return [*arguments, "--lora-modules", json.dumps({"name": NAME, "path": str(zero)})]
 
 
 def fingerprint_of(folder: Path) -> str:
-    """Of an adapter's matrices and its config, as they lie there."""
+    """Fingerprint of an adapter's matrices and config, read from its folder."""
     from safetensors import safe_open
 
-    found = Fingerprint()
+    fingerprint = Fingerprint()
     with safe_open(folder / "adapter_model.safetensors", framework="pt") as tensors:
         for name in tensors.keys():  # noqa: SIM118
-            found.add(name, tensors.get_tensor(name))
+            fingerprint.add(name, tensors.get_tensor(name))
     config = hashlib.sha256((folder / "adapter_config.json").read_bytes()).hexdigest()
-    return f"{found.digest()} {config[:16]}"
+    return f"{fingerprint.digest()} {config[:16]}"
 
 
 def load_into(worker: Any, folder: Path) -> tuple[str, list[str]]:

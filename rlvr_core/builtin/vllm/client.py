@@ -1,4 +1,7 @@
-"""Requests to one vLLM server, each with a deadline: token ids in, token ids and log-probs out."""
+"""Requests to one vLLM server, each with a deadline: token ids in, token ids and log-probs out.
+
+A ``Probe`` asks every server for the same few tokens, to see which weights it holds.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Generation, GenerationRequest, MachineError, RunError
+import torch
+
+from rlvr_core.api import Generation, GenerationRequest, MachineError, RunError, SamplingParams
+from rlvr_core.api.services import PROBE_TOKENS, check_probe, probe_prompt, shared_prefix
 from rlvr_core.builtin.vllm.requests import not_finite
 
 if TYPE_CHECKING:
     import httpx2
+    from transformers import PreTrainedTokenizerBase
 
 _SHOWN = 400
 _HEALTH = 5.0
@@ -27,7 +34,7 @@ class FaultError(Exception):
     """The server answered that it could not do it.
 
     Attributes:
-        status: HTTP's word for it; 4xx blames the request.
+        status: Status code of HTTP; 4xx blames the request.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -40,11 +47,11 @@ class OtherWeightsError(Exception):
 
 
 class ServerClient:
-    """Speaks to a server.
+    """HTTP client of one server.
 
     Args:
-        address: A URL, or the socket of a server on this machine.
-        key: What it wants in the header; None for nothing.
+        address: A URL, or the Unix socket of a server on this machine.
+        key: Key of its API; None where it wants none.
         model: What it calls the model that completions are of; None for the one it serves.
     """
 
@@ -85,7 +92,7 @@ class ServerClient:
             method: Of HTTP.
             path: The route.
             seconds: The answer must be there by then; None to wait as long as the server lives.
-            body: Sent as JSON.
+            body: SentWeights as JSON.
             query: Parameters of the URL.
 
         Raises:
@@ -134,8 +141,8 @@ class ServerClient:
             FaultError: If it failed.
         """
         body = {"method": method, "args": list(arguments)}
-        found = await self.call("POST", "/collective_rpc", seconds=seconds, body=body)
-        results: list[dict[str, Any]] = found["results"]
+        reply = await self.call("POST", "/collective_rpc", seconds=seconds, body=body)
+        results: list[dict[str, Any]] = reply["results"]
         return results
 
     async def weight_version(self, *, seconds: float) -> str:
@@ -145,11 +152,11 @@ class ServerClient:
             GoneError: If no answer came.
             FaultError: If the answer is an error.
         """
-        found = await self.call("GET", "/weight_info", seconds=seconds)
-        return str(found["weight_version"])
+        reply = await self.call("GET", "/weight_info", seconds=seconds)
+        return str(reply["weight_version"])
 
     async def answers(self) -> bool:
-        """Whether it says of itself that it is well."""
+        """Whether its health route answers with success."""
         try:
             await self.call("GET", "/health", seconds=_HEALTH)
         except (GoneError, FaultError):
@@ -162,7 +169,10 @@ class ServerClient:
 
 
 def generate_body(request: GenerationRequest, seed: int, stop_ids: Sequence[int]) -> dict[str, Any]:
-    """What asks for one completion with its own seed (T18); see ``requests.sampling_params``."""
+    """Body of the request for one completion with its own seed (T18).
+
+    The parameters are those of ``requests.sampling_params``.
+    """
     params = request.params
     return {
         "token_ids": list(request.prompt_ids),
@@ -188,7 +198,7 @@ def label_of(run: str, version: int) -> str:
 
 
 def read_generation(
-    found: Any,
+    reply: Any,
     request: GenerationRequest,
     text: Callable[[Sequence[int]], str],
     run: str,
@@ -200,7 +210,7 @@ def read_generation(
     came while it was being sampled; each log-prob is that of the weights its token was sampled by.
 
     Args:
-        found: The JSON of ``/inference/v1/generate``.
+        reply: The JSON of ``/inference/v1/generate``.
         request: What it answers, for messages.
         text: Decodes token ids.
         run: Whose weights it should have been sampled under.
@@ -210,7 +220,7 @@ def read_generation(
         OtherWeightsError: If it was sampled under others.
         RunError: If there is not one finite log-prob per token.
     """
-    choice = found["choices"][0]
+    choice = reply["choices"][0]
     if choice["finish_reason"] not in ("stop", "length"):
         return None
     token_ids = tuple(int(token) for token in choice["token_ids"])
@@ -240,21 +250,114 @@ def _first_version(
         OtherWeightsError: If they are not.
     """
     known = {label_of(run, version): version for version in versions}
-    found = [known.get(str(one["version"]), -1) for one in spans]
-    starts, ends = [one["start"] for one in spans], [one["end"] for one in spans]
+    of_spans = [known.get(str(span["version"]), -1) for span in spans]
+    starts, ends = [span["start"] for span in spans], [span["end"] for span in spans]
     whole = bool(spans) and [*starts, length] == [0, *ends]
-    if not whole or -1 in found or found != sorted(found):
-        raise OtherWeightsError(", ".join(str(one["version"]) for one in spans) or "none")
-    return found[0]
+    if not whole or -1 in of_spans or of_spans != sorted(of_spans):
+        raise OtherWeightsError(", ".join(str(span["version"]) for span in spans) or "none")
+    return of_spans[0]
 
 
 def _error_message(response: httpx2.Response) -> str:
     """The message of an error, on one line."""
     try:
-        found: Any = response.json()
+        content: Any = response.json()
         for key in ("error", "message", "detail"):
-            found = found.get(key, found) if isinstance(found, dict) else found
+            content = content.get(key, content) if isinstance(content, dict) else content
     except ValueError:
-        found = response.text
-    line = " ".join(str(found).split())
+        content = response.text
+    line = " ".join(str(content).split())
     return f"HTTP {response.status_code}: {line[:_SHOWN]}"
+
+
+Logprobs = Callable[[Sequence[int], Sequence[int]], Sequence[float]]
+"""The trainer's log-probs of tokens after a prompt."""
+
+
+class Probe:
+    """Asks each server for the same few tokens and compares their log-probs.
+
+    At a sync they are held against the trainer's; a server that comes back later, when the trainer
+    may be in the middle of an update, against what was found then.
+
+    Args:
+        tokenizer: The run's.
+        dtype: Precision of the run.
+        max_model_len: Longest sequence of the servers.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype, max_model_len: int
+    ) -> None:
+        self._tokenizer, self._dtype, self._max_model_len = tokenizer, dtype, max_model_len
+        self._prompt: tuple[int, ...] = ()
+        self._known: dict[tuple[int, ...], Sequence[float]] = {}
+        self._version = 0
+        self.device = torch.device("cpu")
+
+    def fit(self, *, vocabulary: int, block_size: int, device: str) -> None:
+        """Make the prompt, longer than two cache blocks; the first server tells how long that is.
+
+        Args:
+            vocabulary: Rows of the embedding.
+            block_size: Tokens of a cache block.
+            device: Where servers compute: ``cpu`` or ``cuda``.
+        """
+        if not self._prompt:
+            length = max(1, min(2 * block_size + 1, self._max_model_len - PROBE_TOKENS))
+            self._prompt = probe_prompt(self._tokenizer, vocabulary, length)
+            self.device = torch.device(device)
+
+    async def ask(self, client: ServerClient, label: str, seconds: float) -> Generation:
+        """Return a server's completion of the probe's prompt.
+
+        Raises:
+            GoneError: If the server does not answer.
+            FaultError: If it was sampled under other weights.
+        """
+        params = SamplingParams(max_tokens=PROBE_TOKENS)
+        request = GenerationRequest("probe", self._prompt, params, (0,))
+        body = generate_body(request, 0, ())
+        reply = await client.generate(body, seconds=seconds)
+        try:
+            run, _, version = label.rpartition("/")
+            versions = range(int(version), int(version) + 1)
+            answer = read_generation(reply, request, lambda _: "", run, versions)
+        except OtherWeightsError as error:
+            raise FaultError(500, f"it answered the probe under weights '{error}'") from error
+        if answer is None:
+            raise FaultError(500, "it aborted the probe")
+        return answer
+
+    def compare(
+        self, answers: Mapping[str, Generation], version: int, trainer: Logprobs | None
+    ) -> None:
+        """Compare the answers of a sync with the trainer, or without one with each other.
+
+        Raises:
+            RunError: If one cannot come from these weights.
+        """
+        self._known, self._version = {}, version
+        for name, answer in answers.items():
+            if trainer is not None and answer.token_ids not in self._known:
+                self._known[answer.token_ids] = trainer(self._prompt, answer.token_ids)
+            self.compare_known(name, answer)
+            self._known.setdefault(answer.token_ids, answer.logprobs)
+
+    def compare_known(self, name: str, answer: Generation) -> None:
+        """Compare an answer with what is known, as far as the tokens are the same.
+
+        Raises:
+            RunError: If it cannot come from the same weights.
+        """
+        n, known = max(
+            (
+                (shared_prefix(answer.token_ids, ids), logprobs)
+                for ids, logprobs in self._known.items()
+            ),
+            key=lambda pair: pair[0],
+            default=(0, ()),
+        )
+        if n:
+            ours = answer.logprobs[:n]
+            check_probe(ours, known[:n], self._dtype, self.device, self._version, name=name)

@@ -49,7 +49,7 @@ _PROBE_DEADLINE = 600.0
 
 @dataclass(slots=True)
 class _Running:
-    """What exists between ``start`` and ``close``."""
+    """State of the engine between ``start`` and ``close``."""
 
     llm: Any
     queue: Requests
@@ -58,12 +58,12 @@ class _Running:
     probe_ids: tuple[int, ...]
     adapters: Adapters | None = None
     asleep: bool = False
-    hollow: bool = False
-    """Awake but for the KV cache."""
-    empty: bool = False
-    """What memory of weights it has, holds nothing."""
+    without_cache: bool = False
+    """Whether it is awake but for the KV cache."""
+    without_weights: bool = False
+    """Whether its weights were dropped while it slept and have to be sent again."""
     source: WeightSource | None = None
-    """Where the weights came from last."""
+    """Source of the last weights."""
 
 
 class VllmEngine:
@@ -110,7 +110,7 @@ class VllmEngine:
         Raises:
             RunError: If the prompt is empty, or leaves no room for a token.
         """
-        running = self._roused()
+        running = self._ready_to_generate()
         room_for(request, running.context.max_model_len)
         return running.queue.submit(request)
 
@@ -139,7 +139,7 @@ class VllmEngine:
         Raises:
             RunError: If completions are unfinished, or vLLM failed.
         """
-        running = self._roused()
+        running = self._ready_to_generate()
         if running.queue:
             raise RunError(f"asked to score with {len(running.queue)} completions unfinished")
         try:
@@ -190,7 +190,7 @@ class VllmEngine:
             update = {"weights": source.tensors()}
             llm.collective_rpc("update_weights", kwargs={"update_info": update})
             llm.collective_rpc("finish_weight_update")
-            running.source, running.empty = source, False
+            running.source, running.without_weights = source, False
         self._wake_cache(running)
         # keys and values of the old weights must not outlive them (T19)
         if not llm.reset_prefix_cache(reset_running_requests=unfinished):
@@ -221,7 +221,7 @@ class VllmEngine:
             # weights that the trainer did not send, could not come again: adapters alone, or none
             level = 1 if running.source is None else self.config.sleep_level
             running.llm.sleep(level=level)
-            running.asleep, running.empty = True, level == 2
+            running.asleep, running.without_weights = True, level == 2
 
     def wake(self) -> None:
         """Undo ``sleep``, but for the KV cache: new weights come while its memory is still free.
@@ -231,20 +231,22 @@ class VllmEngine:
         running = self._running
         if running is not None and running.asleep:
             running.llm.wake_up(tags=["weights"])
-            running.asleep, running.hollow = False, True
+            running.asleep, running.without_cache = False, True
 
-    def _roused(self) -> _Running:
-        """The engine, ready to generate."""
+    def _ready_to_generate(self) -> _Running:
+        """The engine with its weights and its KV cache, as generation needs them."""
         running = self._ready()
-        if running.empty:  # the step was skipped: the trainer's weights are still those of before
+        if (
+            running.without_weights
+        ):  # the step was skipped: the trainer's weights are still those of before
             assert running.source is not None, "it sleeps at level 2 after a first sync alone"
             self.load_weights(running.queue.version, running.source)
         self._wake_cache(running)
         return running
 
     def _wake_cache(self, running: _Running) -> None:
-        if running.hollow:
-            running.hollow = False
+        if running.without_cache:
+            running.without_cache = False
             if not running.llm.wake_up(tags=["kv_cache"]):
                 raise RunError("vLLM did not wake up wholly", remedy=VERBOSE)
 

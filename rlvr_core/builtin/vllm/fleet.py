@@ -11,26 +11,26 @@ from typing import Any
 
 from rlvr_core.api import MachineError, RlvrError, RunError
 from rlvr_core.builtin.vllm.client import FaultError, GoneError
-from rlvr_core.builtin.vllm.pool import Pool, Server
-from rlvr_core.builtin.vllm.server_process import REMEDY, ServerProcess
+from rlvr_core.builtin.vllm.pool import Server, ServerPool
+from rlvr_core.builtin.vllm.server_process import START_REMEDIES, ServerProcess
 from rlvr_core.builtin.vllm.weight_publisher import ServerWeights
 
-BEAT = 2.0
-"""Seconds between two looks at a server."""
-FIRST_PAUSE = 1.0
+CHECK_INTERVAL = 2.0
+"""Seconds between two health checks of a server."""
+FIRST_RESTART_DELAY = 1.0
 """Seconds before the first restart; doubled from one to the next."""
 _POLL = 0.2
-_LONGEST_PAUSE = 30.0
+_MAX_RESTART_DELAY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long is waited for what.
+class RecoveryLimits:
+    """How long servers are waited for, and how often they are started again.
 
     Attributes:
         start: Seconds for a server to answer after its start, and to take weights.
-        silence: Seconds an engine may say nothing before it counts as hung.
-        restarts: How often a server is started again.
+        silence: Seconds without an answer before a server's engine counts as hung.
+        restarts: How often one server is started again in a run.
     """
 
     start: float
@@ -47,24 +47,24 @@ class Fleet:
     """The servers of a run, as one process sees them. Lives on the pool's loop.
 
     Attributes:
-        pool: Jobs.
-        patience: How long is waited.
-        check: Raises ``RlvrError`` if a server's account of itself does not fit the run.
+        pool: Sends requests to the servers.
+        limits: Deadlines and restarts.
+        check: Given a server's name and facts; raises ``RlvrError`` if it does not fit the run.
         leads: Whether this process starts the servers and gives them weights.
-        weights: What servers should hold.
-        events: What happened, for people, until it is taken.
+        weights: The weights that servers should hold.
+        events: Messages for the display, removed when they are taken.
     """
 
-    pool: Pool
-    patience: Patience
-    check: Callable[[Server, dict[str, Any]], None]
+    pool: ServerPool
+    limits: RecoveryLimits
+    check: Callable[[str, dict[str, Any]], None]
     leads: bool
     weights: ServerWeights
     events: list[str] = field(default_factory=list)
 
     @property
     def servers(self) -> Sequence[Server]:
-        """All of them."""
+        """All servers of the run, lost ones included."""
         return self.pool.servers
 
     # -- starting --------------------------------------------------------------------------------
@@ -76,21 +76,21 @@ class Fleet:
             MachineError: If one does not come up.
         """
         try:
-            await asyncio.gather(*(self._first(server) for server in self.servers))
+            await asyncio.gather(*(self._first_start(server) for server in self.servers))
         except StartError as error:
-            raise MachineError(str(error), where="engine", remedy=REMEDY) from error
+            raise MachineError(str(error), where="engine", remedy=START_REMEDIES) from error
         for server in self.servers:
             self.pool.spawn(self._watch(server))
 
-    async def _first(self, server: Server) -> None:
+    async def _first_start(self, server: Server) -> None:
         if self.leads:
             await self._bring_up(server)
-        elif not server.strange:
-            await self._until(server, lambda: self._healthy(server), self.patience.start)
-            self.pool.trust(server)
+        elif not server.holds_other_weights:
+            await self._wait_until(server, lambda: self._health_problem(server), self.limits.start)
+            self.pool.mark_ready(server)
 
     async def _bring_up(self, server: Server) -> None:
-        """Start a server where that is ours to do, wait until it answers, give it weights.
+        """Start a server if its process is ours, wait until it answers, and give it weights.
 
         Raises:
             StartError: If that fails.
@@ -98,39 +98,39 @@ class Fleet:
         """
         if server.process is not None:
             server.process.start()
-        seconds = self.patience.start
+        seconds = self.limits.start
 
         async def silent() -> str | None:
             return None if await server.client.answers() else "it does not answer"
 
-        await self._until(server, silent, seconds)
+        await self._wait_until(server, silent, seconds)
         try:
-            await self._introduce(server)
+            await self._read_facts(server)
             await self.weights.catch_up(server)
         except (GoneError, FaultError) as error:
             raise StartError(f"{server.name}: {error}") from error
-        if not server.strange:
-            self.pool.trust(server)
+        if not server.holds_other_weights:
+            self.pool.mark_ready(server)
 
-    async def _introduce(self, server: Server) -> None:
-        """Ask a server that is new what it is."""
-        facts = (await server.client.rpc("rlvr_describe", seconds=self.patience.start))[0]
-        self.check(server, facts)
+    async def _read_facts(self, server: Server) -> None:
+        """Read a new server's facts and check that it fits the run."""
+        facts = (await server.client.rpc("rlvr_describe", seconds=self.limits.start))[0]
+        self.check(server.name, facts)
         server.world = int(facts["world"])
-        server.born += 1
+        server.incarnation += 1
 
-    async def _until(
-        self, server: Server, there: Callable[[], Awaitable[str | None]], seconds: float
+    async def _wait_until(
+        self, server: Server, problem: Callable[[], Awaitable[str | None]], seconds: float
     ) -> None:
-        """Wait until ``there`` has nothing to say against a server.
+        """Wait until ``problem`` returns None: what is wrong with a server, in words.
 
         Raises:
             StartError: If its process ends, or it takes longer than ``seconds``.
         """
         until = time.monotonic() + seconds
-        while (reason := await there()) is not None:
+        while (reason := await problem()) is not None:
             ended = server.process.ended() if server.process is not None else None
-            last = " | ".join(server.process.last_words()) if server.process is not None else ""
+            last = " | ".join(server.process.log_tail()) if server.process is not None else ""
             if ended is not None:
                 raise StartError(f"{server.name} {ended} at its start: {last}")
             if time.monotonic() > until:
@@ -143,70 +143,70 @@ class Fleet:
     # -- weights ---------------------------------------------------------------------------------
 
     async def hold(self) -> None:
-        """Look at no server, and bring none back with the old weights, until ``release``."""
+        """Check no server, and bring none back with the old weights, until ``release``."""
         await self.weights.lock.acquire()
         self.weights.epoch += 1
 
     async def release(self) -> None:
-        """Go on watching."""
+        """Resume the health checks."""
         self.weights.epoch += 1
         self.weights.lock.release()
         for server in self.servers:
-            if server.strange and not self.leads:
-                server.strange = False  # it was given ours by the process that leads
-                server.alarm.set()
+            if server.holds_other_weights and not self.leads:
+                server.holds_other_weights = False  # it was given ours by the process that leads
+                server.check_now.set()
 
     async def participants(self) -> list[Server]:
-        """Servers that are there to take new weights.
+        """Servers that can take new weights now.
 
-        One of ours that is being started again is not among them: it takes them when it is up.
+        A server of ours that is being started again is left out: it takes them when it is up.
         """
-        found = []
+        participants = []
         for server in self.servers:
-            if server.ready or server.strange:
-                found.append(server)
+            if server.ready or server.holds_other_weights:
+                participants.append(server)
             elif server.process is None and not server.given_up:
                 with contextlib.suppress(GoneError, FaultError):
                     if await server.client.answers():
-                        await self._introduce(server)  # it may be another process by now
-                        found.append(server)
-        return found
+                        await self._read_facts(server)  # it may be another process by now
+                        participants.append(server)
+        return participants
 
     # -- watching --------------------------------------------------------------------------------
 
     async def _watch(self, server: Server) -> None:
-        """Look at a server now and then, and at once when a request to it failed."""
+        """Check a server regularly, and at once when a request to it failed."""
         while not server.given_up:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT):
-                    await server.alarm.wait()
-            server.alarm.clear()
+                async with asyncio.timeout(CHECK_INTERVAL):
+                    await server.check_now.wait()
+            server.check_now.clear()
             epoch = self.weights.epoch
-            reason = None if server.strange else await self._healthy(server)
+            reason = None if server.holds_other_weights else await self._health_problem(server)
             if self.weights.lock.locked() or epoch != self.weights.epoch:
                 # it was being given weights, which has a deadline of its own: look again
                 await asyncio.sleep(_POLL)
-                server.alarm.set()
+                server.check_now.set()
                 continue
-            if server.strange:
+            if server.holds_other_weights:
                 continue
             if reason is None:
-                self.pool.trust(server)
+                self.pool.mark_ready(server)
                 continue
-            self.pool.lose(server)
+            self.pool.mark_lost(server)
             try:
                 await self._recover(server, reason)
             except RlvrError as error:
                 self.pool.fail(error)
                 return
 
-    async def _healthy(self, server: Server) -> str | None:
+    async def _health_problem(self, server: Server) -> str | None:
         """What is wrong with a server; None if it lives and holds the right weights."""
         ended = server.process.ended() if server.process is not None else None
         if ended is not None:
             return f"{server.name} {ended}"
         try:
-            held = await server.client.weight_version(seconds=self.patience.silence)
+            held = await server.client.weight_version(seconds=self.limits.silence)
         except (GoneError, FaultError) as error:
             await asyncio.sleep(_POLL)  # a process that ends, closes its connections first
             ended = server.process.ended() if server.process is not None else None
@@ -223,31 +223,33 @@ class Fleet:
         """
         log: tuple[str, ...] = ()
         if server.process is not None:
-            log = server.process.last_words()
+            log = server.process.log_tail()
             reason = await self._restart(server, server.process, reason)
         else:
             await self._await_return(server, reason)
-        if server.ready or any(not one.given_up for one in self.servers):
+        if server.ready or any(not other.given_up for other in self.servers):
             return
         raise RunError(
             f"no vLLM server is left: {reason}",
             remedy=(
                 "rlvr run --resume goes on from the last checkpoint",
                 *(f"its log: {line}" for line in log),
-                *REMEDY,
+                *START_REMEDIES,
             ),
         )
 
     async def _restart(self, server: Server, process: ServerProcess, reason: str) -> str:
-        """Start a server again, a little later each time; the last reason it was needed for."""
+        """Start a server again, with longer delays; return why it was lost last."""
         begun = time.monotonic()
-        while server.restarts < self.patience.restarts:
+        while server.restarts < self.limits.restarts:
             server.restarts += 1
             self.events.append(
-                f"{reason}; it is started again ({server.restarts} of {self.patience.restarts})"
+                f"{reason}; it is started again ({server.restarts} of {self.limits.restarts})"
             )
             process.kill()
-            await asyncio.sleep(min(FIRST_PAUSE * 2 ** (server.restarts - 1), _LONGEST_PAUSE))
+            await asyncio.sleep(
+                min(FIRST_RESTART_DELAY * 2 ** (server.restarts - 1), _MAX_RESTART_DELAY)
+            )
             try:
                 await self._bring_up(server)
             except StartError as error:
@@ -266,15 +268,15 @@ class Fleet:
         """Wait for a server that somebody else runs."""
         self.events.append(f"{reason}; waiting for it")
         begun = time.monotonic()
-        seconds = self.patience.start * (1 if self.leads else 1 + self.patience.restarts)
+        seconds = self.limits.start * (1 if self.leads else 1 + self.limits.restarts)
         while time.monotonic() < begun + seconds:
             await asyncio.sleep(1.0)
-            again = await self._healthy(server)
-            if again is not None and self.leads and await self._rejoins(server):
-                again = await self._healthy(server)
-            if again is None:
+            problem = await self._health_problem(server)
+            if problem is not None and self.leads and await self._rejoins(server):
+                problem = await self._health_problem(server)
+            if problem is None:
                 self.events.append(f"{server.name} is back after {time.monotonic() - begun:.0f} s")
-                self.pool.trust(server)
+                self.pool.mark_ready(server)
                 return
         server.given_up = True
         self.events.append(f"{reason}; it did not come back within {seconds:g} s: it is given up")
@@ -282,7 +284,7 @@ class Fleet:
     async def _rejoins(self, server: Server) -> bool:
         """Take in a server that was started anew by somebody else, with the weights it lacks."""
         try:
-            if await server.client.weight_version(seconds=BEAT) != "default":
+            if await server.client.weight_version(seconds=CHECK_INTERVAL) != "default":
                 return False
             await self._bring_up(server)
         except (GoneError, FaultError, StartError):

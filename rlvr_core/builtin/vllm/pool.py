@@ -1,9 +1,9 @@
 """Requests spread over vLLM servers: nothing lost and nothing counted twice when one dies.
 
 All of it lives on one event loop, in a thread of its own; only what is marked so may be called from
-elsewhere. A completion is a job. A job is in the queue or at one server, never in both, and leaves
-when its answer is there. What a server has not answered when it is lost goes back to the head of
-the queue, with the seed it had.
+elsewhere. A request is split into its completions. Each waits in the queue or is in flight at one
+server, never both, until it is answered. What a server has not answered when it is lost goes back
+to the head of the queue, with the seed it had.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class LoopThread:
         self._thread.start()
 
     def spawn(self, work: Any) -> Future[Any]:
-        """Begin a coroutine there."""
+        """Start a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self, last: Sequence[Coroutine[Any, Any, None]] = ()) -> None:
-        """Cancel what goes on, do what is left to do, and stop; safe to call twice.
+        """Cancel the loop's tasks, run the last ones, and stop; safe to call twice.
 
         Args:
-            last: What is left; its failures do not matter any more.
+            last: Coroutines to run last; their failures are ignored.
         """
         if not self._thread.is_alive():
             return
@@ -73,7 +73,7 @@ class LoopThread:
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingRequest:
     """A submitted request and its answers so far, in seed order."""
 
     request: GenerationRequest
@@ -83,32 +83,32 @@ class Pending:
 
 
 @dataclass(slots=True)
-class Job:
-    """One completion of a request."""
+class QueuedCompletion:
+    """One completion of a request, by its index among the request's seeds."""
 
-    pending: Pending
+    pending: PendingRequest
     index: int
     attempt: int = 1
 
 
 @dataclass(eq=False, slots=True)
 class Server:
-    """A server and what is known of it.
+    """State of one server.
 
     Attributes:
-        name: For people.
-        client: Speaks to it.
-        process: What runs it, where this process started it.
-        ready: It lives and holds the weights that were given last.
-        given_up: Nobody tries any longer to bring it back.
-        strange: It holds the weights of another run, until it is given ours.
+        name: Name in messages.
+        client: Sends it requests.
+        process: Its process, where this process started it.
+        ready: Whether it answers and holds the weights that were sent last.
+        given_up: Whether it was lost for good.
+        holds_other_weights: Whether it holds the weights of another run, until it is given ours.
         restarts: How often it was started again.
-        born: Counts the processes behind the address, as far as known.
-        world: Its workers.
+        incarnation: Number of the process behind the address, as far as known.
+        world: Number of its workers.
         first_worker: Number of the first of them among those of all servers.
-        jobs: What it is to answer.
-        failed: Jobs it answered with an error, until it is known whether it lives, and the error.
-        alarm: Set when it should be looked at.
+        in_flight: A task for each completion it is to answer.
+        failed: Completions it answered with an error, and the error, until it was checked.
+        check_now: Set when it should be checked without waiting for the next interval.
     """
 
     name: str
@@ -116,24 +116,24 @@ class Server:
     process: ServerProcess | None = None
     ready: bool = False
     given_up: bool = False
-    strange: bool = False
+    holds_other_weights: bool = False
     restarts: int = 0
-    born: int = 0
+    incarnation: int = 0
     world: int = 1
     first_worker: int = 0
-    jobs: set[asyncio.Task[None]] = field(default_factory=set)
-    failed: list[tuple[Job, str]] = field(default_factory=list)
-    alarm: asyncio.Event = field(default_factory=asyncio.Event)
+    in_flight: set[asyncio.Task[None]] = field(default_factory=set)
+    failed: list[tuple[QueuedCompletion, str]] = field(default_factory=list)
+    check_now: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Pool:
-    """Jobs and the servers that do them.
+class ServerPool:
+    """Spreads the completions of requests over servers.
 
     Args:
-        servers: Where jobs go.
+        servers: The servers.
         stop_strings: Of the run's tokenizer.
         eos_ids: Tokens that end a completion.
-        most: Jobs at one server at a time.
+        max_in_flight: Completions in flight at one server at a time.
     """
 
     def __init__(
@@ -141,15 +141,16 @@ class Pool:
         servers: list[Server],
         stop_strings: StopStrings,
         eos_ids: tuple[int, ...],
-        most: int,
+        max_in_flight: int,
     ) -> None:
         self.servers = servers
         self.run, self.version = "", 0
         self.held = False
         self.resent = 0
-        self._stop_strings, self._eos_ids, self._most = stop_strings, eos_ids, most
-        self._queue: deque[Job] = deque()
-        self._left: dict[int, Pending] = {}
+        self._stop_strings, self._eos_ids = stop_strings, eos_ids
+        self._max_in_flight = max_in_flight
+        self._queue: deque[QueuedCompletion] = deque()
+        self._left: dict[int, PendingRequest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._state = threading.Condition()
         self._fault: RlvrError | None = None
@@ -164,7 +165,7 @@ class Pool:
             RlvrError: If there is no server left.
         """
         n = len(request.seeds)
-        pending = Pending(request, Future(), [None] * n, n)
+        pending = PendingRequest(request, Future(), [None] * n, n)
         if n == 0:
             pending.future.set_result(())
             return pending.future
@@ -176,13 +177,13 @@ class Pool:
         return pending.future
 
     def hold(self, version: int) -> None:
-        """Give no server anything to do until ``release``; weights of ``version`` are to come."""
+        """Send nothing to the servers until ``release``; weights of ``version`` are to come."""
         self.held, self.version = True, version
 
     def release(self) -> None:
-        """Go on."""
+        """Send requests again."""
         self.held = False
-        self._loop.call_soon_threadsafe(self.pump)
+        self._loop.call_soon_threadsafe(self.dispatch)
 
     def cancel(self) -> None:
         """Cancel the future of every request that is not answered."""
@@ -197,7 +198,7 @@ class Pool:
                 pending.future.cancel()
             for server in self.servers:
                 server.failed = []
-                for task in list(server.jobs):
+                for task in list(server.in_flight):
                     task.cancel()
             done.set_result(None)
 
@@ -232,22 +233,26 @@ class Pool:
 
     # -- on the loop -----------------------------------------------------------------------------
 
-    def pump(self) -> None:
-        """Give jobs to the servers with least to do."""
+    def dispatch(self) -> None:
+        """Send queued completions to the servers with the fewest in flight."""
         while self._queue and not self.held:
-            free = [one for one in self.servers if one.ready and len(one.jobs) < self._most]
+            free = [
+                server
+                for server in self.servers
+                if server.ready and len(server.in_flight) < self._max_in_flight
+            ]
             if not free:
                 return
-            job = self._queue.popleft()
-            if job.pending.future.done():
+            item = self._queue.popleft()
+            if item.pending.future.done():
                 continue  # another completion of it failed
-            server = min(free, key=lambda one: len(one.jobs))
-            task = self.spawn(self._do(job, server))
-            server.jobs.add(task)
-            task.add_done_callback(partial(self._leave, server, job))
+            server = min(free, key=lambda server: len(server.in_flight))
+            task = self.spawn(self._generate(item, server))
+            server.in_flight.add(task)
+            task.add_done_callback(partial(self._forget_task, server, item))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin work that nobody waits for; a mistake in it fails every request."""
+        """Start a background task; an exception in it fails every request."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -258,90 +263,92 @@ class Pool:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(RunError(f"engine vllm-server failed: {first_line(error)}"))
 
-    def lose(self, server: Server) -> None:
-        """Take back what a server has not answered."""
+    def mark_lost(self, server: Server) -> None:
+        """Mark a server not ready and queue again what it has not answered."""
         server.ready = False
-        for task in list(server.jobs):
+        for task in list(server.in_flight):
             task.cancel()
         failed, server.failed = server.failed, []
-        for job, _ in failed:
-            self._again(job)
+        for item, _ in failed:
+            self._requeue(item)
 
-    def trust(self, server: Server) -> None:
-        """A server lives and holds the right weights: it may work, and its errors were its own."""
+    def mark_ready(self, server: Server) -> None:
+        """Mark a server ready: it answers and holds the right weights, so its errors count."""
         failed, server.failed = server.failed, []
-        for job, error in failed:
-            self._tried(job, f"answered {error}")
+        for item, error in failed:
+            self._retry(item, f"answered {error}")
         server.ready = True
-        self.pump()
+        self.dispatch()
 
-    def _leave(self, server: Server, job: Job, task: asyncio.Task[None]) -> None:
-        server.jobs.discard(task)
-        if task.cancelled():  # before it began: one that is under way takes its job back itself
-            self._again(job)
-        self.pump()
+    def _forget_task(
+        self, server: Server, item: QueuedCompletion, task: asyncio.Task[None]
+    ) -> None:
+        server.in_flight.discard(task)
+        if task.cancelled():  # before it began: one that is under way takes its item back itself
+            self._requeue(item)
+        self.dispatch()
 
-    def _enqueue(self, pending: Pending) -> None:
-        self._queue.extend(Job(pending, index) for index in range(pending.missing))
-        self.pump()
+    def _enqueue(self, pending: PendingRequest) -> None:
+        self._queue.extend(QueuedCompletion(pending, index) for index in range(pending.missing))
+        self.dispatch()
 
-    async def _do(self, job: Job, server: Server) -> None:
-        pending = job.pending
+    async def _generate(self, item: QueuedCompletion, server: Server) -> None:
+        pending = item.pending
         request = pending.request
         stop_ids = self._stop_strings.special_ids(request.params.stop).union(self._eos_ids)
-        body = generate_body(request, request.seeds[job.index], sorted(stop_ids))
+        body = generate_body(request, request.seeds[item.index], sorted(stop_ids))
         since = self.version
         try:
             # as long as the server lives: whoever watches it cancels this when it does not
-            found = await server.client.generate(body, seconds=None)
+            reply = await server.client.generate(body, seconds=None)
             versions = range(since, self.version + 1)
-            answer = read_generation(found, request, self._stop_strings.text, self.run, versions)
+            answer = read_generation(reply, request, self._stop_strings.text, self.run, versions)
         except asyncio.CancelledError:
-            self._again(job)
+            self._requeue(item)
         except (GoneError, OtherWeightsError):
             server.ready = False
-            server.alarm.set()
-            self._again(job)
+            server.check_now.set()
+            self._requeue(item)
         except FaultError as error:
             if error.status < 500:
-                self._settle(pending, RunError(f"request {request.id}: vLLM refuses it: {error}"))
+                self._resolve(pending, RunError(f"request {request.id}: vLLM refuses it: {error}"))
                 return
             server.ready = False
-            server.alarm.set()  # a dead engine behind a living front says so too
-            server.failed.append((job, str(error)))
+            server.check_now.set()  # a dead engine behind a living front says so too
+            server.failed.append((item, str(error)))
         except RlvrError as error:
-            self._settle(pending, error)
+            self._resolve(pending, error)
         else:
             if answer is None:
-                self._tried(job, "ended it by 'abort'")
+                self._retry(item, "ended it by 'abort'")
             else:
-                self._take(job, answer)
+                self._record_answer(item, answer)
 
-    def _tried(self, job: Job, what: str) -> None:
-        if job.attempt < MAX_ATTEMPTS:
-            self._again(Job(job.pending, job.index, job.attempt + 1))
+    def _retry(self, item: QueuedCompletion, what: str) -> None:
+        if item.attempt < MAX_ATTEMPTS:
+            self._requeue(QueuedCompletion(item.pending, item.index, item.attempt + 1))
             return
-        what = f"request {job.pending.request.id}: vLLM {what}, {MAX_ATTEMPTS} times"
-        self._settle(job.pending, RunError(what, remedy=VERBOSE))
+        what = f"request {item.pending.request.id}: vLLM {what}, {MAX_ATTEMPTS} times"
+        self._resolve(item.pending, RunError(what, remedy=VERBOSE))
 
-    def _again(self, job: Job) -> None:
-        if not job.pending.future.done():
+    def _requeue(self, item: QueuedCompletion) -> None:
+        if not item.pending.future.done():
             self.resent += 1
-            self._queue.appendleft(job)
+            self._queue.appendleft(item)
 
-    def _take(self, job: Job, answer: Generation) -> None:
-        pending = job.pending
-        assert pending.answers[job.index] is None, "a completion was answered twice"
-        pending.answers[job.index] = answer
+    def _record_answer(self, item: QueuedCompletion, answer: Generation) -> None:
+        pending = item.pending
+        assert pending.answers[item.index] is None, "a completion was answered twice"
+        pending.answers[item.index] = answer
         pending.missing -= 1
         if pending.missing == 0:
-            self._settle(pending, None)
+            self._resolve(pending, None)
 
-    def _settle(self, pending: Pending, error: RlvrError | None) -> None:
+    def _resolve(self, pending: PendingRequest, error: RlvrError | None) -> None:
         if not pending.future.done():
             if error is None:
-                found = tuple(one for one in pending.answers if one is not None)
-                pending.future.set_result(found)
+                answers = tuple(answer for answer in pending.answers if answer is not None)
+                pending.future.set_result(answers)
             else:
                 pending.future.set_exception(error)
         with self._state:
@@ -352,9 +359,9 @@ class Pool:
         with self._state:
             left = list(self._left.values())
         for pending in left:
-            self._settle(pending, error)
+            self._resolve(pending, error)
         self._queue.clear()
         for server in self.servers:
             server.failed = []
-            for task in list(server.jobs):
+            for task in list(server.in_flight):
                 task.cancel()

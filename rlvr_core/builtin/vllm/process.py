@@ -18,12 +18,14 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, EngineContext, MachineError, RunError
-from rlvr_core.builtin.vllm.adapter import check_rank, rank_room
+from rlvr_core.api import ComponentConfig, ConfigError, EngineContext, MachineError, RunError
 
 _CPU_KV_CACHE_MB = 512
 _CPU_BLOCK_SIZE = 32
 _CPU_STEP_TOKENS = 4096
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks for which vLLM 0.32 can make room; an adapter of a smaller rank is padded."""
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process
@@ -242,13 +244,44 @@ def launch(config: VllmConfig, context: EngineContext) -> Any:
             ) from error
 
 
+def check_rank(rank: int | None, engine: str = "vllm") -> None:
+    """Refuse an engine that takes LoRA adapters where the run has none or too large ones.
+
+    Args:
+        rank: Rank of the run's adapters; None where it trains none.
+        engine: Name of the engine, for the message.
+
+    Raises:
+        ConfigError: If ``rank`` is None or more than vLLM takes.
+    """
+    where = "engine.with.lora"
+    if rank is None:
+        raise ConfigError(
+            f"engine {engine} is to take adapters, and there are none",
+            where=where,
+            remedy="leave it out, or train adapters: model.lora",
+        )
+    if rank > _RANKS[-1]:
+        raise ConfigError(
+            f"vLLM takes adapters of rank {_RANKS[-1]} at most, and model.lora.rank is {rank}",
+            where=where,
+            remedy="set it to merged, or lower the rank",
+        )
+
+
+def rank_room(context: EngineContext) -> int:
+    """The smallest rank that vLLM can make room for and that the run's adapters fit in."""
+    rank = context.adapter_rank or 1
+    return next(room for room in _RANKS if room >= rank)
+
+
 def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[str, Any]:
     """Arguments of vLLM: only what differs from its defaults for a reason."""
     from vllm.config import WeightTransferConfig
 
     from rlvr_core.builtin.vllm.worker import IN_PROCESS
 
-    found = shared_arguments(config, context, cpu=cpu) | {
+    options = shared_arguments(config, context, cpu=cpu) | {
         "revision": _revision(context),
         "gpu_memory_utilization": config.gpu_memory_utilization,
         "enable_sleep_mode": config.sleep and not cpu,
@@ -257,17 +290,17 @@ def arguments(config: VllmConfig, context: EngineContext, *, cpu: bool) -> dict[
         "use_tqdm_on_load": False,
     }
     if config.lora == "adapter":
-        found |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank_room(context)}
+        options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank_room(context)}
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         # an engine of this rank's own, on its device, inside the trainer's process group
-        found["distributed_executor_backend"] = "external_launcher"
-    return {name: value for name, value in found.items() if value is not None}
+        options["distributed_executor_backend"] = "external_launcher"
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def shared_arguments(options: VllmOptions, context: EngineContext, *, cpu: bool) -> dict[str, Any]:
     """Arguments of an engine in this process and of a server alike; None is vLLM's default."""
     kv_cache_mb = options.kv_cache_mb or (_CPU_KV_CACHE_MB if cpu else None)
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": context.model_path,
         "trust_remote_code": context.trust_remote_code,
         "dtype": str(context.dtype).removeprefix("torch."),
@@ -283,9 +316,9 @@ def shared_arguments(options: VllmOptions, context: EngineContext, *, cpu: bool)
     }
     if cpu:
         # a prompt cut in two makes vLLM rewind the completion's generator, which only CUDA's can
-        found["enable_chunked_prefill"] = False
-        found["max_num_batched_tokens"] = max(_CPU_STEP_TOKENS, context.max_model_len)
-    return found
+        arguments["enable_chunked_prefill"] = False
+        arguments["max_num_batched_tokens"] = max(_CPU_STEP_TOKENS, context.max_model_len)
+    return arguments
 
 
 def check_process_group() -> None:
@@ -314,7 +347,10 @@ def shut_down(llm: Any) -> None:
 
     with untouched_process(), untouched_randomness():
         # vLLM would destroy every process group there is, the trainer's and other engines' too
-        clean_up, core.cleanup_dist_env_and_memory = core.cleanup_dist_env_and_memory, _leave
+        clean_up, core.cleanup_dist_env_and_memory = (
+            core.cleanup_dist_env_and_memory,
+            _keep_process_groups,
+        )
         try:
             llm.engine_core.shutdown()
         finally:
@@ -322,7 +358,7 @@ def shut_down(llm: Any) -> None:
         _groups.release()
 
 
-def _leave() -> None:
+def _keep_process_groups() -> None:
     pass
 
 

@@ -1,6 +1,6 @@
-"""Requests in the vLLM engine of this process: from seeds to answers, and given text to scores.
+"""Requests in the vLLM engine of this process: samples completions, and scores given text.
 
-Nothing is lost and nothing half done.
+Every request ends with all its answers, or with an error.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ MAX_ATTEMPTS = 3
 
 
 def room_for(request: GenerationRequest, max_model_len: int) -> int:
-    """Tokens that an answer can have.
+    """Number of tokens that a completion can have.
 
     Args:
-        request: What is asked.
+        request: The request.
         max_model_len: Tokens that prompt and completion may have together.
 
     Raises:
@@ -198,7 +198,7 @@ class Requests:
             if time.monotonic() > deadline:
                 raise self._abandon(timeout)
             for output in self._llm.step():
-                self._take(output)
+                self._record_answer(output)
             self._resubmit_lost()
             if between is not None:
                 between()
@@ -235,21 +235,23 @@ class Requests:
             raise RunError(f"request {request.id}: vLLM refuses it: {first_line(error)}") from error
         self._samples[name] = sample
 
-    def _take(self, output: RequestOutput) -> None:
+    def _record_answer(self, output: RequestOutput) -> None:
         sample = self._samples.pop(output.request_id, None)
         if sample is None or sample.pending.future.done():
             return
         pending, answer = sample.pending, output.outputs[0]
         if answer.finish_reason not in ("stop", "length"):
-            self._again(sample, str(answer.finish_reason))
+            self._retry(sample, str(answer.finish_reason))
             return
         try:
-            found = generation(answer, pending.request, self._stop_strings.text, sample.version)
+            completion = generation(
+                answer, pending.request, self._stop_strings.text, sample.version
+            )
         except RlvrError as error:
             pending.future.set_exception(error)
             return
-        pending.answers[sample.index] = found
-        answers = tuple(one for one in pending.answers if one is not None)
+        pending.answers[sample.index] = completed
+        answers = tuple(done for done in pending.answers if done is not None)
         if len(answers) == len(pending.answers):
             pending.future.set_result(answers)
 
@@ -261,9 +263,9 @@ class Requests:
         lost, self._samples = self._samples, {}
         self._llm.abort_request(list(lost))  # what is left of them outside the scheduler
         for sample in lost.values():
-            self._again(sample, "abort")
+            self._retry(sample, "abort")
 
-    def _again(self, sample: _Sample, reason: str) -> None:
+    def _retry(self, sample: _Sample, reason: str) -> None:
         """Sample once more what ended without an answer: a partial one is none (T20)."""
         pending = sample.pending
         if pending.future.done():
@@ -323,22 +325,22 @@ def score(
         llm.add_request(
             name, {"type": "token", "prompt_token_ids": ids}, params, lora_request=adapter
         )
-    found: dict[str, Scores] = {}
+    scores: dict[str, Scores] = {}
     wanted = dict(zip(names, requests, strict=True))
     while llm.has_unfinished_requests():
         if time.monotonic() > deadline:
-            llm.abort_request([name for name in names if name not in found])
+            llm.abort_request([name for name in names if name not in scores])
             raise RunError(
                 f"scoring was not finished within {timeout:g} s; "
-                f"{len(names) - len(found)} of {len(names)} texts were left",
+                f"{len(names) - len(scores)} of {len(names)} texts were left",
                 remedy="raise the deadline",
             )
         for output in llm.step():
             if output.request_id in wanted and output.finished:
-                found[output.request_id] = _scores_of(output, wanted[output.request_id])
-    if len(found) != len(names):
-        raise RunError(f"vLLM scored {len(found)} of {len(names)} texts")
-    return [found[name] for name in names]
+                scores[output.request_id] = _scores_of(output, wanted[output.request_id])
+    if len(scores) != len(names):
+        raise RunError(f"vLLM scored {len(scores)} of {len(names)} texts")
+    return [scores[name] for name in names]
 
 
 def _scores_of(output: Any, request: ScoreRequest) -> Scores:

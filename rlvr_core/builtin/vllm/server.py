@@ -33,40 +33,40 @@ from rlvr_core.api import (
     WeightSource,
 )
 from rlvr_core.api.services import ChosenTransport, Ranks, StopStrings
-from rlvr_core.builtin.vllm.adapter import (
-    NAME,
-    AdapterFolder,
-    check_rank,
-    rank_room,
-    server_options,
-)
-from rlvr_core.builtin.vllm.client import ServerClient, label_of
-from rlvr_core.builtin.vllm.fleet import Fleet, Patience
-from rlvr_core.builtin.vllm.pool import LoopThread, Pool, Server
-from rlvr_core.builtin.vllm.process import first_line
+from rlvr_core.builtin.vllm.adapter import NAME, AdapterFolder, server_options
+from rlvr_core.builtin.vllm.client import Probe, ServerClient, label_of
+from rlvr_core.builtin.vllm.fleet import Fleet, RecoveryLimits
+from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
+from rlvr_core.builtin.vllm.process import check_rank, first_line, rank_room
 from rlvr_core.builtin.vllm.requests import room_for
-from rlvr_core.builtin.vllm.server_checks import Probe, check_server, declared_eos
 from rlvr_core.builtin.vllm.server_process import (
     ServerConfig,
     ServerProcess,
     arguments,
+    check_server,
+    declared_eos,
     gpus_of,
     key_of,
     private_folder,
 )
 from rlvr_core.builtin.vllm.transports import Files, Nccl
-from rlvr_core.builtin.vllm.weight_publisher import FILES, Sent, ServerWeights, WeightPublisher
+from rlvr_core.builtin.vllm.weight_publisher import (
+    FILES,
+    SentWeights,
+    ServerWeights,
+    WeightPublisher,
+)
 
 
 @dataclass(slots=True)
 class _Running:
-    """What exists between ``start`` and ``close``."""
+    """State of the engine between ``start`` and ``close``."""
 
     context: EngineContext
     ranks: Ranks
     run: str
     thread: LoopThread
-    pool: Pool
+    pool: ServerPool
     fleet: Fleet
     publisher: WeightPublisher
     folder: Path | None
@@ -123,13 +123,15 @@ class VllmServerEngine:
             if leads:
                 thread.spawn(fleet.start()).result()
             facts = {"machine": machine, "leads": leads, "run": self._running.run}
-            facts["sockets"] = [str(one.process.socket) for one in fleet.servers if one.process]
-            facts["strange"] = [one.name for one in fleet.servers if one.strange]
-            every = ranks.gather(facts)
+            facts["sockets"] = [str(s.process.socket) for s in fleet.servers if s.process]
+            facts["other_weights"] = [s.name for s in fleet.servers if s.holds_other_weights]
+            of_all_ranks = ranks.gather(facts)
             if not leads:
-                of_all = bool(self.config.urls)
+                anywhere = bool(self.config.urls)
                 leader = next(
-                    one for one in every if one["leads"] and (of_all or one["machine"] == machine)
+                    rank
+                    for rank in of_all_ranks
+                    if rank["leads"] and (anywhere or rank["machine"] == machine)
                 )
                 thread.spawn(self._follow(leader)).result()
         except BaseException:
@@ -159,21 +161,21 @@ class VllmServerEngine:
                 adapter = AdapterFolder(folder)
                 adapter.write_zero(context)
             for index, gpus in enumerate(places):
-                words = arguments(config, context, cpu=not gpus)
+                flags = arguments(config, context, cpu=not gpus)
                 if adapter is not None:
-                    words = (*words, *server_options(adapter.zero, rank_room(context)))
-                process = ServerProcess(f"server {index}", folder, words, gpus)
+                    flags = (*flags, *server_options(adapter.zero, rank_room(context)))
+                process = ServerProcess(f"server {index}", folder, flags, gpus)
                 client = ServerClient(process.socket, model=self._model)
                 servers.append(Server(process.name, client, process))
         stop_strings = StopStrings(context.tokenizer)
-        pool = Pool(servers, stop_strings, declared_eos(context), config.max_in_flight)
+        pool = ServerPool(servers, stop_strings, declared_eos(context), config.max_in_flight)
         probe = Probe(context.tokenizer, context.dtype, context.max_model_len)
         run = secrets.token_hex(4)
-        weights = ServerWeights(Sent(label_of(run, 0)), probe, config.deadline, adapter)
+        weights = ServerWeights(SentWeights(label_of(run, 0)), probe, config.deadline, adapter)
         over_nccl = leads and config.lora == "merged" and transport.target == NCCL.target
         fleet = Fleet(
             pool=pool,
-            patience=Patience(config.deadline, config.hang_after, config.restarts),
+            limits=RecoveryLimits(config.deadline, config.hang_after, config.restarts),
             check=partial(check_server, context, probe, over_nccl),
             leads=leads,
             weights=weights,
@@ -198,7 +200,7 @@ class VllmServerEngine:
                 client = ServerClient(socket, model=self._model)
                 running.pool.servers.append(Server(name, client))
         for server in running.pool.servers:
-            server.strange = server.name in leader["strange"]
+            server.holds_other_weights = server.name in leader["other_weights"]
         await running.fleet.start()
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
@@ -212,10 +214,10 @@ class VllmServerEngine:
         """
         running = self._ready()
         room = room_for(request, running.context.max_model_len)
-        strange = [one.name for one in running.fleet.servers if one.strange]
-        if strange:
+        foreign = [s.name for s in running.fleet.servers if s.holds_other_weights]
+        if foreign:
             raise RunError(
-                f"vLLM server {strange[0]} holds the weights of an earlier run",
+                f"vLLM server {foreign[0]} holds the weights of an earlier run",
                 where="engine",
                 remedy="start it again, so that it has the model's",
             )
@@ -249,7 +251,7 @@ class VllmServerEngine:
             if running.fleet.leads:
                 running.publisher.lead(version, label, source, running.fleet.participants)
             else:
-                running.fleet.weights.sent = Sent(label, "known to the leader")
+                running.fleet.weights.sent = SentWeights(label, "known to the leader")
                 if source.sharded:
                     running.publisher.gather_along(source, adapter=self.config.lora == "adapter")
             running.ranks.gather(None)  # all servers have the new ones
@@ -284,7 +286,7 @@ class VllmServerEngine:
         self._ready().pool.cancel()
 
     def metrics(self) -> dict[str, float]:
-        """What became of the servers, since this was asked before; see ``Engine``."""
+        """Servers, restarts and completions sent again since the last call; see ``Engine``."""
         running = self._running
         if running is None:
             return {}
@@ -300,9 +302,9 @@ class VllmServerEngine:
         return since
 
     def take_events(self) -> list[str]:
-        """What happened to the servers, in words, since this was asked before.
+        """Messages about lost and restarted servers since the last call.
 
-        The process that leads them tells; what the others see is the same.
+        Only the process that leads the servers returns any: the others see the same servers.
         """
         running = self._running
         if running is None:
@@ -354,14 +356,14 @@ NCCL = ChosenTransport("core/nccl", f"{Nccl.__module__}:{Nccl.__name__}", "core"
 
 
 def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTransport:
-    """How weights get to the servers: as configured, else from GPU to GPU, else by files.
+    """The transport of weights to the servers: as configured, else NCCL on GPUs, else files.
 
     Raises:
         ConfigError: If a transport is named that does nothing here.
         MachineError: If it needs what this process has not.
     """
-    asked: Any = context.transport
-    if asked is None:
+    configured: Any = context.transport
+    if configured is None:
         if torch.cuda.is_available():
             return replace(NCCL, options={"timeout": config.deadline})
         return replace(FILES, options={"folder": config.folder})
@@ -371,7 +373,7 @@ def chosen_transport(config: ServerConfig, context: EngineContext) -> ChosenTran
             where="engine.transport",
             remedy="leave it out, or set engine.with.lora: merged",
         )
-    chosen: ChosenTransport = asked
+    chosen: ChosenTransport = configured
     if chosen.target == NCCL.target and not torch.cuda.is_available():
         raise MachineError(
             "transport nccl needs a GPU, and this process has none",

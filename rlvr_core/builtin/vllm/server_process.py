@@ -1,4 +1,4 @@
-"""A vLLM server as a process of ours: its options, how it is started, watched and ended."""
+"""A vLLM server: its options, its process, and what is checked before a run uses it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ConfigError, EngineContext, MachineError
-from rlvr_core.api.services import apart
+from rlvr_core.api.services import apart, eos_ids
+from rlvr_core.builtin.vllm.client import Probe
 from rlvr_core.builtin.vllm.process import VERBOSE, VllmOptions, shared_arguments
 
-HOST = "rlvr_core.builtin.vllm.server_main"
+SERVER_MODULE = "rlvr_core.builtin.vllm.server_main"
 """The module that is a server's process."""
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
@@ -133,42 +135,42 @@ class ServerProcess:
     Attributes:
         name: For people: ``server 0``.
         folder: Of its socket and its log.
-        words: Arguments of vLLM's server.
+        arguments: Arguments of vLLM's server.
         gpus: The GPUs it sees; empty on a CPU.
     """
 
     name: str
     folder: Path
-    words: Sequence[str]
+    arguments: Sequence[str]
     gpus: Sequence[int] = ()
     _process: subprocess.Popen[bytes] | None = None
     _pipe: int = field(default=-1)
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The Unix socket it listens on."""
         return self.folder / f"{self.name.replace(' ', '-')}.sock"
 
     @property
     def log(self) -> Path:
-        """Where its own account goes."""
+        """The file with its output."""
         return self.socket.with_suffix(".log")
 
     @property
     def pid(self) -> int:
-        """Of the process that listens, which leads the group of all its processes."""
+        """Id of the process that listens, which leads the group of all its processes."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it; it is of use when it answers."""
+        """Start the process and return at once; ``ServerClient.answers`` says when it is ready."""
         self.kill()
         self.socket.unlink(missing_ok=True)
         ours, theirs = os.pipe()[::-1]
-        command = [sys.executable, "-m", HOST, str(theirs)]
+        command = [sys.executable, "-m", SERVER_MODULE, str(theirs)]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, str(self.folder), *self.words, "--uds", str(self.socket)],
+                [*command, str(self.folder), *self.arguments, "--uds", str(self.socket)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -199,8 +201,8 @@ class ServerProcess:
             os.close(self._pipe)
             self._pipe = -1
 
-    def last_words(self) -> tuple[str, ...]:
-        """The last lines of its log that tell of an error, else the last lines."""
+    def log_tail(self) -> tuple[str, ...]:
+        """The last lines of its log that mention an error, else the last lines."""
         if not self.log.exists():
             return ()
         lines = [line for line in self.log.read_text("utf-8", "replace").splitlines() if line]
@@ -228,7 +230,7 @@ def private_folder() -> Path:
 def environment(gpus: Sequence[int]) -> dict[str, str]:
     """The environment of a server: ours, without what makes this process a rank of a run."""
     # the code that this process runs is to be found there too
-    path = [one for one in sys.path if one]
+    path = [entry for entry in sys.path if entry]
     return apart() | {
         "PYTHONPATH": os.pathsep.join(path),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
@@ -255,16 +257,80 @@ def arguments(config: ServerConfig, context: EngineContext, *, cpu: bool) -> tup
         options["distributed_executor_backend"] = (
             "vllm.v1.executor.uniproc_executor.UniProcExecutor"
         )
-    words: list[str] = []
+    flags: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
         if value is True:
-            words.append(f"--{flag}")
+            flags.append(f"--{flag}")
         elif value is False and name == "enable_chunked_prefill":
-            words.append(f"--no-{flag}")
+            flags.append(f"--no-{flag}")
         elif value is not None and value is not False:
-            words += [f"--{flag}", str(value)]
-    return tuple(words)
+            flags += [f"--{flag}", str(value)]
+    return tuple(flags)
+
+
+def check_server(
+    context: EngineContext, probe: Probe, nccl: bool, name: str, facts: Mapping[str, Any]
+) -> None:
+    """Refuse a server that could not do this run's work exactly; fit the probe to one that can.
+
+    Args:
+        context: What the run needs.
+        probe: Of the servers.
+        nccl: Whether weights are to go over NCCL.
+        name: Of the server, for the message.
+        facts: What ``worker.Extension.rlvr_describe`` says of it.
+
+    Raises:
+        ConfigError: With every flag it lacks.
+    """
+    dtype = str(context.dtype).removeprefix("torch.")
+    wanted: dict[str, tuple[Any, str]] = {
+        "backend": ("rlvr", '--weight-transfer-config \'{"backend": "rlvr"}\''),
+        "dtype": (dtype, f"--dtype {dtype}"),
+        "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
+    }
+    if facts["device"] == "cpu":
+        wanted["chunked_prefill"] = (False, "--no-enable-chunked-prefill")
+    wrong = [
+        f"its {fact} is {facts[fact]}: start it with {flag}"
+        for fact, (value, flag) in wanted.items()
+        if facts[fact] != value
+    ]
+    if facts["max_model_len"] < context.max_model_len:
+        wrong.append(
+            f"it takes sequences of {facts['max_model_len']} tokens: start it with "
+            f"--max-model-len {context.max_model_len}"
+        )
+    if nccl and facts["device"] == "cpu":
+        wrong.append("it is on a CPU, where NCCL does not reach: set engine.transport: files")
+    if wrong:
+        raise ConfigError(
+            f"vLLM server {name} does not fit this run",
+            where="engine",
+            remedy=wrong,
+        )
+    probe.fit(
+        vocabulary=facts["vocab_size"],
+        block_size=facts["block_size"],
+        device=facts["device"],
+    )
+
+
+def declared_eos(context: EngineContext) -> tuple[int, ...]:
+    """Tokens that end a completion; the model itself is elsewhere, its folder is here."""
+    if context.model is not None:
+        return eos_ids(context.model, context.tokenizer)
+    from transformers import AutoConfig, GenerationConfig
+
+    options = {"trust_remote_code": context.trust_remote_code}
+    config = AutoConfig.from_pretrained(context.model_path, **options)
+    try:
+        generation = GenerationConfig.from_pretrained(context.model_path)
+    except OSError:  # not every model has one
+        generation = None
+    stand_in: Any = SimpleNamespace(config=config, generation_config=generation)
+    return eos_ids(stand_in, context.tokenizer)
 
 
 BACKEND_OPTIONS = {
@@ -273,7 +339,7 @@ BACKEND_OPTIONS = {
 }
 """What lets a server take weights from us."""
 
-REMEDY = (
+START_REMEDIES = (
     "memory: lower engine.with.gpu_memory_utilization, or set kv_cache_mb",
     "lengths: data.max_prompt_tokens + sampling.max_tokens must fit the model",
     VERBOSE,

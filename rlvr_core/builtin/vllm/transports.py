@@ -1,9 +1,13 @@
-"""The transports of vLLM servers: files that they read, and NCCL from GPU to GPU."""
+"""The transports of vLLM servers: files that they read, and NCCL from GPU to GPU.
+
+Both ends make a ``Fingerprint`` of what passes, so that a lost or changed tensor is an error.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import math
 import os
 import shutil
@@ -37,6 +41,33 @@ _PART_BYTES = 1 << 30
 _SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "rlvr-weights-"
 _LOCK = "lock"
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Fingerprint:
+    """A fingerprint of a stream of weights: equal at both ends of a transfer, or it went wrong.
+
+    Tensors come in any order. Of each it takes the name, type, shape and the sum of its bits as
+    integers: exact, so the same on every device whatever the order of the additions, and cheap.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[str, str] = {}
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Add a tensor of any dtype and shape."""
+        bits = tensor.detach().contiguous().view(_INTEGERS[tensor.element_size()])
+        total = int(bits.sum(dtype=torch.int64))
+        self._parts[name] = f"{name} {tensor.dtype} {tuple(tensor.shape)} {total}"
+
+    def __len__(self) -> int:
+        """Number of tensors added."""
+        return len(self._parts)
+
+    def digest(self) -> str:
+        """Return 32 hexadecimal digits over everything added."""
+        text = "\n".join(self._parts[name] for name in sorted(self._parts))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Files:
@@ -142,8 +173,8 @@ class Files:
 
 
 def n_bytes(tensors: Sequence[TensorMeta]) -> int:
-    """What will be sent, in bytes."""
-    return sum(math.prod(one.shape) * one.dtype.itemsize for one in tensors)
+    """Total size of the tensors in bytes."""
+    return sum(math.prod(meta.shape) * meta.dtype.itemsize for meta in tensors)
 
 
 def _from_files(files: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
@@ -189,7 +220,7 @@ class Nccl:
         self._members: tuple[str, ...] = ()
         self._sender: Any = None
         self._group: Any = None
-        self._wire: Any = None
+        self._connection: Any = None
 
     def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
         """Broadcast the weights.
@@ -249,12 +280,12 @@ class Nccl:
         if "join" in content:
             from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
 
-            self._wire = content["join"]
+            self._connection = content["join"]
             self._group = stateless_init_process_group(
-                self._wire["master_address"],
-                self._wire["master_port"],
-                self._wire["rank_offset"] + index,
-                self._wire["world_size"],
+                self._connection["master_address"],
+                self._connection["master_port"],
+                self._connection["rank_offset"] + index,
+                self._connection["world_size"],
                 torch.cuda.current_device(),
             )
         if "tensors" in content:
@@ -271,8 +302,8 @@ class Nccl:
             group=self._group,
             src=0,
             post_unpack_func=load,
-            buffer_size_bytes=self._wire["packed_buffer_size_bytes"],
-            num_buffers=self._wire["packed_num_buffers"],
+            buffer_size_bytes=self._connection["packed_buffer_size_bytes"],
+            num_buffers=self._connection["packed_num_buffers"],
             device=torch.device("cuda", torch.cuda.current_device()),
         )
 
@@ -350,9 +381,9 @@ def meeting_place(hosts: Sequence[str]) -> tuple[str, int]:
     for host in hosts:
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
             way.connect((host, 9))  # sends nothing
-            found = str(way.getsockname()[0])
-            if not found.startswith("127."):
-                address = found
+            candidate = str(way.getsockname()[0])
+            if not candidate.startswith("127."):
+                address = candidate
                 break
     with socket.socket() as probe:
         probe.bind((address, 0))

@@ -25,27 +25,25 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.services import ChosenTransport, trainer_logprobs
-from rlvr_core.builtin.vllm.adapter import AdapterFolder, no_place
-from rlvr_core.builtin.vllm.client import FaultError, GoneError
-from rlvr_core.builtin.vllm.fingerprint import Fingerprint
-from rlvr_core.builtin.vllm.pool import LoopThread, Pool, Server
+from rlvr_core.builtin.vllm.adapter import AdapterFolder, unsupported_layers
+from rlvr_core.builtin.vllm.client import FaultError, GoneError, Probe
+from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
-from rlvr_core.builtin.vllm.server_checks import Probe
-from rlvr_core.builtin.vllm.transports import Files
+from rlvr_core.builtin.vllm.transports import Files, Fingerprint
 
 FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
 """The transport of the copy that a restarted server is given."""
 
 
 @dataclass(slots=True)
-class Sent:
-    """What servers should hold.
+class SentWeights:
+    """The weights that were sent last.
 
     Attributes:
-        label: Of the weights, unique to this run and version.
-        fingerprint: Of the stream that brought them; None for those a server starts with.
+        label: Name of the weights, unique to this run and version.
+        fingerprint: Fingerprint of the stream that brought them; None for a server's first weights.
         transport: How a server that comes back gets them; None if it has to wait for the next.
-        messages: For its end of that transport, in order.
+        messages: Messages for the receiving end of that transport, in order.
     """
 
     label: str
@@ -67,28 +65,28 @@ class ServerWeights:
         epoch: Changes at the beginning and the end of a sync.
     """
 
-    sent: Sent
+    sent: SentWeights
     probe: Probe
     seconds: float
     adapter: AdapterFolder | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     epoch: int = 0
 
-    async def open(self, pool: Pool, servers: Sequence[Server]) -> list[Server]:
-        """Pause servers and have them expect weights; those that did."""
-        return await self._those_that_took(pool, servers, self._open)
+    async def open(self, pool: ServerPool, servers: Sequence[Server]) -> list[Server]:
+        """Pause servers and start a weight update; return the servers that did."""
+        return await self._apply_to_servers(pool, servers, self._open)
 
     async def update(
-        self, pool: Pool, servers: Sequence[Server], updates: dict[str, dict[str, Json]]
+        self, pool: ServerPool, servers: Sequence[Server], updates: dict[str, dict[str, Json]]
     ) -> list[Server]:
-        """Have servers that are open receive a message, each its own; those that did."""
-        return await self._those_that_took(
-            pool, servers, lambda one: self._update(one, updates[one.name])
+        """Send each server, by name, its message of a weight update; return those that took it."""
+        return await self._apply_to_servers(
+            pool, servers, lambda server: self._update(server, updates[server.name])
         )
 
     async def finish(
         self,
-        pool: Pool,
+        pool: ServerPool,
         servers: Sequence[Server],
         compare: Callable[[dict[str, Generation]], None],
         *,
@@ -99,7 +97,7 @@ class ServerWeights:
         A server that goes meanwhile is brought back with the new ones.
 
         Args:
-            pool: Its jobs.
+            pool: Sends requests to the servers.
             servers: The servers.
             compare: Called in another thread with each server's answer to the probe; raises
                 ``RlvrError`` if one cannot come from these weights.
@@ -117,12 +115,12 @@ class ServerWeights:
                 server.client, self.sent.label, self.seconds
             )
 
-        await self._those_that_took(pool, servers, take)
+        await self._apply_to_servers(pool, servers, take)
         await asyncio.to_thread(compare, answers)
-        for one in servers:
-            if one.name in answers:
-                one.strange = False
-                pool.trust(one)
+        for server in servers:
+            if server.name in answers:
+                server.holds_other_weights = False
+                pool.mark_ready(server)
 
     async def catch_up(self, server: Server) -> None:
         """Give a server that just started what the others hold, and see that it does.
@@ -136,7 +134,7 @@ class ServerWeights:
             if self.sent.fingerprint is None:
                 held = await server.client.weight_version(seconds=self.seconds)
                 if held not in ("default", self.sent.label):
-                    server.strange = True
+                    server.holds_other_weights = True
                     return
                 # it was given none yet: it holds the run's model
                 await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
@@ -148,7 +146,7 @@ class ServerWeights:
             self.probe.compare_known(server.name, answer)
 
     async def _transaction(self, server: Server) -> None:
-        """The whole transaction with one server, from what is kept."""
+        """The whole transaction with one server, from the copy that is kept."""
         if self.adapter is not None:
             await self._pause(server)
             await self._load_adapter(server, str(self.adapter.current))
@@ -163,7 +161,7 @@ class ServerWeights:
         """The part of it between pausing and resuming where an adapter is sent alone."""
         for worker in await server.client.rpc("rlvr_load_adapter", folder, seconds=self.seconds):
             if worker["unused"]:
-                raise FaultError(500, no_place(worker["unused"]))
+                raise FaultError(500, unsupported_layers(worker["unused"]))
         await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
         await self._resume(server)
 
@@ -203,13 +201,13 @@ class ServerWeights:
             "POST", path, seconds=self.seconds, body=body or {}, **query
         )
 
-    async def _those_that_took(
-        self, pool: Pool, servers: Sequence[Server], step: Callable[[Server], Awaitable[None]]
+    async def _apply_to_servers(
+        self, pool: ServerPool, servers: Sequence[Server], step: Callable[[Server], Awaitable[None]]
     ) -> list[Server]:
-        """The servers that took a step of a sync; another is gone, and will be seen to.
+        """Do a step of a sync with every server; return those that did it, mark the others lost.
 
         Raises:
-            RunError: If one lives and refuses.
+            RunError: If a server that still answers refuses the step.
         """
 
         async def took(server: Server) -> bool:
@@ -221,13 +219,13 @@ class ServerWeights:
                     raise RunError(
                         f"weight sync to version {version}: {server.name}: {error}", remedy=VERBOSE
                     ) from error
-                pool.lose(server)
-                server.alarm.set()
+                pool.mark_lost(server)
+                server.check_now.set()
                 return False
             return True
 
-        results = await asyncio.gather(*(took(one) for one in servers))
-        return [one for one, there in zip(servers, results, strict=True) if there]
+        results = await asyncio.gather(*(took(server) for server in servers))
+        return [server for server, done in zip(servers, results, strict=True) if done]
 
 
 class Outgoing:
@@ -248,8 +246,8 @@ class Outgoing:
     ) -> None:
         self._source, self._dtype = source, dtype
         self.tensors: Sequence[TensorMeta] = tensors or [
-            TensorMeta(name, dtype if _is_matrix(one) else one.dtype, tuple(one.shape))
-            for name, one in source.tensors()
+            TensorMeta(name, dtype if _is_matrix(tensor) else tensor.dtype, tuple(tensor.shape))
+            for name, tensor in source.tensors()
         ]
         self.fingerprint = Fingerprint()
 
@@ -267,8 +265,8 @@ def _is_matrix(tensor: Tensor) -> bool:
 
 
 @dataclass(slots=True)
-class Copied:
-    """Outgoing weights of which a copy is kept as they pass."""
+class CopyingWeights:
+    """Outgoing weights that are also written to files as they are sent."""
 
     outgoing: Outgoing
     copy: Files
@@ -302,10 +300,12 @@ class ServerLink:
         self.opened = False
         self.messages: list[Json] = []
         self.members = tuple(
-            f"{one.name} {one.born} {worker}" for one in servers for worker in range(one.world)
+            f"{server.name} {server.incarnation} {worker}"
+            for server in servers
+            for worker in range(server.world)
         )
         self.remote_hosts = tuple(
-            str(urlsplit(one.name).hostname) for one in servers if one.process is None
+            str(urlsplit(server.name).hostname) for server in servers if server.process is None
         )
 
     @property
@@ -323,8 +323,8 @@ class ServerLink:
         if not self.opened:
             self.servers, self.opened = run(weights.open(pool, self.servers)).result(), True
         updates = {
-            one.name: update_of(self._publisher.chosen, message, one.first_worker)
-            for one in self.servers
+            server.name: update_of(self._publisher.chosen, message, server.first_worker)
+            for server in self.servers
         }
         self.servers = run(weights.update(pool, self.servers, updates)).result()
 
@@ -343,7 +343,7 @@ class WeightPublisher:
         self,
         context: EngineContext,
         thread: LoopThread,
-        pool: Pool,
+        pool: ServerPool,
         weights: ServerWeights,
     ) -> None:
         self._context, self.thread, self.pool, self.weights = context, thread, pool, weights
@@ -417,7 +417,7 @@ class WeightPublisher:
         weights = self.weights
         opened = False
         if weights.adapter is not None:
-            weights.sent = Sent(label, weights.adapter.write(source.adapter()))
+            weights.sent = SentWeights(label, weights.adapter.write(source.adapter()))
             servers: list[Server] = self._on_loop(participants())
         else:
             link = self._send(label, source, participants)
@@ -436,11 +436,11 @@ class WeightPublisher:
         participants: Callable[[], Awaitable[list[Server]]],
     ) -> ServerLink:
         """Send whole weights by the transport; the servers that are still there."""
-        self.weights.sent = Sent(label, "not sent yet")
+        self.weights.sent = SentWeights(label, "not sent yet")
         assert self._transport is not None
         outgoing = Outgoing(source, self._context.dtype, self._tensors)
         self._tensors = outgoing.tensors
-        passing = outgoing if self._copy is None else Copied(outgoing, self._copy)
+        passing = outgoing if self._copy is None else CopyingWeights(outgoing, self._copy)
         servers: list[Server] = self._on_loop(participants())
         link = ServerLink(self, number(servers))
         if servers or self.lasting:
@@ -448,7 +448,7 @@ class WeightPublisher:
         else:  # all are being started again: the copy of the weights is for them
             for _ in passing:
                 pass
-        sent = Sent(label, outgoing.fingerprint.digest())
+        sent = SentWeights(label, outgoing.fingerprint.digest())
         if self.lasting:
             sent.transport, sent.messages = self.chosen, link.messages
         elif self._copy is not None:
@@ -464,7 +464,7 @@ class WeightPublisher:
 def number(servers: Sequence[Server]) -> Sequence[Server]:
     """Number the workers of all servers, in order."""
     first = 0
-    for one in servers:
-        one.first_worker = first
-        first += one.world
+    for server in servers:
+        server.first_worker = first
+        first += server.world
     return servers

@@ -1,4 +1,4 @@
-"""What runs inside vLLM's workers: how they take weights, and tell about themselves.
+"""Code that runs inside vLLM's workers: it takes weights, and reports facts and fingerprints.
 
 For an engine in the trainer's own process tensors are handed over by reference, so nothing is
 serialised or copied but into the engine's own storage. A server is started with
@@ -33,8 +33,8 @@ from vllm.platforms import current_platform
 from rlvr_core.api import NamedTensors, WeightTransport
 from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.vllm.adapter import load_into
-from rlvr_core.builtin.vllm.fingerprint import Fingerprint
 from rlvr_core.builtin.vllm.process import adapt_cpu_build
+from rlvr_core.builtin.vllm.transports import Fingerprint
 
 IN_PROCESS = "rlvr_inprocess"
 SERVER = "rlvr"
@@ -53,7 +53,7 @@ class Weights(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
-    """Loads weights layer by layer into an engine's model, and misses none of them."""
+    """Loads weights layer by layer into an engine's model; an update has to bring all of them."""
 
     init_info_cls = NoInit
     update_info_cls = Weights
@@ -73,9 +73,9 @@ class InProcessTransfer(WeightTransferEngine):  # type: ignore[misc]
             ValueError: If some of the model's parameters were not among them. vLLM itself keeps
                 the old values of such a layer and only logs a warning.
         """
-        self._check_whole(self.model.load_weights(iter(update_info.weights)))
+        self._check_complete(self.model.load_weights(iter(update_info.weights)))
 
-    def _check_whole(self, loaded: set[str] | None) -> None:
+    def _check_complete(self, loaded: set[str] | None) -> None:
         """Refuse an update that left parameters out; ``loaded`` is of ``load_weights``."""
         expected = {name for name, _ in self.model.named_parameters()} - _tied_heads(self.model)
         missing = sorted(expected - (expected if loaded is None else loaded))
@@ -151,7 +151,7 @@ class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class ServerTransfer(InProcessTransfer):
-    """Takes weights by a transport; remembers what came."""
+    """Takes weights by a transport, and keeps a fingerprint of what it received."""
 
     init_info_cls = NoInit
     update_info_cls = Update
@@ -164,7 +164,7 @@ class ServerTransfer(InProcessTransfer):
         self._chosen: Mapping[str, Any] = {}
 
     def start_weight_update(self) -> None:
-        """Expect weights."""
+        """Begin an update with an empty fingerprint."""
         self.received, self._loaded = Fingerprint(), set()
         super().start_weight_update()
 
@@ -185,11 +185,11 @@ class ServerTransfer(InProcessTransfer):
             )
 
     def _load(self, weights: NamedTensors) -> None:
-        some = self.model.load_weights(self._noted(weights))
+        some = self.model.load_weights(self._fingerprinted(weights))
         if self._loaded is not None:
             self._loaded = None if some is None else self._loaded | some
 
-    def _noted(self, weights: NamedTensors) -> Iterator[tuple[str, torch.Tensor]]:
+    def _fingerprinted(self, weights: NamedTensors) -> Iterator[tuple[str, torch.Tensor]]:
         assert self.received is not None
         for name, tensor in weights:
             self.received.add(name, tensor)
@@ -201,7 +201,7 @@ class ServerTransfer(InProcessTransfer):
         Raises:
             ValueError: If some of the model's parameters were not among them.
         """
-        self._check_whole(self._loaded)
+        self._check_complete(self._loaded)
         super().finish_weight_update()
 
     def shutdown(self) -> None:
@@ -222,7 +222,7 @@ class Extension:
     """Methods every worker of a server gets, for ``/collective_rpc``."""
 
     def rlvr_describe(self) -> dict[str, Any]:
-        """What the trainer has to know, and to check."""
+        """Facts of this server that the trainer needs and checks."""
         config = self.vllm_config  # type: ignore[attr-defined]
         model, scheduler = config.model_config, config.scheduler_config
         transfer = config.weight_transfer_config
@@ -252,10 +252,10 @@ class Extension:
         """What the last update brought to this worker; nothing if there was none."""
         if self.rlvr_adapter:
             return {"tensors": 0, "fingerprint": self.rlvr_adapter}
-        found = self.weight_transfer_engine.received  # type: ignore[attr-defined]
-        if found is None:
+        received = self.weight_transfer_engine.received  # type: ignore[attr-defined]
+        if received is None:
             return {"tensors": 0, "fingerprint": None}
-        return {"tensors": len(found), "fingerprint": found.digest()}
+        return {"tensors": len(received), "fingerprint": received.digest()}
 
 
 register()
