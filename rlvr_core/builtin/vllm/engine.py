@@ -236,9 +236,8 @@ class VllmEngine:
     def _ready_to_generate(self) -> _Running:
         """The engine with its weights and its KV cache, as generation needs them."""
         running = self._ready()
-        if (
-            running.without_weights
-        ):  # the step was skipped: the trainer's weights are still those of before
+        if running.without_weights:
+            # the step was skipped: the trainer's weights are still those of before
             assert running.source is not None, "it sleeps at level 2 after a first sync alone"
             self.load_weights(running.queue.version, running.source)
         self._wake_cache(running)

@@ -347,10 +347,8 @@ def shut_down(llm: Any) -> None:
 
     with untouched_process(), untouched_randomness():
         # vLLM would destroy every process group there is, the trainer's and other engines' too
-        clean_up, core.cleanup_dist_env_and_memory = (
-            core.cleanup_dist_env_and_memory,
-            _keep_process_groups,
-        )
+        clean_up = core.cleanup_dist_env_and_memory
+        core.cleanup_dist_env_and_memory = _keep_process_groups
         try:
             llm.engine_core.shutdown()
         finally:

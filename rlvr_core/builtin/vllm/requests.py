@@ -244,9 +244,7 @@ class Requests:
             self._retry(sample, str(answer.finish_reason))
             return
         try:
-            completion = generation(
-                answer, pending.request, self._stop_strings.text, sample.version
-            )
+            completed = generation(answer, pending.request, self._stop_strings.text, sample.version)
         except RlvrError as error:
             pending.future.set_exception(error)
             return
