@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
@@ -18,6 +19,7 @@ from rlvr_core.cli.main import KERNEL, top_level
 from rlvr_core.host.discovery import registered_by_core
 from rlvr_core.host.host import load_host
 from rlvr_core.host.loader import RESERVED
+from rlvr_core.testing.fork_server import run_rlvr
 
 COMMANDS = top_level()
 
@@ -25,14 +27,7 @@ HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "nu
 
 
 def run(*args, **env):
-    return subprocess.run(
-        [sys.executable, "-m", "rlvr_core.cli.main", *args],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1", **env},
-    )
+    return run_rlvr(*args, cwd=Path.cwd(), env={**os.environ, "NO_COLOR": "1", **env})
 
 
 CHEAP = [["--help"], ["--version"], ["plugins", "list"], ["list"]]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.host.host import load_host
+from rlvr_core.testing.fork_server import run_rlvr
 
 PLUGIN = """
 from rlvr_core.api import hookimpl
@@ -157,14 +158,17 @@ def run_file(write):
 
 @pytest.fixture
 def rlvr(toy_folder, tmp_path):
-    """Run ``rlvr`` as a user does, with the toy plugin installed."""
+    """Run ``rlvr`` as a user does, with the toy plugin installed; ``process`` for a new process."""
 
-    def call(*words, **env):
+    def call(*words, process=False, **more):
         path = f"{toy_folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **more}
+        if not process:
+            return run_rlvr(*words, cwd=tmp_path, env=env)
         return subprocess.run(
             [sys.executable, "-m", "rlvr_core.cli.main", *words],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **env},
+            env=env,
             capture_output=True,
             text=True,
             timeout=120,

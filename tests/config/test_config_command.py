@@ -51,7 +51,7 @@ def test_a_missing_plugin_exits_3(rlvr, run_file, toy_folder):
         "from rlvr_core.host.discovery import FIRST_PARTY as o\no['gone'] = 'rlvr-gone'\n"
     )
     try:
-        done = rlvr("config", "check", run_file, "--set", "rewards.1.use=gone/strict")
+        done = rlvr("config", "check", run_file, "--set", "rewards.1.use=gone/strict", process=True)
     finally:
         custom.unlink()
     assert (done.returncode, done.stdout) == (3, "")

@@ -202,8 +202,15 @@ def test_every_server_takes_new_weights(make):
     assert [one.token_ids for one in again] == [one.token_ids for one in before]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("count", "number"),
+    [
+        (1, signal.SIGKILL),
+        (2, signal.SIGSTOP),
+        pytest.param(1, signal.SIGSTOP, marks=pytest.mark.slow),
+        pytest.param(2, signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
 def test_t32_a_server_lost_in_the_middle_of_a_step_loses_and_repeats_nothing(make, number, count):
     calm = make(servers=1)
     policy = Policy(shift=0.3)

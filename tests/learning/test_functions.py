@@ -44,6 +44,7 @@ def learned(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.essential  # of all that learn, the one that takes the least time
 @pytest.mark.timeout(1800)
 def test_by_yaml(folder):
     done(folder, "-m", "rlvr_core.cli.main", "run", "config.yaml", "--set", "train.steps=50")

@@ -293,6 +293,7 @@ def peak(way, hidden=64, dtype="float32"):
     return int(shown.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 def test_peak_memory_is_a_quarter_of_float32_logits_and_their_gradient():
     both = 2 * (2 * 256 * 151_936) * 4

@@ -89,6 +89,7 @@ def test_a_function_of_a_script_without_a_guard_is_a_reward_in_two_runs(lab):
     lab.rlvr("run", str(run / "resolved.yaml"), "--display", "none", "--set", "train.steps=1")
 
 
+@pytest.mark.slow
 def test_the_same_file_by_yaml_and_by_function_gives_the_same_run(lab):
     (lab.folder / "my_reward.py").write_text(
         "def early(text, answer):\n    return sum(c < 'n' for c in text) / max(1, len(text))\n"
@@ -148,6 +149,7 @@ print(run.outcome)
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_leaves_a_checkpoint_and_the_next_one_runs(lab):
     lab.write(checkpoint={"every": 0})
     process = script(lab, INTERRUPTED)

@@ -72,6 +72,7 @@ train: {steps: 2, prompts_per_step: 2, lr: 1e-3}
 """
 
 
+@pytest.mark.slow
 def test_a_run_in_a_fork_is_the_run_of_a_process(lab):
     rows = [{"id": f"p{i}", "q": f"Say {i}.", "answer": "x"} for i in range(6)]
     (lab.folder / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -122,6 +123,7 @@ def test_a_command_that_is_killed_leaves_a_server_that_goes_on(odd_lab):
     assert odd_lab.rlvr("--help").stdout.startswith("Usage: rlvr")
 
 
+@pytest.mark.slow
 def test_a_command_past_its_time_is_killed_with_its_children(odd_lab):
     with pytest.raises(subprocess.TimeoutExpired) as caught:
         odd_lab.rlvr("odd", "hangs", timeout=20)

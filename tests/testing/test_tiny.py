@@ -148,6 +148,7 @@ def test_resolve_clears_what_a_killed_process_left(cache):
     assert not half.exists()
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_make_it_once(tmp_path):
     code = (
         "import sys; from rlvr_core.builtin.tiny import tiny; tiny.STEPS = 30\n"

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +12,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from rlvr_core.testing.fork_server import run_rlvr
 from rlvr_core.testing.random_model import save_random_model
 
 HERE = Path(__file__).parents[1]
@@ -92,15 +91,8 @@ def run(folder, server, **engine):
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return subprocess.run(
-        [sys.executable, "-m", "rlvr_core.cli.main", "run", "config.yaml", "--display", "none"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return run_rlvr("run", "config.yaml", "--display", "none", cwd=folder, env=env)
 
 
 def test_a_run_trains_on_its_tokens_and_sends_it_every_version(tmp_path, server):

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from rlvr_core.testing.fork_server import run_rlvr
 from rlvr_core.testing.random_model import save_random_model
 
 PACKAGE = Path(__file__).parents[1]
@@ -40,15 +39,8 @@ def rlvr(tmp_path):
     path = os.pathsep.join([str(PACKAGE), str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
 
     def call(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "rlvr_core.cli.main", *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        return run_rlvr(*arguments, cwd=tmp_path, env=env)
 
     return call
 

@@ -242,6 +242,7 @@ def test_a_store_that_stays_away_costs_a_run_nothing_but_its_copy(cloud, written
     assert "12" in rlvr("show", str(home)).stdout
 
 
+@pytest.mark.slow
 def test_a_mirror_that_nothing_opens_is_refused_before_the_run(cloud, written):
     done = rlvr("run", "config.yaml", "--set", "run.mirror=gopher://x", check=3)
     assert "no plugin opens 'gopher://'" in done.stderr
