@@ -1,4 +1,4 @@
-"""Which tokens of an update are the most uncertain ones, and the control of its entropy bonus."""
+"""The tokens of highest entropy in an update, and the control of the entropy bonus."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ same distribution, and whether their entropies come out equal to the last bit is
 
 
 def entropy_threshold(entropy_N: Tensor, share: float) -> float:
-    """Least entropy of the ``share`` of tokens that have most, Wang et al. 2025, arXiv:2506.01939.
+    """Return the entropy above which the ``share`` of most uncertain tokens lies.
 
-    The quantile at 1 - share, linear between neighbours; tokens are chosen from it upwards.
+    Wang et al. 2025, arXiv:2506.01939. It is the quantile at 1 - share, linear between neighbours;
+    tokens are chosen from it upwards.
 
     Args:
         entropy_N: Entropies of all loss tokens of the optimizer step, all ranks; at least one.
@@ -51,7 +52,7 @@ class EntropyController:
         return self.coefficient if low else 0.0
 
     def observe(self, entropy: float) -> None:
-        """Move the weight after an update.
+        """Adjust the weight after an update.
 
         Args:
             entropy: Mean over all its loss tokens, in nats; one that is not finite says nothing.
@@ -65,9 +66,9 @@ class EntropyController:
         self.entropy = entropy
 
     def state_dict(self) -> dict[str, float | None]:
-        """For a checkpoint."""
+        """Return coefficient and entropy, for a checkpoint."""
         return {"coefficient": self.coefficient, "entropy": self.entropy}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore what ``state_dict`` returned."""
         self.coefficient, self.entropy = state["coefficient"], state["entropy"]

@@ -1,4 +1,4 @@
-"""Runs an advantage estimator over a step's groups, and checks what it gives."""
+"""Runs an advantage estimator over a step's groups, and checks its output."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def judged_step(
     weights: Sequence[float],
     kl_N: Sequence[NDArray[np.float64]] | None = None,
 ) -> JudgedStep:
-    """What an estimator is given.
+    """Make the arrays that an estimator is given.
 
     Args:
         groups: The groups of the step.
@@ -92,7 +92,7 @@ class Estimator:
     component: AdvantageEstimator
 
     def of(self, step: JudgedStep) -> Advantages:
-        """The advantages of a step.
+        """Return the checked advantages of a step.
 
         Raises:
             PluginError: If the estimator fails, or gives something else than one finite number for

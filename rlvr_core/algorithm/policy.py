@@ -123,7 +123,7 @@ class ClipConfig(RatioConfig):
 
 @dataclass(frozen=True, slots=True)
 class PolicyTerms:
-    """What a surrogate is made of.
+    """Tensors that a surrogate is computed from.
 
     Attributes:
         logp_BT: Current log-probs; has a graph.
@@ -166,7 +166,7 @@ class PolicyLoss(ABC):
 
     @property
     def traits(self) -> LossTraits:
-        """What the options need in the batch."""
+        """Traits that follow from the options."""
         options, control = self._policy, self._policy.entropy_control
         steered = None
         if control is not None:
@@ -184,12 +184,12 @@ class PolicyLoss(ABC):
 
     @abstractmethod
     def surrogate(self, terms: PolicyTerms, tally: Tally) -> Tensor:
-        """The (B, T) loss per token, without KL; may add metrics of its own."""
+        """Return the (B, T) loss per token, without KL; may add metrics of its own."""
 
     def weighed(
         self, loss_BT: Tensor, terms: PolicyTerms, weight_BT: Tensor | None, tally: Tally
     ) -> Tensor:
-        """The surrogate times the importance weights, (B, T) or (B, 1), where there are any."""
+        """Multiply the surrogate by the importance weights, (B, T) or (B, 1), if there are any."""
         return loss_BT if weight_BT is None else weight_BT * loss_BT
 
     @abstractmethod
@@ -197,7 +197,7 @@ class PolicyLoss(ABC):
         """The micro-batch's share of the step's loss, see ``rlvr_core.algorithm.reduce``."""
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
-        """Loss and metrics of one micro-batch.
+        """Return loss and metrics of one micro-batch.
 
         Args:
             batch: The micro-batch; at least float32 is used inside, whatever its dtype.
@@ -267,10 +267,11 @@ class PolicyLoss(ABC):
     def _near(
         self, terms: PolicyTerms, behaviour_BT: Tensor, threshold: float, tally: Tally
     ) -> Tensor:
-        """(B, T) tokens that are kept: DeepSeek-AI 2025 (V3.2, equation 9), arXiv:2512.02556.
+        """Off-policy mask (B, T), True for tokens that are kept.
 
-        The engine's log-probs are what a token was sampled with, so the mean drift of a row has
-        both the updates since then in it and the gap between engine and trainer.
+        DeepSeek-AI 2025 (V3.2, equation 9), arXiv:2512.02556. The engine's log-probs are what a
+        token was sampled with, so the mean drift of a row has both the updates since then in it
+        and the gap between engine and trainer.
         """
         drift_BT = log_ratio(behaviour_BT, terms.logp_BT, terms.mask_BT)
         drift_B1 = row_mean_log_ratio(drift_BT, terms.mask_BT)
@@ -280,7 +281,7 @@ class PolicyLoss(ABC):
         return kept_BT
 
     def _bonus(self, batch: LossBatch, tally: Tally) -> float:
-        """Weight of the entropy bonus: an option, or what steers it has put into the batch."""
+        """Weight of the entropy bonus: the option, or the value of its controller in the batch."""
         if self._policy.entropy_control is None:
             return self._policy.entropy_bonus
         if batch.entropy_bonus is None:

@@ -1,4 +1,4 @@
-"""Probability ratios of two policies, and what is made of them.
+"""Probability ratios of two policies, and quantities made of them.
 
 The clipped surrogate; estimates of the KL divergence from the policy to the reference; and
 importance weights from the policy that sampled to the trainer's policy at the step's start.
@@ -51,7 +51,7 @@ def exp_linear(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """A clipped surrogate, to be minimised, and where the clip decided it.
+    """A clipped surrogate, to be minimised, and where the clip was active.
 
     Attributes:
         loss_BT: Per-token loss.

@@ -1,4 +1,4 @@
-"""From per-token values to a micro-batch's share of the step's loss, and to its metrics.
+"""Reduces per-token values to a micro-batch's share of the step's loss, and to metrics.
 
 All denominators of a loss are those of the whole optimizer step, so the sum over micro-batches does
 not depend on how rows were split (T10, T11). They are multiplied out by the number of processes,
@@ -45,7 +45,7 @@ class Tally:
         self.maxima[name] = value_BT.max() if value_BT.numel() else value_BT.new_tensor(-torch.inf)
 
     def weights(self, weight_BT: Tensor) -> None:
-        """Record what the effective sample size of importance weights is made of."""
+        """Record the sums that the effective sample size of importance weights needs."""
         self.mean(_WEIGHT, weight_BT)
         self.mean(_WEIGHT_SQUARE, weight_BT.square())
 
@@ -53,7 +53,7 @@ class Tally:
 def finish(
     sums: Mapping[str, tuple[float, float]], maxima: Mapping[str, float]
 ) -> dict[str, float]:
-    """The step's metrics, from totals over all its micro-batches and ranks.
+    """Return the step's metrics, from totals over all its micro-batches and ranks.
 
     The mean square of the importance weights becomes ``mismatch/ess``, the effective sample size
     as a share of the tokens: (sum w)^2 / (n sum w^2) is no sum over micro-batches itself.

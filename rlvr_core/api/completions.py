@@ -20,9 +20,9 @@ class Turn:
 
     Attributes:
         role: ``assistant`` for what the model wrote, else who the environment spoke as.
-        text: What was said, without special tokens.
-        n_tokens: Its tokens in the completion. Those of the template between two turns of the
-            model are counted at the first message between them.
+        text: Text of the turn, without special tokens.
+        n_tokens: Number of its tokens in the completion. Those of the template between two turns
+            of the model are counted at the first message between them.
     """
 
     role: Literal["assistant", "tool", "user"]
@@ -36,10 +36,10 @@ class Transcript:
 
     Attributes:
         environment: Full name of the environment.
-        turns: What was said after the prompt, in order.
-        ended: How it ended.
+        turns: The turns after the prompt, in order.
+        ended: Why it ended.
         detail: What went wrong, if something did.
-        verdict: What the environment says of it all; None when it leaves that to verifiers.
+        verdict: The environment's verdict; None when it leaves that to verifiers.
         counts: What the environment counted, such as tool calls.
     """
 
@@ -57,11 +57,11 @@ class Transcript:
 
     @property
     def n_turns(self) -> int:
-        """Turns that the model wrote."""
+        """Number of turns that the model wrote."""
         return sum(turn.role == "assistant" for turn in self.turns)
 
     def loss_mask(self, length: int) -> tuple[bool, ...]:
-        """Which tokens of the completion the model wrote.
+        """Return a mask that is True for the tokens that the model wrote.
 
         Args:
             length: Tokens of the completion; 0 of a remote engine's, which has none.
@@ -72,7 +72,7 @@ class Transcript:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Transcript:
-        """The transcript that ``dataclasses.asdict`` made this of."""
+        """Rebuild a transcript from the JSON of its ``dataclasses.asdict``."""
         verdict = None if data["verdict"] is None else Verdict.from_json(data["verdict"])
         turns = tuple(Turn(**turn) for turn in data["turns"])
         return cls(**{**data, "turns": turns, "verdict": verdict})
@@ -100,7 +100,7 @@ class Observation:
     Attributes:
         messages: At least one, each as ``tool`` or ``user``. A chat template frames them; where
             the prompt is raw text they are put behind the reply as they are.
-        counts: What is to be counted, such as ``{"tool_calls": 1}``.
+        counts: Numbers to add to the counts of the conversation, such as ``{"tool_calls": 1}``.
     """
 
     messages: tuple[Message, ...]
@@ -109,10 +109,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An environment's word that the conversation is over.
+    """Returned by an environment when the conversation is over.
 
     Attributes:
-        verdict: What it says of it; None leaves that to the verifiers of ``rewards``.
+        verdict: Its verdict; None leaves that to the verifiers of ``rewards``.
         counts: As in ``Observation``.
     """
 
@@ -173,17 +173,17 @@ class Completion:
 
     @property
     def n_sampled(self) -> int:
-        """Tokens that the model wrote: all but those of an environment."""
+        """Number of tokens that the model wrote: all but those of an environment."""
         return sum(self.loss_mask)
 
     def span_limit(self, unit: SpanUnit) -> int:
-        """Positions that a span of this unit may cover: tokens, or turns that the model wrote."""
+        """Number of positions that a span may cover: tokens, or turns that the model wrote."""
         if unit == "token":
             return len(self.token_ids)
         return 1 if self.transcript is None else self.transcript.n_turns
 
     def spans_in_tokens(self, spans: Sequence[Span]) -> tuple[Span, ...]:
-        """The same stretches as token positions, in order.
+        """Convert spans of turns or tokens to spans of token positions, in order.
 
         A stretch of turns goes from the first token of its first turn to the last token of its
         last one; what an environment said in between is inside it, and out of ``loss_mask``. A
@@ -223,5 +223,5 @@ class Completion:
 
     @classmethod
     def from_text(cls, text: str) -> Completion:
-        """A completion known only by its text, for verifying stored answers."""
+        """Make a completion of a text alone, to verify stored answers."""
         return cls((), (), (), (), text, "stop")

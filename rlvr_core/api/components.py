@@ -37,9 +37,9 @@ class Metric:
 
     Attributes:
         name: Its name; ``<part>`` stands for any text.
-        meaning: What it says, in one sentence.
-        unit: What it is counted in.
-        better: Which way is better, where one is.
+        meaning: What it measures, in one sentence.
+        unit: Unit of its values.
+        better: Whether higher or lower is better, where one of them is.
     """
 
     name: str
@@ -176,7 +176,7 @@ class EvalTask(Protocol):
 class Guard(Protocol):
     """Watches a run and stops it by raising ``RunError`` when something fails silently.
 
-    One that remembers earlier steps is ``Stateful``: a checkpoint then holds what it remembers.
+    A guard that remembers earlier steps is ``Stateful``: its state is saved in checkpoints.
     """
 
     def on_groups(self, event: GroupsScored) -> None:
@@ -188,13 +188,13 @@ class Guard(Protocol):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Has a state that a checkpoint holds, so that a resumed run goes on exactly."""
+    """A component whose state is saved in checkpoints, so that a resumed run continues exactly."""
 
     def state_dict(self) -> dict[str, Json]:
         """Return all that ``load_state_dict`` needs, as JSON."""
 
     def load_state_dict(self, state: dict[str, Json]) -> None:
-        """Go on from what ``state_dict`` returned."""
+        """Restore the state that ``state_dict`` returned."""
 
 
 @runtime_checkable
@@ -205,7 +205,7 @@ class Reporter(Protocol):
     """
 
     def report(self) -> Mapping[str, float]:
-        """The numbers by name; asked once a step, after the update and before ``on_step``."""
+        """Return numbers by name; called once a step, after the update and before ``on_step``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class TrackedRun:
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Is given each step's metrics, in the run's first process.
+    """Shows a run's metrics elsewhere; lives in the run's first process.
 
     Its constructor raises ``MachineError`` when a package is missing, so that a run fails before
     its first step. One that fails later is reported, and the run goes on without it:
@@ -233,7 +233,7 @@ class Tracker(Protocol):
     """
 
     def start(self, run: TrackedRun, step: int) -> None:
-        """Begin to show a run, or go on.
+        """Begin to show a run, or continue with a resumed one.
 
         Args:
             run: The run.
@@ -243,14 +243,14 @@ class Tracker(Protocol):
         """
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Show a step's metrics; values may be infinite or NaN."""
+        """Show the metrics of a step; values may be infinite or NaN."""
 
     def close(self) -> None:
-        """Send what is left and stop."""
+        """Send everything that is still buffered, and stop."""
 
 
 class RunObserver:
-    """Is told of a run's events, in their order. Each method does nothing unless overridden.
+    """Receives a run's events, in their order. Each method does nothing unless overridden.
 
     All calls come from the thread that trains. What an observer raises ends the run, which is what
     a guard does on purpose.
@@ -260,7 +260,7 @@ class RunObserver:
         """The run is about to load its model; ``lines`` say what it is going to do."""
 
     def phase(self, label: str) -> None:
-        """What the run is busy with or waits for, from now on."""
+        """The run now does this, or waits for it."""
 
     def message(self, text: str) -> None:
         """Something the user should know."""

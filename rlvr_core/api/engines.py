@@ -1,4 +1,4 @@
-"""What generates text, and where it takes its weights from."""
+"""Engines, which generate text, and the sources of their weights."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Adapter:
 
 
 class WeightSource(Protocol):
-    """Where an engine takes new weights from."""
+    """The weights that an engine is to load."""
 
     @property
     def module(self) -> PreTrainedModel:
@@ -98,10 +98,10 @@ class WeightSource(Protocol):
         """
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Full, unsharded tensors by Hugging Face name; a tied weight once; adapters merged."""
+        """Yield full tensors by Hugging Face name; a tied weight once, adapters merged."""
 
     def adapter(self) -> Adapter:
-        """The LoRA adapter alone, of a run that trains one."""
+        """Return the LoRA adapter alone, in a run that trains one."""
 
 
 @runtime_checkable
@@ -155,21 +155,21 @@ class Engine(Protocol):
 
 @runtime_checkable
 class ReportsMetrics(Protocol):
-    """An engine that reports more than its answers: processes that died, say."""
+    """An engine with metrics and messages of its own, such as processes that died."""
 
     def metrics(self) -> dict[str, float]:
-        """Numbers for the step's line, counted since this was asked before.
+        """Return numbers for the step's metrics, counted since the last call.
 
         Those of the same name that the engines of several processes have are added up.
         """
 
     def take_events(self) -> list[str]:
-        """What happened, in words, since this was asked before."""
+        """Return messages for the user about what happened since the last call."""
 
 
 @runtime_checkable
 class Interruptible(Engine, Protocol):
-    """An engine that can be spoken to while it drains; an ability that not every engine has.
+    """An engine that can be called while it drains, from a callback named ``between``.
 
     From ``between``, ``load_weights`` may be called with requests unfinished: they go on under the
     new weights, or under the old ones, and are labelled with the version they began under.
@@ -192,10 +192,10 @@ class BackgroundEngine(Engine, Protocol):
 
     @property
     def in_flight(self) -> frozenset[str]:
-        """What it can do with unfinished requests at a sync: of ``drain``, ``abort``, ``keep``."""
+        """Its options for unfinished requests at a sync: of ``drain``, ``abort``, ``keep``."""
 
     def begin(self) -> None:
-        """Have everything that was submitted generated; returns at once."""
+        """Start to generate everything that was submitted, and return at once."""
 
     def abort(self) -> None:
         """Cancel the future of every request that is not finished, before it returns."""
@@ -207,7 +207,7 @@ class ScoreRequest:
 
     Attributes:
         prompt_ids: What the model is given.
-        token_ids: What it might have gone on with.
+        token_ids: The tokens after the prompt that are scored.
     """
 
     prompt_ids: tuple[int, ...]
@@ -216,11 +216,11 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a model thinks of each token of a given text.
+    """The log-probs of a given text under a model, token by token.
 
     Attributes:
-        logprobs: Its log-prob at temperature 1.
-        greedy: Whether greedy decoding would have chosen it.
+        logprobs: Log-prob of each token at temperature 1.
+        greedy: Whether greedy decoding would have chosen each token.
     """
 
     logprobs: tuple[float, ...]
@@ -229,7 +229,7 @@ class Scores:
 
 @runtime_checkable
 class Scorer(Protocol):
-    """An engine that can also score given text; an ability that not every engine has."""
+    """An engine that can also score given text."""
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """Score texts under the engine's current weights; the result is in their order.

@@ -56,7 +56,7 @@ class RlvrError(Exception):
         return error
 
     def as_json(self) -> list[dict[str, object]]:
-        """The complaints for a machine to read."""
+        """Return the complaints as JSON."""
         return [asdict(complaint) for complaint in self.complaints]
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -140,7 +140,7 @@ class ForwardPathFactory(Protocol):
     """Finds out whether a model can take a forward path; what a plugin registers."""
 
     def __call__(self, model: Any, adapter: ModelAdapter) -> ForwardPath | None:
-        """The model on this path, or None unless it is certain to give the same numbers.
+        """Return the model on this path, or None unless it is certain to give the same numbers.
 
         It is called before every pass, so what takes long is to be remembered by model.
 
@@ -159,17 +159,17 @@ class ModelAdapter(Protocol):
 
     @property
     def keeps_base(self) -> bool:
-        """Whether the model that the run began with is still there, below what is trained."""
+        """Whether the base model stays in memory unchanged, as below a LoRA adapter."""
 
     def check_installed(self) -> None:
-        """Refuse early what a library is missing for.
+        """Raise before the run starts if a library that this needs is missing.
 
         Raises:
             MachineError: If it does not import.
         """
 
     def lines(self, section: Any) -> list[str]:
-        """What a run says of it before it starts, given the config's section."""
+        """Return lines for the overview at the start of a run, given the config's section."""
 
     def install(
         self,
@@ -182,7 +182,7 @@ class ModelAdapter(Protocol):
         revision: str | None,
         where: str,
     ) -> None:
-        """Put what is trained into a model, in place, and freeze the rest.
+        """Add the trained parameters to a model, in place, and freeze the rest.
 
         Args:
             model: The policy, float32.
@@ -198,13 +198,13 @@ class ModelAdapter(Protocol):
         """
 
     def trained_tensors(self, model: Any) -> dict[str, Tensor]:
-        """What a checkpoint holds, by name; the tensors share the model's memory."""
+        """Return the tensors of a checkpoint by name; they share the model's memory."""
 
     def merged_tensors(self, model: Any) -> Iterator[tuple[str, Tensor]]:
-        """Full tensors of the whole policy by Hugging Face name, a tied one once; no graph."""
+        """Yield full tensors of the policy by Hugging Face name, a tied one once; no graph."""
 
     def adapter(self, model: Any) -> Adapter:
-        """What is trained as a file of its own, for engines that take it beside the base.
+        """Return the adapter alone, for engines that compute it beside the base model.
 
         Raises:
             ValueError: If there is no such thing: the policy is trained whole.
@@ -223,29 +223,29 @@ class ModelAdapter(Protocol):
         """
 
     def load(self, folder: Path, model: Any) -> dict[str, Tensor]:
-        """What ``save`` wrote, by the names of ``trained_tensors``.
+        """Read what ``save`` wrote, by the names of ``trained_tensors``.
 
         Raises:
             ValueError: If it was trained on top of other weights.
         """
 
     def dropout(self, model: Any, *key: int) -> AbstractContextManager[None]:
-        """Within it the dropout of what is trained is at work, drawing what ``key`` decides."""
+        """Enable the adapter's dropout within the block, with random numbers seeded by ``key``."""
 
     def add_reference(self, model: Any) -> None:
-        """Make room for a reference that moves; only where ``keeps_base``."""
+        """Add tensors for a reference that moves; only where ``keeps_base``."""
 
     def as_reference(self, model: Any, *, moving: bool) -> AbstractContextManager[None]:
-        """Within it the model is the reference: the one of ``add_reference``, or the base.
+        """Make the model the reference within the block: that of ``add_reference``, or the base.
 
         No graph of the policy may be alive. Only where ``keeps_base``.
         """
 
     def reference_pairs(self, model: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Name, the moving reference's tensor and the policy's."""
+        """Return (name, tensor of the moving reference, tensor of the policy) for each tensor."""
 
     def is_linear(self, module: nn.Module) -> bool:
-        """Whether a module computes a linear layer of ``weight_of``, and nothing besides."""
+        """Whether a module computes exactly the linear layer with the weight of ``weight_of``."""
 
     def weight_of(self, module: Any) -> Tensor:
-        """The weight that such a layer computes with; differentiable."""
+        """Return the weight that such a layer computes with; differentiable."""

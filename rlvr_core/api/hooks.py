@@ -120,7 +120,7 @@ class RunData:
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """What a check of the data found.
+    """The findings of a check of the data.
 
     Attributes:
         name: Key under ``checks`` of ``run.json`` that keeps ``record``.

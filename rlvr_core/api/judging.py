@@ -1,4 +1,4 @@
-"""Where problems come from, which of them a step takes, and what answers a model."""
+"""Data sets, samplers, verifiers and environments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DatasetLoader(Protocol):
 
 @runtime_checkable
 class Demonstrator(Protocol):
-    """A dataset loader that can also show worked answers, for the tiny model's warm start."""
+    """A dataset loader that also has example answers, for the warm start of a tiny model."""
 
     def demonstrations(self, n: int, seed: int) -> Iterable[tuple[Problem, str]]:
         """Yield ``n`` training problems, each with one demonstrated completion."""
@@ -68,7 +68,7 @@ class Sampler(Protocol):
         """Decide what happens to a group; of an extended one, when the new completions are in."""
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn what became of the groups of one ``draw``, in the order they were drawn.
+        """Take in the outcomes of the groups of one ``draw``, in the order they were drawn.
 
         With ``train.max_staleness`` above 0, of those groups that have been decided on.
         """
@@ -80,7 +80,7 @@ class Sampler(Protocol):
         """Numbers for the step's line, under ``sampler/``."""
 
     def state_dict(self) -> dict[str, Json]:
-        """Everything ``load_state_dict`` needs to continue exactly."""
+        """Return everything that ``load_state_dict`` needs to continue exactly."""
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Continue where ``state_dict`` was taken; called after ``start``."""
@@ -147,7 +147,7 @@ class Environment(Protocol):
     """
 
     def start(self, problem: Problem, seed: int) -> Any:
-        """The state of a new conversation."""
+        """Return the state of a new conversation."""
 
     def step(self, state: Any, reply: Reply) -> Observation | Done:
         """Answer the model, and bring the state up to date in place.
@@ -173,40 +173,40 @@ class GivesGold(Protocol):
     """A verifier that knows a right answer, for the preflight check."""
 
     def gold(self, problem: Problem) -> str | None:
-        """A response that must get full marks; None where there is none."""
+        """Return a response that must get the full score; None where there is none."""
 
 
 @runtime_checkable
 class LimitsTime(Protocol):
-    """A verifier or environment with a deadline of its own; asked of the class."""
+    """A verifier or environment whose class sets its own deadline."""
 
     @staticmethod
     def time_limit(config: Any) -> float:
-        """Seconds that one call may take, in place of ``verify.timeout`` or the environment's."""
+        """Return the seconds that one call may take, in place of the configured timeout."""
 
 
 @runtime_checkable
 class PresentsProblems(Protocol):
-    """An environment that changes what the model is shown."""
+    """An environment that changes the prompt of a problem."""
 
     def present(self, problem: Problem) -> Problem:
-        """The problem with the prompt, tools and stop strings that the model is to see."""
+        """Return the problem with the prompt, tools and stop strings for the model."""
 
 
 @runtime_checkable
 class JudgesUnfinished(Protocol):
-    """An environment that says what a conversation is worth that ended at a limit."""
+    """An environment that judges conversations that ended at a limit."""
 
     def cut(self, state: Any, ended: str) -> Verdict:
-        """The verdict on a conversation that ended as ``ended`` says, without it: 0."""
+        """Return the verdict on a conversation that ended for reason ``ended``; without this: 0."""
 
 
 @runtime_checkable
 class ClosesConversations(Protocol):
-    """An environment whose conversations hold something."""
+    """An environment whose conversations hold resources, such as files or processes."""
 
     def close(self, state: Any) -> None:
-        """Give it back; called once for each conversation, whichever way it ended."""
+        """Release them; called once for each conversation, whichever way it ended."""
 
 
 def replacements(share: float, prompts_per_step: int) -> int:

@@ -1,4 +1,4 @@
-"""What puts a run somewhere; files kept elsewhere; tasks that another harness asks and grades."""
+"""Launchers, stores of files, and evaluation tasks that another harness runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class EvaluatedBeside:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What a launcher would do.
+    """A plan: what a launcher would do.
 
     Attributes:
         launcher: Its full name.
@@ -106,14 +106,14 @@ class Launcher(Protocol):
     """
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """What would be done. Pure: it starts nothing, and asks no machine and no network.
+        """Return the plan. Pure: it starts nothing, and uses no other machine and no network.
 
         Raises:
             ConfigError: If the options do not fit.
         """
 
     def submit(self, plan: LaunchPlan) -> int:
-        """Do it; the exit code of the run, or 0 when the job goes on without this command."""
+        """Carry the plan out; return the run's exit code, or 0 when the job goes on by itself."""
 
 
 JobState = Literal["waiting", "running", "finished", "failed", "stopped", "unknown"]
@@ -122,11 +122,11 @@ JobState = Literal["waiting", "running", "finished", "failed", "stopped", "unkno
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What a launcher knows of a job.
+    """The status of a job.
 
     Attributes:
         state: In our words.
-        detail: In the words of the place it runs at.
+        detail: The status in the words of the scheduler or service.
     """
 
     state: JobState
@@ -142,26 +142,26 @@ class JobLauncher(Launcher, Protocol):
     """
 
     def status(self, job: str) -> JobStatus:
-        """What a job is doing.
+        """Return the status of a job.
 
         Raises:
             MachineError: If that cannot be known.
         """
 
     def logs(self, job: str) -> Iterable[str]:
-        """What it has printed so far, line by line."""
+        """Yield the lines that the job has printed so far."""
 
     def stop(self, job: str) -> None:
-        """Ask it to stop; it writes a checkpoint first."""
+        """Ask the job to stop; it writes a checkpoint first."""
 
 
 @runtime_checkable
 class ResumesJobs(Protocol):
-    """A launcher that can go on with an earlier job of its own; asked of the class."""
+    """A launcher whose class can resume an earlier job."""
 
     @staticmethod
     def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a job that goes on with the run of an earlier one.
+        """Return the options of a job that resumes the run of an earlier one.
 
         Args:
             job: The earlier job, a ``Job`` of the book of jobs.
@@ -193,7 +193,7 @@ class Store(Protocol):
     """
 
     def list(self, prefix: str = "") -> dict[str, StoredFile]:
-        """Every file whose key begins so."""
+        """Return every file whose key begins with the prefix."""
 
     def put(self, path: Path, key: str, size: int | None = None) -> None:
         """Store a file; on return the store has been seen to hold exactly this content.
@@ -208,16 +208,16 @@ class Store(Protocol):
         """
 
     def get(self, key: str, path: Path, told: Callable[[int], None] | None = None) -> None:
-        """Fetch a file: whole under its name, or not there at all.
+        """Fetch a file; on return it is complete, after an error there is none.
 
         Args:
             key: The file.
             path: Where it goes; folders are made.
-            told: Told of bytes as they come.
+            told: Called with the number of bytes as they arrive.
         """
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Take files away; those that are not there are no fault."""
+        """Delete files; files that do not exist are ignored."""
 
 
 @runtime_checkable
@@ -229,7 +229,7 @@ class CountsBytes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
-    """What a task may ask.
+    """The model that a task may use.
 
     Attributes:
         path: Folder or hub id.
@@ -282,14 +282,14 @@ class ExternalTask(Protocol):
         """Tokens the engine must have room for; at most ``limit``, which the model has."""
 
     def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
-        """Ask; give each answer as soon as it is there."""
+        """Run the task; yield each answer as soon as it is there."""
 
     def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
         """The metrics with their intervals, in place of all else; None leaves them to the core."""
 
 
 def refuse_external(name: str, task: object, command: str, instead: str) -> None:
-    """Refuse a task that asks for itself where that cannot be done.
+    """Refuse a task that generates its own answers where that is not supported.
 
     Raises:
         ConfigError: If it is one.

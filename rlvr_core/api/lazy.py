@@ -1,4 +1,4 @@
-"""Faces: modules that hand on names of other modules, each imported when it is first used."""
+"""Modules that re-export names of other modules, each imported when it is first used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Face = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
 def face(module: str, homes: Mapping[str, str]) -> Face:
-    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a face.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a module that re-exports names.
 
     Args:
         module: The face's ``__name__``.

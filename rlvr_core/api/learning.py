@@ -1,4 +1,4 @@
-"""What advantage estimators, losses, optimizers and learning-rate schedules are given and give."""
+"""Protocols of advantage estimators, losses, optimizers and schedules, and their data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JudgedStep:
     problem ids and tags, policy versions) is in ``groups``.
 
     Attributes:
-        groups: What the step trains on.
+        groups: The groups that the step trains on.
         group_N: Place of each completion's group in ``groups``.
         reward_N: The weighted sum of each completion's scores; NaN if it could not be scored.
         score_NK: Score of each of K rewards; NaN where there is none.
@@ -42,7 +42,7 @@ class JudgedStep:
 
     @property
     def members(self) -> list[Judged]:
-        """The N completions with their verdicts."""
+        """The N judged completions, in the order of the arrays."""
         return [member for group in self.groups for member in group.members]
 
     @property
@@ -73,10 +73,10 @@ class AdvantageEstimator(Protocol):
 
     @property
     def traits(self) -> AdvantageTraits:
-        """What it needs and gives."""
+        """The estimator's traits."""
 
     def __call__(self, step: JudgedStep) -> AdvantageOutput:
-        """The advantages of every completion."""
+        """Return the advantages of every completion of the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Normalizer:
 
 @dataclass(frozen=True, slots=True)
 class LossBatch:
-    """What a loss sees of one micro-batch. B rows (completions), T completion positions.
+    """The micro-batch that a loss is given. B rows (completions), T completion positions.
 
     Attributes:
         logp_BT: Current log-probs of the sampled tokens at the sampling temperature; has a graph.
@@ -161,10 +161,10 @@ class Loss(Protocol):
 
     @property
     def traits(self) -> LossTraits:
-        """What it needs in its batch."""
+        """The loss's traits."""
 
     def __call__(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
-        """Loss and metrics of one micro-batch."""
+        """Return loss and metrics of one micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class Schedule(Protocol):
     """
 
     def __call__(self, progress: float) -> float:
-        """Share of the peak learning rate.
+        """Return the learning rate as a share of its peak.
 
         Args:
             progress: 0 at the first step after the warm-up, 1 at the last step of the run.

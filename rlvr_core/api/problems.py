@@ -1,4 +1,4 @@
-"""What there is to solve, what an engine is asked for, and what a sampler orders."""
+"""Problems, requests to engines, and the decisions of samplers."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ Fate = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A sampler's order: so many completions of this problem.
+    """A sampler's order for ``n`` completions of one problem.
 
     Attributes:
         problem: The problem.
@@ -178,7 +178,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a sampler is told of a group that it has decided on.
+    """The outcome of a group that a sampler has decided on.
 
     Small on purpose: where several processes collect groups, each of them gets all outcomes.
 

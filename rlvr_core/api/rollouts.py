@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class EvalReport:
-    """What an evaluation found.
+    """The results of an evaluation task.
 
     Attributes:
         metrics: Numbers by name; ``accuracy`` is the headline where there is one.
@@ -70,7 +70,7 @@ of earlier steps that the step trained on again."""
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A group, what became of it, and of each of its completions.
+    """A group, and the ledger column of each of its completions.
 
     Attributes:
         draw: The sampler's order it answers.
@@ -213,10 +213,10 @@ problem and the tokens of the reply that they answer."""
 
 
 class Conversations(Protocol):
-    """How the problems of a run or an evaluation are generated: in one turn or in several."""
+    """Generates the answers to problems in one turn, or in conversations of several."""
 
     def present(self, problem: Problem) -> Problem:
-        """The problem as the model is to see it: prompt, tools and stop strings."""
+        """Return the problem with the prompt, tools and stop strings for the model."""
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that cannot be played.
@@ -226,7 +226,7 @@ class Conversations(Protocol):
         """
 
     def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
-        """An engine that plays requests about these problems and passes others on.
+        """Return an engine that plays requests about these problems and passes others on.
 
         Args:
             engine: What generates a turn; a ``BackgroundEngine`` if ``background``.
@@ -235,7 +235,7 @@ class Conversations(Protocol):
         """
 
     def lines(self) -> list[str]:
-        """For a person: what plays, and within which limits."""
+        """Return lines for the overview: the environments and their limits."""
 
     def record(self, problems: Iterable[Problem]) -> dict[str, Json] | None:
-        """What decides how conversations about these problems go; None if there are none."""
+        """Return what decides the course of conversations, for the record; None without any."""

@@ -1,4 +1,4 @@
-"""What may be asked of a component beyond its protocol: one frozen dataclass of traits per kind.
+"""What a component can do beyond its protocol: one frozen dataclass of traits per kind.
 
 A component states its traits as a class attribute, and one that leaves it out has the defaults::
 
@@ -89,7 +89,7 @@ class TeacherTraits:
 
 @dataclass(frozen=True, slots=True)
 class EntropyTraits:
-    """A controller that steers the weight of a loss's entropy bonus.
+    """Options of the controller that sets the weight of a loss's entropy bonus.
 
     Attributes:
         target: Mean entropy of the loss tokens to keep, in nats.

@@ -39,7 +39,7 @@ class OutgoingWeights(Protocol):
 
     @property
     def tensors(self) -> Sequence[TensorMeta]:
-        """What the iteration yields, in its order."""
+        """Name, dtype and shape of each tensor, in the order of the iteration."""
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         """Names and tensors, on the trainer's device; they are only valid until the next one."""
@@ -85,7 +85,7 @@ class WeightTransport(Protocol):
         """
 
     def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
-        """Take what was sent; called on the receiving end with each message, in their order.
+        """Load what was sent; called on the receiving end with each message, in order.
 
         Args:
             message: As it was delivered.

@@ -1,4 +1,4 @@
-"""What a verifier says of a completion and of its parts; a measured number with its uncertainty."""
+"""Verdicts on completions and on spans of them; estimates with their uncertainty."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SpanUnit = Literal["token", "turn"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What it took to ask a remote model; None is what is not known.
+    """Requests, tokens, time and cost of calls to a remote model; None where unknown.
 
     Attributes:
         requests: Requests made, failed tries included.
@@ -33,7 +33,7 @@ class Usage:
     cost: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        """Both together; a count that one of them does not know keeps what the other knows."""
+        """Add up; a count that is None on one side keeps the value of the other."""
         return Usage(
             self.requests + other.requests,
             _sum(self.prompt_tokens, other.prompt_tokens),
@@ -137,7 +137,7 @@ class Verdict:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Verdict:
-        """The verdict that ``dataclasses.asdict`` made this of."""
+        """Rebuild a verdict from the JSON of its ``dataclasses.asdict``."""
         usage = data.get("usage")
         spans = tuple(Span(**span) for span in data.get("spans", ()))
         return cls(**{**data, "usage": None if usage is None else Usage(**usage), "spans": spans})
@@ -165,7 +165,7 @@ class Estimate:
     method: Method
 
     def data(self) -> dict[str, float | int | str | None]:
-        """As JSON."""
+        """Return the estimate as JSON."""
         return {
             "value": self.value,
             "n": self.n,

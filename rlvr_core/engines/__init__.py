@@ -1,1 +1,1 @@
-"""What generates text."""
+"""The engines that generate text, and the weight sync."""

@@ -67,7 +67,7 @@ class RandomStreams:
         self._start = 0
 
     def at(self, position: int) -> Tensor:
-        """Each row's number at a position; (B,) float64."""
+        """Return each row's number at a position; (B,) float64."""
         offset = position - self._start
         if not 0 <= offset < len(self._block_TB):
             self._start, offset = position, 0
@@ -122,7 +122,7 @@ class RowSampling:
         )
 
     def select(self, rows_K: Tensor) -> RowSampling:
-        """The same for some of the rows."""
+        """Return the parameters of these rows."""
         return RowSampling(*(v if v is None else v[rows_K] for v in self._fields()))
 
     def _fields(self) -> tuple[Tensor | None, ...]:
@@ -298,7 +298,7 @@ def decode(
 
 
 class _Ends:
-    """Which rows have just produced an end-of-sequence token or completed a stop string."""
+    """Finds rows that have just produced an end-of-sequence token or completed a stop string."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What decides a completion beside the model: its seed, and the strings that end it."""
+"""The seed of each completion, and the strings that end one."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class StopStrings:
         return complete or any(stop in self.text(token_ids(1 << 62)) for stop in stops)
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """Decoded without special tokens."""
+        """Decode token ids without special tokens."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def _vocabulary_texts(self) -> list[str]:

@@ -76,7 +76,7 @@ def score(
 def _batches(
     most: dict[Input, int], max_rows: int, max_tokens: int, max_scored: int
 ) -> Iterator[list[Input]]:
-    """Rows of like length together, the longest first, so that a lack of memory shows at once."""
+    """Batch rows of similar length, the longest first, so that a lack of memory shows at once."""
     batch: list[Input] = []
     width = scored = 0
     for ids in sorted(most, key=lambda ids: (-len(ids), ids)):
@@ -92,7 +92,7 @@ def _batches(
 
 
 def _forward(model: Any, rows: Sequence[Input], keep: int) -> Tensor:
-    """(R, K, V) float32 log-probs of what follows each of the last ``keep`` positions."""
+    """Return log-probs (R, K, V) float32 of the next token at the last ``keep`` positions."""
     width = max(map(len, rows))
     device = model.device
     ids_RL = torch.tensor([[0] * (width - len(ids)) + list(ids) for ids in rows], device=device)

@@ -30,7 +30,7 @@ class ModuleSource:
 
     @property
     def sharded(self) -> bool:
-        """Never: ``module`` can always be asked for."""
+        """False: the whole model is in this process."""
         return False
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -98,14 +98,14 @@ def trainer_logprobs(
 
 
 def has_trainer(source: WeightSource) -> bool:
-    """Whether there is a trainer in this process that an engine can be held against."""
+    """Whether this process has the trainer's model, to compare an engine with."""
     return source.sharded or source.module is not None
 
 
 def source_logprobs(
     source: WeightSource, prompt_ids: Sequence[int], token_ids: Sequence[int], dtype: torch.dtype
 ) -> list[float]:
-    """``trainer_logprobs`` of a source's model. If that is sharded every process has to ask."""
+    """Return ``trainer_logprobs`` of a source's model. A collective if it is sharded."""
     sharded: Any = source if source.sharded else None
     if sharded is None:
         return trainer_logprobs(source.module, prompt_ids, token_ids, dtype)
@@ -145,7 +145,7 @@ def check_probe(
 
 
 def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the beginning that two rows of tokens share."""
+    """Return the length of the common prefix of two token sequences."""
     for n, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return n

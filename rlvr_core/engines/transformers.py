@@ -249,7 +249,7 @@ class TransformersEngine:
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:
-        """No graph, dropout off, the run's precision; every module's mode is put back."""
+        """Context without graph and dropout, in the run's precision; modes are restored."""
         assert self._model is not None
         assert self._context is not None
         dtype = self._context.dtype
@@ -271,11 +271,11 @@ class TransformersEngine:
 
 
 class _AbortedError(Exception):
-    """Ends the sampling of what was aborted."""
+    """Raised to leave the sampling loop after ``abort``."""
 
 
 def _token_versions(length: int, begun: int, changes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The version of each token; nothing when all have the first one."""
+    """Return the policy version of each token; empty when all have the first one."""
     if not changes or changes[0][0] >= length:
         return ()
     versions = [begun] * length
@@ -285,7 +285,7 @@ def _token_versions(length: int, begun: int, changes: Sequence[tuple[int, int]])
 
 
 def eos_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
-    """Every token that ends a text: of the generation config, the model config, the tokenizer."""
+    """Return every end-of-sequence id: of generation config, model config and tokenizer."""
     found: list[int] = []
     generation = getattr(model, "generation_config", None)
     for value in (

@@ -1,4 +1,4 @@
-"""The weight transport of a run: chosen in the config, made on either end, blamed by its name."""
+"""The weight transport of a run: chosen in the config, built at both ends."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NamedTransport:
 
 
 class _WithFiles(NamedTransport):
-    """One whose other end inherits open files."""
+    """A transport whose receiving process inherits open files."""
 
     def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
         """See ``InheritsFiles.open_files``."""

@@ -39,7 +39,7 @@ class Computed(nn.Module):
 
 
 class ParallelModel:
-    """Models as several processes compute them.
+    """Models that several processes compute together.
 
     Args:
         ranks: The processes.
@@ -80,7 +80,7 @@ class ParallelModel:
     def compute(
         self, compute: Callable[..., T], model: PreTrainedModel, batch: Any, **more: Any
     ) -> T:
-        """``compute`` of a micro-batch under a model that was taken in; all of them have to ask."""
+        """Call ``compute`` on a micro-batch under a model that was added. A collective."""
         module = self._modules[model]
         found: T = module(compute, batch, **more)
         if self.sharded and not torch.is_grad_enabled():
@@ -88,7 +88,7 @@ class ParallelModel:
         return found
 
     def idle(self, own: int) -> int:
-        """How many micro-batches this process has to add to its own; every process has to ask.
+        """Return how many idle micro-batches this process has to add. A collective.
 
         A forward pass under FSDP needs all processes, so each computes as many micro-batches as
         the one with most; DDP needs one of each process.

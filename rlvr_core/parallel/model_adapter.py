@@ -1,4 +1,4 @@
-"""What of a policy is trained, and tensors of which each process holds a part (FSDP)."""
+"""Which parameters of a policy are trained, and tensors sharded over processes (FSDP)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The whole tensor. Of a sharded one every process has to ask."""
+    """Return the whole tensor. A collective if it is sharded."""
     sharded: Any = tensor
     full: Tensor = sharded.full_tensor() if is_sharded(tensor) else tensor
     return full
@@ -116,12 +116,12 @@ WHOLE_MODEL: ModelAdapter = WholeModel()
 
 
 def chosen_adapter(section: object | None) -> ModelAdapter:
-    """What a config's ``model.lora`` asks for; its library is not imported yet."""
+    """Return the model adapter of the config; its library is not imported yet."""
     return WHOLE_MODEL if section is None else _lora()
 
 
 def adapter_of(model: nn.Module) -> ModelAdapter:
-    """What was installed in a model."""
+    """Return the model adapter that was installed in a model."""
     return _lora() if "peft_config" in vars(model) else WHOLE_MODEL
 
 

@@ -46,7 +46,7 @@ class ToldElsewhereError(RlvrError):
 
 
 class LostError(RunError):
-    """Another process of the run has gone, and left no word."""
+    """Another process of the run ended without saying why."""
 
     exit_code = LOST
 
@@ -78,11 +78,11 @@ class Ranks:
         return self.index == 0
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's part: every ``world``-th item."""
+        """Return this process's part: every ``world``-th item."""
         return items[self.index :: self.world]
 
     def gather(self, mine: T) -> list[T]:
-        """What every process gave, by rank. All of them have to ask."""
+        """Return the values of all processes, by rank. A collective."""
         if self.world == 1:
             return [mine]
         import torch.distributed as dist
@@ -92,7 +92,7 @@ class Ranks:
         return found
 
     def weave(self, mine: Sequence[T]) -> list[T]:
-        """All items, in their order, from each process's ``share`` of them."""
+        """Put the processes' ``share`` of a list together again, in order."""
         parts = self.gather(mine)
         woven: list[Any] = [None] * sum(map(len, parts))
         for rank, part in enumerate(parts):
@@ -100,7 +100,7 @@ class Ranks:
         return woven
 
     def on_main(self, act: Callable[[], T]) -> T:
-        """What ``act`` gives on rank 0, which alone calls it; the others wait for it."""
+        """Call ``act`` on rank 0 alone, and return its result in every process."""
         if self.world == 1:
             return act()
         import torch.distributed as dist
@@ -143,7 +143,7 @@ class Ranks:
             raise
 
     def _lost(self, error: Exception) -> RlvrError:
-        """Why the connection to the others is gone."""
+        """Return why the connection to the other processes is lost."""
         cause = _in_time(self._cause)
         if not self.main:
             return ToldElsewhereError(LOST)
@@ -205,7 +205,7 @@ def fault_of(rank: int, code: int, complaints: Sequence[Complaint]) -> RlvrError
 
 
 def count() -> int:
-    """Processes of the run this one belongs to, as whoever started it says."""
+    """Return the number of processes of this run, from the launcher's environment."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -215,7 +215,7 @@ def launched() -> bool:
 
 
 def apart() -> dict[str, str]:
-    """The environment of a process beside the run: ours, without what makes this one of its."""
+    """Return the environment without the variables that make a process a rank of this run."""
     ranks = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"}
     ranks |= {"MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME"}
     return {
@@ -227,7 +227,7 @@ def apart() -> dict[str, str]:
 
 @contextlib.contextmanager
 def joined(deadline: float) -> Iterator[Ranks]:
-    """Meet the other processes of the run, if there are any.
+    """Join the process group of the run, if there is more than one process.
 
     Args:
         deadline: ``run.timeout``: seconds any one wait may take.

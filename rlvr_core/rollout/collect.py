@@ -39,7 +39,7 @@ Judgement = Future[list[Verdicts]]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What there is of a group as soon as it is judged.
+    """A group whose completions are judged, without its rewards.
 
     Attributes:
         draw: The order it answers.
@@ -124,11 +124,11 @@ class Generator:
         return answered, judged
 
     def launch(self) -> None:
-        """Have what was begun generated, by an engine that works in the background."""
+        """Start the generation of what was begun, on an engine that works in the background."""
         self._background.begin()
 
     def abort(self) -> None:
-        """Have such an engine cancel whatever is not finished."""
+        """Cancel what is not finished, on an engine that works in the background."""
         self._background.abort()
 
     @property
@@ -191,7 +191,7 @@ class Generator:
             ) from error
 
     def sampled(self, answered: Answered, version: int, step: int) -> Sampled:
-        """The group of what was judged, rewarded as at a step."""
+        """Return the group with its rewards, under the reward schedule of a step."""
         members = []
         for completion, verdict in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = self.judge.reward(verdict, step)
@@ -265,7 +265,7 @@ def _decided(
 
 
 def joined(begun: Sampled | None, part: Sampled) -> Sampled:
-    """A group with the completions it was extended by."""
+    """Return a group with the completions it was extended by."""
     if begun is None:
         return part
     members = begun.group.members + part.group.members
@@ -277,7 +277,7 @@ def joined(begun: Sampled | None, part: Sampled) -> Sampled:
 
 
 def outcome_of(sampled: Sampled) -> Outcome:
-    """What the sampler is told of a group it has decided on."""
+    """Return the outcome of a group that the sampler has decided on."""
     passed = [member.passed for member in sampled.group.members]
     return Outcome(
         index=sampled.draw.index,
@@ -316,7 +316,7 @@ def _completion(prompt_ids: tuple[int, ...], generation: Generation) -> Completi
 def _pass_on(
     target: Judgement, first: Callable[[list[Verdicts]], None]
 ) -> Callable[[Judgement], None]:
-    """Give a result on, after ``first`` has been called with it."""
+    """Pass a future's result on, after ``first`` has been called with it."""
 
     def done(source: Judgement) -> None:
         try:

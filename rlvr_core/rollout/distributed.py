@@ -36,7 +36,7 @@ class DistributedGenerator(Generator):
         step: int,
         each: Callable[[Answered], None] | None = None,
     ) -> list[Sampled]:
-        """Judged groups of these draws, in their order; every process has to ask for the same.
+        """Return judged groups of these draws, in their order. A collective.
 
         ``each`` is called in the process that made the group. See ``Generator.generate``.
         """
@@ -51,7 +51,7 @@ class DistributedGenerator(Generator):
 
 
 def distributed(generator: Generator, ranks: Ranks) -> DistributedGenerator:
-    """A generator that shares the work of this one with those of the other processes."""
+    """Return a generator that shares its work with those of the other processes."""
     total = generator.judge.errors
     own = replace(generator, judge=replace(generator.judge, errors=ErrorRate(total.limit)))
     parts = {field.name: getattr(own, field.name) for field in fields(own)}

@@ -66,22 +66,22 @@ class ReplayBuffer:
                     self.put(one)
 
     def readings(self) -> list[Reading]:
-        """What waits, as a buffer that is filled ahead has to know it."""
+        """Return the groups that wait, with version and reads left, for generation ahead."""
         return [Reading(entry.sampled.group.version, entry.left) for entry in self._entries]
 
     def expire(self, oldest: int) -> int:
-        """Give up what was sampled before a version; how many groups those were."""
+        """Drop the groups that were sampled before a version; return their number."""
         before = len(self)
         young = [entry for entry in self._entries if entry.sampled.group.version >= oldest]
         self._entries = deque(young)
         return before - len(self)
 
     def waiting(self, most: int) -> list[Sampled]:
-        """What ``take`` would give; nothing counts as read."""
+        """Return what ``take`` would, without counting a read."""
         return [entry.sampled for entry in islice(self._entries, most)]
 
     def take(self, most: int, unread: Collection[int] = ()) -> list[Sampled]:
-        """Up to so many groups, those that wait longest first; each counts as read once more.
+        """Return up to ``most`` groups, the oldest in the queue first, and count a read of each.
 
         Args:
             most: How many.
@@ -94,7 +94,7 @@ class ReplayBuffer:
         return [entry.sampled for entry in taken]
 
     def state_dict(self) -> list[Json]:
-        """All groups with all that training needs of them."""
+        """Return all groups with everything that training needs, as JSON."""
         return [
             {
                 "reads": entry.sampled.reads,
@@ -130,7 +130,7 @@ def _entry(saved: Mapping[str, Json], problem: Problem) -> _Entry:
 
 
 def member_of(saved: Mapping[str, Json]) -> Judged:
-    """A judged completion from ``asdict`` of it, by way of JSON."""
+    """Rebuild a judged completion from the JSON of its ``dataclasses.asdict``."""
     completion = dict(saved["completion"])
     for name in ("prompt_ids", "token_ids", "logprobs", "loss_mask"):
         completion[name] = tuple(completion[name])

@@ -1,4 +1,4 @@
-"""How a run shares its time between generation and training, and the plain ways.
+"""How a run divides its time between generation and training, and the default ways.
 
 Plain is: generation and training take turns, and a problem is answered in one turn.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceParts:
-    """What a ``RolloutSource`` is made of.
+    """The parts that a ``RolloutSource`` is built from.
 
     Attributes:
         generator: Makes judged groups in this process.
@@ -185,7 +185,7 @@ class TurnSource:
 
 
 def sampling_of(config: RunConfig) -> SamplingParams:
-    """The run's sampling, as the engine takes it."""
+    """Return the run's sampling parameters for the engine."""
     section = config.sampling
     return SamplingParams(
         section.temperature, section.top_p, section.top_k, section.max_tokens, tuple(section.stop)

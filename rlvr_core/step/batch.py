@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LocalMicroBatch:
-    """A micro-batch and whether it counts.
+    """A micro-batch of this process, and whether it counts.
 
     A process that has fewer micro-batches than another may have to compute some more, whose loss is
     multiplied by 0.
@@ -165,7 +165,7 @@ def _collate(rows: Sequence[Row], pack: Sequence[int]) -> MicroBatch:
 
 
 def _token_advantages(rows: Sequence[Row]) -> Tensor | None:
-    """(B, T) float32; None where no row has advantages of its tokens."""
+    """Advantages (B, T) float32; None where no row has advantages per token."""
     if all(row.token_advantages is None for row in rows):
         return None
     return _padded(
@@ -237,12 +237,12 @@ def idle_micro_batches(rows: Sequence[Row], n: int) -> list[LocalMicroBatch]:
 
 
 def _weight(group: Sequence[Row]) -> int:
-    """Tokens to compute for rows of one prompt."""
+    """Number of tokens to compute for rows of one prompt."""
     return len(group[0].prompt_ids) + sum(len(row.token_ids) for row in group)
 
 
 def _pieces(group: Sequence[Row], fair: float) -> list[Sequence[Row]]:
-    """A group in as many pieces as it is fair shares, the longest rows spread over them."""
+    """Split a group of several fair shares into as many pieces; long rows are spread over them."""
     pieces = min(len(group), math.ceil(_weight(group) / fair))
     by_length = sorted(group, key=lambda row: -len(row.token_ids))
     return [by_length[place::pieces] for place in range(pieces)]

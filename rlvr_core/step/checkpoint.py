@@ -1,4 +1,4 @@
-"""What a checkpoint holds: a model folder anyone can load, and all a run needs to go on exactly.
+"""Checkpoints: a model folder anyone can load, and all a run needs to continue exactly.
 
     model.safetensors, config.json, tokenizer …   loads in transformers and vLLM as it is
     adapter_model.safetensors, …                  in the place of the model, with LoRA
@@ -58,7 +58,7 @@ def collect(
     *,
     keep: bool = True,
 ) -> Tensors:
-    """Whole weights and moments. If they are sharded every process has to ask.
+    """Gather whole weights and moments. A collective if they are sharded.
 
     Args:
         model: The policy.
@@ -151,6 +151,6 @@ def load(
 
 
 def step_of(folder: Path) -> int:
-    """Steps the run had taken when it wrote this checkpoint."""
+    """Return the number of steps that the run had taken when it wrote this checkpoint."""
     state = json.loads((folder / "trainer" / "state.json").read_text(encoding="utf-8"))
     return int(state["step"])

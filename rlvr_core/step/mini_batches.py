@@ -1,4 +1,4 @@
-"""The mini-batches of a step, one optimizer update each, and what is said of all of them."""
+"""The mini-batches of a step, one optimizer update each, and their metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_AN_ITERATION = ("ratio/", "clip_fraction/")
 
 @dataclass(frozen=True, slots=True)
 class AuxLogprobs:
-    """What other models than the policy say of a micro-batch.
+    """Log-probs of a micro-batch under other models than the policy.
 
     Attributes:
         teacher_logprobs: By term, the most likely tokens (N, K) of its teacher and their
@@ -58,7 +58,7 @@ class MiniBatchPart:
 
 @dataclass(slots=True)
 class MiniBatch:
-    """What one update of each iteration is made of.
+    """The data of one optimizer update of each iteration.
 
     Attributes:
         parts: One per kind of rows (sampled completions, given answers); at least one.
@@ -71,27 +71,27 @@ class MiniBatch:
 
 def split_into_mini_batches(
     parts: Sequence[TrainingRows],
-    asked: int,
+    n: int,
     normalizer: Callable[[TrainingRows], Normalizer],
     pack: Callable[[Sequence[Row]], list[LocalMicroBatch]],
 ) -> list[MiniBatch]:
-    """Deal each part's groups, by itself, to as many mini-batches as are asked for.
+    """Distribute the groups of each part over ``n`` mini-batches.
 
     A group without a loss token takes no place. Where a part has fewer groups than mini-batches,
     the last ones are without it, and one without any part is none: groups are whole, and the given
     answers of a mini-batch are as many as in any other step.
 
     Args:
-        parts: Those of the step.
-        asked: Mini-batches, each an update.
+        parts: The rows of the step, by kind.
+        n: Number of mini-batches, each an update.
         normalizer: Denominators of a part.
         pack: A process's micro-batches of all rows.
     """
-    batches = [MiniBatch() for _ in range(asked)]
+    batches = [MiniBatch() for _ in range(n)]
     for whole in parts:
         trained = whole.trained
         for index, batch in enumerate(batches):
-            places = trained[index::asked]
+            places = trained[index::n]
             if places:
                 part = whole.only(places)
                 batch.parts.append(MiniBatchPart(part, normalizer(part), pack(part.rows)))
@@ -142,7 +142,7 @@ def summarize_updates(
 def count_updates(
     batches: Sequence[MiniBatch], updates: Sequence[Update], train: TrainSection
 ) -> dict[str, float]:
-    """What a step of several updates did: how many of them, and how many rows they read.
+    """Count the updates of a step and the rows they read.
 
     Args:
         batches: Those that there were groups for.
@@ -175,7 +175,7 @@ class Totals:
         self._maxima: dict[tuple[str, str], list[torch.Tensor]] = {}
 
     def add(self, outputs: Sequence[tuple[LossTerm, LossOutput]]) -> None:
-        """Count one micro-batch."""
+        """Add the losses and metrics of one micro-batch."""
         for term, output in outputs:
             self._losses.setdefault(term.name, []).append(output.loss.detach())
             for name, pair in output.sums.items():
@@ -184,7 +184,7 @@ class Totals:
                 self._maxima.setdefault((term.name, name), []).append(value)
 
     def gather(self, ranks: Ranks) -> None:
-        """Count what the other processes counted, too."""
+        """Add the totals of the other processes; a collective."""
         if ranks.world == 1:
             return
         losses = {name: _sum(parts) for name, parts in self._losses.items()}
@@ -201,17 +201,17 @@ class Totals:
                 self._maxima.setdefault(key, []).append(_exact(value))
 
     def mean(self, term: str, name: str) -> float | None:
-        """A term's metric over all tokens of the update; None where there were none."""
+        """Return a term's metric over all tokens of the update; None where there were none."""
         total, count = _pair(self._sums.get((term, name), []))
         return total / count if count else None
 
     def losses(self) -> dict[str, float]:
-        """The value of each term that the update had a row of."""
+        """Return the loss of each term that the update had a row of."""
         return {name: _sum(parts) for name, parts in self._losses.items()}
 
     @staticmethod
     def over(updates: Sequence[Totals]) -> dict[str, float]:
-        """Losses, means and maxima over several updates; what was never counted is absent.
+        """Return losses, means and maxima over several updates; a metric without values is absent.
 
         A term's loss is its mean over the updates that had a row of it (T13), and ``loss`` that of
         what each update was given: the weighted sum of the terms it had. A metric that several
@@ -237,7 +237,7 @@ class Totals:
 
 
 def _finished(term: LossTerm, updates: Sequence[Totals]) -> dict[str, float]:
-    """The metrics of a term over all tokens of the updates."""
+    """Return the metrics of a term over all tokens of the updates."""
     sums: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     maxima: dict[str, list[float]] = {}
     for update in updates:

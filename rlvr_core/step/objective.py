@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 class GivenAnswers(Protocol):
-    """Answers to imitate, as rows."""
+    """Given answers to imitate, as rows to train on."""
 
     def rows(self, step: int) -> list[Row]:
         """The rows of a step, over all processes: a pure function of the step."""
 
     @property
     def fingerprint(self) -> object:
-        """How many answers there are, and their hash."""
+        """Number of answers, and a hash of them."""
 
 
 class Teacher(Protocol):
-    """Whose distribution a loss distils."""
+    """A model whose distribution a loss distils."""
 
     @property
     def top_k(self) -> int:
-        """Its most likely tokens that are taken at each position."""
+        """Number of most likely tokens that are used at each position."""
 
     @property
     def model(self) -> PreTrainedModel | None:
@@ -45,17 +45,17 @@ class Teacher(Protocol):
 
     @property
     def prompt(self) -> Callable[[Problem], tuple[int, ...]] | None:
-        """Its own prompt for a problem; None where it gets the policy's."""
+        """Function from a problem to the teacher's prompt; None where it gets the policy's."""
 
     @property
     def top_tokens(self) -> Callable[..., tuple[Tensor, Tensor]]:
-        """Gives its (N, K) most likely tokens at each loss token, and their (B, T, K) log-probs."""
+        """Return the K most likely tokens (N, K) at each loss token, and log-probs (B, T, K)."""
 
     def view(self, batch: MicroBatch) -> MicroBatch:
-        """The micro-batch as the teacher sees it: the same completions, maybe other prompts."""
+        """Return the teacher's micro-batch: the same completions behind its own prompts."""
 
     def logprobs_of(self, predicted: Predicted, logp_N: Tensor, ids_NK: Tensor) -> Tensor:
-        """(N, K) log-probs of tokens under the policy; differentiable."""
+        """Return log-probs (N, K) of the given tokens under the policy; differentiable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class LossTerm:
         return self.loss.traits
 
     def of(self, batch: LossBatch, normalizer: Normalizer) -> LossOutput:
-        """The loss of a micro-batch.
+        """Compute the loss of a micro-batch.
 
         Raises:
             PluginError: The loss gives something that cannot be trained on or summed.
@@ -103,7 +103,7 @@ class LossTerm:
         return output
 
     def entropy_controller(self) -> EntropyController | None:
-        """What steers the loss's entropy bonus, if it is steered, at its beginning."""
+        """Return a new controller of the loss's entropy bonus; None where it is constant."""
         steered = self.traits.entropy
         if steered is None:
             return None
@@ -128,7 +128,7 @@ class TrainingRows:
 
     @property
     def rows(self) -> list[Row]:
-        """All of them."""
+        """The rows of all groups, in order."""
         return [row for group in self.groups for row in group]
 
     @property
@@ -139,11 +139,11 @@ class TrainingRows:
 
     @property
     def trained(self) -> list[int]:
-        """Places of the groups that have a loss token."""
+        """Indices of the groups that have a loss token."""
         return [i for i, g in enumerate(self.groups) if any(any(row.loss_mask) for row in g)]
 
     def only(self, places: Sequence[int]) -> TrainingRows:
-        """The same losses over some of the groups."""
+        """Return the same losses over the groups at these indices."""
         return replace(self, groups=[self.groups[place] for place in places])
 
     @property
@@ -153,7 +153,7 @@ class TrainingRows:
 
     @property
     def prefix(self) -> str:
-        """What its counts are called by: nothing for completions, else the loss's name."""
+        """Prefix of its metrics: empty for completions, else the loss's name."""
         return f"{self.terms[0].name}/" if self.given else ""
 
 
@@ -201,18 +201,18 @@ class Objective:
 
     @property
     def teachers(self) -> list[PreTrainedModel]:
-        """The frozen models that are learned from."""
+        """Teachers with a frozen model of their own."""
         return [t.teacher.model for t in self.terms if t.teacher and t.teacher.model is not None]
 
     def teacher_prompt(self, problem: Problem) -> tuple[int, ...] | None:
-        """The prompt of the teacher that has one of its own."""
+        """Prompt function of the teacher that has one; else None."""
         own = [t.teacher.prompt for t in self.terms if t.teacher and t.teacher.prompt]
         return own[0](problem) if own else None
 
     def parts(
         self, groups: Sequence[Sequence[Row]], step: int, temperature: float
     ) -> list[TrainingRows]:
-        """What a step trains on: the completions' rows by group first, then each loss's own."""
+        """Return the step's rows: of the completions, then of each loss on given answers."""
         parts = [TrainingRows(self.on_completions, groups, temperature)]
         for term in self.terms:
             if term.demonstrations is not None:
@@ -223,7 +223,7 @@ class Objective:
 
 
 def _fault(output: object) -> str:
-    """What is wrong with what a loss gave; a vector, say, would be summed without a word."""
+    """Return what is wrong with a loss's output; a vector, say, would be summed silently."""
     if not isinstance(output, LossOutput):
         return f"gave {type(output).__name__}, not a LossOutput"
     numbers: dict[str, object] = {"loss": output.loss}

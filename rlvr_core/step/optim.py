@@ -134,7 +134,7 @@ class AdamW:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What an optimizer step did.
+    """The result of one optimizer update.
 
     Attributes:
         grad_norm: Norm of the whole gradient before clipping; not finite when skipped.
@@ -229,7 +229,7 @@ class Optimizer:
                 }
 
     def _by_name(self, tensors: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
-        """What ``state_tensors`` gave, by parameter."""
+        """Group the output of ``state_tensors`` by parameter."""
         by_name: dict[str, dict[str, torch.Tensor]] = {}
         for full, value in tensors.items():
             name, _, key = full.rpartition("|")
@@ -241,7 +241,7 @@ class Optimizer:
 
 
 def trained_parameters(model: torch.nn.Module) -> list[TrainedParameter]:
-    """What of a model is trained, in the model's order; a tied parameter once."""
+    """Return the trained parameters in the model's order; a tied parameter once."""
     outer = {
         id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)
     }
@@ -264,7 +264,7 @@ def _head(model: Any) -> Any:
 
 
 def _restored(value: torch.Tensor, parameter: torch.Tensor) -> Any:
-    """A saved state value: what was a whole number is one again, a tensor goes to its device."""
+    """Restore a saved state value: an integer as an integer, a tensor on its device."""
     if value.ndim == 0 and value.dtype == torch.int64:
         return int(value)
     return like(value.clone(), parameter)  # fused AdamW counts on the device

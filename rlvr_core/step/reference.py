@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class Reference(Protocol):
-    """What the policy is held to."""
+    """The reference model of the KL term."""
 
     @contextlib.contextmanager
     def active(self) -> Iterator[PreTrainedModel]:
         """The model to run; it is the reference within the block, where no graph is alive."""
 
     def follow(self, version: int) -> bool:
-        """Move if that is due after the update that made ``version``; whether it did."""
+        """Sync if it is due after the update that made ``version``; return whether it did."""
 
     def metrics(self, version: int) -> dict[str, float]:
-        """What to record of it in the step that begins at ``version``."""
+        """Return metrics of the reference for the step that begins at ``version``."""
 
     def named(self) -> dict[str, Tensor]:
-        """What a checkpoint has to hold; nothing when the reference never moves."""
+        """Return the tensors of a checkpoint by name; none when the reference never moves."""
 
 
 class _Moving(ABC):
-    """What both kinds have in common.
+    """Shared part of the two kinds of reference.
 
     Args:
         section: When the reference moves.
@@ -52,7 +52,7 @@ class _Moving(ABC):
 
     @abstractmethod
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The reference's tensors and the policy's."""
+        """Pairs of the reference's tensor and the policy's."""
 
     def follow(self, version: int) -> bool:
         """See ``Reference``. Under LoRA, a moving average is one of the adapter's matrices."""
@@ -128,7 +128,7 @@ class UnderAdapter(_Moving):
 
 
 def collect(reference: Reference | None, *, keep: bool = True) -> dict[str, Tensor]:
-    """What a checkpoint has to hold, whole. Of sharded tensors every process has to ask.
+    """Gather the whole tensors of a checkpoint. A collective if they are sharded.
 
     Args:
         reference: The run's; None if it has none.
@@ -144,7 +144,7 @@ def collect(reference: Reference | None, *, keep: bool = True) -> dict[str, Tens
 
 @torch.no_grad()
 def restore(reference: Reference | None, saved: dict[str, Tensor]) -> None:
-    """Put back what ``collect`` gave.
+    """Restore what ``collect`` returned.
 
     Raises:
         ValueError: If it belongs to another reference.

@@ -91,7 +91,7 @@ def rows_of(
 def _scaled(
     found: Advantages | None, place: int, factor: float
 ) -> tuple[float, tuple[float, ...] | None]:
-    """A completion's advantage, and those of its tokens if they have their own."""
+    """A completion's advantage, and the advantages of its tokens if there are any."""
     if found is None:
         return 0.0, None
     row = float(found.row_N[place]) * factor

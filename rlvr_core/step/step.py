@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class StepReport:
-    """What one step did.
+    """The result of one step.
 
     Attributes:
         updates: The optimizer's word on each, in order; none when there was no row to train on.
@@ -85,7 +85,7 @@ class StepReport:
 
     @property
     def applied(self) -> int:
-        """Updates that changed the weights: so many versions has the policy gone on."""
+        """Number of updates that changed the weights, each of which makes a policy version."""
         return sum(update.applied for update in self.updates)
 
 
@@ -132,7 +132,7 @@ class PolicyTrainer:
         self.entropy = {name: one for name, one in made.items() if one is not None}
 
     def update(self, groups: Sequence[Group], step: int, version: int) -> StepReport:
-        """The updates of one step; the reference follows each.
+        """Do the updates of one step; the reference follows each.
 
         Args:
             groups: What to train on.
@@ -189,7 +189,7 @@ class PolicyTrainer:
 
     @torch.no_grad()
     def logprobs(self, groups: Sequence[Group]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Trainer's and engine's log-probs of every sampled token of these groups.
+        """Return the trainer's and the engine's log-probs of every sampled token of these groups.
 
         Returns:
             Two float32 tensors of shape (N,), N the sampled tokens of all completions, scored or
@@ -254,7 +254,7 @@ class PolicyTrainer:
     def _accumulate(
         self, batch: MiniBatch, step: int, update: int, total: Totals, seconds: dict[str, float]
     ) -> None:
-        """Add up the gradient of one update."""
+        """Accumulate the gradient of one update."""
         adapter = adapter_of(self.model)
         for number, part in enumerate(batch.parts):
             training = part.training
@@ -283,7 +283,7 @@ class PolicyTrainer:
                     total.add(outputs)
 
     def _update_entropy_coefficients(self, total: Totals) -> None:
-        """Move each entropy bonus by what the update saw in all processes."""
+        """Adjust each entropy bonus to the mean entropy of the update, over all processes."""
         for name, controller in self.entropy.items():
             entropy = total.mean(name, "entropy/mean")
             if entropy is not None:
@@ -291,7 +291,7 @@ class PolicyTrainer:
 
     @property
     def _others_stay(self) -> bool:
-        """Whether what other models say of a row is worth keeping, and true, in each iteration."""
+        """Whether log-probs of other models can be reused in later iterations of the step."""
         teachers = [term.teacher for term in self.objective.terms if term.teacher is not None]
         return (
             self.train.num_iterations > 1
@@ -300,7 +300,7 @@ class PolicyTrainer:
         )
 
     def _pack(self, rows: Sequence[Row]) -> list[LocalMicroBatch]:
-        """This process's part of the rows in micro-batches."""
+        """Pack this process's part of the rows into micro-batches."""
         own = shard_rows(rows, self.ranks.world)[self.ranks.index]
         budget = self.train.tokens_per_micro_batch
         work = [
@@ -353,7 +353,7 @@ class PolicyTrainer:
         aux: AuxLogprobs,
         old_BT: Tensor | None,
     ) -> list[tuple[LossTerm, LossOutput]]:
-        """Every loss of a part, of one forward pass of the policy.
+        """Compute every loss of a part with one forward pass of the policy.
 
         ``old_BT`` is None where the policy still is that of the start of the step.
         """
@@ -436,7 +436,7 @@ class PolicyTrainer:
 
 
 def _bare_rows(groups: Sequence[Group]) -> list[Row]:
-    """Every completion without an advantage; ``group`` is its own place among all of them."""
+    """Rows of all completions without advantages; ``group`` is the index of the completion."""
     members = [member for group in groups for member in group.members]
     return [
         Row(
