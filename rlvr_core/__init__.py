@@ -18,7 +18,7 @@ __version__ = "0.2.0"
 
 
 _HOMES = {
-    "RunView": "rlvr_core.builtin.reports.view",
+    "RunView": "rlvr_core.record.view",
     "evaluate": "rlvr_core.builtin.evals.python",
     "train": "rlvr_core.builtin.python.train",
 }

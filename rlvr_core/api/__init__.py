@@ -51,8 +51,8 @@ _HOMES = {
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
     "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
-    "builtin.reports.view": "RunView",
     "builtin.samplers.base": "SamplerBase SamplerConfig",
+    "record.view": "RunView",
 }
 
 __getattr__, __dir__, __all__ = face(__name__, _HOMES)

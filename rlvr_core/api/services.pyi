@@ -37,8 +37,8 @@ from rlvr_core.builtin.environments.questions import Questions as Questions
 from rlvr_core.builtin.environments.questions import response as response
 from rlvr_core.builtin.evals.config import Asked as Asked
 from rlvr_core.builtin.evals.config import read_eval_config as read_eval_config
+from rlvr_core.builtin.evals.curves import before_after as before_after
 from rlvr_core.builtin.evals.model_ref import find_model as find_model
-from rlvr_core.builtin.evals.stats import estimate as estimate
 from rlvr_core.builtin.jobs.again import fetch_newest as fetch_newest
 from rlvr_core.builtin.jobs.again import fetch_results as fetch_results
 from rlvr_core.builtin.jobs.again import send_results as send_results
@@ -59,8 +59,6 @@ from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored
 from rlvr_core.builtin.reports.find import find_run as find_run
-from rlvr_core.builtin.reports.liveness import is_alive as is_alive
-from rlvr_core.builtin.reports.view import Metrics as Metrics
 from rlvr_core.builtin.vllm.choice import choose_engine as choose_engine
 from rlvr_core.cli import output as output
 from rlvr_core.cli.main import main as main
@@ -203,7 +201,9 @@ from rlvr_core.record.jsonl import segments as segments
 from rlvr_core.record.jsonl import whole_lines as whole_lines
 from rlvr_core.record.ledger import FATES as FATES
 from rlvr_core.record.manifest import Manifest as Manifest
+from rlvr_core.record.manifest import is_alive as is_alive
 from rlvr_core.record.manifest import versions as versions
+from rlvr_core.record.results import facts as facts
 from rlvr_core.record.rows import transcript_row as transcript_row
 from rlvr_core.record.rows import usage_row as usage_row
 from rlvr_core.record.rows import verdict_row as verdict_row
@@ -213,6 +213,8 @@ from rlvr_core.record.text import Redactor as Redactor
 from rlvr_core.record.text import brief as brief
 from rlvr_core.record.text import is_secret as is_secret
 from rlvr_core.record.text import printable as printable
+from rlvr_core.record.view import Metrics as Metrics
+from rlvr_core.record.view import finite as finite
 from rlvr_core.rollout.collect import Answered as Answered
 from rlvr_core.rollout.collect import Generator as Generator
 from rlvr_core.rollout.collect import Judgement as Judgement

@@ -350,9 +350,19 @@ def register_services(registrar: Registrar) -> None:
         summary="Which of them a resumed run finds changed.",
     )
     registrar.add(
-        "results",
-        "rlvr_core.builtin.reports.results:write_results",
-        summary="RESULTS.md, written when a run has ended.",
+        "preview",
+        "rlvr_core.builtin.samplers.preview:preview",
+        summary="What the first steps of a run would draw, for --dry-run.",
+    )
+    registrar.add(
+        "eval-curves",
+        "rlvr_core.builtin.evals.curves:curves_and_heldout",
+        summary="What a run's summary says of its evaluations.",
+    )
+    registrar.add(
+        "staleness",
+        "rlvr_core.builtin.asynchronous.ages:staleness",
+        summary="What a run's summary says of the age of its completions.",
     )
     registrar.add(
         "mirror",

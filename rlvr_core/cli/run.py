@@ -131,14 +131,14 @@ def carry_out(
     from functools import partial
 
     from rlvr_core.data.uri import model_path
-    from rlvr_core.run.overview import preview
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.start import start
 
     locate_model = partial(model_path, resolved.config.model.path, host)
     with prepare(resolved, locate_model) as prepared:
         if dry_run:
-            display.plan([*prepared.lines, *preview(prepared.sampler)])
+            first_steps = host.service("core/preview")(prepared.sampler)
+            display.plan([*prepared.lines, *first_steps])
             display.finish(["dry run: nothing was trained and nothing written"])
             return None
         return start(prepared, display, folder=folder, command=sys.argv, ranks=together, stop=stop)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import RlvrError
 from rlvr_core.record.manifest import Manifest, Outcome
+from rlvr_core.record.results import write_results
 
 if TYPE_CHECKING:
     from rlvr_core.run.session import Session
@@ -82,7 +83,7 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
             lambda: manifest.finish(
                 outcome, steps=session.step, error=fault, traceback=trace, reason=reason
             ),
-            lambda: session.host.service("core/results")(session.folder),
+            lambda: write_results(session.folder),
             lambda: session.finish(outcome, reason),
         ]
         _each(closing, quietly=outcome not in ("finished", "stopped"))

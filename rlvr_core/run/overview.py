@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,12 @@ from rlvr_core.data.prompts import Renderer
 from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Sampler, SamplerTraits
+    from rlvr_core.api import SamplerTraits
 
 _STRATEGIES = {
     "ddp": "the whole model in each (ddp)",
     "fsdp": "a part of the model in each (fsdp), without the fast path of tiny models on a CPU",
 }
-PREVIEW_STEPS = 3
-PREVIEW_IDS = 4
 
 
 def overview(
@@ -86,25 +83,6 @@ def _step_lines(config: RunConfig, sampler: SamplerTraits, total: int) -> list[s
     if extra := replacements(sampler.refill, per_step):
         size += f", and up to {extra} prompts more in the place of dropped groups"
     return [*lines, size]
-
-
-def preview(sampler: Sampler) -> list[str]:
-    """The problems of the first steps, if no group were dropped and nothing learnt from verdicts.
-
-    The sampler stands afterwards where it stood before.
-    """
-    before = sampler.state_dict()
-    lines = []
-    for step in range(PREVIEW_STEPS):
-        problems = [draw.problem for draw in sampler.draw(sampler.prompts_per_step, step=step)]
-        sets = Counter(problem.dataset for problem in problems)
-        mix = ", ".join(f"{count} of {name}" for name, count in sorted(sets.items()))
-        ids = ", ".join(problem.id for problem in problems[:PREVIEW_IDS])
-        hidden = len(problems) - PREVIEW_IDS
-        rest = f" and {hidden} more" if hidden > 0 else ""
-        lines.append(f"step {step + 1} would draw {mix}: {ids}{rest}")
-    sampler.load_state_dict(before)
-    return lines
 
 
 def _term(ref: LossRef) -> str:

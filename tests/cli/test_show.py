@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from rlvr_core.api import Completion, EvalReport, Group, Judged, Problem, Verdict
 from rlvr_core.builtin.evals.stats import bootstrap
 from rlvr_core.builtin.reports.plot import plot
-from rlvr_core.builtin.reports.results import write_results
 from rlvr_core.builtin.reports.show import show
 from rlvr_core.record.ledger import Ledger
 from rlvr_core.record.manifest import Manifest
 from rlvr_core.record.recorder import Recorder
+from rlvr_core.record.results import write_results
 from rlvr_core.record.rundir import RunFolder
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J[red]x[/red] \u202e `rm` | <b>&\r\n  outcome  finished\x9b31m"

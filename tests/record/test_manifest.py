@@ -11,9 +11,8 @@ import pytest
 from rlvr_core.api import ConfigError
 from rlvr_core.builtin.provenance import checkout as patches
 from rlvr_core.builtin.provenance.checkout import save_patches
-from rlvr_core.builtin.reports.liveness import is_alive
-from rlvr_core.builtin.reports.view import seconds_between
-from rlvr_core.record.manifest import Manifest
+from rlvr_core.record.manifest import Manifest, is_alive
+from rlvr_core.record.view import seconds_between
 
 
 def start(folder, **more):

@@ -10,8 +10,8 @@ import click
 from rlvr_core.api.services import is_terminal, print_json, print_line
 
 if TYPE_CHECKING:
+    from rlvr_core.api import RunView
     from rlvr_core.builtin.reports.plot import Points
-    from rlvr_core.builtin.reports.view import RunView
 
 _WIDTH = 76
 _BAR = 24
@@ -52,9 +52,9 @@ def show(
     RUN is 'last' (the default), a run's name, the beginning of one, or its folder. It needs the
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
-    from rlvr_core.builtin.reports.evaluations import before_after
+    from rlvr_core.api import RunView
+    from rlvr_core.api.services import before_after
     from rlvr_core.builtin.reports.tail import tail_jsonl
-    from rlvr_core.builtin.reports.view import RunView
 
     view = RunView.find(run, runs_dir)
     folder = view.folder
@@ -93,9 +93,8 @@ def report(
     groups: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     """The lines of the report, safe on a terminal whatever a model wrote."""
-    from rlvr_core.api.services import printable
+    from rlvr_core.api.services import facts, printable
     from rlvr_core.builtin.reports.plot import plot
-    from rlvr_core.builtin.reports.results import facts
 
     yield _bold(printable(summary["name"]))
     for label, value in [("folder", summary["folder"]), *facts(summary)]:

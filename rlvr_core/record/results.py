@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api.services import RunFolder, brief, printable, write_atomic
-from rlvr_core.builtin.reports.view import RunView
+from rlvr_core.record.files import write_atomic
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.record.text import brief, printable
+from rlvr_core.record.view import RunView
 
 
 def write_results(folder: RunFolder) -> Path:

@@ -8,12 +8,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rlvr_core.api import Json
-from rlvr_core.api.services import RunFolder, estimate, read_jsonl
-from rlvr_core.builtin.reports.view import RunView, finite
+from rlvr_core.api import Json, RunView
+from rlvr_core.api.services import RunFolder, finite, read_jsonl
+from rlvr_core.builtin.evals.stats import estimate
 
 HEADLINE = "accuracy"
 """The metric of an eval task that stands for it, where it has it."""
+
+
+def curves_and_heldout(
+    folder: RunFolder, evals: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
+    """What a run's summary says of its evaluations: see ``eval_curves`` and ``heldout``."""
+    return eval_curves(evals), heldout(folder, evals)
 
 
 def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:

@@ -7,8 +7,6 @@ is missing is said in ``notes``.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -18,7 +16,12 @@ from typing import Any
 import yaml
 
 from rlvr_core.api import ConfigError, Json
-from rlvr_core.api.services import FATES, CheckpointStore, Manifest, RunFolder, read_jsonl
+from rlvr_core.host.host import load_host
+from rlvr_core.record.checkpoints import CheckpointStore
+from rlvr_core.record.jsonl import read_jsonl
+from rlvr_core.record.ledger import FATES
+from rlvr_core.record.manifest import Manifest, is_alive
+from rlvr_core.record.rundir import RunFolder
 
 _OUTCOMES = ("running", "finished", "stopped", "failed", "interrupted")
 
@@ -81,9 +84,7 @@ class RunView:
         Raises:
             ConfigError: If there is no such run, or several.
         """
-        from rlvr_core.builtin.reports.find import find_run
-
-        return cls(find_run(text, runs_dir))
+        return cls(load_host().service("core/find-run")(text, runs_dir))
 
     def __repr__(self) -> str:
         return f"<RunView {self.path}: {self.outcome}, {self.steps} steps>"
@@ -218,7 +219,7 @@ class RunView:
             "heldout": held_out,
             "parity": _parity(rows),
             "ledger": self.ledger,
-            **_staleness(rows),
+            **self._staleness(),
         }
         return {
             "name": self.name,
@@ -261,8 +262,6 @@ class RunView:
             return "unknown", ""
         if outcome != "running" or not isinstance(process, dict):
             return outcome, ""
-        from rlvr_core.builtin.reports.liveness import is_alive
-
         alive = is_alive(process)
         if alive is None:
             host = process.get("host")
@@ -279,9 +278,16 @@ class RunView:
         """The curve of each task, and held-out problems before and after the run."""
         if not self.evaluations:
             return [], None
-        from rlvr_core.builtin.reports.evaluations import eval_curves, heldout
+        found: tuple[list[dict[str, Json]], dict[str, Json]]
+        found = load_host().service("core/eval-curves")(self.folder, self.evaluations)
+        return found
 
-        return eval_curves(self.evaluations), heldout(self.folder, self.evaluations)
+    def _staleness(self) -> dict[str, Json]:
+        """Readings by age and fates by version, where generation went on while training ran."""
+        if not any(name.startswith("staleness/") for name in self.metrics):
+            return {}
+        found: dict[str, Json] = load_host().service("core/staleness")(self.metrics.rows)
+        return found
 
     def _speed(self) -> tuple[float, float | None]:
         """Seconds spent in the recorded steps, and completion tokens a second over them."""
@@ -357,33 +363,6 @@ def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
                 key = name.removeprefix("ledger/")
                 details[key] = details.get(key, 0) + int(count)
     return {"balanced": balanced, **totals, "in_flight": before, **dict(sorted(details.items()))}
-
-
-_AGE = re.compile(r"staleness/(\w+)/(\d+)")
-
-
-def _staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Readings of completions by age, and what became of those of each policy version."""
-    ages: Counter[int] = Counter()
-    versions: dict[int, Counter[str]] = {}
-    for line in lines:
-        for name, count in line.items():
-            found = _AGE.fullmatch(name)
-            if found is None or not isinstance(line.get("version"), int):
-                continue
-            fate, age = found[1], int(found[2])
-            if fate == "reread":  # the ledger has it since it was read first
-                ages[age] += int(count)
-                continue
-            versions.setdefault(line["version"] - age, Counter())[fate] += int(count)
-            if fate == "trained":
-                ages[age] += int(count)
-    if not versions:
-        return {}
-    return {
-        "staleness": {str(age): ages[age] for age in sorted(ages)},
-        "ledger_by_version": {str(v): dict(versions[v]) for v in sorted(versions)},
-    }
 
 
 def finite(value: Any) -> float | None:

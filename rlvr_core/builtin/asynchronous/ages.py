@@ -1,0 +1,36 @@
+"""How old the completions were that a run ahead of its trainer learned from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr_core.api import Json
+
+_AGE = re.compile(r"staleness/(\w+)/(\d+)")
+
+
+def staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Readings of completions by age, and what became of those of each policy version."""
+    ages: Counter[int] = Counter()
+    versions: dict[int, Counter[str]] = {}
+    for line in lines:
+        for name, count in line.items():
+            found = _AGE.fullmatch(name)
+            if found is None or not isinstance(line.get("version"), int):
+                continue
+            fate, age = found[1], int(found[2])
+            if fate == "reread":  # the ledger has it since it was read first
+                ages[age] += int(count)
+                continue
+            versions.setdefault(line["version"] - age, Counter())[fate] += int(count)
+            if fate == "trained":
+                ages[age] += int(count)
+    if not versions:
+        return {}
+    return {
+        "staleness": {str(age): ages[age] for age in sorted(ages)},
+        "ledger_by_version": {str(v): dict(versions[v]) for v in sorted(versions)},
+    }
