@@ -226,10 +226,12 @@ from rlvr_core.rollout.replay import member_of as member_of
 from rlvr_core.rollout.source import SourceParts as SourceParts
 from rlvr_core.rollout.source import conversations_of as conversations_of
 from rlvr_core.rollout.source import sampler_metrics as sampler_metrics
+from rlvr_core.run.checkpointing import restore as restore
 from rlvr_core.run.ending import Stop as Stop
 from rlvr_core.run.evaluations import Evaluation as Evaluation
 from rlvr_core.step.batch import Row as Row
 from rlvr_core.step.batch import micro_batches as micro_batches
+from rlvr_core.step.checkpoint import step_of as step_of
 from rlvr_core.step.forward import Predicted as Predicted
 from rlvr_core.step.forward import completion_logprobs as completion_logprobs
 from rlvr_core.step.forward import predict as predict

@@ -332,7 +332,17 @@ def register_services(registrar: Registrar) -> None:
     registrar.add(
         "find-run",
         "rlvr_core.builtin.reports.find:find_run",
-        summary="A run by its name, the beginning of it, or last, for --resume.",
+        summary="A run by its name, the beginning of it, or last.",
+    )
+    registrar.add(
+        "run-to-resume",
+        "rlvr_core.builtin.resumption.chosen:run_to_resume",
+        summary="The run of --resume, and the configuration that it goes on with.",
+    )
+    registrar.add(
+        "resumption",
+        "rlvr_core.builtin.resumption.resumption:Resumption",
+        summary="Where a resumed run goes on.",
     )
     registrar.add(
         "checkout",

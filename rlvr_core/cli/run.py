@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlvr_core.api import Complaint, ConfigError, RunFinished
+from rlvr_core.api import ConfigError, RunFinished
 from rlvr_core.api.components import RunObserver
 from rlvr_core.cli.output import quiet_libraries
 
@@ -55,25 +55,6 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
         return Silent()
     display: Display = host.service("core/displays")(kind, total_steps)
     return display
-
-
-FREE_KEYS = (
-    "train.steps",
-    "train.parallel",
-    "checkpoint.",
-    "eval.every",
-    "eval.early_stop",
-    "guards.max_contaminated",
-    "track",
-    "plugins.",
-    "meta.",
-    "run.dir",
-    "run.mirror",
-    "run.timeout",
-    "run.accept_changed",
-    "data.cache_uri",
-)
-"""What may differ between a run and its resumption without changing the steps already taken."""
 
 
 @click.command()
@@ -150,69 +131,11 @@ def what_to_run(
     """The checked configuration, and the folder to go on in when resuming."""
     from rlvr_core.config.resolve import resolve_file
 
-    if config is None and resume is None:
+    if resume is not None:
+        find: Callable[..., tuple[Resolved, RunFolder]] = host.service("core/run-to-resume")
+        return find(resume, config, overrides, host)
+    if config is None:
         raise ConfigError(
             "nothing to run", remedy="rlvr run CONFIG.yaml, or rlvr run --resume last"
         )
-    if config is not None and resume is None:
-        return resolve_file(config, overrides, host), None
-    assert resume is not None
-    find_run: Callable[..., RunFolder] = host.service("core/find-run")
-    if config is None:
-        folder = find_run(resume, _run_dir(overrides), "--set run.dir=DIR")
-        given = resolve_file(folder.resolved, overrides, host)
-    else:
-        given = resolve_file(config, overrides, host)
-        folder = find_run(resume, given.config.run.dir, "--set run.dir=DIR")
-    stored = resolve_file(folder.resolved, [], host)
-    if config is not None and "warmup_steps" not in given.loaded.draft.root.plain()["train"]:
-        # made of the number of steps, and that may be another now
-        warmup = f"train.warmup_steps={stored.config.train.warmup_steps}"
-        given = resolve_file(config, [warmup, *overrides], host)
-    _same_run(_flat(stored.dump()), _flat(given.dump()), folder)
-    return given, folder
-
-
-def _run_dir(overrides: Sequence[str]) -> str:
-    """Where runs are, when no configuration says it."""
-    from rlvr_core.config.model import RunSection
-    from rlvr_core.config.resolve import parse_options
-
-    given = parse_options([text for text in overrides if text.startswith("run.dir=")], "--set")
-    return str(given.get("run", {}).get("dir") or RunSection.model_fields["dir"].default)
-
-
-def _same_run(stored: dict[str, object], given: dict[str, object], folder: RunFolder) -> None:
-    differing = [
-        key
-        for key in sorted(stored.keys() | given.keys())
-        if stored.get(key) != given.get(key) and not key.startswith(FREE_KEYS)
-    ]
-    if differing:
-        raise ConfigError.collect(
-            [
-                Complaint(
-                    f"{key} is {given.get(key)!r} here and {stored.get(key)!r} in the run",
-                    where=str(folder.path),
-                    remedy=(
-                        ("resume without a config file to go on as it was, or start a new run",)
-                        if key == differing[-1]
-                        else ()
-                    ),
-                )
-                for key in differing
-            ]
-        )
-
-
-def _flat(value: object, prefix: str = "") -> dict[str, object]:
-    if isinstance(value, dict):
-        items = [(str(key), child) for key, child in value.items()]
-    elif isinstance(value, list):
-        items = [(str(index), child) for index, child in enumerate(value)]
-    else:
-        return {prefix: value}
-    flat: dict[str, object] = {}
-    for key, child in items:
-        flat |= _flat(child, f"{prefix}.{key}" if prefix else key)
-    return flat
+    return resolve_file(config, overrides, host), None

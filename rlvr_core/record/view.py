@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 
 from rlvr_core.api import ConfigError, Json
-from rlvr_core.host.host import load_host
 from rlvr_core.record.checkpoints import CheckpointStore
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.ledger import FATES
@@ -44,7 +43,7 @@ class Metrics(Mapping[str, list[float]]):
     def __getitem__(self, name: str) -> list[float]:
         if name not in self._names:
             raise KeyError(name)
-        return [_number(row.get(name)) for row in self.rows]
+        return [_float(row.get(name)) for row in self.rows]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -84,7 +83,7 @@ class RunView:
         Raises:
             ConfigError: If there is no such run, or several.
         """
-        return cls(load_host().service("core/find-run")(text, runs_dir))
+        return cls(_service("find-run")(text, runs_dir))
 
     def __repr__(self) -> str:
         return f"<RunView {self.path}: {self.outcome}, {self.steps} steps>"
@@ -279,14 +278,14 @@ class RunView:
         if not self.evaluations:
             return [], None
         found: tuple[list[dict[str, Json]], dict[str, Json]]
-        found = load_host().service("core/eval-curves")(self.folder, self.evaluations)
+        found = _service("eval-curves")(self.folder, self.evaluations)
         return found
 
     def _staleness(self) -> dict[str, Json]:
         """Readings by age and fates by version, where generation went on while training ran."""
         if not any(name.startswith("staleness/") for name in self.metrics):
             return {}
-        found: dict[str, Json] = load_host().service("core/staleness")(self.metrics.rows)
+        found: dict[str, Json] = _service("staleness")(self.metrics.rows)
         return found
 
     def _speed(self) -> tuple[float, float | None]:
@@ -305,6 +304,13 @@ class RunView:
 
 
 _NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
+
+
+def _service(name: str) -> Any:
+    """What stands outside the kernel; most runs are looked at without it, and without plugins."""
+    from rlvr_core.host.host import load_host
+
+    return load_host().service(f"core/{name}")
 
 
 def _known(found: Any, *path: str) -> Json:
@@ -389,10 +395,6 @@ def _float(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def _moved(row: Mapping[str, Any]) -> bool:

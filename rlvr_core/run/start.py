@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ from rlvr_core.record.recorder import NullRecorder, Recorder
 from rlvr_core.record.rundir import RunFolder
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.source import SourceParts, sampling_of
-from rlvr_core.run.checkpointing import checkpoint_to_resume, resume
 from rlvr_core.run.ending import Stop, recorded_outcome
 from rlvr_core.run.events import PluginHooks, RunEvents
 from rlvr_core.run.guards import Guards, SampleChecks
@@ -127,14 +125,16 @@ def start(
             reporters=[one for one in watching if isinstance(one, Reporter)],
             stop=stop,
         )
-        newest, targets = None, prepared.resolved.sources(prepared.problems.values())
+        newest = resumption = None
         if not fresh:
-            newest = ranks.on_main(partial(checkpoint_to_resume, session, manifest, targets))
+            targets = prepared.resolved.sources(prepared.problems.values())
+            resumption = session.host.service("core/resumption")(session, manifest, targets)
+            newest = ranks.on_main(resumption.checkpoint)
         with recorded_outcome(session, manifest), ranks.explained():
-            if not fresh:
+            if resumption is not None:
                 if ranks.main:  # more steps, say; the next resumption is to know
                     folder.configure(prepared.resolved.dump())
-                resume(session, manifest, command, newest, targets)
+                resumption.go_on(newest, command)
             session.run(prepared.resolved.dump())
     return folder
 

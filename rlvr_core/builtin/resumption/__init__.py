@@ -1,0 +1,1 @@
+"""How a run that was begun before goes on: ``rlvr run --resume``."""

@@ -1,0 +1,124 @@
+"""Where a resumed run goes on, and what it refuses to go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import ConfigError, MachineError, RunError
+from rlvr_core.api.services import restore, step_of
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import Manifest
+
+
+class Resumption:
+    """Puts a session where its run stopped.
+
+    Args:
+        session: The run, as ``rlvr_core.run.session.Session`` holds it.
+        manifest: Its record; None in a process that does not write it.
+        targets: Components that the user named by file or module, by how they are named.
+    """
+
+    def __init__(self, session: Any, manifest: Manifest | None, targets: Mapping[str, str]) -> None:
+        self._session = session
+        self._manifest = manifest
+        self._targets = targets
+
+    def checkpoint(self) -> Path | None:
+        """The newest complete checkpoint; None to start again in the same folder.
+
+        Raises:
+            ConfigError: If the run has gone further than ``train.steps``, or files of its
+                components have changed and ``run.accept_changed`` does not name what they are now.
+            RunError: If the run has finished and nothing is left to go on from.
+        """
+        session, manifest = self._session, self._manifest
+        assert manifest is not None, "rank 0 decides"
+        newest: Path | None = session.checkpoints.newest(session.events.message)
+        where = str(session.folder.path)
+        if newest is None and manifest.fields.get("outcome") in ("finished", "stopped"):
+            raise RunError(
+                "the run has finished, and its checkpoints are gone: nothing to go on from",
+                where=where,
+                remedy="start a new run",
+            )
+        if newest is None:
+            return None
+        taken, planned = step_of(newest), session.config.train.steps
+        if taken > planned:
+            raise ConfigError(
+                f"train.steps is {planned}, and the run has already taken {taken}",
+                where=where,
+                remedy=f"set train.steps to more than {taken} to go on",
+            )
+        if taken == planned:
+            session.events.message("the run has taken all its steps: nothing is left to do")
+        self._changed_files(manifest, session.config.run.accept_changed)
+        return newest
+
+    def go_on(self, newest: Path | None, command: Sequence[str]) -> None:
+        """Put the session at its newest checkpoint, or at the first step.
+
+        Args:
+            newest: The checkpoint to go on from; None for the first step.
+            command: The command line, for the record.
+        """
+        session = self._session
+        if newest is None:
+            session.events.message("no complete checkpoint: starting again from the first step")
+            session.recorder.rewind({})
+        else:
+            session.events.message(f"going on from {newest}")
+            self._check_seen(newest)
+            restore(session, newest)
+            if session.stop_reason is not None:
+                session.events.message(
+                    f"nothing is left to do. {session.stop_reason}; a larger "
+                    f"eval.early_stop.patience, or none (eval.early_stop=null), lets the run go on"
+                )
+        session.resumed = True
+        if self._manifest is not None:
+            self._record(self._manifest, command)
+
+    def _changed_files(
+        self, manifest: Manifest, accepted: Sequence[str] | None = None
+    ) -> Sequence[Any]:
+        """Files of components that are not what the steps so far were taken with.
+
+        Args:
+            manifest: The run's record.
+            accepted: Digests of content that may be another; None for any.
+
+        Raises:
+            ConfigError: If there are others.
+        """
+        if not self._targets:
+            return ()
+        session = self._session
+        changed = session.host.service("core/changed-sources")
+        found: Sequence[Any] = changed(session.folder, manifest.fields, self._targets, accepted)
+        return found
+
+    def _record(self, manifest: Manifest, command: Sequence[str]) -> None:
+        """Note the resumption in ``run.json``, with the sources as they are now if they changed."""
+        session, sources = self._session, None
+        changed = self._changed_files(manifest)
+        for one in changed:
+            session.events.message(f"{one.path} has changed: the steps from here on use it")
+        if changed:
+            sources = session.host.service("core/sources")(session.folder, self._targets)
+        manifest.resume(
+            command=command, step=session.step, sources=sources, processes=session.ranks.world
+        )
+
+    def _check_seen(self, checkpoint: Path) -> None:
+        """Refuse a checkpoint that only some machines see."""
+        if not checkpoint.is_dir():
+            raise MachineError(
+                f"process {self._session.ranks.index} does not see the checkpoint '{checkpoint}'",
+                where="run.dir",
+                remedy="on several machines, run.dir must be a folder they share",
+            )
