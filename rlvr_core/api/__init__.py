@@ -51,6 +51,7 @@ _HOMES = {
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
     "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
+    "builtin.evals.view": "EvaluationView",
     "builtin.samplers.base": "SamplerBase SamplerConfig",
     "record.view": "RunView",
 }

@@ -37,6 +37,7 @@ from rlvr_core.builtin.environments.questions import Questions as Questions
 from rlvr_core.builtin.environments.questions import response as response
 from rlvr_core.builtin.evals.config import Asked as Asked
 from rlvr_core.builtin.evals.config import read_eval_config as read_eval_config
+from rlvr_core.builtin.evals.curves import answers as answers
 from rlvr_core.builtin.evals.curves import before_after as before_after
 from rlvr_core.builtin.evals.model_ref import find_model as find_model
 from rlvr_core.builtin.jobs.again import fetch_newest as fetch_newest
@@ -201,7 +202,6 @@ from rlvr_core.record.jsonl import segments as segments
 from rlvr_core.record.jsonl import whole_lines as whole_lines
 from rlvr_core.record.ledger import FATES as FATES
 from rlvr_core.record.manifest import Manifest as Manifest
-from rlvr_core.record.manifest import is_alive as is_alive
 from rlvr_core.record.manifest import versions as versions
 from rlvr_core.record.results import facts as facts
 from rlvr_core.record.rows import transcript_row as transcript_row

@@ -38,7 +38,8 @@ class Metrics(Mapping[str, list[float]]):
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = list(rows)
-        self._names = dict.fromkeys(name for row in self.rows for name in row)
+        cells = (cell for row in self.rows for cell in row.items())
+        self._names = dict.fromkeys(name for name, value in cells if not isinstance(value, str))
 
     def __getitem__(self, name: str) -> list[float]:
         if name not in self._names:

@@ -106,7 +106,7 @@ def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Js
 def _interval(folder: RunFolder, line: Mapping[str, Any], value: float) -> list[float] | None:
     """The 95% interval of an accuracy; None where it is no average over the problems' answers."""
     outcomes: dict[str, list[bool]] = {}
-    for row in _answers(folder, line):
+    for row in answers(folder, line):
         if isinstance(row.get("passed"), bool):
             outcomes.setdefault(str(row.get("problem_id")), []).append(row["passed"])
     found = estimate([fmean(passed) for passed in outcomes.values()])
@@ -115,7 +115,7 @@ def _interval(folder: RunFolder, line: Mapping[str, Any], value: float) -> list[
     return [found.low, found.high] if math.isclose(found.value, value, abs_tol=1e-9) else None
 
 
-def _answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Rows of an evaluation's file."""
     name = line.get("file")
     if isinstance(name, str) and name == Path(name).name:
@@ -142,6 +142,6 @@ def _same_task(
 def _first_answers(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The first completion of each problem in an evaluation's file, by problem id."""
     found: dict[str, dict[str, Any]] = {}
-    for row in _answers(folder, line):
+    for row in answers(folder, line):
         found.setdefault(str(row.get("problem_id")), row)
     return found

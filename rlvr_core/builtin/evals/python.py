@@ -3,60 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.services import Metrics, option, plain, signals_restored
+from rlvr_core.api.services import option, plain, signals_restored
 from rlvr_core.builtin.evals.commands.eval_options import Options, open_session, say
-from rlvr_core.builtin.evals.store import paired, slug
+from rlvr_core.builtin.evals.view import EvaluationView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rlvr_core.api import RunView
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What an evaluation found, with the members that ``RunView`` has where both have them.
-
-    Attributes:
-        path: Folder of its results.
-        tasks: The summary of each task by name, as ``rlvr eval --json`` prints it.
-        outcome: How it ended: an evaluation that fails raises an error in its place.
-    """
-
-    path: Path
-    tasks: Mapping[str, Mapping[str, Any]]
-    outcome: str = "finished"
-
-    @property
-    def metrics(self) -> Metrics:
-        """The metrics as a table with one row a task: ``metrics["accuracy"]``, ``metrics.rows``."""
-        return Metrics(
-            [
-                {"task": name, **{key: one["value"] for key, one in summary["metrics"].items()}}
-                for name, summary in self.tasks.items()
-            ]
-        )
-
-    def rollouts(self) -> Iterator[dict[str, Any]]:
-        """Every problem with its completions and their verdicts, task by task."""
-        for task in self.tasks:
-            for said, judged in paired(self.path / slug(task)):
-                rows = [one | other for one, other in zip(said, judged, strict=True)]
-                yield {"task": task, "problem_id": rows[0]["problem_id"], "completions": rows}
-
-    def value(self, task: str, metric: str = "accuracy") -> float | None:
-        """One number; None where it could not be computed.
-
-        Raises:
-            KeyError: If there is no such task or metric.
-        """
-        found: float | None = self.tasks[task]["metrics"][metric]["value"]
-        return found
 
 
 def evaluate(
@@ -67,7 +25,7 @@ def evaluate(
     rewards: Sequence[Callable[..., Any] | str | Mapping[str, Any]] | None = None,
     set: Mapping[str, Any] | None = None,
     out: str | os.PathLike[str] | None = None,
-) -> Evaluation:
+) -> EvaluationView:
     """Evaluate a model or a run on held-out tasks; the same as ``rlvr eval``.
 
     Args:
@@ -80,7 +38,7 @@ def evaluate(
         out: Folder of the results; ``evals/<model>`` if left out.
 
     Returns:
-        The results.
+        The evaluation, as its folder has it.
 
     Raises:
         RlvrError: What ``rlvr eval`` would say; ``str(error)`` has it all.
@@ -115,4 +73,4 @@ def evaluate(
         summaries = carry_out(session, where, say)
         write_summary(where, {"folder": str(where), "tasks": summaries})
     check_truncation(summaries)
-    return Evaluation(where, summaries)
+    return EvaluationView(where)

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Completion, ConfigError, DataError, Problem, Transcript
+from rlvr_core.api import Completion, ConfigError, DataError, Problem, RunView, Transcript
 from rlvr_core.api.services import (
     ComponentRef,
     Estimator,
@@ -100,7 +100,7 @@ class Stored:
             raise DataError(f"'{self.path}' holds no completions")
 
     def _of_run(self) -> Iterator[StoredGroup]:
-        for line in read_jsonl(RunFolder(self.path).traces / "rollouts.jsonl"):
+        for line in RunView(self.path).rollouts():
             rows = tuple(line["completions"])
             yield StoredGroup(line["problem_id"], line["step"], tuple(map(_completion, rows)), rows)
 

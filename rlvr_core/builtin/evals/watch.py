@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError
+from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError, RunView
 from rlvr_core.api.services import (
     CheckpointStore,
     RunFolder,
-    is_alive,
     lock_folder,
     write_atomic,
     write_failed,
@@ -183,12 +182,7 @@ class Watcher:
 
 def _running(run: RunFolder) -> bool:
     """Whether a run may still write checkpoints; one whose process died has ended."""
-    try:
-        fields: dict[str, Any] = json.loads(run.manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    alive = is_alive(fields.get("process") or {})
-    return fields.get("outcome") == "running" and alive is not False
+    return RunView(run).outcome == "running"
 
 
 def table(out: Path) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from rlvr_core.api import ConfigError
-from rlvr_core.api.services import RunFolder, printable, read_jsonl
+from rlvr_core.api import ConfigError, RunView
+from rlvr_core.api.services import RunFolder, answers, printable, read_jsonl
 
 LISTED = 20
 """Conversations that are listed when a name fits several."""
@@ -47,8 +47,8 @@ def lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _conversations(folder: RunFolder) -> Iterator[Mapping[str, Any]]:
     yield from read_jsonl(folder.traces / "conversations.jsonl")
-    for line in read_jsonl(folder.evals / "index.jsonl"):
-        for row in read_jsonl(folder.evals / str(line.get("file"))):
+    for line in RunView(folder).evaluations:
+        for row in answers(folder, line):
             transcript = row.get("transcript")
             if isinstance(transcript, dict):
                 place = f"{line.get('task')}@{line.get('step')}"

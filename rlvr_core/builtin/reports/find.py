@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import time
 from datetime import datetime
 from pathlib import Path
 
-from rlvr_core.api import ConfigError
+from rlvr_core.api import ConfigError, RunView
 from rlvr_core.api.services import RunFolder, looks_like_run
 
 _FOLDER_NAME = re.compile(r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d+))?$")
@@ -95,9 +94,9 @@ def _started(folder: RunFolder) -> tuple[float, int]:
     match = _FOLDER_NAME.match(folder.name)
     copy = int(match["copy"] or 1) if match else 1
     try:
-        created = json.loads(folder.manifest.read_text(encoding="utf-8"))["created"]
+        created = RunView(folder).manifest["created"]
         return datetime.fromisoformat(created).timestamp(), copy
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         pass  # an older or half-broken folder: its name says when
     try:
         return time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S")) if match else 0, copy
