@@ -25,8 +25,12 @@ from rlvr_core.record.rows import (
 )
 from rlvr_core.record.rundir import RunFolder
 
-_EXACT = ("metrics", "rollouts", "conversations", "samples", "evals")
-"""Streams that a resumed run continues exactly; the others only grow."""
+_TRACES = ("rollouts", "conversations", "samples")
+_EXACT = ("metrics", *_TRACES, "evals")
+"""Streams that a resumed run continues exactly."""
+
+_TIMED = ("timing", "trace")
+"""Streams that only grow."""
 
 
 class Recorder:
@@ -62,16 +66,16 @@ class Recorder:
         self._lock = lock_folder(
             folder.path, "wait for it or stop it; rlvr show tells its host and pid (run.json)"
         )
-        traces = folder.traces
-        self._metrics = Stream(folder.metrics, segment_bytes=None)
-        self._evals = Stream(folder.evals / "index.jsonl", segment_bytes=None)
-        self._rollouts = Stream(traces / "rollouts.jsonl", segment_bytes=segment_bytes)
-        self._conversations = Stream(traces / "conversations.jsonl", segment_bytes=segment_bytes)
-        self._samples = Stream(traces / "samples.jsonl", segment_bytes=segment_bytes)
-        self._timing = Stream(traces / "timing.jsonl", segment_bytes=segment_bytes)
-        self._trace = Stream(traces / "trace.jsonl", segment_bytes=segment_bytes)
-        self._trace.trim()
-        self._trace.write({"event": "opened", "time": datetime.now(UTC).isoformat(), "ts": 0.0})
+        self._streams = {
+            "metrics": Stream(folder.metrics, segment_bytes=None),
+            "evals": Stream(folder.evals / "index.jsonl", segment_bytes=None),
+        }
+        for name in (*_TRACES, *_TIMED):
+            path = folder.traces / f"{name}.jsonl"
+            self._streams[name] = Stream(path, segment_bytes=segment_bytes)
+        self._streams["trace"].trim()
+        opened = {"event": "opened", "time": datetime.now(UTC).isoformat(), "ts": 0.0}
+        self._streams["trace"].write(opened)
 
     def at(self, step: int, version: int) -> None:
         """Set the step and version that spans carry from now on."""
@@ -98,7 +102,7 @@ class Recorder:
         odd = {name: str(value) for name, value in numbers.items() if not math.isfinite(value)}
         if odd:
             line["non_finite"] = odd
-        self._metrics.write(line)
+        self._streams["metrics"].write(line)
 
     def timing(
         self,
@@ -118,7 +122,7 @@ class Recorder:
         line: dict[str, Json] = {"step": step, "version": version}
         line["seconds"] = {name: round(float(value), 6) for name, value in seconds.items()}
         line["rates"] = {name: float(value) for name, value in (rates or {}).items()}
-        self._timing.write(line)
+        self._streams["timing"].write(line)
 
     @contextlib.contextmanager
     def span(self, name: str, **args: Json) -> Iterator[None]:
@@ -141,14 +145,14 @@ class Recorder:
             yield
         except BaseException as error:
             with contextlib.suppress(RunError):  # it must not hide what ended the block
-                self._trace.write(line(error=type(error).__name__))
+                self._streams["trace"].write(line(error=type(error).__name__))
             raise
-        self._trace.write(line())
+        self._streams["trace"].write(line())
 
     def spans_of(self, spans: Iterable[Mapping[str, Json]]) -> None:
         """Write spans measured in other processes; ``time`` in them is seconds since 1970."""
         for span in spans:
-            self._trace.write(dict(span))
+            self._streams["trace"].write(dict(span))
 
     def take_spans(self) -> list[dict[str, Json]]:
         """Nothing: this recorder has written its own."""
@@ -178,9 +182,9 @@ class Recorder:
             draw_index: Position of the draw in the run.
         """
         line = rollout_row(step, version, group, prompt_text, fates, advantages, draw_index)
-        self._rollouts.write(line)
+        self._streams["rollouts"].write(line)
         for row in conversation_rows(step, version, group, prompt_text, draw_index):
-            self._conversations.write(row)
+            self._streams["conversations"].write(row)
         for event, args in life_events(group, fates):
             self.sample(step, version, event, group.problem.id, draw_index, **args)
 
@@ -194,7 +198,7 @@ class Recorder:
         **args: Json,
     ) -> None:
         """Write one event in the life of a draw: drawn, generated, judged, then its fate."""
-        self._samples.write(
+        self._streams["samples"].write(
             {
                 "event": event,
                 "step": step,
@@ -227,7 +231,7 @@ class Recorder:
         name = self._evaluation_file(task, temperature, step)
         write_atomic(self.folder.evals / name, b"".join(map(encode, evaluation_rows(sampled))))
         numbers = {key: _number(report.metrics[key]) for key in report.metrics}
-        self._evals.write(
+        self._streams["evals"].write(
             {
                 "step": step,
                 "version": version,
@@ -241,7 +245,7 @@ class Recorder:
         )
 
     def _evaluation_file(self, task: str, temperature: float, step: int) -> str:
-        taken = {line.get("file") for line in read_jsonl(self._evals.path)}
+        taken = {line.get("file") for line in read_jsonl(self._streams["evals"].path)}
         stem = f"{_slug(task, temperature)}-step{step:06d}"
         name, copy = f"{stem}.jsonl", 1
         while name in taken:
@@ -252,7 +256,7 @@ class Recorder:
     def offsets(self) -> dict[str, int]:
         """Where the exactly resumable streams stand, flushed to the device; for a checkpoint."""
         self.sync()
-        return {name: self._stream(name).offset() for name in _EXACT}
+        return {name: self._streams[name].offset() for name in _EXACT}
 
     def rewind(self, offsets: Mapping[str, int]) -> list[str]:
         """Cut the resumable streams back to a checkpoint's ``offsets``; {} is the very start.
@@ -264,27 +268,27 @@ class Recorder:
         """
         missing = []
         for name in _EXACT:
-            stream = self._stream(name)
+            stream = self._streams[name]
             if not stream.rewind(int(offsets.get(name, 0))):
                 missing.append(
                     f"{stream.path.name} is shorter than when the checkpoint was written; "
                     f"the lines that are gone stay gone"
                 )
         mark = {"resumed": datetime.now(UTC).isoformat()}
-        for stream in (self._trace, self._timing):
-            stream.trim()
-            stream.write(mark)
+        for name in _TIMED:
+            self._streams[name].trim()
+            self._streams[name].write(mark)
         self.sync()
         return missing
 
     def sync(self) -> None:
         """Flush everything to the device."""
-        for stream in self._streams():
+        for stream in self._streams.values():
             stream.sync()
 
     def close(self) -> None:
         """Close all files; safe to call twice."""
-        for stream in self._streams():
+        for stream in self._streams.values():
             stream.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -295,19 +299,6 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _stream(self, name: str) -> Stream:
-        streams = {
-            "metrics": self._metrics,
-            "rollouts": self._rollouts,
-            "conversations": self._conversations,
-            "samples": self._samples,
-            "evals": self._evals,
-        }
-        return streams[name]
-
-    def _streams(self) -> list[Stream]:
-        return [self._stream(name) for name in _EXACT] + [self._timing, self._trace]
 
 
 class NullRecorder:

@@ -7,6 +7,7 @@ is missing is said in ``notes``.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -352,24 +353,23 @@ _PARITY = ("mean", "max")
 
 
 def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
-    counted = [line for line in lines if "ledger/drawn" in line]
-    if not counted:
-        return None
-    totals = dict.fromkeys(("drawn", *FATES), 0)
-    details: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     balanced, before = True, 0
-    for line in counted:
-        settled = sum(int(line.get(f"ledger/{fate}", 0)) for fate in FATES)
-        after = int(line.get("ledger/in_flight", 0))
-        balanced &= before + int(line["ledger/drawn"]) == settled + after
+    for line in lines:
+        if "ledger/drawn" not in line:
+            continue
+        named = {n.removeprefix("ledger/"): n for n in line if n.startswith("ledger/")}
+        counts = Counter({short: int(line[name]) for short, name in named.items()})
+        after = counts.pop("in_flight", 0)
+        settled = sum(counts[fate] for fate in FATES)
+        balanced &= before + counts["drawn"] == settled + after
         before = after
-        for name in totals:
-            totals[name] += int(line.get(f"ledger/{name}", 0))
-        for name, count in line.items():
-            if name.startswith("ledger/") and name.count("/") == 2:
-                key = name.removeprefix("ledger/")
-                details[key] = details.get(key, 0) + int(count)
-    return {"balanced": balanced, **totals, "in_flight": before, **dict(sorted(details.items()))}
+        totals.update(counts)
+    if not totals:
+        return None
+    columns = {name: totals[name] for name in ("drawn", *FATES)}
+    details = {name: totals[name] for name in sorted(totals) if "/" in name}
+    return {"balanced": balanced, **columns, "in_flight": before, **details}
 
 
 def finite(value: Any) -> float | None:
