@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from rlvr_core.api import (
     AdvantageEstimator,
@@ -17,7 +18,7 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
 )
-from rlvr_core.record.metrics import check_declared
+from rlvr_core.record.metrics import reported
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,12 +103,11 @@ class Estimator:
             output = self.component(step)
         except (RlvrError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # a component may even call sys.exit
             raise self._fault(f"failed: {type(error).__name__}: {error}") from error
         if not isinstance(output, AdvantageOutput):
             raise self._fault(f"gave {type(output).__name__}, not an AdvantageOutput")
-        metrics = {f"advantage/{name}": float(value) for name, value in output.metrics.items()}
-        check_declared(self.component, metrics)
+        metrics = reported(self.component, output.metrics, "advantage/")
         if self.component.traits.per_token:
             return self._per_token(step, output, metrics)
         row_N = self._array(output.advantages, "advantages")
@@ -149,8 +149,13 @@ class Estimator:
 
     def _array(self, value: object, what: str) -> NDArray[np.float64]:
         try:
-            return np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+            if isinstance(value, torch.Tensor):
+                value = value.detach().double().cpu().numpy()
+            array = np.asarray(value)
+            if np.iscomplexobj(array):
+                raise TypeError("they are complex")
+            return array.astype(np.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
             raise self._fault(f"must give {what} as numbers: {error}") from error
 
     def _finite(self, values: NDArray[np.float64], step: JudgedStep, places: Sequence[int]) -> None:

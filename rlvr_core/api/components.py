@@ -7,6 +7,7 @@ annotations only, so that a plugin module stays cheap to import.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,9 +147,9 @@ def config_class(component: type[Any]) -> type[ComponentConfig]:
     """The ``Config`` of a component class; ``NoConfig`` when it has none."""
     found = getattr(component, "Config", NoConfig)
     if not (isinstance(found, type) and issubclass(found, ComponentConfig)):
-        raise TypeError(
-            f"{component.__module__}.{component.__qualname__}.Config must be a subclass of "
-            f"rlvr_core.api.ComponentConfig"
+        raise PluginError(
+            f"{component.__qualname__}.Config must be a subclass of rlvr_core.api.ComponentConfig",
+            where=inspect.getfile(component),
         )
     return found
 

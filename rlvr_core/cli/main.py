@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from rlvr_core import __version__
-from rlvr_core.api import ConfigError, MachineError, RlvrError
+from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
 from rlvr_core.cli import output
 from rlvr_core.host import discovery
 
@@ -138,10 +138,10 @@ def _call(args: Sequence[str] | None) -> int:
         raise
     except OSError as error:
         if error.errno not in _MACHINE:
-            return _bug()
+            return _unexpected(error, as_json)
         return _refuse(_of_machine(error), as_json)
-    except Exception:
-        return _bug()
+    except BaseException as error:  # a component may even call sys.exit
+        return _unexpected(error, as_json)
 
 
 _MACHINE = {
@@ -172,12 +172,14 @@ def _refuse(error: RlvrError, as_json: bool) -> int:
     return error.exit_code
 
 
-def _bug() -> int:
-    """Show the exception that is being handled, and whose fault it is."""
-    traceback.print_exc()
+def _unexpected(error: BaseException, as_json: bool) -> int:
+    """Show an exception with its traceback, and whose fault it is: a component's, or rlvr's."""
     blame: Any = discovery.core_service("blame")
-    output.print_line(f"error: {blame(sys.exception())}", stderr=True)
-    return 1
+    fault = blame(error)
+    if isinstance(error, SystemExit) and not isinstance(fault, PluginError):
+        raise error  # click's, when nobody reads the output any more
+    traceback.print_exception(error)
+    return _refuse(fault, as_json)
 
 
 if __name__ == "__main__":

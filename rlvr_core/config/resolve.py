@@ -30,7 +30,6 @@ from rlvr_core.config.model import ComponentRef, RunConfig
 from rlvr_core.config.rules import advantage_faults, rule_faults, rule_warnings, unknown_names
 from rlvr_core.config.tree import AUTO, Loc, Mark, Node, made, pattern, places
 from rlvr_core.host import files
-from rlvr_core.host.discovery import CORE
 from rlvr_core.host.host import Host
 from rlvr_core.host.registry import Entry, kind_words
 
@@ -60,14 +59,8 @@ class Component:
         Raises:
             PluginError: If the constructor of a plugin's component fails.
         """
-        try:
+        with self.entry.named("cannot be made with its options", where):
             return self.cls(self.config)
-        except RlvrError:
-            raise
-        except Exception as error:
-            if self.entry.plugin == CORE:
-                raise  # a bug of ours, shown with its traceback
-            raise _fault(self.entry, error, where, "cannot be made with its options") from error
 
     def traits(self, kind: type[T]) -> T:
         """The traits of the component, of the dataclass of its kind.
@@ -284,9 +277,9 @@ def plugin_options(host: Host, name: str, given: Mapping[str, Any], root: Node) 
         place, owner = ("plugins", name), f"plugin '{name}'"
         found = complaints(error, dict(given), model, root, place, owner)
         raise ConfigError.collect(found) from error
-    except RlvrError:
+    except (RlvrError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         raise PluginError(
             f"plugin '{name}' failed to check its options: {text}",
@@ -336,21 +329,16 @@ def find(
     try:
         cls = entry.load()
         model = config_class(cls)
-    except TypeError as error:
-        raise PluginError(str(error), where=where, remedy=entry.help) from error
     except RlvrError as error:
         placed = [replace(one, where=one.where or where) for one in error.complaints]
         raise type(error).collect(placed) from error
     owner = f"{kind_words(kind)} '{entry.name}'"
-    try:
-        config = model.model_validate(dict(options))
-    except ValidationError as error:
-        found = complaints(error, dict(options), model, root, (*loc, "with"), owner)
-        raise ConfigError.collect(found) from error
-    except RlvrError:
-        raise
-    except Exception as error:
-        raise _fault(entry, error, where, "failed to check its options") from error
+    with entry.named("failed to check its options", where):
+        try:
+            config = model.model_validate(dict(options))
+        except ValidationError as error:
+            found = complaints(error, dict(options), model, root, (*loc, "with"), owner)
+            raise ConfigError.collect(found) from error
     try:
         _plain(config)
     except (PydanticSerializationError, ValueError) as error:
@@ -385,16 +373,6 @@ def build(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
         placed = [replace(one, where=one.where or where) for one in error.complaints]
         raise type(error).collect(placed) from error
     return component.make(where)
-
-
-def _fault(entry: Entry, error: Exception, where: str, what: str) -> PluginError:
-    """An exception in a plugin's code, named as the plugin's."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    place = entry.place(error)
-    asked = [f"it was asked for at {where}"] if where and place else []
-    return PluginError(
-        f"{entry.owner} {what}: {text}", where=place or where, remedy=[*asked, entry.help]
-    )
 
 
 def parse_options(options: Sequence[str], flag: str = "--with") -> dict[str, Any]:

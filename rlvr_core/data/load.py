@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -136,7 +137,8 @@ def check_problems(problems: Sequence[Problem], *checks: Callable[[Problem], Non
             )
         except Exception as error:
             fault = f"its verifier's check failed: {type(error).__name__}: {error}"
-            complaints.append(Complaint(f"{problem.id}: {fault}", problem.where))
+            at = traceback.format_exception(error, limit=-1)[1].partition(", in")[0].strip()
+            complaints.append(Complaint(f"{problem.id}: {fault}", problem.where, (at,)))
     _collect(complaints)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +11,17 @@ from rlvr_core.api import (
     Json,
     NamedTensors,
     OutgoingWeights,
-    PluginError,
-    RlvrError,
     TransportLink,
     TransportTraits,
     config_class,
     traits_of,
 )
-from rlvr_core.host.discovery import CORE
 from rlvr_core.host.registry import Entry
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_KEY = "engine.transport"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class ChosenTransport:
             PluginError: If it cannot be imported, or not be made with its options.
         """
         entry = Entry("transport", self.name, self.target, "", self.plugin)
-        with _named(entry, "be made with its options"):
+        with entry.named("could not be made with its options", _KEY):
             cls = entry.load()
             inner = cls(config_class(cls)(**self.options))
         return (_WithFiles if isinstance(inner, InheritsFiles) else NamedTransport)(entry, inner)
@@ -64,17 +62,17 @@ class NamedTransport:
 
     def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
         """See ``WeightTransport.send``."""
-        with _named(self._entry, "send weights"):
+        with self._entry.named("could not send weights", _KEY):
             self._inner.send(weights, link)
 
     def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
         """See ``WeightTransport.receive``."""
-        with _named(self._entry, "receive weights"):
+        with self._entry.named("could not receive weights", _KEY):
             self._inner.receive(message, load, index)
 
     def close(self) -> None:
         """See ``WeightTransport.close``."""
-        with _named(self._entry, "be closed"):
+        with self._entry.named("could not be closed", _KEY):
             self._inner.close()
 
 
@@ -83,23 +81,6 @@ class _WithFiles(NamedTransport):
 
     def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
         """See ``InheritsFiles.open_files``."""
-        with _named(self._entry, "open its files"):
+        with self._entry.named("could not open its files", _KEY):
             found: Sequence[int] = self._inner.open_files(like)
             return found
-
-
-@contextmanager
-def _named(entry: Entry, doing: str) -> Iterator[None]:
-    try:
-        yield
-    except RlvrError:
-        raise
-    except Exception as error:
-        if entry.plugin == CORE:
-            raise
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise PluginError(
-            f"{entry.owner} could not {doing}: {text}",
-            where=entry.place(error) or "engine.transport",
-            remedy=entry.help,
-        ) from error

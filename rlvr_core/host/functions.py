@@ -12,21 +12,11 @@ from rlvr_core.host.discovery import core_service, registered_by_core
 _PROTOCOLS = {
     "advantage": "AdvantageEstimator",
     "dataset": "DatasetLoader",
-    "engine": "Engine",
-    "environment": "Environment",
-    "eval_task": "EvalTask",
-    "guard": "Guard",
-    "launcher": "Launcher",
-    "loss": "Loss",
     "optimizer": "OptimizerBuilder",
-    "sampler": "Sampler",
-    "schedule": "Schedule",
-    "tool_format": "ToolFormat",
-    "tracker": "Tracker",
     "transport": "WeightTransport",
-    "verifier": "Verifier",
 }
-"""Names in ``rlvr_core.api``, so that none is imported before a component of its kind is named."""
+"""Names in ``rlvr_core.api``, so that none is imported before a component of its kind is named;
+the protocol of another kind has the kind's own name."""
 
 
 def component(kind: str, found: Any) -> Any:
@@ -80,11 +70,13 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
             + (" or a function" if kind in _kinds() else "")
             + ", defined with class or def",
         )
-    protocol = getattr(api, _PROTOCOLS[kind]) if kind in _PROTOCOLS else object
+    protocol = getattr(api, _PROTOCOLS.get(kind) or kind.title().replace("_", ""), object)
     missing = [
         name
         for name, value in vars(protocol).items()
-        if inspect.isfunction(value) and _public(name) and not _has(found, name)
+        if inspect.isfunction(value)
+        and (name == "__call__" or not name.startswith("_"))
+        and not _has(found, name)
     ]
     if kind == "verifier" and _has(found, "verify_group"):
         missing = []  # a GroupVerifier need not judge single completions
@@ -92,13 +84,10 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
         raise ConfigError(
             f"'{use}' is not {article} {what}: it has no method {', '.join(missing)}",
             where=where,
-            remedy=f"what {article} {what} has is in docs/plugins.md",
+            remedy=f"what {article} {what} has is in docs/plugins.md; none of it is async",
         )
 
 
 def _has(found: type[Any], name: str) -> bool:
-    return any(name in vars(base) for base in found.__mro__)
-
-
-def _public(name: str) -> bool:
-    return name == "__call__" or not name.startswith("_")
+    own = next((vars(base)[name] for base in found.__mro__ if name in vars(base)), None)
+    return own is not None and not inspect.iscoroutinefunction(own)

@@ -9,6 +9,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -41,6 +42,10 @@ def parse_kind(text: str) -> Kind | None:
     """The kind meant by ``verifier``, ``verifiers`` or ``eval-tasks``; None if there is none."""
     word = text.lower().replace("-", "_")
     return next((kind for kind in KINDS if word in (kind, _PLURALS[kind])), None)
+
+
+loaded: dict[tuple[str, str], Entry] = {}
+"""Components that are not the core's and were loaded, by module and attribute of their target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class Entry:
             PluginError: If its module or attribute cannot be imported.
         """
         module, _, attribute = self.target.partition(":")
+        if self.plugin != discovery.CORE:
+            loaded[module, attribute] = self
         try:
             imported = importlib.import_module(module)
             if not self.plugin:
@@ -109,6 +116,33 @@ class Entry:
                 f"{type(error).__name__}: {error}",
                 where=str(self.registered if place.file in ("", __file__) else place),
                 remedy=f"its target is {self.target}; see: rlvr plugins show {self.plugin}",
+            ) from error
+
+    @contextmanager
+    def named(self, failed: str, where: str = "") -> Iterator[None]:
+        """Raise what a plugin's code raises as an error that names the component.
+
+        An exception in a component of the core is a bug, and is left as it is.
+
+        Args:
+            failed: What went wrong, as it follows the component's name: ``could not be closed``.
+            where: Where the user named the component, for messages.
+
+        Raises:
+            PluginError: If the code in the block raises what is no error for users.
+        """
+        try:
+            yield
+        except (RlvrError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a component may even call sys.exit
+            if self.plugin == discovery.CORE:
+                raise
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            place = self.place(error)
+            named = [f"it was named at {where}"] if where and place else []
+            raise PluginError(
+                f"{self.owner} {failed}: {text}", where=place or where, remedy=[*named, self.help]
             ) from error
 
     def place(self, error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlvr_core.api import Metric, PluginError
 from rlvr_core.api.components import declared_metrics
+from rlvr_core.host.registry import loaded
 
 
 class Glossary:
@@ -19,11 +20,14 @@ class Glossary:
 
     Args:
         metrics: Those that are known; ``<part>`` in a name stands for any text.
+
+    Attributes:
+        fixed: Those whose names have no such part.
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         every = list(metrics)
-        self._fixed = {metric.name: metric for metric in every if "<" not in metric.name}
+        self.fixed = {metric.name: metric for metric in every if "<" not in metric.name}
         self._families = [
             (re.compile(re.sub(r"<\w+>", ".+", metric.name)), metric)
             for metric in every
@@ -32,8 +36,8 @@ class Glossary:
 
     def lookup(self, name: str) -> Metric | None:
         """The metric of this name, or the family it belongs to; None if it is not explained."""
-        if name in self._fixed:
-            return self._fixed[name]
+        if name in self.fixed:
+            return self.fixed[name]
         found = (metric for pattern, metric in self._families if pattern.fullmatch(name))
         return next(found, None)
 
@@ -95,6 +99,36 @@ def check_declared(component: object, names: Iterable[str], *, kernel: bool = Fa
         remedy="declare it in that class: "
         f'reports = (Metric("{unknown[0]}", "What it says.", "its unit"),)',
     )
+
+
+def reported(component: object, found: Any, prefix: str = "") -> dict[str, float]:
+    """The numbers that a component reports, by full name.
+
+    Args:
+        component: The instance that reports them.
+        found: What it gave.
+        prefix: Goes before each name.
+
+    Raises:
+        PluginError: If they are no numbers by name, are not declared, or have the names of others.
+    """
+    try:
+        named = {f"{prefix}{name}": float(value) for name, value in found.items()}
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        what = f"reports {found!r:.80}, not numbers by name"
+        raise misuse(component, what, "give a dictionary of metric names and numbers") from None
+    check_declared(component, named)
+    if taken := sorted(name for name in named if name in _kernel().fixed):
+        raise misuse(component, f"reports a metric of rlvr's: {', '.join(taken)}", "rename it")
+    return named
+
+
+def misuse(component: object, what: str, remedy: str, name: str = "") -> PluginError:
+    """The error for a component that gives what cannot be used, with its file and line."""
+    cls = type(component)
+    entry = loaded.get((cls.__module__, cls.__qualname__))
+    name = name or (entry.owner if entry else f"{cls.__module__}:{cls.__qualname__}")
+    return PluginError(f"{name} {what}", where=_place(cls), remedy=remedy)
 
 
 def _place(component: type[Any]) -> str:

@@ -6,9 +6,11 @@ completion is there. What comes out is in draw order, so that nothing downstream
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rlvr_core.api import (
     BackgroundEngine,
@@ -31,6 +33,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.engines.sampling import WORLD, completion_seed
+from rlvr_core.record.metrics import misuse
 from rlvr_core.verify.judge import Judge
 
 Verdicts = dict[str, Verdict]
@@ -119,7 +122,9 @@ class Generator:
         """
         prompt = self.prompt(draw.problem)
         answered, judged = Answered(draw, prompt, []), Judgement()
-        future = self.engine.submit(self._request(draw, prompt, params, version))
+        future: Any = self.engine.submit(self._request(draw, prompt, params, version))
+        if not isinstance(future, Future):
+            raise misuse(self.engine, f"gave {future!r:.80} for a request", "return a Future")
         future.add_done_callback(self._then_judge(answered, judged, each))
         return answered, judged
 
@@ -171,9 +176,10 @@ class Generator:
                 judged.cancel()
                 return
             try:
-                answered.completions.extend(
-                    _completion(answered.prompt.ids, generation) for generation in done.result()
-                )
+                given: Any = done.result()
+                if what := _fault(given, answered.draw.n):
+                    raise misuse(self.engine, what, "give a rlvr_core.api.Generation for each seed")
+                answered.completions.extend(_completion(answered.prompt.ids, one) for one in given)
                 verdicts = self.judge.submit(answered.draw.problem, answered.completions)
                 verdicts.add_done_callback(_pass_on(judged, tell))
             except BaseException as error:
@@ -286,6 +292,20 @@ def outcome_of(sampled: Sampled) -> Outcome:
         failures=passed.count(False),
         kept=sampled.drop is None,
     )
+
+
+def _fault(given: Any, n: int) -> str:
+    """What is wrong with what an engine gave for a request of n completions, if anything."""
+    if not isinstance(given, Sequence) or len(given) != n:
+        return f"gave {given!r:.80} for {n} seeds"
+    for one in given:
+        if not isinstance(one, Generation) or not isinstance(one.text, str):
+            return f"gave {one!r:.80}, not a Generation with text"
+        ids, logps = one.token_ids, one.logprobs if isinstance(one.logprobs, Sequence) else ()
+        good = all(isinstance(token, int) and token >= 0 for token in ids)
+        if not good or len(logps) != len(ids) or any(map(math.isnan, logps)):
+            return f"gave the tokens {ids!r:.60} with the log-probs {logps!r:.60}"
+    return ""
 
 
 def _completion(prompt_ids: tuple[int, ...], generation: Generation) -> Completion:

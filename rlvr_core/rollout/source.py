@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from rlvr_core.api import Engine, Json, Problem, Sampler, SamplingParams
 from rlvr_core.api.rollouts import Ages, Conversations, Rollouts, RolloutSource, Suffix
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.record.metrics import check_declared
+from rlvr_core.record.metrics import reported
 from rlvr_core.rollout.collect import Generator, collect
 from rlvr_core.rollout.replay import ReplayBuffer
 
@@ -240,6 +240,4 @@ def sampler_metrics(sampler: Sampler) -> dict[str, float]:
     Raises:
         PluginError: If it has not declared one.
     """
-    metrics = {f"sampler/{name}": value for name, value in sampler.metrics().items()}
-    check_declared(sampler, metrics)
-    return metrics
+    return reported(sampler, sampler.metrics(), "sampler/")

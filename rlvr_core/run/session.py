@@ -22,7 +22,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Ages, Rollouts
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.record.metrics import check_declared
+from rlvr_core.record.metrics import reported
 from rlvr_core.run.checkpointing import save
 from rlvr_core.run.metrics import details, fates, rollout_metrics
 
@@ -174,9 +174,7 @@ class Session:
         if self.trainer.objective.on_completions:
             metrics |= self.rollouts.metrics(ages)
         for reporter in self.reporters:
-            found = reporter.report()
-            check_declared(reporter, found)
-            metrics |= found
+            metrics |= reported(reporter, reporter.report())
         self._record(metrics, report, sampled_under)
 
     def finish(self, outcome: str, reason: str | None) -> None:
@@ -220,8 +218,7 @@ class Session:
         ):
             for line in events:
                 self.events.message(f"process {rank}: {line}" if rank else line)
-            check_declared(self.reports, found)
-            for name, value in found.items():
+            for name, value in reported(self.reports, found).items():
                 total[name] = total.get(name, 0.0) + value
         return total
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, NoConfig, OptimizerTraits, TrainedParameter
 from rlvr_core.parallel.model_adapter import like, whole
+from rlvr_core.record.metrics import misuse
 
 if TYPE_CHECKING:
     from rlvr_core.api import OptimizerBuilder, Schedule
@@ -90,11 +91,22 @@ def learning_rate(train: TrainSection, schedule: Schedule, step: int) -> float:
 
     Linear from ``lr / warmup_steps`` over the warm-up, then as the schedule has it. A pure
     function, so resuming needs no state.
+
+    Raises:
+        PluginError: If the schedule gives no share of the peak.
     """
     if step < train.warmup_steps:
         return train.lr * (step + 1) / train.warmup_steps
     span = max(1, train.steps - 1 - train.warmup_steps)
-    return train.lr * schedule(min(1.0, (step - train.warmup_steps) / span))
+    progress = min(1.0, (step - train.warmup_steps) / span)
+    share: Any = schedule(progress)
+    try:
+        if 0.0 <= float(share) < math.inf:
+            return train.lr * float(share)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    what = f"gave {share!r} at progress {progress:g}, not a share of at least 0"
+    raise misuse(schedule, what, "give a finite number")
 
 
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -173,6 +185,12 @@ class Optimizer:
         self._schedule = schedule
         self.builder = builder
         self._inner = builder.build(parameters, train.lr)
+        good = isinstance(self._inner, torch.optim.Optimizer)
+        groups = self._inner.param_groups if good else []
+        # a gradient that no optimizer clears would pile up
+        if {parameter for group in groups for parameter in group["params"]} != {*self.parameters}:
+            what = f"built a {type(self._inner).__name__}, no torch.optim.Optimizer of what it got"
+            raise misuse(builder, what, "give an optimizer all tensors it is given, and no others")
         device = self.parameters[0].device.type
         self.scaler = torch.amp.GradScaler(device, enabled=compute_dtype == torch.float16)
 
@@ -214,7 +232,11 @@ class Optimizer:
         tensors = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
             for key, value in self._inner.state.get(parameter, {}).items():
-                full = whole(torch.as_tensor(value).detach())
+                try:
+                    full = whole(torch.as_tensor(value).detach())
+                except (TypeError, ValueError, RuntimeError) as error:
+                    what = f"keeps {value!r:.80} as {key!r}, which no checkpoint can hold"
+                    raise misuse(self.builder, what, "keep tensors and numbers") from error
                 if keep:
                     tensors[f"{name}|{key}"] = full.cpu().contiguous()
         return tensors

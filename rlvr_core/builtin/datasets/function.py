@@ -24,15 +24,23 @@ def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
     """A dataset loader class that calls the function.
 
     Raises:
-        ConfigError: If a parameter of it cannot be given by name.
+        ConfigError: If a parameter of it cannot be given by name, or it is a coroutine.
     """
+    code = function.__code__
+    place = f"{code.co_filename}:{code.co_firstlineno}"
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigError(
+            f"the data function {function.__name__} is a coroutine",
+            where=place,
+            remedy="write it as a plain function, without async",
+        )
     fields: dict[str, Any] = {}
     for one in inspect.signature(function, eval_str=True).parameters.values():
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
             raise ConfigError(
                 f"the data function {function.__name__} has a parameter {one} that no option can "
                 f"fill",
-                where=f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}",
+                where=place,
                 remedy="give it named parameters alone; they are its options",
             )
         kind = Any if one.annotation is one.empty else one.annotation
@@ -41,6 +49,7 @@ def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
     members = {
         "function": staticmethod(function),
         "Config": config,
+        "file": code.co_filename,
         "__module__": function.__module__,
         "__doc__": function.__doc__,
     }
@@ -48,9 +57,15 @@ def dataset_of(function: Callable[..., Iterable[Any]]) -> type[Any]:
 
 
 class _Function:
-    """Calls the function."""
+    """Calls the function.
+
+    Attributes:
+        function: What the user wrote.
+        file: Where it stands.
+    """
 
     function: Callable[..., Iterable[Any]]
+    file: str
 
     def __init__(self, config: ComponentConfig) -> None:
         self._options = {name: getattr(config, name) for name in type(config).model_fields}
@@ -59,15 +74,22 @@ class _Function:
         """Yield the problems.
 
         Raises:
-            DataError: If one of them is no problem.
+            DataError: If it gives no problems, or one of them is none.
         """
         name = self.function.__name__
-        for number, row in enumerate(self.function(**self._options), 1):
-            yield row if isinstance(row, Problem) else _problem(row, name, number)
+        rows: Any = self.function(**self._options)
+        if not isinstance(rows, Iterable):
+            raise DataError(
+                f"the function gave a {type(rows).__name__}, not problems",
+                where=f"{self.file} ({name})",
+                remedy="yield them one by one, or return a list",
+            )
+        for number, row in enumerate(rows, 1):
+            where = f"{self.file} ({name}, row {number})"
+            yield row if isinstance(row, Problem) else _problem(row, name, where)
 
 
-def _problem(row: Any, name: str, number: int) -> Problem:
-    where = f"{name}, row {number}"
+def _problem(row: Any, name: str, where: str) -> Problem:
     if not isinstance(row, Mapping):
         raise DataError(
             f"the function gave a {type(row).__name__}, not a problem",

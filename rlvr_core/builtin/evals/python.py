@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.services import option, plain, signals_restored
+from rlvr_core.api.services import faults_named, option, plain, signals_restored
 from rlvr_core.builtin.evals.commands.eval_options import Options, open_session, say
 from rlvr_core.builtin.evals.view import EvaluationView
 
@@ -67,7 +67,7 @@ def evaluate(
         as_json=False,
     )
     text = plain(model) if isinstance(model, str | os.PathLike) else str(model.path)
-    with signals_restored():
+    with signals_restored(), faults_named():
         session, folder = open_session(text, given)
         where = given.out or folder
         summaries = carry_out(session, where, say)

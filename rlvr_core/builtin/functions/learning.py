@@ -37,7 +37,7 @@ def advantage_of(function: Callable[..., Any]) -> type[Any]:
     """An advantage estimator class that calls the function.
 
     Raises:
-        ConfigError: If it does not take a step alone.
+        ConfigError: If it does not take a step alone, or is no plain function.
     """
     return _class_of(function, _Advantage, "advantage", "step")
 
@@ -46,7 +46,7 @@ def loss_of(function: Callable[..., Any]) -> type[Any]:
     """A loss class that calls the function.
 
     Raises:
-        ConfigError: If it does not take a batch and a normalizer.
+        ConfigError: If it does not take a batch and a normalizer, or is no plain function.
     """
     return _class_of(function, _Loss, "loss", "batch, normalizer")
 
@@ -55,7 +55,7 @@ def schedule_of(function: Callable[..., Any]) -> type[Any]:
     """A schedule class that calls the function.
 
     Raises:
-        ConfigError: If it does not take the progress alone.
+        ConfigError: If it does not take the progress alone, or is no plain function.
     """
     return _class_of(function, _Schedule, "schedule", "progress")
 
@@ -119,6 +119,12 @@ class _Schedule(_Function):
 def _class_of(
     function: Callable[..., Any], base: type[_Function], kind: str, parameters: str
 ) -> type[Any]:
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise ConfigError(
+            f"the {kind} function {function.__name__} is a coroutine or a generator",
+            where=_place(function),
+            remedy="write it as a plain function, without async and yield",
+        )
     try:
         inspect.signature(function).bind(*parameters.split(", "))
     except TypeError:

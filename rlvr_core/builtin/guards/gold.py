@@ -7,13 +7,22 @@ verifier cannot produce a gold response is left out and named.
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import Completion, GivesGold, Problem, RlvrError, RunError, Verdict
+from rlvr_core.api import (
+    Completion,
+    GivesGold,
+    PluginError,
+    Problem,
+    RlvrError,
+    RunError,
+    Verdict,
+)
 from rlvr_core.api.services import outcome
 
 if TYPE_CHECKING:
@@ -126,7 +135,15 @@ def check(
 
 def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
     """The problems that the verifier knows an answer to, with the answers."""
-    answers = [(problem, verifier.gold(problem)) for problem in problems]
+    answers: list[tuple[Problem, Any]] = [(one, verifier.gold(one)) for one in problems]
+    for problem, answer in answers:
+        if not isinstance(answer, str | None):
+            made = type(verifier)
+            raise PluginError(
+                f"{problem.id}: the verifier's gold answer is a {type(answer).__name__}, not text",
+                where=f"{inspect.getfile(made)} ({made.__qualname__}.gold)",
+                remedy="have it return text, or None where there is no such answer",
+            )
     return [(problem, answer) for problem, answer in answers if answer is not None]
 
 

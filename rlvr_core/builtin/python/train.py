@@ -56,6 +56,7 @@ def train(
     from rlvr_core.api.services import (
         Stop,
         carry_out,
+        faults_named,
         load_host,
         make_display,
         quiet_libraries,
@@ -70,7 +71,11 @@ def train(
     resolved = resolve_file(path, overrides, host, text)
     quiet_libraries()
     stop = Stop(patient=True)
-    with signals_restored(), ranks.joined(resolved.config.run.timeout) as together:
+    with (
+        signals_restored(),
+        faults_named(),
+        ranks.joined(resolved.config.run.timeout) as together,
+    ):
         stop.listen()
         if display is None or isinstance(display, str):
             kind = display if together.main else "none"

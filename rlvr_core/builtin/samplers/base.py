@@ -7,9 +7,11 @@ A new sampler says which problems come next (``begin``, ``choose``) and what it 
 from __future__ import annotations
 
 import hashlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
@@ -27,6 +29,7 @@ from rlvr_core.api import (
     Judged,
     Keep,
     Outcome,
+    PluginError,
     Problem,
     SamplerTraits,
     Source,
@@ -215,10 +218,27 @@ class SamplerBase(ABC):
         self.begin(sources)
 
     def draw(self, n_problems: int, *, step: int) -> list[Draw]:
-        """The next problems."""
+        """The next problems.
+
+        Raises:
+            PluginError: If ``choose`` gives no problems, more than were asked for, or something
+                else.
+        """
+        chosen = list(islice(self.choose(n_problems, step), n_problems + 1))
+        odd = [type(one).__name__ for one in chosen if not isinstance(one, Problem)]
+        if odd or len(chosen) > n_problems or (n_problems and not chosen):
+            made = type(self)
+            what = f"{'more than' if chosen else 'none of'} {n_problems} problems"
+            if odd:
+                what = f"a {odd[0]}, not a Problem"
+            raise PluginError(
+                f"the sampler {made.__qualname__} chose {what}",
+                where=f"{inspect.getfile(made)} ({made.__qualname__}.choose)",
+                remedy="give as many of the run's problems as n_problems says",
+            )
         draws = [
             Draw(problem, self._size.first, self._drawn + position)
-            for position, problem in enumerate(self.choose(n_problems, step))
+            for position, problem in enumerate(chosen)
         ]
         self._drawn += len(draws)
         return draws

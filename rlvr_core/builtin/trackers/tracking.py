@@ -34,9 +34,9 @@ class Tracking(RunObserver):
         for name, tracker in self._trackers.items():
             try:
                 tracker.start(run, event.step)
-            except RlvrError:
+            except (RlvrError, KeyboardInterrupt):
                 raise
-            except Exception as error:
+            except BaseException as error:  # a tracker may even call sys.exit
                 raise PluginError(
                     f"tracker '{name}' could not start: {type(error).__name__}: {error}",
                     where="track",
@@ -48,7 +48,9 @@ class Tracking(RunObserver):
         for name, tracker in list(self._trackers.items()):
             try:
                 tracker.metrics(event.step, dict(event.metrics))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._failed(name, error)
                 del self._trackers[name]
 
@@ -58,10 +60,12 @@ class Tracking(RunObserver):
             name, tracker = self._trackers.popitem()
             try:
                 tracker.close()
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._failed(name, error)
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def _failed(self, name: str, error: BaseException) -> None:
         self._say(
             f"warning: tracker '{name}' failed: {type(error).__name__}: {error}; the run goes on "
             "without it, and metrics.jsonl has everything"

@@ -14,7 +14,7 @@ What it is given is decided by the names of its parameters:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rlvr_core.api import Completion, ConfigError, DataError, NoConfig, Problem, Verdict
@@ -125,8 +125,9 @@ class _OfGroup(_Function):
         if not self.every_field:
             given = {name: value for name, value in given.items() if name in self.taken}
         found = self.function(**given)
-        if isinstance(found, str | bytes) or not isinstance(found, Sequence):
+        if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
             raise TypeError(f"returned {type(found).__name__}, not a list of numbers")
+        found = list(found)  # an array, a tensor or a generator will do
         if len(found) != n:
             raise ValueError(f"returned {len(found)} numbers for {n} completions")
         return [
@@ -141,8 +142,8 @@ def _verdict(value: Any) -> Verdict:
     """The verdict that a returned value stands for."""
     if isinstance(value, Verdict):
         return value
-    if isinstance(value, bool):
-        return Verdict(float(value), passed=value)
+    if type(value).__name__ in ("bool", "bool_"):  # NumPy's too
+        return Verdict(float(value), passed=bool(value))
     if value is None or isinstance(value, str):
         raise TypeError(f"returned {type(value).__name__}, not a number")
     return Verdict(value)  # that it is a finite number is checked as of every verdict
