@@ -29,6 +29,7 @@ from rlvr_core.api.rollouts import RolloutSource as RolloutSource
 from rlvr_core.api.rollouts import Rollouts as Rollouts
 from rlvr_core.api.rollouts import Sampled as Sampled
 from rlvr_core.api.rollouts import Suffix as Suffix
+from rlvr_core.builtin.catalog.blame import faults_named as faults_named
 from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
 from rlvr_core.builtin.demonstrations.demonstrations import answered as answered
 from rlvr_core.builtin.demonstrations.demonstrations import load_answers as load_answers
@@ -169,6 +170,7 @@ from rlvr_core.host.registry import KINDS as KINDS
 from rlvr_core.host.registry import NAME as NAME
 from rlvr_core.host.registry import Registry as Registry
 from rlvr_core.host.registry import kind_words as kind_words
+from rlvr_core.host.registry import loaded as loaded
 from rlvr_core.host.registry import parse_kind as parse_kind
 from rlvr_core.host.registry import plural as plural
 from rlvr_core.parallel import ranks as ranks

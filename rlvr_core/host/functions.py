@@ -71,13 +71,9 @@ def check_kind(kind: str, use: str, found: Any, where: str) -> None:
             + ", defined with class or def",
         )
     protocol = getattr(api, _PROTOCOLS.get(kind) or kind.title().replace("_", ""), object)
-    missing = [
-        name
-        for name, value in vars(protocol).items()
-        if inspect.isfunction(value)
-        and (name == "__call__" or not name.startswith("_"))
-        and not _has(found, name)
-    ]
+    methods = [name for name, value in vars(protocol).items() if inspect.isfunction(value)]
+    public = [name for name in methods if name == "__call__" or not name.startswith("_")]
+    missing = [name for name in public if not _has(found, name)]
     if kind == "verifier" and _has(found, "verify_group"):
         missing = []  # a GroupVerifier need not judge single completions
     if missing:

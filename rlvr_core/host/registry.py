@@ -138,12 +138,10 @@ class Entry:
         except BaseException as error:  # a component may even call sys.exit
             if self.plugin == discovery.CORE:
                 raise
-            text = " ".join(f"{type(error).__name__}: {error}".split())
+            what = " ".join(f"{self.owner} {failed}: {type(error).__name__}: {error}".split())
             place = self.place(error)
             named = [f"it was named at {where}"] if where and place else []
-            raise PluginError(
-                f"{self.owner} {failed}: {text}", where=place or where, remedy=[*named, self.help]
-            ) from error
+            raise PluginError(what, where=place or where, remedy=[*named, self.help]) from error
 
     def place(self, error: BaseException) -> str:
         """The innermost line of its package that an error came through; empty if there is none."""

@@ -115,8 +115,7 @@ def reported(component: object, found: Any, prefix: str = "") -> dict[str, float
     try:
         named = {f"{prefix}{name}": float(value) for name, value in found.items()}
     except (AttributeError, TypeError, ValueError, RuntimeError):
-        what = f"reports {found!r:.80}, not numbers by name"
-        raise misuse(component, what, "give a dictionary of metric names and numbers") from None
+        raise misuse(component, f"reports {found!r:.80}", "give numbers by metric name") from None
     check_declared(component, named)
     if taken := sorted(name for name in named if name in _kernel().fixed):
         raise misuse(component, f"reports a metric of rlvr's: {', '.join(taken)}", "rename it")
