@@ -122,11 +122,11 @@ def reported(component: object, found: Any, prefix: str = "") -> dict[str, float
     return named
 
 
-def misuse(component: object, what: str, remedy: str, name: str = "") -> PluginError:
+def misuse(component: object, what: str, remedy: str) -> PluginError:
     """The error for a component that gives what cannot be used, with its file and line."""
     cls = type(component)
     entry = loaded.get((cls.__module__, cls.__qualname__))
-    name = name or (entry.owner if entry else f"{cls.__module__}:{cls.__qualname__}")
+    name = entry.owner if entry else f"{cls.__module__}:{cls.__qualname__}"
     return PluginError(f"{name} {what}", where=_place(cls), remedy=remedy)
 
 

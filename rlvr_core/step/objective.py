@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from rlvr_core.api import ConfigError, LossOutput, MicroBatch
-from rlvr_core.record.metrics import misuse
+from rlvr_core.api import ConfigError, LossOutput, MicroBatch, PluginError
 from rlvr_core.step.batch import Row
 
 if TYPE_CHECKING:
@@ -91,8 +90,12 @@ class LossTerm:
         output = self.loss(batch, normalizer)
         fault = _fault(output)
         if fault:
-            remedy = "give what docs/losses.md says of LossOutput"
-            raise misuse(self.loss, fault, remedy, f"loss '{self.name}'")
+            made = type(self.loss)
+            raise PluginError(
+                f"loss '{self.name}' {fault}",
+                where=f"{made.__module__}.{made.__qualname__}",
+                remedy="give what docs/losses.md says of LossOutput",
+            )
         if torch.is_grad_enabled() and not output.loss.requires_grad:
             # a constant 0, for rows that it learns nothing from; a backward pass comes all the same
             nothing = 0.0 * torch.where(batch.mask_BT, batch.logp_BT, 0.0).sum()

@@ -85,11 +85,11 @@ class _Function:
                 remedy="yield them one by one, or return a list",
             )
         for number, row in enumerate(rows, 1):
-            where = f"{self.file} ({name}, row {number})"
-            yield row if isinstance(row, Problem) else _problem(row, name, where)
+            yield row if isinstance(row, Problem) else _problem(row, name, number, self.file)
 
 
-def _problem(row: Any, name: str, where: str) -> Problem:
+def _problem(row: Any, name: str, number: int, file: str) -> Problem:
+    where = f"{file} ({name}, row {number})"
     if not isinstance(row, Mapping):
         raise DataError(
             f"the function gave a {type(row).__name__}, not a problem",
@@ -125,5 +125,5 @@ def _problem(row: Any, name: str, where: str) -> Problem:
         spec=spec,
         dataset=name,
         environment=row.get("environment"),
-        where=where,
+        where=f"{name}, row {number}",
     )
