@@ -37,7 +37,7 @@ from rlvr_core.api import (
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.turns import TurnTaking
 from rlvr_core.config.model import EnvironmentSection
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.workers.process import ComponentSpec
 
 NAME = "benchmark/slow-tool"
 
@@ -159,7 +159,7 @@ def play(
     kind, options = SlowTool, {"seconds": seconds}
     if wall is not None:
         kind, options = Programs, {"wall_seconds": wall}
-    spec = VerifierSpec(f"{Path(__file__).stem}:{kind.__name__}", options)
+    spec = ComponentSpec(f"{Path(__file__).stem}:{kind.__name__}", options)
     instance = kind(kind.Config(**options))
     plan = EnvironmentPlan(section, {NAME: spec}, {}, {NAME: instance}, NAME)
     taking = TurnTaking(Script(), plan, _suffix)  # type: ignore[arg-type]

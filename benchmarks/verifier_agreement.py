@@ -22,7 +22,7 @@ from pathlib import Path
 from verifier_reasons import EMPTY, FORMS, OURS, THEIRS, Class
 from verifier_rows import SETS, Row, rows
 
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.verify.verdicts import VerifierSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = Path(__file__).with_name("math_verify_verdicts.json")

@@ -30,8 +30,7 @@ import psutil
 from verifier_rows import SETS, Row, rows
 
 from rlvr_core.api import Completion, Problem, Verdict
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
-from rlvr_core.workers.stats import percentile
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec, percentile
 from rlvr_math.answer import MathVerify
 
 TIMEOUT = 5

@@ -99,11 +99,11 @@ _HOMES = {
     "step.optim": "AdamWConfig",
     "verify.error_rate": "ErrorRate",
     "verify.judge": "Judge failure",
+    "verify.pool": "VerifierPool percentile",
     "verify.reward": "RewardPlan Term outcome",
-    "workers.pool": "VerifierPool",
-    "workers.process": "Child",
-    "workers.stats": "percentile",
-    "workers.worker": "VerifierSpec describe_error die_with from_plain plain_verdict",
+    "verify.verdicts": "VerifierSpec from_plain plain_verdict",
+    "workers.pool": "Fault PoolCall ProcessPool",
+    "workers.process": "Child ComponentSpec",
 }
 
 __getattr__, __dir__, __all__ = face(__name__, _HOMES)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rlvr_core.api import Completion, Problem, Verdict
 from rlvr_core.verify.error_rate import ErrorRate
+from rlvr_core.verify.pool import VerifierPool
 from rlvr_core.verify.reward import RewardPlan
-from rlvr_core.workers.pool import VerifierPool
-from rlvr_core.workers.worker import MAX_DETAIL
+from rlvr_core.verify.verdicts import MAX_DETAIL
 
 
 @dataclass(frozen=True, slots=True)

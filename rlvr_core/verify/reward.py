@@ -21,7 +21,8 @@ from rlvr_core.api import (
 )
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule, VerifySection
 from rlvr_core.config.resolve import build
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.verdicts import VerifierSpec
 
 if TYPE_CHECKING:
     from rlvr_core.host.host import Host

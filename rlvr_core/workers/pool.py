@@ -1,9 +1,10 @@
-"""A pool of verifier processes that can be killed: no verdict can hold up or fell the others.
+"""The pool of processes that can be killed: no call can hold up or fell the others.
 
-A worker judges one completion at a time and counts each as it is done; the clock of a verdict
-starts when the worker begins it. Quick verdicts are reported together. The pool kills and replaces
-a worker whose verdict passes its deadline and one that dies, and gives the rest of its work to
-others.
+Components are constructed in each worker; a call is made in whichever is free, and its clock starts
+when it begins. The pool kills and replaces a worker whose call passes its deadline and one that
+dies. Several calls are sent at once, each with a ticket in a socket that worker and pool both read:
+whoever reads the ticket has the call. So calls behind a slow one are taken back and given to other
+workers, and the pool knows which call a dead worker was at.
 
 Why not pebble or ``ProcessPoolExecutor``: the first stops all its workers for three seconds for
 each one that must be killed while in C code, and gives up for good when a worker dies in the
@@ -13,499 +14,449 @@ wrong moment; the second never kills at all. Both re-import the trainer's main m
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import pickle
+import selectors
+import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from multiprocessing.connection import wait
-from types import TracebackType
+from dataclasses import dataclass
+from typing import Literal
 
-from rlvr_core.api import Completion, GroupVerifier, Problem, RunError, Verdict, Verifier
-from rlvr_core.workers.process import AHEAD_BYTES, START_LIMIT, Worker
-from rlvr_core.workers.stats import Tally, VerifierStats
-from rlvr_core.workers.worker import (
-    OUT_OF_MEMORY,
-    Setup,
-    Task,
-    VerifierSpec,
-    describe_error,
-    from_plain,
-)
-
-__all__ = ["VerifierPool", "VerifierSpec", "VerifierStats"]
+from rlvr_core.api import Json, RunError
+from rlvr_core.workers.process import REPORT_EVERY, TICKETS, Child, ComponentSpec, describe_error
 
 BATCH_SECONDS = 0.02
-"""Work sent to a worker at once, so that a verdict of microseconds does not cost a round trip."""
-BATCH_TASKS = 64
+"""Work sent to a worker at once, so that a call of microseconds does not cost a round trip."""
+BATCH_CALLS = 64
 RUNNING_OUT = 0.005
 """Work left to a worker below which it is sent the next batch, so that it need not wait for it."""
+HOLD = 0.1
+"""Seconds of a call after which those behind it go to other workers."""
 FALSE_STARTS = 3
-"""Workers in a row that die before they are ready, after which the pool gives up."""
-
-_Report = tuple[float, float, list[list[object]] | None, str]
-"""When a call was finished, seconds it took, its verdicts or None, what went wrong."""
-
-
-@dataclass(slots=True)
-class _Sheet:
-    """Collects the verdicts of one ``submit_group``."""
-
-    names: tuple[str, ...]
-    rows: list[dict[str, Verdict]]
-    missing: int
-    future: Future[list[dict[str, Verdict]]] = field(default_factory=Future)
-
-    def fill(self, row: int, name: str, verdict: Verdict) -> None:
-        self.rows[row][name] = verdict
-        self.missing -= 1
-        if self.missing == 0:
-            self.future.set_result([{n: found[n] for n in self.names} for found in self.rows])
+"""Workers in a row that die before they have begun a call, after which the pool gives up."""
+START_LIMIT = 120.0
+"""Seconds a worker has to start, to construct each component, and to take in a batch."""
+MAX_LINE = 2**30
+"""Bytes of an answer."""
+_READ = 2**20
 
 
-@dataclass(slots=True)
-class _Item:
-    """One call of a verifier and where its verdicts go."""
-
-    task: Task
-    sheet: _Sheet
-    rows: tuple[int, ...]
-    retried: bool = False
-    trial: _Trial | None = None
-    last: bool = False
-
-    def singles(self) -> list[_Item]:
-        """The same work, one completion at a time."""
-        return [
-            _Item(Task(self.task.name, self.task.problem, (completion,), False), self.sheet, (row,))
-            for completion, row in zip(self.task.completions, self.rows, strict=True)
-        ]
-
-    def part(self, rows: Sequence[int]) -> _Item:
-        """The same call on some of the completions."""
-        taken = [
-            one for one, row in zip(self.task.completions, self.rows, strict=True) if row in rows
-        ]
-        task = Task(self.task.name, self.task.problem, tuple(taken), True)
-        return _Item(task, self.sheet, tuple(rows))
-
-
-@dataclass(slots=True)
-class _Trial:
-    """Finds the completions that make a call of a ``GroupVerifier`` fail: each is tried alone.
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a call has no answer.
 
     Attributes:
-        item: The call that failed.
-        fault: The verdict that stands for the failure.
-        faults: The verdict on each completion that also fails alone, by row.
-        left: Completions that are still to be tried.
+        kind: ``raised``: it raised an exception; ``memory``: it used all its memory; ``died``: its
+            process died; ``timeout``: it took too long; ``construct``: its component cannot be
+            constructed; ``start``: no worker starts; ``closed``: the pool was closed.
+        detail: What happened, in words.
     """
 
-    item: _Item
-    fault: Verdict
-    left: int
-    faults: dict[int, Verdict] = field(default_factory=dict)
+    kind: Literal["raised", "memory", "died", "timeout", "construct", "start", "closed"]
+    detail: str
 
 
-class VerifierPool:
-    """Judges completions in processes of its own. Every method may be called from any thread.
+@dataclass(slots=True)
+class PoolCall:
+    """One call of a component.
+
+    Attributes:
+        name: The component's.
+        payload: What the pool's handler is given besides the component.
+        limit: Seconds it may take, from its beginning.
+        done: Called in the pool's thread with the answer, or the fault, and the seconds it took.
+        retried: Whether it was in a worker that died.
+    """
+
+    name: str
+    payload: tuple[bytes, ...]
+    limit: float
+    done: Callable[[Json, Fault | None, float], None]
+    retried: bool = False
+
+
+class _RubbishError(Exception):
+    """What a worker wrote is no report."""
+
+
+class _Worker(Child):
+    """One worker process, as the pool sees it.
+
+    Attributes:
+        batch: Calls it has been sent and has not answered, in order.
+        began: ``time.monotonic()`` when it began the first of them; None if it has not.
+        deadline: ``time.monotonic()`` after which it is killed; None when it owes nothing.
+        held: Whether the calls behind a slow one were taken back.
+        ready: Whether its components are constructed.
+        constructing: The component it constructs, until it is ready.
+        answered: Calls it has reported.
+        outbox: What it has not taken yet: sending never waits for a worker that hangs.
+    """
+
+    def __init__(self, setup: object) -> None:
+        self._give, self._take = socket.socketpair()
+        # The same answers in every worker and run, and no thread pools beside the trainer.
+        fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        super().__init__("rlvr_core.workers.child", [self._take.fileno()], env=os.environ | fixed)
+        self.socket.setblocking(False)
+        self.batch: deque[PoolCall] = deque()
+        self.began: float | None = None
+        self.deadline: float | None = time.monotonic() + START_LIMIT
+        self.held = self.ready = False
+        self.constructing: str | None = None
+        self.answered = self._sent = self._unread_bytes = 0
+        self.outbox = pickle.dumps(setup, pickle.HIGHEST_PROTOCOL)
+        self._unread: list[bytes] = []
+
+    def send(self, calls: Sequence[PoolCall]) -> None:
+        """Give it work."""
+        if not self.batch:
+            self.deadline = time.monotonic() + START_LIMIT
+        self.batch.extend(calls)
+        message = [(call.name, call.payload, call.limit) for call in calls]
+        self.outbox += pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._give.send(bytes((self._sent + i) % TICKETS for i in range(len(calls))))
+        self._sent += len(calls)
+
+    def flush(self) -> None:
+        """Send what it takes now; if it is gone, whoever reads from it finds the end of file."""
+        left = memoryview(self.outbox)
+        try:
+            while left:
+                left = left[self.socket.send(left) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            left = left[:0]
+        self.outbox = bytes(left)
+
+    def begin(self, now: float) -> None:
+        """It has begun the first call of its batch, or one reported with it, at ``now``."""
+        self.began, self.deadline = now, now + self.batch[0].limit + REPORT_EVERY
+
+    @property
+    def hold_at(self) -> float | None:
+        """When calls behind the first are to be taken back; None if there are none."""
+        if self.began is None or self.held or len(self.batch) == 1:
+            return None
+        return self.began + HOLD
+
+    def take_back(self) -> list[PoolCall]:
+        """Take from its batch what it has not begun, and will not."""
+        try:
+            count = len(self._take.recv(TICKETS, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            count = 0
+        return [self.batch.pop() for _ in range(count)][::-1]
+
+    def has_news(self) -> bool:
+        """Whether something it wrote, or its end of file, is still unread."""
+        try:
+            self.socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return False
+        return True
+
+    def read(self) -> list[bytes] | None:
+        """Every whole line that has come; None when its end of the connection is closed.
+
+        Raises:
+            _RubbishError: If a line is too long.
+        """
+        try:
+            news = self.socket.recv(_READ)
+        except OSError as error:
+            return [] if isinstance(error, BlockingIOError) else None
+        *lines, rest = news.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._unread, lines[0]])
+            self._unread, self._unread_bytes = [], 0
+        self._unread.append(rest)
+        self._unread_bytes += len(rest)
+        if self._unread_bytes > MAX_LINE:
+            raise _RubbishError(f"a line of more than {MAX_LINE:,} bytes")
+        return lines if news else None
+
+    def kill(self) -> None:
+        """End it and the processes of its group. Does not fail if it is gone."""
+        super().kill()
+        self._give.close()
+        self._take.close()
+
+
+class ProcessPool:
+    """Makes calls of components in processes of its own. Methods may be called from any thread.
 
     Args:
-        verifiers: How to construct each verifier, by the name verdicts go under.
+        name: What the pool is called in errors.
+        specs: How to construct each component, by name.
+        handler: ``module:function`` that makes a call in the worker: it is given the component and
+            the call's payload, and gives what fits into JSON.
         workers: Processes.
-        timeout: Seconds one verdict may take, from its beginning, unless its verifier has a
-            ``time_limit`` of its own. A call of ``verify_group`` may take that for each of its
-            completions.
-        memory_mb: MiB a worker may take beyond what it holds when idle.
-
-    Raises:
-        ImportError: If a verifier's module cannot be imported.
+        memory_mb: MiB a worker may take beyond what it holds when idle; None for no limit.
+        repeatable: Whether a call may be made twice. Workers then report quick calls together, and
+            make those again that were done but not reported when they died; a call whose worker
+            died or ran out of memory is tried once more, unless the worker had made no other.
+        lazy: Whether workers are started as they are needed, and not at once.
     """
 
     def __init__(
         self,
-        verifiers: Mapping[str, VerifierSpec],
+        name: str,
+        specs: Mapping[str, ComponentSpec],
+        handler: str,
         *,
         workers: int,
-        timeout: float,
-        memory_mb: int,
+        memory_mb: int | None = None,
+        repeatable: bool = False,
+        lazy: bool = False,
     ) -> None:
-        self._specs = dict(verifiers)
-        classes = {name: spec.load() for name, spec in verifiers.items()}
-        self._grouped = {name for name, cls in classes.items() if issubclass(cls, GroupVerifier)}
-        # one that has no ``verify`` may compare: its verdict on one completion alone says nothing
-        self._comparing = {n for n in self._grouped if not issubclass(classes[n], Verifier)}
-        self._size = workers
-        self._limits = {name: spec.time_limit(timeout) for name, spec in verifiers.items()}
-        self._memory_mb = memory_mb
-        self._tallies = {name: Tally() for name in verifiers}
+        self._name, self._specs, self._size, self._lazy = name, dict(specs), workers, lazy
+        self._setup, self._repeatable = (handler, memory_mb, repeatable), repeatable
+        self._seconds: dict[str, float] = {}
+        self._deaths: Counter[str] = Counter()
         self._broken: dict[str, str] = {}
-        self._false_starts = 0
-        self._workers: list[Worker[_Item]] = []
-        self._queue: deque[_Item] = deque()
+        self._false_starts, self._reason = 0, ""
+        self._workers: list[_Worker] = []
+        self._queue: deque[PoolCall] = deque()
         self._lock = threading.Lock()
         self._closing = False
-        self._closed = False
-        self._wake_r, self._wake_w = os.pipe()
-        os.set_blocking(self._wake_r, False)
-        os.set_blocking(self._wake_w, False)
+        self._wake_r, self._wake_w = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_r, selectors.EVENT_READ)
         # Workers die with the thread that started them, hence one thread that starts them all.
-        self._thread = threading.Thread(target=self._run, name="verifier-pool", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     # -- for callers ---------------------------------------------------------------------------
 
-    def submit(self, problem: Problem, completion: Completion, verifier: str) -> Future[Verdict]:
-        """Judge one completion with one verifier; a verifier's fault becomes its verdict."""
-        single: Future[Verdict] = Future()
-        single.set_running_or_notify_cancel()
-        group = self.submit_group(problem, [completion], [verifier])
-        group.add_done_callback(_forward(single, lambda rows: rows[0][verifier]))
-        return single
+    def submit(self, calls: Iterable[PoolCall], *, first: bool = False) -> None:
+        """Have calls made.
 
-    def submit_group(
-        self, problem: Problem, completions: Sequence[Completion], verifiers: Sequence[str]
-    ) -> Future[list[dict[str, Verdict]]]:
-        """Judge the completions of one problem with each of these verifiers.
-
-        Returns:
-            A future of one mapping a completion, in order, from verifier name to verdict.
+        Args:
+            calls: Of components of the pool.
+            first: Whether they go before all that wait: for what ``PoolCall.done`` submits.
 
         Raises:
-            KeyError: If a verifier is not one of the pool's.
-            RunError: If the pool is closed.
+            RunError: If the pool is closed. What ``PoolCall.done`` submits then fails with the
+                calls that still wait.
         """
-        names = tuple(dict.fromkeys(verifiers))
-        sheet = _Sheet(names, [{} for _ in completions], len(names) * len(completions))
-        sheet.future.set_running_or_notify_cancel()
-        if sheet.missing == 0:
-            sheet.future.set_result(sheet.rows)
-            return sheet.future
-        task_problem = pickle.dumps(problem, pickle.HIGHEST_PROTOCOL)
-        answers = tuple(pickle.dumps(c, pickle.HIGHEST_PROTOCOL) for c in completions)
-        rows = tuple(range(len(completions)))
-        items: list[_Item] = []
-        for name in names:
-            if name not in self._specs:
-                raise KeyError(f"the pool has no verifier {name!r}")
-            whole = _Item(Task(name, task_problem, answers, True), sheet, rows)
-            together = name in self._comparing or (name in self._grouped and len(completions) > 1)
-            items.extend([whole] if together else whole.singles())
         with self._lock:
-            if self._closing:
-                raise RunError("the verifier pool is closed")
-            self._queue.extend(items)
-        self._ring()
-        return sheet.future
+            if self._closing and threading.current_thread() is not self._thread:
+                raise RunError(f"the {self._name} is closed")
+            if first:
+                self._queue.extendleft(reversed(list(calls)))
+            else:
+                self._queue.extend(calls)
+        self._wake()
 
-    def stats(self) -> dict[str, VerifierStats]:
-        """Counts and latencies so far, by verifier."""
-        with self._lock:
-            return {name: tally.stats() for name, tally in self._tallies.items()}
+    @property
+    def starting(self) -> bool:
+        """Whether there is something to do, and no worker yet that could."""
+        workers = list(self._workers)
+        return bool(workers or self._queue) and not any(worker.ready for worker in workers)
 
     def pids(self) -> list[int]:
         """Process ids of the workers alive now."""
         return [worker.pid for worker in list(self._workers)]
 
     def close(self) -> None:
-        """Kill the workers; verdicts still awaited become errors. Safe to call twice."""
+        """Kill the workers; calls still awaited fail. Safe to call twice."""
         with self._lock:
             self._closing = True
-        self._ring()
-        self._thread.join()
-
-    def __enter__(self) -> VerifierPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._wake()
+        if threading.current_thread() is not self._thread:  # as it is in ``PoolCall.done``
+            self._thread.join()
 
     # -- the pool's own thread -----------------------------------------------------------------
 
-    def _ring(self) -> None:
-        with self._lock, contextlib.suppress(BlockingIOError):  # it is ringing already
-            if not self._closed:
-                os.write(self._wake_w, b"!")
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # it is awake already, or gone
+            self._wake_w.send(b"!", socket.MSG_DONTWAIT)
 
     def _run(self) -> None:
+        reason = f"the {self._name} was closed"
         try:
             while not self._closing:
                 self._spawn()
+                self._refuse()
                 self._assign()
                 self._listen()
-                self._expire()
+                self._check_clocks()
         except BaseException as error:
-            with self._lock:
-                self._closing = True
-            self._abandon(f"the verifier pool failed: {describe_error(error)}")
+            reason = f"the {self._name} failed: {describe_error(error)}"
             raise
         finally:
-            for worker in self._workers:
-                worker.kill()
-            self._abandon("the verifier pool was closed")
-            self._workers.clear()
             with self._lock:
-                self._closed = True
-                os.close(self._wake_r)
-                os.close(self._wake_w)
+                self._closing = True
+            for worker in self._workers:
+                self._queue.extendleft(reversed(worker.batch))
+                worker.kill()
+            self._workers.clear()
+            while self._queue:
+                self._queue.popleft().done(None, Fault("closed", reason), 0.0)
+            self._selector.close()
+            self._wake_r.close()
+            self._wake_w.close()
 
     def _spawn(self) -> None:
         while len(self._workers) < self._size and self._false_starts < FALSE_STARTS:
-            specs = {n: spec for n, spec in self._specs.items() if n not in self._broken}
-            self._workers.append(Worker(Setup(specs, self._memory_mb)))
+            if self._lazy and len(self._queue) <= sum(not one.batch for one in self._workers):
+                return
+            specs = {name: spec for name, spec in self._specs.items() if name not in self._broken}
+            worker = _Worker((specs, *self._setup))
+            self._workers.append(worker)
+            self._selector.register(worker.socket, selectors.EVENT_READ, worker)
+            self._flush(worker)
+
+    def _flush(self, worker: _Worker) -> None:
+        worker.flush()
+        writes = selectors.EVENT_WRITE if worker.outbox else 0
+        self._selector.modify(worker.socket, selectors.EVENT_READ | writes, worker)
+
+    def _refuse(self) -> None:
+        """Fail the calls that no worker can make."""
+        none = self._false_starts >= FALSE_STARTS and not any(one.ready for one in self._workers)
+        for _ in range(len(self._queue) if none or self._broken else 0):
+            call = self._queue.popleft()
+            if call.name in self._broken:
+                call.done(None, Fault("construct", self._broken[call.name]), 0.0)
+            elif none:
+                call.done(None, Fault("start", self._reason), 0.0)
+            else:
+                self._queue.append(call)
 
     def _assign(self) -> None:
-        if self._false_starts >= FALSE_STARTS:
-            reason = "verifier workers do not start"
-            for item in self._take(None):
-                self._fail(item, self._broken.get(item.task.name, reason))
-            return
         free = sorted(filter(self._runs_out, self._workers), key=lambda worker: len(worker.batch))
         for left, worker in zip(range(len(free), 0, -1), free, strict=True):
-            batch = []
-            for item in self._take(left, ahead=bool(worker.batch)):
-                if item.task.name in self._broken:
-                    self._fail(item, self._broken[item.task.name])
-                else:
-                    batch.append(item)
-            if batch and not worker.send([item.task for item in batch], batch):
-                self._return(batch)  # its end of file comes next
+            batch: list[PoolCall] = []
+            seconds, most = 0.0, min(BATCH_CALLS, -(-len(self._queue) // left))
+            while self._queue and len(batch) < most:
+                seconds += self._expected(self._queue[0])
+                if batch and seconds > BATCH_SECONDS:
+                    break
+                batch.append(self._queue.popleft())
+            if batch:
+                worker.send(batch)
+                self._flush(worker)
 
-    def _runs_out(self, worker: Worker[_Item]) -> bool:
+    def _runs_out(self, worker: _Worker) -> bool:
         """Whether a worker should have more to do."""
-        if not worker.ready or worker.unopened or len(worker.batch) > BATCH_TASKS // 2:
+        if not worker.ready or worker.held or len(worker.batch) > BATCH_CALLS // 2:
             return False
         return sum(map(self._expected, worker.batch)) < RUNNING_OUT
 
-    def _expected(self, item: _Item) -> float:
-        """Seconds an item may take."""
-        mean = self._tallies[item.task.name].mean
-        return BATCH_SECONDS if mean is None else mean * len(item.rows)
-
-    def _take(self, sharers: int | None, *, ahead: bool = False) -> list[_Item]:
-        """The next items for one of so many free workers; None takes everything.
-
-        Args:
-            sharers: Free workers.
-            ahead: Whether the worker is still busy.
-        """
-        taken: list[_Item] = []
-        with self._lock:
-            if sharers is None:
-                taken, self._queue = list(self._queue), deque()
-                return taken
-            most = min(BATCH_TASKS, -(-len(self._queue) // sharers))
-            seconds, room = 0.0, AHEAD_BYTES if ahead else float("inf")
-            while self._queue and len(taken) < most:
-                seconds += self._expected(self._queue[0])
-                room -= self._queue[0].task.size
-                if room < 0 or (taken and seconds > BATCH_SECONDS):
-                    break
-                taken.append(self._queue.popleft())
-        return taken
-
-    def _return(self, items: Iterable[_Item]) -> None:
-        with self._lock:
-            self._queue.extendleft(reversed(list(items)))
-        self._ring()  # so that the loop comes round to assigning them
+    def _expected(self, call: PoolCall) -> float:
+        """Seconds a call may take."""
+        return self._seconds.get(call.name, BATCH_SECONDS)
 
     def _listen(self) -> None:
-        deadlines = [worker.deadline for worker in self._workers if worker.deadline is not None]
-        patience = max(min(deadlines) - time.monotonic(), 0.0) if deadlines else None
-        if patience is not None:
-            patience = min(patience, 1.0)  # look for silently dead workers now and then
-        by_connection = {worker.connection: worker for worker in self._workers}
-        for source in wait([self._wake_r, *by_connection], patience):
-            if source == self._wake_r:
-                _drain(self._wake_r)
-            else:
-                self._hear(by_connection[source])  # type: ignore[index]
+        clocks = [c for one in self._workers for c in (one.deadline, one.hold_at) if c is not None]
+        # look for silently dead workers now and then
+        patience = min(max(min(clocks) - time.monotonic(), 0.0), 1.0) if clocks else None
+        for key, events in self._selector.select(patience):
+            if key.data is None:
+                self._wake_r.recv(4096)
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._flush(key.data)
+            if events & selectors.EVENT_READ:
+                self._hear(key.data)
 
-    def _hear(self, worker: Worker[_Item]) -> None:
-        """Take in every message that is there."""
-        for line in worker.read():
-            if worker not in self._workers:
-                return
-            try:
-                kind, *message = json.loads(line)
-            except ValueError:
-                self._died(worker)
-            else:
-                self._understand(worker, kind, *message)
-        if worker.hung_up and worker in self._workers:
-            self._died(worker)
+    def _hear(self, worker: _Worker) -> None:
+        """Take in what has come."""
+        try:
+            lines = worker.read()
+            if lines is None:
+                self._end(worker, "died", worker.cause_of_death())
+            for line in lines or ():
+                if worker in self._workers:
+                    self._take_in(worker, line)
+        except _RubbishError as error:
+            self._end(worker, "died", f"it wrote to the pool's connection: {error}")
 
-    def _understand(self, worker: Worker[_Item], kind: str, *message: object) -> None:
-        if kind == "done":
-            self._done(worker, *message)  # type: ignore[arg-type]
-        elif kind == "start":
-            worker.unopened -= 1
-            worker.begin(float(message[0]), self._limit(worker))  # type: ignore[arg-type]
+    def _take_in(self, worker: _Worker, line: bytes) -> None:
+        try:
+            kind, content = json.loads(line)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _RubbishError(describe_error(error)) from error
+        if kind == "done" and len(content) <= len(worker.batch):
+            for now, seconds, answer, fault in content:
+                self._answered(worker, now, seconds, answer, fault and Fault(*fault))
+        elif kind == "start" and worker.batch:
+            worker.begin(content)
         elif kind == "constructing":
-            worker.constructing = str(message[0])
+            worker.constructing = content
             worker.deadline = time.monotonic() + START_LIMIT
         elif kind == "ready":
-            self._broken.update(message[0])  # type: ignore[call-overload]
-            self._false_starts = 0
+            self._broken.update(content)
             worker.ready, worker.deadline = True, None
         else:
-            raise ValueError(kind)
+            raise _RubbishError(f"an unexpected {str(kind)[:50]!r}")
 
-    def _done(self, worker: Worker[_Item], reports: list[_Report]) -> None:
-        for now, seconds, plain, fault in reports:
-            item = worker.batch.popleft()
-            worker.judged += 1
-            if plain is not None and item.trial is not None:
-                self._tried(item.trial)
-            elif plain is not None:
-                for row, verdict in zip(item.rows, plain, strict=True):
-                    self._settle(item, row, from_plain(verdict), seconds / len(item.rows))
-            elif fault == OUT_OF_MEMORY and worker.judged > 1 and not item.retried:
-                item.retried = True  # others may have filled the memory
-                self._return([item])
-            else:
-                self._fail(item, fault, seconds)
-            worker.deadline = None
-            if worker.batch:
-                worker.begin(now, self._limit(worker))
-            if fault == OUT_OF_MEMORY:
-                self._return(worker.batch)
-                self._bury(worker)
+    def _answered(
+        self, worker: _Worker, now: float, seconds: float, answer: Json, fault: Fault | None
+    ) -> None:
+        if fault is not None and fault.kind == "memory":
+            self._end(worker, "memory", fault.detail, seconds)
+            return
+        call = worker.batch.popleft()
+        worker.answered += 1
+        worker.held, worker.began, worker.deadline = False, None, None
+        if worker.batch:
+            worker.begin(now)
+        self._false_starts = 0
+        self._seconds[call.name] = 0.9 * self._seconds.get(call.name, seconds) + 0.1 * seconds
+        call.done(answer, fault, seconds)
 
-    def _died(self, worker: Worker[_Item]) -> None:
-        reason = worker.cause_of_death()
-        if not worker.ready:
-            self._false_start(worker, reason)
-        elif worker.batch:
-            item, rest = worker.take_current()
-            if worker.progress.read() > 0 and not item.retried:
-                item.retried = True  # it may not have been the one at fault
-                self._return([item, *rest])
-            else:
-                self._return(rest)
-                self._fail(item, f"worker died: {reason}")
-        self._bury(worker)
-
-    def _false_start(self, worker: Worker[_Item], reason: str) -> None:
-        if worker.constructing is not None:
-            self._broken[worker.constructing] = f"cannot be constructed: {reason}"
-        else:
-            self._false_starts += 1
-
-    def _expire(self) -> None:
+    def _check_clocks(self) -> None:
         now = time.monotonic()
         for worker in list(self._workers):
-            if worker.deadline is None or now < worker.deadline:
-                if worker.is_dead() and not worker.connection.poll():
-                    self._died(worker)
-                continue
-            if worker.connection.poll():
+            late = worker.deadline is not None and now >= worker.deadline
+            if not late and not worker.is_dead():
+                if worker.hold_at is not None and now >= worker.hold_at:
+                    worker.held = True
+                    self.submit(worker.take_back(), first=True)
+            elif worker.has_news():
                 continue  # it did report in time; this process was late to listen
-            if not worker.ready:
-                self._false_start(worker, f"not done after {START_LIMIT:g} s")
+            elif not late:
+                self._end(worker, "died", worker.cause_of_death())
+            elif worker.began is None:
+                self._end(worker, "timeout", f"not done after {START_LIMIT:g} s", START_LIMIT)
             else:
-                item, rest = worker.take_current()
-                self._return(rest)
-                limit = self._limit_of(item)
-                timeout = Verdict(None, "timeout", detail=f"took longer than {limit:g} s")
-                self._conclude(item, timeout, limit)
-            self._bury(worker)
+                limit = worker.batch[0].limit
+                self._end(worker, "timeout", f"took longer than {limit:g} s", limit)
 
-    def _limit(self, worker: Worker[_Item]) -> float:
-        """Seconds for what the worker does now."""
-        return self._limit_of(worker.batch[0])
-
-    def _limit_of(self, item: _Item) -> float:
-        """Seconds a call may take: those of a verdict, for each of its completions."""
-        return self._limits[item.task.name] * len(item.rows)
-
-    def _bury(self, worker: Worker[_Item]) -> None:
+    def _end(
+        self,
+        worker: _Worker,
+        kind: Literal["died", "memory", "timeout"],
+        detail: str,
+        seconds: float = 0.0,
+    ) -> None:
+        """End a worker for what became of the call it is at; its other calls go to others."""
+        waiting = worker.take_back()
         self._workers.remove(worker)
+        self._selector.unregister(worker.socket)
         worker.kill()
-
-    # -- verdicts ------------------------------------------------------------------------------
-
-    def _fail(self, item: _Item, detail: str, seconds: float = 0.0) -> None:
-        self._conclude(item, Verdict(None, "error", detail=detail), seconds)
-
-    def _conclude(self, item: _Item, verdict: Verdict, seconds: float) -> None:
-        """End an item that went wrong; one of several completions is tried one by one."""
-        if item.trial is not None:
-            self._tried(item.trial, item.rows[0], verdict)
-        elif not item.task.grouped or item.task.name in self._broken:
-            self._settle_all(item, verdict, seconds)
-        elif item.task.name not in self._comparing:
-            self._return(item.singles())
-        elif item.last or len(item.rows) == 1:
-            self._settle_all(item, verdict, seconds)
+        *done, call = worker.batch or (None,)
+        if call is None:
+            if worker.constructing is not None and not worker.ready:
+                self._deaths[worker.constructing] += 1
+                if self._deaths[worker.constructing] > 1:  # once may have been an accident
+                    self._broken[worker.constructing] = detail
+            elif waiting or not worker.ready:
+                self._false_starts, self._reason = self._false_starts + 1, detail
+            self.submit(waiting, first=True)
+            return
+        worn = kind != "timeout" and worker.answered + len(done) > 0
+        retry = self._repeatable and worn and not call.retried
+        self.submit([*done, *([call] if retry else []), *waiting], first=True)
+        if retry:
+            call.retried = True  # it may not have been the one at fault
         else:
-            trial = _Trial(item, verdict, len(item.rows))
-            parts = [item.part([row]) for row in item.rows]
-            for part in parts:
-                part.trial = trial
-            self._return(parts)
-
-    def _tried(self, trial: _Trial, row: int = 0, fault: Verdict | None = None) -> None:
-        """Take in what became of one completion; after the last, judge the sound ones together."""
-        trial.left -= 1
-        if fault is not None:
-            trial.faults[row] = fault
-        if trial.left:
-            return
-        item = trial.item
-        sound = [row for row in item.rows if row not in trial.faults]
-        if not sound or not trial.faults:  # what fails is the call, and no single completion
-            self._settle_all(item, trial.fault, 0.0)
-            return
-        for row, verdict in trial.faults.items():
-            self._settle(item, row, verdict, 0.0)
-        rest = item.part(sound)
-        rest.last = True
-        self._return([rest])
-
-    def _settle_all(self, item: _Item, verdict: Verdict, seconds: float) -> None:
-        for row in item.rows:
-            self._settle(item, row, verdict, seconds)
-
-    def _settle(self, item: _Item, row: int, verdict: Verdict, seconds: float) -> None:
-        with self._lock:
-            self._tallies[item.task.name].add(verdict, seconds)
-        item.sheet.fill(row, item.task.name, verdict)
-
-    def _abandon(self, reason: str) -> None:
-        items = [*itertools.chain(*(worker.batch for worker in self._workers)), *self._take(None)]
-        for worker in self._workers:
-            worker.batch.clear()
-        verdict = Verdict(None, "error", detail=reason)
-        for trial in {id(one.trial): one.trial for one in items if one.trial}.values():
-            self._settle_all(trial.item, verdict, 0.0)
-        for item in items:
-            if item.trial is None:
-                self._settle_all(item, verdict, 0.0)
-
-
-def _drain(descriptor: int) -> None:
-    try:
-        while os.read(descriptor, 4096):
-            pass
-    except BlockingIOError:
-        return
-
-
-def _forward(
-    target: Future[Verdict], pick: Callable[[list[dict[str, Verdict]]], Verdict]
-) -> Callable[[Future[list[dict[str, Verdict]]]], None]:
-    def done(source: Future[list[dict[str, Verdict]]]) -> None:
-        target.set_result(pick(source.result()))
-
-    return done
+            call.done(None, Fault(kind, detail), seconds)

@@ -1,61 +1,93 @@
-"""Child processes that can be killed, and the pool's side of one that judges.
+"""A child process that can be killed, and what the pool and its children both know.
 
-``Child`` is any process that runs a module of ours: verifiers and environments have their own.
+The pool's workers are such children (``workers/pool.py``), and so are engines beside training.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
-import pickle
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from typing import Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from rlvr_core.workers.worker import REPORT_EVERY, Progress, Setup, Task
+from rlvr_core.api import Json, LimitsTime, config_class
 
 _BOOT = (
     "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))"
 )
-_READ = 2**20
+_MESSAGE = 500
+"""Characters of an error's message that are kept."""
 
-START_LIMIT = 120.0
-"""Seconds a worker has to start, to construct each verifier, and to take in a batch."""
+REPORT_EVERY = 0.002
+"""Seconds of calls that may go into one report: a message each would cost the pool more than many
+calls cost the worker."""
+TICKETS = 256
+"""A call's ticket is its number in the order they were sent, modulo this: more than can be on their
+way."""
 
-AHEAD_BYTES = 2**16
-"""Most that is sent to a worker before it is done with the last batch: it always fits in the
-socket's buffer, so that sending never waits for a worker that hangs."""
 
-Item = TypeVar("Item")
+@dataclass(frozen=True, slots=True)
+class ComponentSpec:
+    """How a worker constructs a component.
+
+    Attributes:
+        target: ``module:Class``.
+        config: Values of its ``Config``.
+    """
+
+    target: str
+    config: Mapping[str, Json]
+
+    def load(self) -> Any:
+        """Import the class."""
+        return load(self.target)
+
+    def build(self) -> Any:
+        """Construct the component."""
+        cls = self.load()
+        return cls(config_class(cls)(**self.config))
+
+    def time_limit(self, usual: float) -> float:
+        """Seconds a call may take: those the component itself names, or the usual ones."""
+        cls = self.load()
+        options = config_class(cls)
+        return (
+            float(cls.time_limit(options(**self.config))) if isinstance(cls, LimitsTime) else usual
+        )
 
 
 class Child:
     """A process that leads a process group of its own and imports nothing of our main module.
 
-    It gets pickles and gives lines.
-
     Args:
         module: Whose ``main`` it calls with its end of the socket, ``descriptors`` and our
             process id.
         descriptors: Open files that it has too.
-        setup: What it is sent first.
+        env: Its environment variables.
+        output: Where what it prints goes: a descriptor, or ``subprocess.DEVNULL``.
 
     Attributes:
         process: The process.
-        connection: To it.
-        hung_up: Whether its end of the connection is closed.
+        socket: To it.
     """
 
-    def __init__(self, module: str, descriptors: Sequence[int], setup: object) -> None:
-        ours, theirs = socket.socketpair()
+    def __init__(
+        self,
+        module: str,
+        descriptors: Sequence[int],
+        *,
+        env: Mapping[str, str],
+        output: int = subprocess.DEVNULL,
+    ) -> None:
+        self.socket, theirs = socket.socketpair()
         with theirs:
             passed = [theirs.fileno(), *descriptors]
             words = [json.dumps(sys.path), module, *map(str, [*passed, os.getpid()])]
@@ -63,39 +95,11 @@ class Child:
                 [sys.executable, "-c", _BOOT, *words],
                 pass_fds=passed,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env=os.environ
-                # The same verdicts in every worker and run, and no thread pools beside the trainer.
-                | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is the trainer's to handle
+                env=env,
             )
-        self.connection = Connection(ours.detach())
-        self.hung_up = False
-        self._unread = b""
-        self.write(setup)  # if it died at once, whoever reads from it finds the end of file
-
-    def write(self, message: object) -> bool:
-        """Send it something. False if it is gone."""
-        try:
-            self.connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-        except OSError:
-            return False
-        return True
-
-    def read(self) -> list[bytes]:
-        """Every whole line that has come; call it when there is something to read.
-
-        One read takes in many: ``Connection.recv_bytes`` would read each one in two.
-        """
-        try:
-            news = os.read(self.connection.fileno(), _READ)
-        except OSError:
-            news = b""
-        self.hung_up = not news
-        lines = (self._unread + news).split(b"\n")
-        self._unread = lines.pop()
-        return lines
 
     @property
     def pid(self) -> int:
@@ -106,10 +110,10 @@ class Child:
         """Whether the process has ended."""
         return self.process.poll() is not None
 
-    def cause_of_death(self) -> str:
-        """How it ended, in words."""
+    def cause_of_death(self, patience: float = 1.0) -> str:
+        """How it ended, in words; waits up to ``patience`` seconds for the end."""
         try:
-            code = self.process.wait(timeout=1.0)
+            code = self.process.wait(patience)
         except subprocess.TimeoutExpired:
             return "it closed its connection"
         if code >= 0:
@@ -121,54 +125,23 @@ class Child:
 
     def kill(self) -> None:
         """End it and the processes of its group. Does not fail if it is gone."""
-        self.connection.close()
+        self.socket.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5.0)
 
 
-class Worker(Child, Generic[Item]):
-    """One worker process.
+def load(target: str) -> Any:
+    """What ``module:name`` names."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
-    Attributes:
-        progress: How far it is, told without a message.
-        batch: What it has been sent and has not answered, in order.
-        deadline: ``time.monotonic()`` after which it is killed; None when it owes nothing.
-        unopened: Batches it has been sent and has not begun.
-        ready: Whether its verifiers are constructed.
-        constructing: The verifier it constructs, until it is ready.
-        judged: Calls it has reported.
-    """
 
-    def __init__(self, setup: Setup) -> None:
-        self.progress, file = Progress.create()
-        with file:
-            super().__init__("rlvr_core.workers.worker", [file.fileno()], setup)
-        self.batch: deque[Item] = deque()
-        self.deadline: float | None = time.monotonic() + START_LIMIT
-        self.unopened = 0
-        self.ready = False
-        self.constructing: str | None = None
-        self.judged = 0
-
-    def send(self, tasks: list[Task], items: list[Item]) -> bool:
-        """Give it work. False if it is gone."""
-        if not self.write(tasks):
-            return False
-        if not self.batch:
-            self.deadline = time.monotonic() + START_LIMIT
-        self.batch.extend(items)
-        self.unopened += 1
-        return True
-
-    def begin(self, now: float, limit: float) -> None:
-        """It has begun a call, or one of the next that it reports with it, at ``now``."""
-        self.deadline = now + limit + REPORT_EVERY
-
-    def take_current(self) -> tuple[Item, list[Item]]:
-        """What it is at, out of its batch, and the rest: some of that finished but not reported."""
-        rest = list(self.batch)
-        self.batch.clear()
-        current = rest.pop(min(max(self.progress.read() - self.judged, 0), len(rest) - 1))
-        return current, rest
+def describe_error(error: BaseException) -> str:
+    """Type and message of an exception, on one line and bounded."""
+    try:
+        message = str(error)
+    except BaseException:
+        message = "(its message cannot be read)"
+    return " ".join(f"{type(error).__name__}: {message[:_MESSAGE]}".split())[:_MESSAGE]

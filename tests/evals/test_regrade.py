@@ -6,7 +6,7 @@ import pytest
 from rlvr_core.builtin.evals.regrade import regrade
 from rlvr_core.builtin.evals.stored import open_stored
 from rlvr_core.host.host import load_host
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 
 def lines(path: Path) -> list[dict]:

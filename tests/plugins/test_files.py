@@ -13,7 +13,7 @@ from rlvr_core.config.model import ComponentRef
 from rlvr_core.config.resolve import build
 from rlvr_core.host import files
 from rlvr_core.host.host import load_host
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 REWARD = """
 from rlvr_core.api import NoConfig, Verdict

@@ -63,9 +63,9 @@ import base64, pickle
 from rlvr_core.api import Problem, Reply
 from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.worker import Call
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.workers.process import ComponentSpec
 
-pool = EnvironmentPool({"w": VerifierSpec("acme_toys.world:World", {})}, workers=1, timeout=60.0)
+pool = EnvironmentPool({"w": ComponentSpec("acme_toys.world:World", {})}, workers=1, timeout=60.0)
 problem = pickle.dumps(Problem("p", "", "", {}, "toys"))
 state = base64.b85decode(pool.submit(Call("start", "w", problem, 0)).result(60)["state"])
 step = Call("step", "w", state, Reply("so [[count red cats]]", 0, 3))

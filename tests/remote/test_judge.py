@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rlvr_core.api import Completion, ConfigError, DataError, Message, Problem
 from rlvr_core.builtin.openai.judge import MARGIN, Judge
 from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 PROBLEM = Problem("p", "What is 2+2?", "core/judge", {"answer": "four"}, "toy")

@@ -23,7 +23,7 @@ from rlvr_core.api import (
 from rlvr_core.builtin.environments.background_turns import BackgroundTurns
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.config.model import EnvironmentSection
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.workers.process import ComponentSpec
 
 PATIENCE = 120.0
 
@@ -103,7 +103,7 @@ class World:
 
         cls = getattr(turn_toys, name)
         full = f"toy/{name}"
-        spec = VerifierSpec(f"turn_toys:{name}", config or {})
+        spec = ComponentSpec(f"turn_toys:{name}", config or {})
         section = EnvironmentSection(use=full, workers=1, timeout=timeout, straggler_timeout=300.0)
         made = cls(cls.Config(**(config or {})))
         plan = EnvironmentPlan(section, {full: spec}, {}, {full: made}, full)

@@ -28,7 +28,7 @@ from rlvr_core.config.model import EnvironmentSection
 from rlvr_core.engines.sampling import completion_seed, turn_seed
 from rlvr_core.rollout.collect import Generator
 from rlvr_core.verify.judge import Judge
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.workers.process import ComponentSpec
 
 PARAMS = SamplingParams(max_tokens=100)
 
@@ -87,7 +87,7 @@ def plan_of(name="Echo", config=None, **section):
     import turn_toys
 
     cls = getattr(turn_toys, name)
-    spec = VerifierSpec(f"turn_toys:{name}", config or {})
+    spec = ComponentSpec(f"turn_toys:{name}", config or {})
     made = None if name == "Unready" else cls(cls.Config(**(config or {})))
     # no machine is too busy for a sound answer
     options = {"workers": 1, "timeout": 300.0, "straggler_timeout": 300.0} | section

@@ -9,7 +9,7 @@ import pytest
 from rlvr_core.api import Completion, ConfigError, DataError, Message, NoConfig, Problem, Verdict
 from rlvr_core.builtin.verifiers.function import verifier_of
 from rlvr_core.host.host import load_host
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 
 def problem(prompt="2+2=", **spec):

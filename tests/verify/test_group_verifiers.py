@@ -12,7 +12,7 @@ from rlvr_core.api import Completion, Problem
 from rlvr_core.api.services import load_host
 from rlvr_core.cli.main import main
 from rlvr_core.testing.random_model import save_random_model
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 PROBLEM = Problem("p1", "Say it.", "v", {"answer": "x"}, "toy")
 # the longest of n completions scores 1, the shortest 0; rank by rank in between

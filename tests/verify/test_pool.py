@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from rlvr_core.api import Completion, Problem, RunError, Verdict
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 HERE = Path(__file__).parent
 
@@ -303,7 +303,7 @@ def test_an_unknown_verifier_is_the_callers_fault():
 PARENT = """
 import signal, sys, threading, time
 from rlvr_core.api import Completion, Problem
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
 specs = {"HangsInC": VerifierSpec("bad_verifiers:HangsInC", {})}

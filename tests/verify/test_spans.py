@@ -10,7 +10,7 @@ from rlvr_core.config.model import RewardSchedule
 from rlvr_core.rollout.collect import Judged
 from rlvr_core.rollout.replay import member_of
 from rlvr_core.verify.reward import RewardPlan, Term
-from rlvr_core.workers.worker import from_plain, plain_verdict
+from rlvr_core.verify.verdicts import from_plain, plain_verdict
 
 
 def completion(n=5, transcript=None):

@@ -21,7 +21,7 @@ from rlvr_core.api import Completion, NoConfig, Reply, ToolCall, tool_format
 from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.worker import Call
 from rlvr_core.testing import play
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.workers.process import ComponentSpec
 
 HERMES = tool_format("hermes")
 PAGES = "mvp.pagination_aggregate"
@@ -546,7 +546,7 @@ def test_the_data_set_asks_the_questions_of_pages_for_the_environment(web):
 
 
 def test_conversations_in_several_processes_keep_their_own_pages():
-    spec = VerifierSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
+    spec = ComponentSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
     tasks = [generate("primer.extract_by_id", seed, "bare") for seed in range(6)]
     pool = EnvironmentPool({"bs4/web": spec}, workers=2, timeout=1.0)
 

@@ -36,7 +36,7 @@ from rlvr_core.api import (
 from rlvr_core.builtin.environments.pool import EnvironmentFailedError, EnvironmentPool
 from rlvr_core.builtin.environments.worker import Call, said
 from rlvr_core.testing import play
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.workers.process import ComponentSpec
 
 EASY = generate("primer.extract_by_id", 1, "bare")
 LOOK = "print(make_soup().find('body').get_text()[:50])"
@@ -229,7 +229,7 @@ def gone(pids):
 
 
 def test_conversations_go_on_when_their_process_is_killed_and_nothing_is_left_of_it():
-    spec = VerifierSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
+    spec = ComponentSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
     pool = EnvironmentPool({"bs4/web": spec}, workers=1, timeout=1.0)
 
     def ask(what, state, argument):
@@ -262,7 +262,7 @@ def test_conversations_go_on_when_their_process_is_killed_and_nothing_is_left_of
 
 def test_p28_conversations_run_at_a_time_and_see_nothing_of_each_other():
     """As many as there are processes, neither fewer nor more; pages and files stay apart."""
-    spec = VerifierSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
+    spec = ComponentSpec("rlvr_bs4.web.environment:Web", {"seconds": 10.0})
     tasks = [generate("mvp.extract_links", seed, "bare") for seed in range(6)]
     code = (
         "import json, os, time\n"

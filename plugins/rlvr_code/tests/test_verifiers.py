@@ -8,8 +8,8 @@ import pytest
 
 from rlvr_code.verifiers import Call, HumanEval, Mbpp, Stdin
 from rlvr_core.api import Completion, DataError, Problem
-from rlvr_core.workers.pool import VerifierPool
-from rlvr_core.workers.worker import VerifierSpec
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.verdicts import VerifierSpec
 
 _made = {}
 

@@ -1,7 +1,7 @@
 """The maths verifiers in the processes that a run judges in."""
 
 from rlvr_core.api import Completion, Problem
-from rlvr_core.workers.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 SPECS = {
     name: VerifierSpec(f"rlvr_math.{target}", {})

@@ -15,7 +15,7 @@ from rlvr_core.api import (
     PresentsProblems,
     Problem,
 )
-from rlvr_core.api.services import ComponentRef, EnvironmentSection, Suffix, VerifierSpec, build
+from rlvr_core.api.services import ComponentRef, ComponentSpec, EnvironmentSection, Suffix, build
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Host
@@ -37,7 +37,7 @@ class EnvironmentPlan:
     """
 
     section: EnvironmentSection
-    specs: Mapping[str, VerifierSpec]
+    specs: Mapping[str, ComponentSpec]
     own: Mapping[str, str]
     instances: Mapping[str, Any]
     every: str | None = None
@@ -60,14 +60,14 @@ class EnvironmentPlan:
         if section.use != AUTO:
             entry = host.entry("environment", section.use, "environment.use")
             made = build(host, "environment", section, "environment")
-            spec = VerifierSpec(entry.target, section.with_)
+            spec = ComponentSpec(entry.target, section.with_)
             return cls(section, {entry.name: spec}, {}, {entry.name: made}, entry.name)
         specs, own, instances = {}, {}, {}
         where = "data: problems ask for it"
         for name in sorted({p.environment for p in problems if p.environment is not None}):
             entry = host.entry("environment", name, where)
             own[name] = entry.name
-            specs[entry.name] = VerifierSpec(entry.target, {})
+            specs[entry.name] = ComponentSpec(entry.target, {})
             instances[entry.name] = build(host, "environment", ComponentRef(use=name), where)
         return cls(section, specs, own, instances)
 

@@ -1,0 +1,321 @@
+"""Judges completions in processes that can be killed: verdicts over the pool of ``workers/``.
+
+A completion is a call of its own, unless its verifier judges groups. A group whose call fails is
+judged one completion at a time; where a verdict on one alone says nothing, each is tried alone, and
+those that do not fail are judged together once more.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from rlvr_core.api import Completion, GroupVerifier, Json, Problem, Verdict, Verifier
+from rlvr_core.verify.verdicts import ALONE, TOGETHER, VerifierSpec, from_plain, judge
+from rlvr_core.workers.pool import Fault, PoolCall, ProcessPool
+
+__all__ = ["VerifierPool", "VerifierSpec", "VerifierStats"]
+
+RECENT = 10_000
+"""Verdicts the percentiles look back on."""
+
+_FINAL = ("construct", "start", "closed")
+"""Faults that a call of fewer completions would have too."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierStats:
+    """What one verifier did so far.
+
+    Attributes:
+        calls: Verdicts given.
+        seconds: Time spent on them inside the workers.
+        p50: Median seconds of a verdict, over the most recent ones.
+        p99: 99th percentile of the same.
+        unscorable: Verdicts with that status.
+        timeouts: Verdicts that passed their deadline.
+        errors: Verdicts that failed.
+    """
+
+    calls: int
+    seconds: float
+    p50: float
+    p99: float
+    unscorable: int
+    timeouts: int
+    errors: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Collects ``VerifierStats``."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def add(self, verdict: Verdict, seconds: float) -> None:
+        """Count one verdict that took ``seconds``."""
+        self.statuses[verdict.status] += 1
+        self.seconds += seconds
+        self.recent.append(seconds)
+
+    def stats(self) -> VerifierStats:
+        """The figures now."""
+        ordered = sorted(self.recent)
+        return VerifierStats(
+            calls=sum(self.statuses.values()),
+            seconds=self.seconds,
+            p50=percentile(ordered, 0.50),
+            p99=percentile(ordered, 0.99),
+            unscorable=self.statuses["unscorable"],
+            timeouts=self.statuses["timeout"],
+            errors=self.statuses["error"],
+        )
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The smallest value that at least this share of them does not exceed; 0.0 of none."""
+    if not ordered:
+        return 0.0
+    rank = -(-len(ordered) * share // 1)  # ceiling
+    return ordered[max(int(rank), 1) - 1]
+
+
+@dataclass(slots=True)
+class _GroupResult:
+    """Collects the verdicts of one ``submit_group``."""
+
+    names: tuple[str, ...]
+    rows: list[dict[str, Verdict]]
+    missing: int
+    future: Future[list[dict[str, Verdict]]] = field(default_factory=Future)
+
+    def fill(self, row: int, name: str, verdict: Verdict) -> None:
+        self.rows[row][name] = verdict
+        self.missing -= 1
+        if self.missing == 0:
+            self.future.set_result([{n: found[n] for n in self.names} for found in self.rows])
+
+
+@dataclass(slots=True)
+class _Item:
+    """One call of a verifier and where its verdicts go.
+
+    Attributes:
+        name: The verifier's.
+        problem: Pickled.
+        completions: Each pickled.
+        rows: Which rows of the result they are.
+        result: Where the verdicts go.
+        grouped: Whether it is one call of ``verify_group``.
+        trial: What it is a part of.
+        last: Whether it is what a trial left over.
+    """
+
+    name: str
+    problem: bytes
+    completions: tuple[bytes, ...]
+    rows: tuple[int, ...]
+    result: _GroupResult
+    grouped: bool
+    trial: _Trial | None = None
+    last: bool = False
+
+    def part(self, rows: Sequence[int], **changes: Any) -> _Item:
+        """The same for some of the completions."""
+        taken = tuple(self.completions[self.rows.index(row)] for row in rows)
+        return replace(self, completions=taken, rows=tuple(rows), **changes)
+
+    def singles(self) -> list[_Item]:
+        """The same work, one completion at a time."""
+        return [
+            replace(self, completions=(completion,), rows=(row,), grouped=False)
+            for completion, row in zip(self.completions, self.rows, strict=True)
+        ]
+
+
+@dataclass(slots=True)
+class _Trial:
+    """Finds the completions that make a call of a ``GroupVerifier`` fail: each is tried alone.
+
+    Attributes:
+        item: The call that failed.
+        fault: The verdict that stands for the failure.
+        left: Completions that are still to be tried.
+        faults: The verdict on each completion that also fails alone, by row.
+    """
+
+    item: _Item
+    fault: Verdict
+    left: int
+    faults: dict[int, Verdict] = field(default_factory=dict)
+
+
+class VerifierPool:
+    """Judges completions in processes of its own. Every method may be called from any thread.
+
+    Args:
+        verifiers: How to construct each verifier, by the name verdicts go under.
+        workers: Processes.
+        timeout: Seconds one verdict may take, from its beginning, unless its verifier has a
+            ``time_limit`` of its own. A call of ``verify_group`` may take that for each of its
+            completions.
+        memory_mb: MiB a worker may take beyond what it holds when idle.
+
+    Raises:
+        ImportError: If a verifier's module cannot be imported.
+    """
+
+    def __init__(
+        self, verifiers: Mapping[str, VerifierSpec], *, workers: int, timeout: float, memory_mb: int
+    ) -> None:
+        classes = {name: spec.load() for name, spec in verifiers.items()}
+        self._grouped = {name for name, cls in classes.items() if issubclass(cls, GroupVerifier)}
+        # one that has no ``verify`` may compare: its verdict on one completion alone says nothing
+        self._comparing = {n for n in self._grouped if not issubclass(classes[n], Verifier)}
+        self._limits = {name: spec.time_limit(timeout) for name, spec in verifiers.items()}
+        self._tallies = {name: Tally() for name in verifiers}
+        self._lock = threading.Lock()
+        self._pool = ProcessPool(
+            "verifier pool",
+            verifiers,
+            f"{judge.__module__}:{judge.__name__}",
+            workers=workers,
+            memory_mb=memory_mb,
+            repeatable=True,
+        )
+
+    def submit(self, problem: Problem, completion: Completion, verifier: str) -> Future[Verdict]:
+        """Judge one completion with one verifier; a verifier's fault becomes its verdict."""
+        single: Future[Verdict] = Future()
+        single.set_running_or_notify_cancel()
+        group = self.submit_group(problem, [completion], [verifier])
+        group.add_done_callback(lambda done: single.set_result(done.result()[0][verifier]))
+        return single
+
+    def submit_group(
+        self, problem: Problem, completions: Sequence[Completion], verifiers: Sequence[str]
+    ) -> Future[list[dict[str, Verdict]]]:
+        """Judge the completions of one problem with each of these verifiers.
+
+        Returns:
+            A future of one mapping a completion, in order, from verifier name to verdict.
+
+        Raises:
+            KeyError: If a verifier is not one of the pool's.
+            RunError: If the pool is closed.
+        """
+        names = tuple(dict.fromkeys(verifiers))
+        result = _GroupResult(names, [{} for _ in completions], len(names) * len(completions))
+        result.future.set_running_or_notify_cancel()
+        if result.missing == 0:
+            result.future.set_result(result.rows)
+            return result.future
+        asked = pickle.dumps(problem, pickle.HIGHEST_PROTOCOL)
+        answers = tuple(pickle.dumps(c, pickle.HIGHEST_PROTOCOL) for c in completions)
+        rows = tuple(range(len(completions)))
+        items: list[_Item] = []
+        for name in names:
+            if name not in self._limits:
+                raise KeyError(f"the pool has no verifier {name!r}")
+            together = name in self._comparing or (name in self._grouped and len(completions) > 1)
+            whole = _Item(name, asked, answers, rows, result, True)
+            items.extend([whole] if together else whole.singles())
+        self._pool.submit(map(self._call, items))
+        return result.future
+
+    def stats(self) -> dict[str, VerifierStats]:
+        """Counts and latencies so far, by verifier."""
+        with self._lock:
+            return {name: tally.stats() for name, tally in self._tallies.items()}
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers alive now."""
+        return self._pool.pids()
+
+    def close(self) -> None:
+        """Kill the workers; verdicts still awaited become errors. Safe to call twice."""
+        self._pool.close()
+
+    def __enter__(self) -> VerifierPool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _call(self, item: _Item) -> PoolCall:
+        how = TOGETHER if item.grouped else ALONE
+        return PoolCall(
+            item.name,
+            (how, item.problem, *item.completions),
+            self._limits[item.name] * len(item.rows),
+            partial(self._answered, item),
+        )
+
+    # -- in the pool's thread ------------------------------------------------------------------
+
+    def _answered(self, item: _Item, answer: Json, fault: Fault | None, seconds: float) -> None:
+        if fault is not None:
+            self._conclude(item, _fault_verdict(fault), seconds, again=fault.kind not in _FINAL)
+        elif item.trial is not None:
+            self._tried(item.trial)
+        else:
+            each = seconds / len(item.rows)
+            for row, verdict in zip(item.rows, answer, strict=True):
+                self._settle(item, row, from_plain(verdict), each)
+
+    def _conclude(self, item: _Item, verdict: Verdict, seconds: float, *, again: bool) -> None:
+        """End an item that went wrong; one of several completions is tried one by one."""
+        if item.trial is not None:
+            self._tried(item.trial, item.rows[0], verdict)
+        elif not item.grouped or not again:
+            self._settle_all(item, verdict, seconds)
+        elif item.name not in self._comparing:
+            self._pool.submit(map(self._call, item.singles()), first=True)
+        elif item.last or len(item.rows) == 1:
+            self._settle_all(item, verdict, seconds)
+        else:
+            trial = _Trial(item, verdict, len(item.rows))
+            parts = [item.part([row], trial=trial) for row in item.rows]
+            self._pool.submit(map(self._call, parts), first=True)
+
+    def _tried(self, trial: _Trial, row: int = 0, fault: Verdict | None = None) -> None:
+        """Take in what became of one completion; after the last, judge the sound ones together."""
+        trial.left -= 1
+        if fault is not None:
+            trial.faults[row] = fault
+        if trial.left:
+            return
+        item = trial.item
+        sound = [row for row in item.rows if row not in trial.faults]
+        if not sound or not trial.faults:  # what fails is the call, and no single completion
+            self._settle_all(item, trial.fault, 0.0)
+            return
+        for row, verdict in trial.faults.items():
+            self._settle(item, row, verdict, 0.0)
+        self._pool.submit([self._call(item.part(sound, last=True))], first=True)
+
+    def _settle_all(self, item: _Item, verdict: Verdict, seconds: float) -> None:
+        for row in item.rows:
+            self._settle(item, row, verdict, seconds)
+
+    def _settle(self, item: _Item, row: int, verdict: Verdict, seconds: float) -> None:
+        with self._lock:
+            self._tallies[item.name].add(verdict, seconds)
+        item.result.fill(row, item.name, verdict)
+
+
+def _fault_verdict(fault: Fault) -> Verdict:
+    detail = {
+        "died": f"worker died: {fault.detail}",
+        "construct": f"cannot be constructed: {fault.detail}",
+        "start": "verifier workers do not start",
+    }.get(fault.kind, fault.detail)
+    return Verdict(None, "timeout" if fault.kind == "timeout" else "error", detail=detail)

@@ -1,0 +1,172 @@
+"""Verdicts as plain JSON, and what a worker process does to get one.
+
+Nothing that a verifier or an environment returns is ever unpickled by the trainer. Workers import
+this module: it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from dataclasses import asdict
+from numbers import Real
+from typing import Any
+
+from rlvr_core.api import Completion, Json, Span, Usage, Verdict, VerifierTraits, traits_of
+from rlvr_core.host.functions import component
+from rlvr_core.workers.process import ComponentSpec, load
+
+STATUSES = ("ok", "unscorable", "timeout", "error")
+MAX_DETAIL = 500
+"""Characters of a detail that are kept."""
+MAX_EXTRACTED = 20_000
+"""Characters of an extracted answer that are kept."""
+MAX_PARTS = 1_000
+"""Named partial scores a verdict may have."""
+MAX_SPANS = 100_000
+"""Spans a verdict may have."""
+PlainVerdict = list[Json]
+"""``[score, status, passed, parts, extracted, detail, usage, spans]``, fit for JSON."""
+
+
+class VerifierSpec(ComponentSpec):
+    """How a worker constructs a verifier.
+
+    Attributes:
+        target: ``module:Class`` or ``module:function``.
+        config: Values of its ``Config``.
+    """
+
+    __slots__ = ()
+
+    def load(self) -> Any:
+        """Import the class; a plain function becomes one."""
+        return component("verifier", load(self.target))
+
+
+ALONE, TOGETHER = b"alone", b"together"
+
+
+def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> list[PlainVerdict]:
+    """One call of a verifier, in its worker.
+
+    Every call gets fresh objects, so that a verifier which alters its input cannot touch others.
+
+    Args:
+        verifier: Whose call it is.
+        how: ``TOGETHER`` for one call of ``verify_group``.
+        problem: Pickled.
+        completions: Each pickled.
+    """
+    asked = pickle.loads(problem)
+    answers = [pickle.loads(completion) for completion in completions]
+    if how == TOGETHER:
+        found = _group_verdicts(verifier.verify_group(asked, answers), answers)
+    else:
+        found = [verifier.verify(asked, answer) for answer in answers]
+    return [
+        in_range(plain_verdict(verdict, answer), verifier)
+        for verdict, answer in zip(found, answers, strict=True)
+    ]
+
+
+def _group_verdicts(found: object, completions: Sequence[Completion]) -> Sequence[object]:
+    """What ``verify_group`` gave, if it is one verdict per completion.
+
+    Raises:
+        TypeError: If it is no list.
+        ValueError: If its length is wrong.
+    """
+    if not isinstance(found, list | tuple):
+        raise TypeError(f"verify_group gave {type(found).__name__}, not a list of verdicts")
+    if len(found) != len(completions):
+        raise ValueError(
+            f"verify_group gave {len(found)} verdicts for {len(completions)} completions"
+        )
+    return found
+
+
+def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:
+    """Hold a score to the range its verifier declares, if it declares one.
+
+    Raises:
+        ValueError: If the score is outside of ``reward_range``.
+    """
+    score, limits = verdict[0], traits_of(verifier, VerifierTraits).reward_range
+    if score is not None and limits is not None and not limits[0] <= score <= limits[1]:
+        raise ValueError(f"score {score} is outside of its reward_range {tuple(limits)}")
+    return verdict
+
+
+def plain_verdict(verdict: object, completion: Completion | None = None) -> PlainVerdict:
+    """Check a verdict and turn it into plain JSON.
+
+    Args:
+        verdict: What a verifier or an environment returned.
+        completion: What it is about, to hold its spans against; None while it is being written.
+
+    Raises:
+        TypeError: If it is no verdict or a field has the wrong type.
+        ValueError: If a number in it is not finite, score and status disagree, or a span is out of
+            range.
+    """
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"returned {type(verdict).__name__}, not a Verdict")
+    if verdict.status not in STATUSES:
+        raise ValueError(f"status {verdict.status!r} is none of {', '.join(STATUSES)}")
+    if (verdict.score is None) == (verdict.status == "ok"):
+        raise ValueError(f"score {verdict.score!r} does not go with status {verdict.status!r}")
+    if verdict.passed is not None and verdict.passed not in (True, False):
+        raise TypeError(f"passed is {verdict.passed!r}, not True, False or None")
+    if len(verdict.parts) > MAX_PARTS:
+        raise ValueError(f"{len(verdict.parts)} parts; {MAX_PARTS} are the most")
+    extracted = _text(verdict.extracted, "extracted", MAX_EXTRACTED)
+    return [
+        None if verdict.score is None else _finite(verdict.score, "score"),
+        verdict.status,
+        None if verdict.passed is None else bool(verdict.passed),
+        {str(name): _finite(part, f"part {name}") for name, part in verdict.parts.items()},
+        extracted,
+        _text(verdict.detail, "detail", MAX_DETAIL) or "",
+        None if verdict.usage is None else asdict(verdict.usage),
+        _plain_spans(verdict, completion),
+    ]
+
+
+def _plain_spans(verdict: Verdict, completion: Completion | None) -> list[Json]:
+    if len(verdict.spans) > MAX_SPANS:
+        raise ValueError(f"{len(verdict.spans)} spans; {MAX_SPANS} are the most")
+    if completion is not None:
+        completion.spans_in_tokens(verdict.spans)
+    elif any(span.unit != "turn" for span in verdict.spans):
+        raise ValueError("an environment gives spans of turns: it does not see tokens")
+    return [
+        [span.start, span.end, _finite(span.score, "score of a span"), span.unit]
+        for span in verdict.spans
+    ]
+
+
+def _text(value: object, what: str, limit: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {type(value).__name__}, not text")
+    return value if len(value) <= limit else value[:limit] + " ..."
+
+
+def _finite(value: object, what: str) -> float:
+    if not isinstance(value, Real):
+        raise TypeError(f"{what} is {type(value).__name__}, not a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {number}")
+    return number
+
+
+def from_plain(value: Sequence[Json]) -> Verdict:
+    """The verdict that ``plain_verdict`` was given."""
+    score, status, passed, parts, extracted, detail, usage, spans = value
+    spent = None if usage is None else Usage(**usage)
+    stretches = tuple(Span(*span) for span in spans)
+    return Verdict(score, status, passed, parts, extracted, detail, spent, stretches)

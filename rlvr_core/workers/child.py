@@ -1,0 +1,144 @@
+"""What runs in a worker process of the pool: constructs the components, then makes the calls.
+
+It imports nothing heavy of its own. Calls come pickled from the pool; answers go back as JSON, a
+line each, so that nothing a component returns is ever unpickled by the trainer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from rlvr_core.api import Json
+from rlvr_core.workers.process import REPORT_EVERY, TICKETS, ComponentSpec, describe_error, load
+
+
+def main(descriptor: int, tickets: int, parent: int) -> None:
+    """Serve until the pool closes the connection. Runs in the worker process."""
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.set_inheritable(descriptor, False)
+    os.set_inheritable(tickets, False)
+    with open(descriptor, "rb") as stream:
+        try:
+            specs, handler, memory_mb, repeatable = pickle.load(stream)
+            components, faults = _construct(specs, load(handler), descriptor)
+            if memory_mb is not None:
+                _limit_memory(memory_mb)
+            _send(descriptor, "ready", json.dumps(faults))
+            with socket.socket(fileno=tickets) as numbers:
+                _serve(stream, numbers, components, repeatable)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return  # the pool is gone
+
+
+def _die_with(parent: int) -> None:
+    """End this process when its parent ends."""
+    if sys.platform == "linux":
+        import ctypes
+
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(0)
+
+
+def _limit_memory(memory_mb: int) -> None:
+    if sys.platform != "linux":
+        return  # elsewhere address space is not accounted for in a way that can be limited
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = mapped + memory_mb * 2**20
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _construct(
+    specs: Mapping[str, ComponentSpec], handler: Callable[..., Json], descriptor: int
+) -> tuple[dict[str, Callable[..., Json]], dict[str, str]]:
+    """What makes a call of each component, and why some cannot be constructed."""
+    components: dict[str, Callable[..., Json]] = {}
+    faults: dict[str, str] = {}
+    for name, spec in specs.items():
+        _send(descriptor, "constructing", json.dumps(name))
+        try:
+            components[name] = partial(handler, spec.build())
+        except BaseException as error:
+            faults[name] = describe_error(error)
+    return components, faults
+
+
+def _serve(
+    stream: IO[bytes],
+    tickets: socket.socket,
+    components: Mapping[str, Callable[..., Json]],
+    repeatable: bool,
+) -> None:
+    """Make the calls that come, as the pool lets this process have them."""
+    descriptor, process = stream.fileno(), os.getpid()
+    calls: deque[tuple[str, tuple[bytes, ...], float]] = deque()
+    reports: list[str] = []
+    number, reported, reported_limit = -1, 0.0, 0.0
+
+    def report() -> None:
+        if reports:
+            _send(descriptor, "done", f"[{','.join(reports)}]")
+            reports.clear()
+
+    while True:
+        try:
+            ticket = tickets.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            report()
+            ticket = tickets.recv(1)
+        if not ticket:
+            return
+        while True:  # a call without a ticket has been given to another process
+            if not calls:
+                report()
+                calls.extend(pickle.load(stream))
+                reported = time.monotonic()
+                _send(descriptor, "start", repr(reported))
+            name, payload, limit = calls.popleft()
+            number = (number + 1) % TICKETS
+            if number == ticket[0]:
+                break
+        if limit != reported_limit:
+            report()  # the pool's clock for calls reported together is the same
+        began = time.monotonic()
+        answer, fault = "null", None
+        try:
+            answer = json.dumps(components[name](*payload))
+        except MemoryError:
+            fault = ("memory", "out of memory")
+        except BaseException as error:
+            fault = ("raised", describe_error(error))
+        if os.getpid() != process:
+            os._exit(0)  # a copy of this process that a component forked and let come here
+        now = time.monotonic()
+        reports.append(f"[{now!r}, {now - began!r}, {answer}, {json.dumps(fault)}]")
+        if fault or not repeatable or now - reported >= REPORT_EVERY:
+            report()
+            reported = now
+        reported_limit = limit
+        if fault and fault[0] == "memory":
+            return  # what is left of this process is not to be trusted
+
+
+def _send(descriptor: int, kind: str, content: str) -> None:
+    line = memoryview(f'["{kind}", {content}]\n'.encode())
+    while line:
+        line = line[os.write(descriptor, line) :]

@@ -1,0 +1,277 @@
+"""The pool itself, as verifiers use it (calls may be made twice) and as environments do."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlvr_core.api import RunError
+from rlvr_core.workers.pool import PoolCall, ProcessPool
+from rlvr_core.workers.process import ComponentSpec
+
+HERE = Path(__file__).parent
+USES = {
+    "verifiers": {"repeatable": True, "memory_mb": 2048},
+    "environments": {"lazy": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def _components_importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+@pytest.fixture(params=USES)
+def use(request):
+    return USES[request.param]
+
+
+class Made:
+    """Makes calls and waits for what becomes of them."""
+
+    def __init__(self, pool):
+        self.pool = pool
+        self.results = {}
+        self.order = []
+        self.changed = threading.Condition()
+
+    def submit(self, *calls, limit=30.0, name="tool"):
+        numbers = range(len(self.results), len(self.results) + len(calls))
+        self.results.update(dict.fromkeys(numbers))
+        self.pool.submit(
+            PoolCall(name, tuple(map(str.encode, call)), limit, self._done(number))
+            for number, call in zip(numbers, calls, strict=True)
+        )
+        return numbers
+
+    def _done(self, number):
+        def done(answer, fault, seconds):
+            del seconds
+            with self.changed:
+                assert self.results[number] is None, "one result a call"
+                self.results[number] = (answer, fault)
+                self.order.append(number)
+                self.changed.notify_all()
+
+        return done
+
+    def wait(self, numbers, seconds=60.0):
+        with self.changed:
+            assert self.changed.wait_for(
+                lambda: all(self.results[number] for number in numbers), seconds
+            )
+        return [self.results[number] for number in numbers]
+
+    def __call__(self, *calls, **options):
+        return self.wait(self.submit(*calls, **options))
+
+
+def open_pool(use, *, workers=2, target="Tool", note="", **more):
+    specs = {"tool": ComponentSpec(f"pool_components:{target}", {"note": str(note)})}
+    return ProcessPool("pool of tools", specs, "pool_components:handle", workers=workers, **use)
+
+
+@pytest.fixture
+def made(use):
+    pool = open_pool(use)
+    yield Made(pool)
+    pool.close()
+
+
+def test_ten_thousand_calls_of_microseconds(made):
+    found = made(*[("echo", str(n)) for n in range(10_000)])
+    assert found == [({"text": str(n)}, None) for n in range(10_000)]
+
+
+def test_a_huge_answer_comes_whole_and_holds_up_nobody(made):
+    huge, small = made(("huge", "64"), ("echo", "a"))
+    assert huge == ("x" * (64 << 20), None)
+    assert small == ({"text": "a"}, None)
+
+
+def test_an_exception_and_what_is_no_json_are_faults_of_the_call_alone(made):
+    raised, unwritable, fine = made(("raises", "no"), ("unwritable", ""), ("echo", "a"))
+    assert (raised[1].kind, raised[1].detail) == ("raised", "ValueError: no")
+    assert unwritable[1].kind == "raised"
+    assert "not JSON serializable" in unwritable[1].detail
+    assert fine == ({"text": "a"}, None)
+
+
+RUBBISH = ["rubbish", "5", '"ab"', "[1", '["done", [[0, 0, 1, null], [0, 0, 1, null]]]', "[[], 1]"]
+
+
+@pytest.mark.parametrize("text", RUBBISH)
+def test_a_worker_that_writes_to_its_connection_is_replaced(text):
+    pool = open_pool({}, workers=1)
+    made = Made(pool)
+    made(("echo", "warm"))
+    before = pool.pids()
+    ((answer, fault),) = made(("rubbish", text))
+    assert answer is None
+    assert fault.kind == "died"
+    assert "wrote to the pool's connection" in fault.detail
+    assert made(("echo", "a")) == [({"text": "a"}, None)]
+    assert pool.pids() != before
+    pool.close()
+
+
+def test_a_copy_of_a_worker_that_comes_back_from_a_call_answers_nothing(made):
+    found = made(*[("fork", ""), ("echo", "a")] * 20)
+    assert found == [("forked", None), ({"text": "a"}, None)] * 20
+
+
+def test_calls_behind_a_slow_one_go_to_other_workers_and_are_made_once(use, tmp_path):
+    note = tmp_path / "note"
+    pool = open_pool(use, note=note)
+    made = Made(pool)
+    made(*[("echo", "")] * 400)  # calls are known to be quick: many are sent at once
+    slow, *quick = made.submit(("note_and_sleep", "slow"), *[("note", str(n)) for n in range(40)])
+    made.wait([slow, *quick])
+    assert made.order[-1] == slow
+    assert sorted(note.read_text().split()) == sorted(["slow", *map(str, range(40))])
+    pool.close()
+
+
+def test_a_call_that_may_have_changed_the_world_is_never_made_twice(tmp_path):
+    note = tmp_path / "note"
+    pool = open_pool(USES["environments"], workers=1, note=note)
+    made = Made(pool)
+    found = made(*[("note", str(n)) for n in range(20)], ("note_and_die", "x"), ("note", "y"))
+    assert [answer for answer, _ in found] == [*map(str, range(20)), None, "y"]
+    assert (found[20][1].kind, found[20][1].detail) == ("died", "SIGKILL")
+    assert note.read_text().split() == [*map(str, range(20)), "x", "y"]
+    pool.close()
+
+
+def test_a_call_that_may_be_made_twice_gets_a_fresh_worker_once(tmp_path):
+    note = tmp_path / "note"
+    pool = open_pool(USES["verifiers"], workers=1, note=note)
+    made = Made(pool)
+    made(("echo", "warm"))
+    ((answer, fault),) = made(("note_and_die", "x"))
+    assert (answer, fault.kind, fault.detail) == (None, "died", "SIGKILL")
+    assert note.read_text().split() == ["x", "x"]
+    pool.close()
+
+
+def test_two_pools_at_once_have_nothing_to_do_with_each_other(use):
+    first, second = open_pool(use), open_pool(use)
+    one, two = Made(first), Made(second)
+    one(("echo", "a"), ("echo", "b"))
+    two(("echo", "a"))
+    assert not set(first.pids()) & set(second.pids())
+    waiting = two.submit(("hang", ""), limit=60.0)
+    second.close()
+    assert two.wait(waiting)[0][1].kind == "closed"
+    assert one(("echo", "c")) == [({"text": "c"}, None)]
+    first.close()
+
+
+def test_closing_ends_what_is_pending_and_what_that_submits(use):
+    pool = open_pool(use)
+    made = Made(pool)
+    made(("echo", "warm"))
+    faults = []
+
+    def again(answer, fault, seconds):
+        del answer, seconds
+        faults.append(fault)
+        if len(faults) < 8:
+            pool.submit([PoolCall("tool", (b"echo", b""), 1.0, again)])
+
+    pool.submit(PoolCall("tool", (b"hang", b""), 60.0, again) for _ in range(5))
+    pool.close()
+    pool.close()
+    assert len(faults) == 12
+    assert {(one.kind, one.detail) for one in faults} == {
+        ("closed", "the pool of tools was closed")
+    }
+    assert pool.pids() == []
+    with pytest.raises(RunError, match="the pool of tools is closed"):
+        pool.submit([])
+
+
+def test_a_pool_may_be_closed_by_what_it_calls(made):
+    closed = threading.Event()
+
+    def close(answer, fault, seconds):
+        del answer, fault, seconds
+        made.pool.close()
+        closed.set()
+
+    made.pool.submit([PoolCall("tool", (b"echo", b""), 30.0, close)])
+    assert closed.wait(60)
+
+
+def test_a_component_that_dies_once_when_it_is_constructed_is_tried_again(use, tmp_path):
+    pool = open_pool(use, target="DiesAtFirst", note=tmp_path / "been", workers=1)
+    assert Made(pool)(("echo", "a")) == [({"text": "a"}, None)]
+    pool.close()
+
+
+def test_a_component_that_always_dies_when_it_is_constructed_fails_each_of_its_calls(use):
+    pool = open_pool(use, target="NeverBuilt")
+    for _, fault in Made(pool)(("echo", "a"), ("echo", "b")):
+        assert (fault.kind, fault.detail) == ("construct", "exit code 5")
+    pool.close()
+
+
+def test_workers_that_do_not_start_fail_each_call(use, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    pool = open_pool(use)
+    for _, fault in Made(pool)(("echo", "a"), ("echo", "b")):
+        assert (fault.kind, fault.detail) == ("start", "exit code 1")
+    pool.close()
+
+
+def test_a_stopped_worker_holds_up_nobody_however_much_it_is_sent(use, tmp_path, monkeypatch):
+    pool = open_pool(use, note=tmp_path / "note")
+    made = Made(pool)
+    made(("note_and_sleep", ""), ("note_and_sleep", ""))  # both workers are up
+    monkeypatch.setattr("rlvr_core.workers.pool.START_LIMIT", 15.0)
+    stopped, _ = pool.pids()
+    os.kill(stopped, signal.SIGSTOP)
+    found = made(*[("echo", "x" * (2 << 20))] * 8)
+    assert [len(answer["text"]) for answer, _ in found] == [2 << 20] * 8
+    pool.close()
+    assert not psutil.pid_exists(stopped)
+
+
+PARENT = """
+import sys, time
+from rlvr_core.workers.pool import PoolCall, ProcessPool
+from rlvr_core.workers.process import ComponentSpec
+
+specs = {"tool": ComponentSpec("pool_components:Tool", {})}
+pool = ProcessPool("pool of tools", specs, "pool_components:handle", workers=2, lazy=True)
+pool.submit(PoolCall("tool", (b"hang", b""), 600.0, print) for _ in range(2))
+while len(pool.pids()) < 2 or pool.starting:
+    time.sleep(0.05)
+time.sleep(0.3)
+print(*pool.pids(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_workers_that_were_started_as_needed_die_with_the_parent():
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+    )
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    parent.kill()
+    parent.wait(20)
+    parent.stdout.close()
+    end = time.monotonic() + 20
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(psutil.pid_exists, pids))
