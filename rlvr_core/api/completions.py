@@ -193,7 +193,7 @@ class Completion:
             ValueError: If a span ends after the completion does.
         """
         turns = self._turns_in_tokens()
-        found = []
+        converted = []
         for span in spans:
             limit = self.span_limit(span.unit)
             if span.end > limit:
@@ -202,24 +202,24 @@ class Completion:
                     f"{limit} {span.unit}s"
                 )
             if span.unit == "token":
-                found.append(span)
+                converted.append(span)
                 continue
             start, end = turns[span.start][0], turns[span.end - 1][1]
             if start < end:
-                found.append(Span(start, end, span.score))
-        return tuple(found)
+                converted.append(Span(start, end, span.score))
+        return tuple(converted)
 
     def _turns_in_tokens(self) -> list[tuple[int, int]]:
         """First token of each turn that the model wrote, and the one after its last."""
         if self.transcript is None:
             return [(0, len(self.token_ids))]
-        found, position = [], 0
+        ranges, position = [], 0
         for turn in self.transcript.turns:
             length = turn.n_tokens if self.token_ids else 0
             if turn.role == "assistant":
-                found.append((position, position + length))
+                ranges.append((position, position + length))
             position += length
-        return found
+        return ranges
 
     @classmethod
     def from_text(cls, text: str) -> Completion:

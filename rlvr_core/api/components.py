@@ -133,11 +133,11 @@ def declared_metrics(component: type[Any]) -> tuple[Metric, ...]:
     Raises:
         PluginError: If they are something else than a tuple of ``Metric``.
     """
-    found = getattr(component, "reports", ())
-    if isinstance(found, tuple) and all(isinstance(one, Metric) for one in found):
-        return found
+    metrics = getattr(component, "reports", ())
+    if isinstance(metrics, tuple) and all(isinstance(metric, Metric) for metric in metrics):
+        return metrics
     raise PluginError(
-        f"{component.__module__}:{component.__qualname__}.reports is {found!r}, not a tuple of "
+        f"{component.__module__}:{component.__qualname__}.reports is {metrics!r}, not a tuple of "
         "Metric",
         remedy="write reports = (Metric(name, meaning, unit),), from rlvr_core.api",
     )
@@ -145,13 +145,13 @@ def declared_metrics(component: type[Any]) -> tuple[Metric, ...]:
 
 def config_class(component: type[Any]) -> type[ComponentConfig]:
     """The ``Config`` of a component class; ``NoConfig`` when it has none."""
-    found = getattr(component, "Config", NoConfig)
-    if not (isinstance(found, type) and issubclass(found, ComponentConfig)):
+    config = getattr(component, "Config", NoConfig)
+    if not (isinstance(config, type) and issubclass(config, ComponentConfig)):
         raise PluginError(
             f"{component.__qualname__}.Config must be a subclass of rlvr_core.api.ComponentConfig",
             where=inspect.getfile(component),
         )
-    return found
+    return config
 
 
 @runtime_checkable

@@ -124,7 +124,7 @@ class Rollouts:
     @property
     def trained(self) -> list[Group]:
         """The groups to train on: new ones first, then replayed ones."""
-        return [one.group for one in [*self.kept, *self.replayed]]
+        return [sampled.group for sampled in [*self.kept, *self.replayed]]
 
 
 class RolloutSource(Protocol):

@@ -252,13 +252,13 @@ def traits_of(component: object, kind: type[T]) -> T:
     Raises:
         PluginError: If ``traits`` is something else than ``kind``.
     """
-    found = getattr(component, "traits", None)
-    if found is None:
+    traits = getattr(component, "traits", None)
+    if traits is None:
         return kind()
-    if not isinstance(found, kind):
+    if not isinstance(traits, kind):
         cls = component if isinstance(component, type) else type(component)
         raise PluginError(
-            f"traits of {cls.__module__}:{cls.__qualname__} are {found!r}, not {kind.__name__}",
+            f"traits of {cls.__module__}:{cls.__qualname__} are {traits!r}, not {kind.__name__}",
             remedy=f"write traits = {kind.__name__}(...), from rlvr_core.api",
         )
-    return found
+    return traits

@@ -126,12 +126,12 @@ class Verdict:
         for span in self.spans:
             if not isinstance(span, Span):
                 raise TypeError(f"spans are Span, not {type(span).__name__}")
-        for one, following in itertools.pairwise(self.spans):
-            if one.unit != following.unit:
+        for first, following in itertools.pairwise(self.spans):
+            if first.unit != following.unit:
                 raise ValueError("the spans of a verdict are of one unit")
-            if one.end > following.start:
+            if first.end > following.start:
                 raise ValueError(
-                    f"spans [{one.start}, {one.end}) and [{following.start}, {following.end}) "
+                    f"spans [{first.start}, {first.end}) and [{following.start}, {following.end}) "
                     f"overlap or are out of order"
                 )
 

@@ -47,7 +47,7 @@ class Commands(click.Group):
             module, _, attribute = commands[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
-        installed = {one.name for one in discovery.find_plugins(os.environ)}
+        installed = {plugin.name for plugin in discovery.find_plugins(os.environ)}
         if cmd_name in installed or cmd_name in discovery.FIRST_PARTY:
             from rlvr_core.host.host import load_host
 
@@ -64,7 +64,7 @@ class Commands(click.Group):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             names = [
                 *top_level(),
-                *(one.name for one in discovery.find_plugins(os.environ) if not one.off),
+                *(plugin.name for plugin in discovery.find_plugins(os.environ) if not plugin.off),
             ]
             close = difflib.get_close_matches(name.lower(), names, n=3)
             hint = f"\n  did you mean: {', '.join(close)}?" if close else ""
@@ -75,10 +75,10 @@ class Commands(click.Group):
         """Write the commands without importing them, and the plugins' names."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in top_level().items()])
-        found = [one for one in discovery.find_plugins(os.environ) if not one.off]
-        if found:
+        plugins = [plugin for plugin in discovery.find_plugins(os.environ) if not plugin.off]
+        if plugins:
             with formatter.section("Plugins (their own commands: rlvr PLUGIN --help)"):
-                formatter.write_dl([(o.name, f"{o.distribution} {o.version}") for o in found])
+                formatter.write_dl([(o.name, f"{o.distribution} {o.version}") for o in plugins])
 
 
 @click.group(

@@ -79,15 +79,15 @@ def print_json_error(error: RlvrError) -> None:
     from rlvr_core.record.text import Redactor
 
     hide = Redactor()
-    found = [
+    errors = [
         {
-            "what": hide.known(one.what),
-            "where": hide.known(one.where),
-            "remedy": [hide.known(line) for line in one.remedy],
+            "what": hide.known(complaint.what),
+            "where": hide.known(complaint.where),
+            "remedy": [hide.known(line) for line in complaint.remedy],
         }
-        for one in error.complaints
+        for complaint in error.complaints
     ]
-    print_json_line({"ok": False, "errors": found})
+    print_json_line({"ok": False, "errors": errors})
 
 
 def print_usage_error(error: click.ClickException) -> None:

@@ -200,14 +200,14 @@ class _Builder:
     def merged(self, node: yaml.Node, depth: int) -> dict[str, Node]:
         """What ``<<`` brings in; of several mappings the first to have a key wins."""
         several = isinstance(node, SequenceNode)
-        found: dict[str, Node] = {}
+        entries: dict[str, Node] = {}
         for part in reversed(node.value if several else [node]):
             if not isinstance(part, MappingNode):
                 raise ConfigError(
                     "'<<' takes a mapping, or a list of mappings", where=str(self.mark(part))
                 )
-            found |= self.build(part, depth + 1).value
-        return found
+            entries |= self.build(part, depth + 1).value
+        return entries
 
     def scalar(self, node: ScalarNode) -> Any:
         mark = self.mark(node)

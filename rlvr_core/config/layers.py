@@ -107,9 +107,9 @@ def _key(node: Node, step: str | int, loc: Loc, place: str) -> str | int:
     if isinstance(node.value, dict):
         return step
     if not isinstance(node.value, list):
-        found = "null" if node.value is None else repr(node.value)
+        shown = "null" if node.value is None else repr(node.value)
         raise ConfigError(
-            f"{dotted(loc) or 'the file'} is {found[:60]}, not a mapping: {step!r} cannot be set "
+            f"{dotted(loc) or 'the file'} is {shown[:60]}, not a mapping: {step!r} cannot be set "
             f"in it",
             where=place,
         )

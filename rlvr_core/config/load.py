@@ -129,8 +129,8 @@ def complaints(
         owner: Whose options they are (``loss 'core/grpo'``); empty for the file itself.
     """
     explain: Any = core_service("config-faults")
-    found: list[Complaint] = explain(error, data, model, root, prefix, owner)
-    return found
+    explained: list[Complaint] = explain(error, data, model, root, prefix, owner)
+    return explained
 
 
 def read_draft(

@@ -77,8 +77,8 @@ def advantage_faults(
         return []  # somebody has already complained
     try:
         traits = {loc: loss.traits(LossTraits) for loc, loss in terms.items()}
-        users = {loc: one for loc, one in traits.items() if one.advantage is not None}
-        names = {loc: str(one.advantage) for loc, one in users.items()}
+        users = {loc: trait for loc, trait in traits.items() if trait.advantage is not None}
+        names = {loc: str(trait.advantage) for loc, trait in users.items()}
         if chosen is None and len(set(names.values())) > 1:
             said = ", ".join(f"{terms[loc].entry.name}: {name}" for loc, name in names.items())
             return [
@@ -106,8 +106,8 @@ def advantage_faults(
                 remedy=f"set sampling.n to {wants.min_completions} or more (8 is usual)",
             )
         )
-    for loc, one in users.items():
-        if wants.per_token and not one.per_token_advantages:
+    for loc, trait in users.items():
+        if wants.per_token and not trait.per_token_advantages:
             faults.append(
                 ConfigError(
                     f"{estimator.entry.name} gives one advantage a token, and "
@@ -147,12 +147,12 @@ def _losses(
 
 def _traits(config: RunConfig, components: Mapping[Loc, Component]) -> dict[Loc, LossTraits]:
     """The traits of each loss that can be made; ``advantage_faults`` complains of the others."""
-    found = {}
+    traits = {}
     for loc in config.losses:
         if loc in components:
             with contextlib.suppress(RlvrError):
-                found[loc] = components[loc].traits(LossTraits)
-    return found
+                traits[loc] = components[loc].traits(LossTraits)
+    return traits
 
 
 def _engine(components: Mapping[Loc, Component], draft: Draft) -> list[ConfigError]:
@@ -206,7 +206,7 @@ def _mini_batches(
 ) -> list[ConfigError]:
     """A step has no more mini-batches than groups, which are not split, nor than given answers."""
     traits = _traits(config, components)
-    given = {loc: one.answers for loc, one in traits.items() if one.answers is not None}
+    given = {loc: trait.answers for loc, trait in traits.items() if trait.answers is not None}
     wanted = config.train.mini_batches
     limits = [
         (answers.rows_per_step, f"given answers ({components[loc].entry.name})", "")
@@ -287,7 +287,7 @@ def unknown_names(
     errors: list[RlvrError] = []
     own_verifiers = _asks(data.get("rewards", "auto"))
     for loc, section in options.items():
-        named = [("tool_format", *one) for one in _named(section, "tool_format")]
+        named = [("tool_format", *names) for names in _named(section, "tool_format")]
         if own_verifiers and loc[:2] == ("data", "sources"):
             named += [("verifier", *one) for one in _named(section, "verifier")]
         for kind, field, name in named:

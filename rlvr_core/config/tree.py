@@ -84,8 +84,8 @@ class Node:
     def child(self, step: str | int) -> Node | None:
         """The node one step down, or None."""
         if isinstance(self.value, dict):
-            found: Node | None = self.value.get(step)
-            return found
+            child: Node | None = self.value.get(step)
+            return child
         if isinstance(self.value, list) and isinstance(step, int) and 0 <= step < len(self.value):
             item: Node = self.value[step]
             return item

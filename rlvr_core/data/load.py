@@ -109,9 +109,9 @@ def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Proble
         what = f"{name}: its {call} gave a {type(given).__name__}, nothing to iterate over"
         raise PluginError(what, where=where, remedy=remedy) from None
     problems = tuple(each)
-    for one in problems:
-        if not isinstance(one, Problem):
-            what = f"{name}: its {call} gave a {type(one).__name__}, not a Problem"
+    for problem in problems:
+        if not isinstance(problem, Problem):
+            what = f"{name}: its {call} gave a {type(problem).__name__}, not a Problem"
             raise PluginError(what, where=where, remedy=remedy)
     return problems
 
@@ -132,8 +132,8 @@ def check_problems(problems: Sequence[Problem], *checks: Callable[[Problem], Non
             check(problem)
         except RlvrError as error:
             complaints.extend(
-                Complaint(one.what, one.where or problem.where, one.remedy)
-                for one in error.complaints
+                Complaint(complaint.what, complaint.where or problem.where, complaint.remedy)
+                for complaint in error.complaints
             )
         except Exception as error:
             fault = f"its verifier's check failed: {type(error).__name__}: {error}"

@@ -102,12 +102,12 @@ def _parse(text: str, where: str, line: int) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> JsonRow:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} is there twice in one object")
-    return found
+    return entries
 
 
 def _int(digits: str) -> int | str:
@@ -213,10 +213,10 @@ def fill(template: str, row: Mapping[str, Json], where: str) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]
-        found = _field(row, match[1], where)
-        if isinstance(found, bool) or not isinstance(found, str | int | float):
-            raise _wrong(match[1], "text or a number", found, where)
-        return str(found)
+        value = _field(row, match[1], where)
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise _wrong(match[1], "text or a number", value, where)
+        return str(value)
 
     return _PLACE.sub(value, template)
 

@@ -78,7 +78,7 @@ def model_path(reference: str, host: Host) -> str:
     Raises:
         RlvrError: If it cannot be made or fetched.
     """
-    found = host.locate_model(reference)
-    if found is None and is_uri(reference):
-        found = local_path(reference)
-    return reference if found is None else str(found)
+    folder = host.locate_model(reference)
+    if folder is None and is_uri(reference):
+        folder = local_path(reference)
+    return reference if folder is None else str(folder)

@@ -56,21 +56,21 @@ def score(
         ids = (*request.prompt_ids, *request.token_ids[:-1])
         sharing.setdefault(ids, []).append(index)
     most = {ids: max(len(requests[i].token_ids) for i in users) for ids, users in sharing.items()}
-    found: dict[int, Scores] = {}
+    done: dict[int, Scores] = {}
     vocabulary = int(model.get_output_embeddings().weight.shape[0])  # type: ignore[no-untyped-call]
     max_scored = max(1, _LOGIT_BYTES // (4 * vocabulary))
     for rows in _batches(most, max_rows, max_batch_tokens, max_scored):
         if deadline is not None and time.monotonic() > deadline:
             raise RunError(
-                f"scoring passed its deadline with {len(requests) - len(found)} of {len(requests)} "
+                f"scoring passed its deadline with {len(requests) - len(done)} of {len(requests)} "
                 f"texts left",
                 remedy="raise the deadline",
             )
         logp_RKV = _forward(model, rows, max(most[ids] for ids in rows))
         for row, ids in enumerate(rows):
             for index in sharing[ids]:
-                found[index] = _read(logp_RKV[row], requests[index].token_ids)
-    return [found[index] for index in range(len(requests))]
+                done[index] = _read(logp_RKV[row], requests[index].token_ids)
+    return [done[index] for index in range(len(requests))]
 
 
 def _batches(

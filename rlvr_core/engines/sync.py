@@ -93,8 +93,8 @@ def trainer_logprobs(
         ).logits
     logp_TV = logits_1SV[0, -len(token_ids) - 1 : -1].float().log_softmax(-1)
     target_T1 = ids_1S[0, -len(token_ids) :, None]
-    found: list[float] = logp_TV.gather(-1, target_T1)[:, 0].tolist()
-    return found
+    logprobs: list[float] = logp_TV.gather(-1, target_T1)[:, 0].tolist()
+    return logprobs
 
 
 def has_trainer(source: WeightSource) -> bool:
@@ -109,8 +109,8 @@ def source_logprobs(
     sharded: Any = source if source.sharded else None
     if sharded is None:
         return trainer_logprobs(source.module, prompt_ids, token_ids, dtype)
-    found: list[float] = sharded.logprobs(prompt_ids, token_ids)
-    return found
+    logprobs: list[float] = sharded.logprobs(prompt_ids, token_ids)
+    return logprobs
 
 
 def check_probe(

@@ -286,12 +286,12 @@ def _token_versions(length: int, begun: int, changes: Sequence[tuple[int, int]])
 
 def eos_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
     """Return every end-of-sequence id: of generation config, model config and tokenizer."""
-    found: list[int] = []
+    ids: list[int] = []
     generation = getattr(model, "generation_config", None)
     for value in (
         getattr(generation, "eos_token_id", None),
         getattr(model.config, "eos_token_id", None),
         tokenizer.eos_token_id,
     ):
-        found.extend([value] if isinstance(value, int) else value or ())
-    return tuple(dict.fromkeys(int(token) for token in found))
+        ids.extend([value] if isinstance(value, int) else value or ())
+    return tuple(dict.fromkeys(int(token) for token in ids))

@@ -82,5 +82,5 @@ class _WithFiles(NamedTransport):
     def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
         """See ``InheritsFiles.open_files``."""
         with self._entry.named("could not open its files", _KEY):
-            found: Sequence[int] = self._inner.open_files(like)
-            return found
+            descriptors: Sequence[int] = self._inner.open_files(like)
+            return descriptors

@@ -140,9 +140,9 @@ def registered_by_core(hook: str) -> dict[str, tuple[str, str]]:
     Args:
         hook: ``register_commands`` or ``register_services``.
     """
-    found = _Recorder()
-    getattr(importlib.import_module(CORE_PLUGIN.module), hook)(found)
-    return dict(found)
+    recorder = _Recorder()
+    getattr(importlib.import_module(CORE_PLUGIN.module), hook)(recorder)
+    return dict(recorder)
 
 
 def core_service(name: str) -> Any | None:
@@ -161,8 +161,8 @@ def find_plugins(env: Mapping[str, str]) -> list[Found]:
         env: ``RLVR_PLUGINS`` (only these; empty for none) and ``RLVR_PLUGINS_OFF`` (not these)
             hold names of plugins or of distributions, separated by commas.
     """
-    found = [_switched(one, env) for one in _installed()]
-    return sorted(found, key=lambda one: (one.name, one.distribution))
+    plugins = [_switched(plugin, env) for plugin in _installed()]
+    return sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution))
 
 
 def _installed() -> Iterator[Found]:

@@ -112,10 +112,10 @@ def attribute(module: ModuleType, name: str, use: str, where: str) -> Any:
     except KeyError:
         if (found := inspect.getattr_static(module, name, None)) is not None:
             return found
-        names = [one for one in vars(module) if not one.startswith("_")]
+        names = [key for key in vars(module) if not key.startswith("_")]
         near = difflib.get_close_matches(name, names, n=3)
         own = [
-            one for one in names if getattr(vars(module)[one], "__module__", "") == _name(module)
+            key for key in names if getattr(vars(module)[key], "__module__", "") == _name(module)
         ]
         raise ConfigError(
             f"there is no '{name}' in {use.rpartition(':')[0]}",
@@ -171,27 +171,27 @@ def of_module(use: str) -> Path | None:
     written = parse(use)
     if written is None or written.in_file:
         return written.file if written else None
-    found = getattr(sys.modules.get(written.path), "__file__", None)
-    return Path(found) if found else None
+    source = getattr(sys.modules.get(written.path), "__file__", None)
+    return Path(source) if source else None
 
 
 def siblings(file: Path) -> list[Path]:
     """Files beside ``file`` that it imports, and those that these import, without itself."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     open_ = [file]
     while open_:
-        one = open_.pop()
+        current = open_.pop()
         try:
-            source = one.read_bytes()
+            source = current.read_bytes()
             beside = [path for _, path in _imported_beside(source, file)]
         except (OSError, SyntaxError, ValueError):
             continue
         for path in beside:
             inside = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-            fresh = [p for p in inside if p not in found and p != file]
-            found.update(dict.fromkeys(fresh))
+            fresh = [p for p in inside if p not in files and p != file]
+            files.update(dict.fromkeys(fresh))
             open_ += fresh
-    return sorted(found)
+    return sorted(files)
 
 
 def source_of(use: str, target: str) -> tuple[Path, bytes] | None:

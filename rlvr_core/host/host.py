@@ -175,19 +175,19 @@ class Host:
 
         A plugin that cannot say is a finding of its own.
         """
-        found: list[tuple[str, Finding]] = []
+        findings: list[tuple[str, Finding]] = []
         for plugin, call in self._calls("examine", {}):
             try:
                 answer = call()
                 if not isinstance(answer, list | tuple):
                     raise TypeError(f"examine returned {type(answer).__name__}, not a list")
-                found += [(plugin, one) for one in answer]
+                findings += [(plugin, finding) for finding in answer]
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a plugin may even call sys.exit
                 said = f"failed: {loader.describe(error)} ({self._place(error, plugin)})"
-                found.append((plugin, Finding("examine", said)))
-        return found
+                findings.append((plugin, Finding("examine", said)))
+        return findings
 
     def options_of(self, name: str, where: str) -> type[ComponentConfig]:
         """The ``Config`` of a plugin: what it takes under ``plugins``.
@@ -203,21 +203,21 @@ class Host:
         plugin = self.manager.get_plugin(name)
         if plugin is None:
             raise self.missing().options(name, where)
-        found = inspect.getattr_static(plugin, "Config", None)
-        heard = any(one.plugin is plugin for one in self.manager.hook.configure.get_hookimpls())
-        if found is None or not heard:
+        config = inspect.getattr_static(plugin, "Config", None)
+        heard = any(impl.plugin is plugin for impl in self.manager.hook.configure.get_hookimpls())
+        if config is None or not heard:
             raise ConfigError(
                 f"plugin '{name}' takes no options of its own",
                 where=where,
                 remedy=f"options of its components go under 'with'; see: rlvr plugins show {name}",
             )
-        if not (isinstance(found, type) and issubclass(found, ComponentConfig)):
+        if not (isinstance(config, type) and issubclass(config, ComponentConfig)):
             raise PluginError(
                 f"Config of plugin '{name}' is no subclass of rlvr_core.api.ComponentConfig",
                 where=where,
                 remedy=f"report it to the author of {name}",
             )
-        return found
+        return config
 
     def configure(self, options: Mapping[str, ComponentConfig]) -> None:
         """Give plugins the options of a run.
@@ -308,7 +308,7 @@ def load_host(env: Mapping[str, str] = os.environ) -> Host:
     Returns:
         A host with one record for each plugin. No plugin can make this raise.
     """
-    found = [discovery.CORE_PLUGIN, *discovery.find_plugins(env)]
+    plugins = [discovery.CORE_PLUGIN, *discovery.find_plugins(env)]
     registry, manager = Registry(), loader.new_manager()
-    records = tuple(loader.load(one, found, registry, manager) for one in found)
+    records = tuple(loader.load(plugin, plugins, registry, manager) for plugin in plugins)
     return Host(registry, records, manager)

@@ -193,10 +193,10 @@ def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
 
 
 def _import(one: Found) -> object:
-    found: object = importlib.import_module(one.module)
+    target: object = importlib.import_module(one.module)
     for attribute in filter(None, one.target.partition(":")[2].split(".")):
-        found = getattr(found, attribute.strip())
-    return found
+        target = getattr(target, attribute.strip())
+    return target
 
 
 def _twice(one: Found, other: str) -> PluginProblem:

@@ -100,10 +100,10 @@ class Entry:
         try:
             imported = importlib.import_module(module)
             if not self.plugin:
-                found = files.attribute(imported, attribute, self.name, "")
-                found = functions.component(self.kind, found)
-                functions.check_kind(self.kind, self.name, found, "")
-                return found
+                component = files.attribute(imported, attribute, self.name, "")
+                component = functions.component(self.kind, component)
+                functions.check_kind(self.kind, self.name, component, "")
+                return component
             return functions.component(self.kind, getattr(imported, attribute))
         except (RlvrError, KeyboardInterrupt):
             raise

@@ -82,10 +82,10 @@ class ParallelModel:
     ) -> T:
         """Call ``compute`` on a micro-batch under a model that was added. A collective."""
         module = self._modules[model]
-        found: T = module(compute, batch, **more)
+        result: T = module(compute, batch, **more)
         if self.sharded and not torch.is_grad_enabled():
             module.reshard()  # no backward pass comes that would
-        return found
+        return result
 
     def idle(self, own: int) -> int:
         """Return how many idle micro-batches this process has to add. A collective.

@@ -87,9 +87,9 @@ class Ranks:
             return [mine]
         import torch.distributed as dist
 
-        found: list[Any] = [None] * self.world
-        dist.all_gather_object(found, mine)
-        return found
+        gathered: list[Any] = [None] * self.world
+        dist.all_gather_object(gathered, mine)
+        return gathered
 
     def weave(self, mine: Sequence[T]) -> list[T]:
         """Put the processes' ``share`` of a list together again, in order."""
@@ -306,11 +306,11 @@ def _store() -> Any:
 
 def _in_time(ask: Callable[..., T], *arguments: Any) -> T | None:
     """What the store says; None if no packet reaches it any more, for then it never answers."""
-    found: list[T] = []
-    asking = threading.Thread(target=lambda: found.append(ask(*arguments)), daemon=True)
+    answers: list[T] = []
+    asking = threading.Thread(target=lambda: answers.append(ask(*arguments)), daemon=True)
     asking.start()
     asking.join(3 * _PATIENCE)
-    return found[0] if found else None
+    return answers[0] if answers else None
 
 
 def _is_lost(error: RuntimeError) -> bool:

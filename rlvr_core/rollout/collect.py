@@ -104,8 +104,8 @@ class Generator:
         self.engine.drain(self.deadline)
         self.say_waiting(f"verdicts on {len(draws)} groups")
         return [
-            self.sampled(replace(one, verdicts=self._await(judged, one.draw)), version, step)
-            for one, judged in begun
+            self.sampled(replace(group, verdicts=self._await(judged, group.draw)), version, step)
+            for group, judged in begun
         ]
 
     def begin(
@@ -201,7 +201,7 @@ class Generator:
         members = []
         for completion, verdict in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = self.judge.reward(verdict, step)
-            scored_in_parts = any(one.spans for one in verdict.values())
+            scored_in_parts = any(verdict_part.spans for verdict_part in verdict.values())
             spans = self.judge.plan.spans(completion, verdict, step) if scored_in_parts else ()
             members.append(Judged(completion, verdict, reward, passed, spans))
         group = Group(answered.draw.problem, tuple(members), version)

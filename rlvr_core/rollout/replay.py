@@ -61,9 +61,9 @@ class ReplayBuffer:
             unread = [place for place, lost in enumerate(again) if lost]
             self.take(len(rollouts.replayed), unread)
         if updated:
-            for one, lost in zip(rollouts.kept, thrown_away, strict=False):
+            for sampled, lost in zip(rollouts.kept, thrown_away, strict=False):
                 if not lost:
-                    self.put(one)
+                    self.put(sampled)
 
     def readings(self) -> list[Reading]:
         """Return the groups that wait, with version and reads left, for generation ahead."""

@@ -133,7 +133,7 @@ class TurnSource:
             replayed=len(replayed),
         )
         rollouts.replayed = replayed
-        self._drawn += sum(len(one.group.members) for one in rollouts.all)
+        self._drawn += sum(len(sampled.group.members) for sampled in rollouts.all)
         self._check()
         return rollouts
 

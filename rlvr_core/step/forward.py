@@ -75,10 +75,10 @@ def completion_scores(
     """
     predicted = predict(model, batch, temperature, autocast_dtype, compiled)
     logp_N, entropy_N = predicted.logprobs_and_entropy()
-    found = [logp_N, entropy_N]
+    per_token = [logp_N, entropy_N]
     if extra is not None:
-        found.append(extra(predicted, logp_N))
-    return tuple(predicted.unpack(value) for value in found)
+        per_token.append(extra(predicted, logp_N))
+    return tuple(predicted.unpack(value) for value in per_token)
 
 
 def predict(
@@ -98,11 +98,11 @@ def predict(
         body = _body(model) if compiled is None else compiled
         module = model if head is None else body
         dtype = autocast_dtype or model.dtype
-        found = (
+        computed = (
             path.predict(batch, module, dtype=dtype, compiled=compiled is not None)
             for path in forward_paths(model)
         )
-        states = next((one for one in found if one is not None), None)
+        states = next((hidden for hidden in computed if hidden is not None), None)
         if states is None:
             states = whole_rows(module, batch)
     return Predicted(states, head, batch, temperature, autocast)

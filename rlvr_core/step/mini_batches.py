@@ -191,8 +191,8 @@ class Totals:
         sums = {key: _pair(pairs) for key, pairs in self._sums.items()}
         maxima = {key: max(map(float, values)) for key, values in self._maxima.items()}
         self._losses, self._sums, self._maxima = {}, {}, {}
-        for one, pairs, most in ranks.gather((losses, sums, maxima)):
-            for name, loss in one.items():
+        for sums_of, pairs, most in ranks.gather((losses, sums, maxima)):
+            for name, loss in sums_of.items():
                 # a loss is multiplied by the number of processes, see Normalizer
                 self._losses.setdefault(name, []).append(_exact(loss / ranks.world))
             for key, pair in pairs.items():
@@ -219,19 +219,22 @@ class Totals:
         """
         terms = updates[0]._terms
         losses = [update.losses() for update in updates]
-        given = [sum(t.weight * one[t.name] for t in terms if t.name in one) for one in losses]
+        given = [
+            sum(t.weight * loss_of[t.name] for t in terms if t.name in loss_of)
+            for loss_of in losses
+        ]
         metrics = {"loss": sum(given) / len(given)}
         for term in terms:
-            values = [one[term.name] for one in losses if term.name in one]
+            values = [loss_of[term.name] for loss_of in losses if term.name in loss_of]
             if values and len(terms) > 1:
                 metrics[f"loss/{term.name}"] = sum(values) / len(values)
         thresholds = [least for update in updates for least in update.thresholds]
         if thresholds:
             metrics["entropy/threshold"] = min(thresholds)
         for term in terms:
-            found = _finished(term, updates)
-            check_declared(term.loss, found, kernel=True)
-            for name, value in found.items():
+            finished = _finished(term, updates)
+            check_declared(term.loss, finished, kernel=True)
+            for name, value in finished.items():
                 metrics[f"loss/{term.name}/{name}" if name in metrics else name] = value
         return metrics
 

@@ -179,8 +179,8 @@ class Optimizer:
         schedule: Schedule,
     ) -> None:
         parameters = trained_parameters(model)
-        self.names = [one.name for one in parameters]
-        self.parameters = [one.tensor for one in parameters]
+        self.names = [parameter.name for parameter in parameters]
+        self.parameters = [parameter.tensor for parameter in parameters]
         self._train = train
         self._schedule = schedule
         self.builder = builder

@@ -57,9 +57,9 @@ def rows_of(
         RunError: If a reward is infinite.
     """
     step = judged_step(groups, weights, kl_N)
-    found = None if objective.estimator is None else objective.estimator.of(step)
+    estimated = None if objective.estimator is None else objective.estimator.of(step)
     rewarded = Counter(step.group_N[step.scorable_N].tolist())
-    metrics: dict[str, float] = dict(found.metrics) if found else {}
+    metrics: dict[str, float] = dict(estimated.metrics) if estimated else {}
     metrics["groups/lone"] = sum(rewarded[place] < 2 for place in range(len(groups)))
     teacher_prompts = [objective.teacher_prompt(group.problem) for group in groups]
     by_group: list[list[Row]] = [[] for _ in groups]
@@ -67,8 +67,8 @@ def rows_of(
     for place, (index, member) in enumerate(zip(step.group_N.tolist(), step.members, strict=True)):
         completion = member.completion
         masked = mask_truncated and completion.finish_reason == "length"
-        advantage, by_token = _scaled(found, place, scale.get(groups[index].problem.id, 1.0))
-        unknown = masked or member.reward is None or found is None
+        advantage, by_token = _scaled(estimated, place, scale.get(groups[index].problem.id, 1.0))
+        unknown = masked or member.reward is None or estimated is None
         per_group[index].append(None if unknown else advantage)
         if member.reward is None:
             continue

@@ -129,7 +129,7 @@ class PolicyTrainer:
 
     def __post_init__(self) -> None:
         made = {term.name: term.entropy_controller() for term in self.objective.terms}
-        self.entropy = {name: one for name, one in made.items() if one is not None}
+        self.entropy = {name: bonus for name, bonus in made.items() if bonus is not None}
 
     def update(self, groups: Sequence[Group], step: int, version: int) -> StepReport:
         """Do the updates of one step; the reference follows each.
@@ -197,9 +197,9 @@ class PolicyTrainer:
         """
         rows = _bare_rows(groups)
         ours, theirs = [torch.zeros(0)], [torch.zeros(0)]
-        for one in self._pack(rows):
-            batch, logp_BT = one.batch, self._logprobs(self.model, one.batch)
-            if one.counts:
+        for micro in self._pack(rows):
+            batch, logp_BT = micro.batch, self._logprobs(self.model, micro.batch)
+            if micro.counts:
                 ours.append(logp_BT[batch.mask_BT].float().cpu())
                 theirs.append(batch.behaviour_logp_BT[batch.mask_BT].float().cpu())
         parts = self.ranks.gather((torch.cat(ours), torch.cat(theirs)))
@@ -218,19 +218,19 @@ class PolicyTrainer:
         assert self.reference is not None, "the objective asked for a reference"
         rows = _bare_rows(groups)
         own: list[tuple[int, list[float]]] = []
-        for one in self._pack(rows):
-            batch = one.batch
+        for micro in self._pack(rows):
+            batch = micro.batch
             logp_BT = self._logprobs(self.model, batch)
             with self.reference.active() as reference:
                 ref_BT = self._logprobs(reference, batch)
-            if one.counts:
+            if micro.counts:
                 kl_BT = torch.where(batch.mask_BT, (logp_BT - ref_BT).double(), 0.0).tolist()
                 # ``_bare_rows`` numbers rows by ``group``, which survives the packing
                 own += zip(batch.group_B.tolist(), kl_BT, strict=True)
-        found = [np.zeros(len(row.token_ids)) for row in rows]
+        kl = [np.zeros(len(row.token_ids)) for row in rows]
         for place, kl_T in (pair for part in self.ranks.gather(own) for pair in part):
-            found[place][:] = kl_T[: len(found[place])]
-        return found
+            kl[place][:] = kl_T[: len(kl[place])]
+        return kl
 
     def _normalizer(self, part: TrainingRows) -> Normalizer:
         rows = part.rows
@@ -309,7 +309,7 @@ class PolicyTrainer:
         if self.parallel is not None:
             idle = self.parallel.idle(len(work))
             work += idle_micro_batches(rows, idle) if idle else []
-        return [LocalMicroBatch(one.batch.to(self.model.device), one.counts) for one in work]
+        return [LocalMicroBatch(micro.batch.to(self.model.device), micro.counts) for micro in work]
 
     def _accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         if self.parallel is None:
@@ -334,15 +334,15 @@ class PolicyTrainer:
         from rlvr_core.algorithm.entropy import TIE, entropy_threshold
 
         entropies = [
-            self._scores(one.batch, temperature=part.temperature)[1].double() for one in work
+            self._scores(micro.batch, temperature=part.temperature)[1].double() for micro in work
         ]
         own = [torch.zeros(0, dtype=torch.float64)]
         own += [e[w.batch.mask_BT].cpu() for e, w in zip(entropies, work, strict=True) if w.counts]
         known_N = torch.cat(self.ranks.gather(torch.cat(own)))
         least = {share: entropy_threshold(known_N, share) for share in shares}
         return least, [
-            {share: one.batch.mask_BT & (entropy_BT >= least[share] - TIE) for share in shares}
-            for one, entropy_BT in zip(work, entropies, strict=True)
+            {share: micro.batch.mask_BT & (entropy_BT >= least[share] - TIE) for share in shares}
+            for micro, entropy_BT in zip(work, entropies, strict=True)
         ]
 
     def _losses(
