@@ -1,7 +1,8 @@
 """What plugin authors test with.
 
-``conformance`` turns a verifier and a few cases into tests, ``play`` plays an environment. Each
-name is imported from its home when it is first used.
+``conformance`` turns a verifier and a few cases into tests, ``component_conformance`` a loss, an
+engine or another component; ``play`` plays an environment. Each name is imported from its home when
+it is first used.
 """
 
 from rlvr_core.api.lazy import face
@@ -9,6 +10,7 @@ from rlvr_core.api.lazy import face
 _HOMES = {
     "builtin.conformance.cases": "Case load_cases",
     "builtin.conformance.checks": "Check Subject VERIFIER_CHECKS",
+    "builtin.conformance.components": "COMPONENT_CHECKS component_conformance",
     "builtin.conformance.environments": "play",
     "builtin.conformance.verifiers": "conformance",
 }

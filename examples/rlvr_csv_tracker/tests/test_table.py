@@ -1,5 +1,8 @@
 from rlvr_core.api import TrackedRun
+from rlvr_core.testing import component_conformance
 from rlvr_csv_tracker import Table
+
+test_table_conforms = component_conformance("tracker", Table)
 
 
 def play(folder, begin, end):

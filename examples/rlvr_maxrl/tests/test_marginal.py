@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rlvr_core.testing import component_conformance
 from rlvr_core.testing.fork_server import run_rlvr
 from rlvr_core.testing.random_model import save_random_model
+from rlvr_maxrl import Marginal
+
+test_marginal_conforms = component_conformance("advantage", Marginal)
 
 PACKAGE = Path(__file__).parents[1]
 REWARD = "def early(text, answer):\n    return sum(c < 'n' for c in text) / max(1, len(text))\n"

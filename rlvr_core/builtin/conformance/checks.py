@@ -83,7 +83,7 @@ class Check:
 
     id: str
     promise: str
-    run: Callable[[Subject], None]
+    run: Callable[[Any], None]
     needs: str = ""
 
 
@@ -97,18 +97,18 @@ def judge(verifier: Any, problem: Problem, completion: Completion) -> Any:
 def right_and_wrong(subject: Subject) -> None:
     """Check every case's outcome and score."""
     outcomes = {case.passed for case in subject.cases}
-    _demand(True in outcomes, "no case with 'passed': true: nothing shows that it ever passes")
-    _demand(False in outcomes, "no case with 'passed': false: nothing shows that it ever fails")
+    demand(True in outcomes, "no case with 'passed': true: nothing shows that it ever passes")
+    demand(False in outcomes, "no case with 'passed': false: nothing shows that it ever fails")
     verifier = subject.build()
     faults = []
     for case in subject.cases:
         verdict = judge(verifier, case.problem, case.completion)
-        _demand(isinstance(verdict, Verdict), f"{case.where}: verify gave {verdict!r}")
+        demand(isinstance(verdict, Verdict), f"{case.where}: verify gave {verdict!r}")
         if case.passed is not None and subject.is_right(verdict) != case.passed:
             faults.append(f"{case.where}: must {'pass' if case.passed else 'fail'}, got {verdict}")
         elif case.score is not None and not _close(verdict.score, case.score):
             faults.append(f"{case.where}: must score {case.score}, got {verdict}")
-    _demand(not faults, "\n".join(faults))
+    demand(not faults, "\n".join(faults))
 
 
 def gold_passes(subject: Subject) -> None:
@@ -118,7 +118,7 @@ def gold_passes(subject: Subject) -> None:
         gold = verifier.gold(problem)
         if gold is not None:
             verdict = judge(verifier, problem, Completion.from_text(gold))
-            _demand(subject.is_right(verdict), f"{problem.id}: gold {gold!r} got {verdict}")
+            demand(subject.is_right(verdict), f"{problem.id}: gold {gold!r} got {verdict}")
 
 
 def deterministic(subject: Subject) -> None:
@@ -126,7 +126,7 @@ def deterministic(subject: Subject) -> None:
     first, second = subject.build(), subject.build()
     for case in subject.cases:
         said = [judge(v, case.problem, case.completion) for v in (first, first, second)]
-        _demand(said[0] == said[1] == said[2], f"{case.where}: verdicts differ: {said}")
+        demand(said[0] == said[1] == said[2], f"{case.where}: verdicts differ: {said}")
 
 
 def in_range(subject: Subject) -> None:
@@ -157,7 +157,7 @@ def leaves_problem(subject: Subject) -> None:
     for case in subject.cases:
         before = copy.deepcopy(case.problem)
         judge(verifier, case.problem, case.completion)
-        _demand(case.problem == before, f"{case.where}: verify changed the problem")
+        demand(case.problem == before, f"{case.where}: verify changed the problem")
 
 
 def picklable(subject: Subject) -> None:
@@ -166,7 +166,7 @@ def picklable(subject: Subject) -> None:
     sent = pickle.loads(pickle.dumps(verifier))
     for case in subject.cases:
         here, there = (judge(v, case.problem, case.completion) for v in (verifier, sent))
-        _demand(here == there, f"{case.where}: {here} here, {there} after pickling")
+        demand(here == there, f"{case.where}: {here} here, {there} after pickling")
 
 
 def config_survives(subject: Subject) -> None:
@@ -176,7 +176,7 @@ def config_survives(subject: Subject) -> None:
     again = config.model_validate(
         json.loads(json.dumps(given.model_dump(by_alias=True, mode="json")))
     )
-    _demand(again == given, f"written and read back, {given!r} becomes {again!r}")
+    demand(again == given, f"written and read back, {given!r} becomes {again!r}")
     try:
         config(**{**subject.config, "no_such_option": 1})
     except ValidationError:
@@ -188,7 +188,7 @@ def options_explained(subject: Subject) -> None:
     """Check that each option has a description."""
     fields = config_class(subject.component).model_fields
     bare = [name for name, field in fields.items() if not (field.description or "").strip()]
-    _demand(not bare, f"write a docstring under {', '.join(bare)}: rlvr list shows it")
+    demand(not bare, f"write a docstring under {', '.join(bare)}: rlvr list shows it")
 
 
 def check_speaks(subject: Subject) -> None:
@@ -215,11 +215,11 @@ def group_agrees(subject: Subject) -> None:
         cases = [case for case in subject.cases if case.problem.spec == problem.spec]
         together = list(verifier.verify_group(problem, [case.completion for case in cases]))
         n, gave = len(cases), len(together)
-        _demand(gave == n, f"{problem.id}: verify_group gave {gave} verdicts for {n} completions")
+        demand(gave == n, f"{problem.id}: verify_group gave {gave} verdicts for {n} completions")
         if not isinstance(verifier, Verifier):
             continue  # it may compare the completions with each other
         apart = [judge(verifier, problem, case.completion) for case in cases]
-        _demand(together == apart, f"{problem.id}: verify_group {together}, verify {apart}")
+        demand(together == apart, f"{problem.id}: verify_group {together}, verify {apart}")
 
 
 VERIFIER_CHECKS = (
@@ -243,7 +243,8 @@ VERIFIER_CHECKS = (
 """Every promise of a verifier, in the order they are checked."""
 
 
-def _demand(condition: bool, message: str) -> None:
+def demand(condition: bool, message: str) -> None:
+    """Raise ``AssertionError`` with the message unless the condition holds."""
     if not condition:
         raise AssertionError(message)
 
@@ -255,9 +256,9 @@ def _close(score: float | None, wanted: float) -> bool:
 def _scored(subject: Subject, verdict: Verdict, where: str) -> None:
     low, high = subject.reward_range
     numbers = [*verdict.parts.values(), *([] if verdict.score is None else [verdict.score])]
-    _demand(all(map(math.isfinite, numbers)), f"{where}: a score is not finite: {verdict}")
+    demand(all(map(math.isfinite, numbers)), f"{where}: a score is not finite: {verdict}")
     inside = verdict.score is None or low <= verdict.score <= high
-    _demand(inside, f"{where}: the score is outside reward_range {low} to {high}: {verdict}")
+    demand(inside, f"{where}: the score is outside reward_range {low} to {high}: {verdict}")
 
 
 def _in_a_child(
