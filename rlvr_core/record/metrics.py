@@ -52,28 +52,20 @@ def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
 
 
 @cache
-def _kernel() -> Glossary:
-    return Glossary(_all_kernel())
-
-
-@cache
 def _declared(component: Any) -> Glossary:
     return Glossary(declared_metrics(component))
 
 
-def _all_kernel() -> list[Metric]:
-    return [metric for section in kernel_metrics().values() for metric in section]
-
-
 def lookup(name: str) -> Metric | None:
     """The kernel's metric of this name; see ``Glossary.lookup``."""
-    return _kernel().lookup(name)
+    return run_glossary().lookup(name)
 
 
-def run_glossary(components: Iterable[type[Any]]) -> Glossary:
+@cache
+def run_glossary(*components: type[Any]) -> Glossary:
     """The metrics of the kernel and of these components."""
     declared = [metric for component in components for metric in declared_metrics(component)]
-    return Glossary([*declared, *_all_kernel()])
+    return Glossary([*declared, *(one for rows in kernel_metrics().values() for one in rows)])
 
 
 def check_declared(component: object, names: Iterable[str], *, kernel: bool = False) -> None:

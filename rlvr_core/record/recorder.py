@@ -57,7 +57,7 @@ class Recorder:
         segment_bytes: int = SEGMENT_BYTES,
         glossary: Glossary | None = None,
     ) -> None:
-        self._glossary = glossary or run_glossary([])
+        self._glossary = glossary or run_glossary()
         self.folder = folder
         self._clock = clock
         self._start = clock()
@@ -185,29 +185,11 @@ class Recorder:
         self._streams["rollouts"].write(line)
         for row in conversation_rows(step, version, group, prompt_text, draw_index):
             self._streams["conversations"].write(row)
+        draw = {"problem_id": group.problem.id, "draw_index": draw_index}
         for event, args in life_events(group, fates):
-            self.sample(step, version, event, group.problem.id, draw_index, **args)
-
-    def sample(
-        self,
-        step: int,
-        version: int,
-        event: str,
-        problem_id: str,
-        draw_index: int,
-        **args: Json,
-    ) -> None:
-        """Write one event in the life of a draw: drawn, generated, judged, then its fate."""
-        self._streams["samples"].write(
-            {
-                "event": event,
-                "step": step,
-                "version": version,
-                "problem_id": problem_id,
-                "draw_index": draw_index,
-                **args,
-            }
-        )
+            self._streams["samples"].write(
+                {"event": event, "step": step, "version": version, **draw, **args}
+            )
 
     def evaluation(
         self,
@@ -352,9 +334,6 @@ class NullRecorder:
         return []
 
     def sync(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
         """Nothing."""
 
 

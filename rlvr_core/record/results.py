@@ -93,11 +93,11 @@ def _settings(settings: Mapping[str, Any]) -> str:
 def _heldout_facts(heldout: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if heldout is None:
         return []
-    told = f"{_arrow(heldout)} {heldout['metric']} on {heldout['n']} problems of {heldout['task']}"
-    told += f", temperature {heldout['temperature']:g}"
+    text = f"{_arrow(heldout)} {heldout['metric']} on {heldout['n']} problems of {heldout['task']}"
+    text += f", temperature {heldout['temperature']:g}"
     if heldout["before_interval"] or heldout["after_interval"]:
-        told += ", 95% intervals"
-    facts = [("held out", told)]
+        text += ", 95% intervals"
+    facts = [("held out", text)]
     if "greedy" in heldout and heldout["temperature"] > 0:
         facts.append(("greedy", _arrow(heldout["greedy"])))
     return facts
@@ -111,8 +111,8 @@ def _end(ends: Mapping[str, Any], name: str) -> str:
     if ends[name] is None:
         return "?"
     interval = ends[f"{name}_interval"]
-    told = "" if interval is None else f" ({interval[0]:.3f} to {interval[1]:.3f})"
-    return f"{brief(ends[name])}{told}"
+    text = "" if interval is None else f" ({interval[0]:.3f} to {interval[1]:.3f})"
+    return f"{brief(ends[name])}{text}"
 
 
 def _cell(text: Any) -> str:

@@ -32,8 +32,8 @@ def rollout_row(
 ) -> dict[str, Json]:
     """A line of ``rollouts.jsonl``: one group with everything about its completions."""
     rows = []
-    told = zip(group.members, fates, advantages, strict=True)
-    for sample, (member, fate, advantage) in enumerate(told):
+    judged = zip(group.members, fates, advantages, strict=True)
+    for sample, (member, fate, advantage) in enumerate(judged):
         completion = member.completion
         row = completion_row(member)
         if completion.transcript is not None:

@@ -178,7 +178,7 @@ def _recording(
             stack.enter_context(mirror.copying(folder.path, fresh=fresh))
         components = {component.cls for component in prepared.resolved.components.values()}
         components |= {type(engine), type(prepared.mode)}
-        recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(components)))
+        recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(*components)))
         manifest = _manifest(prepared, folder, command, ranks)
         if prepared.data_reports:
             manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
