@@ -52,16 +52,20 @@ def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
 
 
 @cache
+def _kernel() -> Glossary:
+    return run_glossary()
+
+
+@cache
 def _declared(component: Any) -> Glossary:
     return Glossary(declared_metrics(component))
 
 
 def lookup(name: str) -> Metric | None:
     """The kernel's metric of this name; see ``Glossary.lookup``."""
-    return run_glossary().lookup(name)
+    return _kernel().lookup(name)
 
 
-@cache
 def run_glossary(*components: type[Any]) -> Glossary:
     """The metrics of the kernel and of these components."""
     declared = [metric for component in components for metric in declared_metrics(component)]
