@@ -475,6 +475,11 @@ def register_services(registrar: Registrar) -> None:
         summary="The weights of a sharded policy for engines, for train.parallel: fsdp.",
     )
     registrar.add(
+        "check-offload",
+        "rlvr_core.builtin.offload.checks:check_offload",
+        summary="What train.reference.offload does not go together with.",
+    )
+    registrar.add(
         "offload",
         "rlvr_core.builtin.offload.layers:offload",
         summary="A frozen reference in host memory, for train.reference.offload.",

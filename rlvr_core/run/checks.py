@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import Complaint, ConfigError, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.parallel import ranks
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ def check_config(resolved: Resolved, *, uses_reference: bool) -> None:
 
 def check_reference(resolved: Resolved, *, used: bool) -> None:
     """Refuse options of a reference that does not exist, or is no model of its own."""
-    import torch
-
-    config = resolved.config
-    section = config.train.reference
+    section = resolved.config.train.reference
     if (section.sync_every or section.offload) and not used:
         does = "move" if section.sync_every else "be offloaded"
         raise ConfigError(
@@ -47,22 +44,8 @@ def check_reference(resolved: Resolved, *, used: bool) -> None:
             where=resolved.where(("train", "reference")),
             remedy="set a loss's beta above 0, or leave train.reference out",
         )
-    if not section.offload:
-        return
-    faults = []
-    if config.model.lora is not None:
-        faults.append(
-            "under LoRA the reference is the policy without its adapter, and takes no memory"
-        )
-    if ranks.count() > 1 and config.train.parallel == "fsdp":
-        faults.append("with train.parallel: fsdp each process has but a part of every layer")
-    if not torch.cuda.is_available():
-        faults.append("this run computes on the CPU, so its weights are in host memory already")
-    if faults:
-        where = resolved.where(("train", "reference", "offload"))
-        raise ConfigError.collect(
-            [Complaint(fault, where, ("set offload: false",)) for fault in faults]
-        )
+    if section.offload:
+        resolved.host.service("core/check-offload")(resolved)
 
 
 def check_processes(config: RunConfig) -> None:
