@@ -51,7 +51,7 @@ class SpawnArgs:
     threads: int
 
 
-def main(fd: int) -> None:
+def main(fd: int, *_: int) -> None:
     """Serve until told to close, or until the trainer is gone."""
     # Slurm, say, gives notice to every process of a job: the trainer then ends its step, and needs
     # what generates for it

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -19,17 +15,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import MachineError, RlvrError, RunError
-from rlvr_core.api.services import apart
+from rlvr_core.api.services import Child, apart
 
 if TYPE_CHECKING:
     import torch
 
 Message = tuple[Any, ...]
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from rlvr_core.builtin.asynchronous.child_host import main; main(int(sys.argv[1]))"
-)
 _LAST_LINES = 5
 _FAREWELL = 5.0
 
@@ -60,19 +52,14 @@ class ChildProcess:
         self._begun: Future[None] = Future()
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._closing = False
-        ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
-                pass_fds=[theirs.fileno(), *fds],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                start_new_session=True,  # Ctrl-C is the trainer's to handle
-                env=environment(gpus),
-            )
-        self._connection = Connection(ours.detach())
+        self._child = Child(
+            "rlvr_core.builtin.asynchronous.child_host",
+            fds,
+            env=environment(gpus),
+            output=self._log.fileno(),
+        )
+        self._connection = Connection(self._child.socket.detach())
         self._outbox.put(spawn_args)
         for work in (self._listen, self._write):
             threading.Thread(target=work, name="engine-process", daemon=True).start()
@@ -80,7 +67,7 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         """Its process id."""
-        return self._process.pid
+        return self._child.pid
 
     def await_start(self, limit: float) -> None:
         """Return when its engine has started.
@@ -108,17 +95,13 @@ class ChildProcess:
         self.send("close")
         self._outbox.put(None)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=_FAREWELL)
+            self._child.process.wait(timeout=_FAREWELL)
         self.kill()
         self._log.close()
 
     def kill(self) -> None:
         """End it and the processes of its group at once; it may be gone."""
-        act: Callable[[int, int], None] = os.killpg
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            act(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=_FAREWELL)
+        self._child.kill()
 
     # -- its two threads -------------------------------------------------------------------------
 
@@ -158,11 +141,7 @@ class ChildProcess:
         """Why the process is gone."""
         if self._closing:
             return RunError("the engine was closed")
-        try:
-            code = self._process.wait(timeout=_FAREWELL)
-        except subprocess.TimeoutExpired:
-            return RunError("the engine's process closed its connection")
-        cause = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        cause = self._child.cause_of_death(_FAREWELL)
         return RunError(f"the engine's process is gone: {cause}", where=self._last_words())
 
     def _last_words(self) -> str:
