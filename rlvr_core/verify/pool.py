@@ -183,10 +183,11 @@ class VerifierPool:
         self._limits = {name: spec.time_limit(timeout) for name, spec in verifiers.items()}
         self._tallies = {name: Tally() for name in verifiers}
         self._lock = threading.Lock()
+        handler = f"{judge.__module__}:{judge.__name__}"
         self._pool = ProcessPool(
             "verifier pool",
             verifiers,
-            f"{judge.__module__}:{judge.__name__}",
+            handler,
             workers=workers,
             memory_mb=memory_mb,
             repeatable=True,
@@ -251,13 +252,9 @@ class VerifierPool:
         self.close()
 
     def _call(self, item: _Item) -> PoolCall:
-        how = TOGETHER if item.grouped else ALONE
-        return PoolCall(
-            item.name,
-            (how, item.problem, *item.completions),
-            self._limits[item.name] * len(item.rows),
-            partial(self._answered, item),
-        )
+        payload = (TOGETHER if item.grouped else ALONE, item.problem, *item.completions)
+        limit = self._limits[item.name] * len(item.rows)
+        return PoolCall(item.name, payload, limit, partial(self._answered, item))
 
     # -- in the pool's thread ------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import asdict
 from numbers import Real
+from pkgutil import resolve_name
 from typing import Any
 
 from rlvr_core.api import Completion, Json, Span, Usage, Verdict, VerifierTraits, traits_of
 from rlvr_core.host.functions import component
-from rlvr_core.workers.process import ComponentSpec, load
+from rlvr_core.workers.process import ComponentSpec
 
 STATUSES = ("ok", "unscorable", "timeout", "error")
 MAX_DETAIL = 500
@@ -42,7 +43,7 @@ class VerifierSpec(ComponentSpec):
 
     def load(self) -> Any:
         """Import the class; a plain function becomes one."""
-        return component("verifier", load(self.target))
+        return component("verifier", resolve_name(self.target))
 
 
 ALONE, TOGETHER = b"alone", b"together"
@@ -62,29 +63,19 @@ def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> lis
     asked = pickle.loads(problem)
     answers = [pickle.loads(completion) for completion in completions]
     if how == TOGETHER:
-        found = _group_verdicts(verifier.verify_group(asked, answers), answers)
+        found = verifier.verify_group(asked, answers)
+        if not isinstance(found, list | tuple):
+            raise TypeError(f"verify_group gave {type(found).__name__}, not a list of verdicts")
+        if len(found) != len(answers):
+            raise ValueError(
+                f"verify_group gave {len(found)} verdicts for {len(answers)} completions"
+            )
     else:
         found = [verifier.verify(asked, answer) for answer in answers]
     return [
         in_range(plain_verdict(verdict, answer), verifier)
         for verdict, answer in zip(found, answers, strict=True)
     ]
-
-
-def _group_verdicts(found: object, completions: Sequence[Completion]) -> Sequence[object]:
-    """What ``verify_group`` gave, if it is one verdict per completion.
-
-    Raises:
-        TypeError: If it is no list.
-        ValueError: If its length is wrong.
-    """
-    if not isinstance(found, list | tuple):
-        raise TypeError(f"verify_group gave {type(found).__name__}, not a list of verdicts")
-    if len(found) != len(completions):
-        raise ValueError(
-            f"verify_group gave {len(found)} verdicts for {len(completions)} completions"
-        )
-    return found
 
 
 def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:

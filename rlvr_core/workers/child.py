@@ -15,13 +15,17 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import IO
 
 from rlvr_core.api import Json
-from rlvr_core.workers.process import REPORT_EVERY, TICKETS, ComponentSpec, describe_error, load
+from rlvr_core.workers.process import REPORT_EVERY, TICKETS, describe_error
+
+_Components = dict[str, Callable[..., Json]]
+"""What makes a call of each component, by name."""
 
 
 def main(descriptor: int, tickets: int, parent: int) -> None:
@@ -34,7 +38,14 @@ def main(descriptor: int, tickets: int, parent: int) -> None:
     with open(descriptor, "rb") as stream:
         try:
             specs, handler, memory_mb, repeatable = pickle.load(stream)
-            components, faults = _construct(specs, load(handler), descriptor)
+            handle, faults = resolve_name(handler), {}
+            components: _Components = {}
+            for name, spec in specs.items():
+                _send(descriptor, "constructing", json.dumps(name))
+                try:
+                    components[name] = partial(handle, spec.build())
+                except BaseException as error:
+                    faults[name] = describe_error(error)
             if memory_mb is not None:
                 _limit_memory(memory_mb)
             _send(descriptor, "ready", json.dumps(faults))
@@ -66,26 +77,8 @@ def _limit_memory(memory_mb: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _construct(
-    specs: Mapping[str, ComponentSpec], handler: Callable[..., Json], descriptor: int
-) -> tuple[dict[str, Callable[..., Json]], dict[str, str]]:
-    """What makes a call of each component, and why some cannot be constructed."""
-    components: dict[str, Callable[..., Json]] = {}
-    faults: dict[str, str] = {}
-    for name, spec in specs.items():
-        _send(descriptor, "constructing", json.dumps(name))
-        try:
-            components[name] = partial(handler, spec.build())
-        except BaseException as error:
-            faults[name] = describe_error(error)
-    return components, faults
-
-
 def _serve(
-    stream: IO[bytes],
-    tickets: socket.socket,
-    components: Mapping[str, Callable[..., Json]],
-    repeatable: bool,
+    stream: IO[bytes], tickets: socket.socket, components: _Components, repeatable: bool
 ) -> None:
     """Make the calls that come, as the pool lets this process have them."""
     descriptor, process = stream.fileno(), os.getpid()

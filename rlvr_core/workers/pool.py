@@ -24,6 +24,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Literal
 
 from rlvr_core.api import Json, RunError
@@ -45,6 +46,9 @@ MAX_LINE = 2**30
 _READ = 2**20
 
 
+_Kind = Literal["raised", "memory", "died", "timeout", "construct", "start", "closed"]
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Why a call has no answer.
@@ -56,7 +60,7 @@ class Fault:
         detail: What happened, in words.
     """
 
-    kind: Literal["raised", "memory", "died", "timeout", "construct", "start", "closed"]
+    kind: _Kind
     detail: str
 
 
@@ -155,11 +159,7 @@ class _Worker(Child):
 
     def has_news(self) -> bool:
         """Whether something it wrote, or its end of file, is still unread."""
-        try:
-            self.socket.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return False
-        return True
+        return bool(wait([self.socket], 0))
 
     def read(self) -> list[bytes] | None:
         """Every whole line that has come; None when its end of the connection is closed.
@@ -431,13 +431,7 @@ class ProcessPool:
                 limit = worker.batch[0].limit
                 self._end(worker, "timeout", f"took longer than {limit:g} s", limit)
 
-    def _end(
-        self,
-        worker: _Worker,
-        kind: Literal["died", "memory", "timeout"],
-        detail: str,
-        seconds: float = 0.0,
-    ) -> None:
+    def _end(self, worker: _Worker, kind: _Kind, detail: str, seconds: float = 0.0) -> None:
         """End a worker for what became of the call it is at; its other calls go to others."""
         waiting = worker.take_back()
         self._workers.remove(worker)

@@ -6,7 +6,6 @@ The pool's workers are such children (``workers/pool.py``), and so are engines b
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -15,6 +14,8 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
+from subprocess import DEVNULL
 from typing import Any
 
 from rlvr_core.api import Json, LimitsTime, config_class
@@ -48,7 +49,7 @@ class ComponentSpec:
 
     def load(self) -> Any:
         """Import the class."""
-        return load(self.target)
+        return resolve_name(self.target)
 
     def build(self) -> Any:
         """Construct the component."""
@@ -80,12 +81,7 @@ class Child:
     """
 
     def __init__(
-        self,
-        module: str,
-        descriptors: Sequence[int],
-        *,
-        env: Mapping[str, str],
-        output: int = subprocess.DEVNULL,
+        self, module: str, descriptors: Sequence[int], env: Mapping[str, str], output: int = DEVNULL
     ) -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
@@ -94,7 +90,7 @@ class Child:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, *words],
                 pass_fds=passed,
-                stdin=subprocess.DEVNULL,
+                stdin=DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is the trainer's to handle
@@ -130,12 +126,6 @@ class Child:
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5.0)
-
-
-def load(target: str) -> Any:
-    """What ``module:name`` names."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def describe_error(error: BaseException) -> str:
