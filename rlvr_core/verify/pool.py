@@ -69,15 +69,9 @@ class Tally:
     def stats(self) -> VerifierStats:
         """The figures now."""
         ordered = sorted(self.recent)
-        return VerifierStats(
-            calls=sum(self.statuses.values()),
-            seconds=self.seconds,
-            p50=percentile(ordered, 0.50),
-            p99=percentile(ordered, 0.99),
-            unscorable=self.statuses["unscorable"],
-            timeouts=self.statuses["timeout"],
-            errors=self.statuses["error"],
-        )
+        latencies = percentile(ordered, 0.50), percentile(ordered, 0.99)
+        failed = [self.statuses[status] for status in ("unscorable", "timeout", "error")]
+        return VerifierStats(self.statuses.total(), self.seconds, *latencies, *failed)
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -185,12 +179,7 @@ class VerifierPool:
         self._lock = threading.Lock()
         handler = f"{judge.__module__}:{judge.__name__}"
         self._pool = ProcessPool(
-            "verifier pool",
-            verifiers,
-            handler,
-            workers=workers,
-            memory_mb=memory_mb,
-            repeatable=True,
+            "verifier pool", verifiers, handler, workers, memory_mb=memory_mb, repeatable=True
         )
 
     def submit(self, problem: Problem, completion: Completion, verifier: str) -> Future[Verdict]:

@@ -145,9 +145,8 @@ class _Worker(Child):
     @property
     def hold_at(self) -> float | None:
         """When calls behind the first are to be taken back; None if there are none."""
-        if self.began is None or self.held or len(self.batch) == 1:
-            return None
-        return self.began + HOLD
+        waits = len(self.batch) > 1 and not self.held
+        return self.began + HOLD if waits and self.began is not None else None
 
     def take_back(self) -> list[PoolCall]:
         """Take from its batch what it has not begun, and will not."""
@@ -209,8 +208,8 @@ class ProcessPool:
         name: str,
         specs: Mapping[str, ComponentSpec],
         handler: str,
-        *,
         workers: int,
+        *,
         memory_mb: int | None = None,
         repeatable: bool = False,
         lazy: bool = False,

@@ -52,7 +52,7 @@ class SpawnArgs:
 
 
 def main(fd: int, *_: int) -> None:
-    """Serve until told to close, or until the trainer is gone."""
+    """Serve until told to close, or until the trainer is gone; ``fd`` is the socket to it."""
     # Slurm, say, gives notice to every process of a job: the trainer then ends its step, and needs
     # what generates for it
     for notice in (signal.SIGINT, signal.SIGTERM):
