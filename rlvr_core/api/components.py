@@ -148,7 +148,8 @@ def config_class(component: type[Any]) -> type[ComponentConfig]:
     config = getattr(component, "Config", NoConfig)
     if not (isinstance(config, type) and issubclass(config, ComponentConfig)):
         raise PluginError(
-            f"{component.__qualname__}.Config must be a subclass of rlvr_core.api.ComponentConfig",
+            f"{component.__module__}.{component.__qualname__}.Config must be a subclass of "
+            f"rlvr_core.api.ComponentConfig",
             where=inspect.getfile(component),
         )
     return config

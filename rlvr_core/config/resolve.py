@@ -330,7 +330,10 @@ def find(
         cls = entry.load()
         model = config_class(cls)
     except RlvrError as error:
-        placed = [replace(one, where=one.where or where) for one in error.complaints]
+        placed = [
+            replace(c, where=c.where or where, remedy=c.remedy or (entry.help,))
+            for c in error.complaints
+        ]
         raise type(error).collect(placed) from error
     owner = f"{kind_words(kind)} '{entry.name}'"
     with entry.named("failed to check its options", where):
