@@ -33,7 +33,7 @@ _HOMES = {
     "builtin.lora.export": "is_adapter write_merged",
     "builtin.packing.joined_attention": "JoinedMask",
     "builtin.packing.packed": "PackedTokens pack",
-    "builtin.python.train": "option plain signals_restored",
+    "builtin.python.train": "check_arguments option plain signals_restored",
     "builtin.reports.find": "find_run",
     "builtin.vllm.choice": "choose_engine",
     "cli": "output",

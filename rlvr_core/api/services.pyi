@@ -57,6 +57,7 @@ from rlvr_core.builtin.lora.export import write_merged as write_merged
 from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
 from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
 from rlvr_core.builtin.packing.packed import pack as pack
+from rlvr_core.builtin.python.train import check_arguments as check_arguments
 from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored

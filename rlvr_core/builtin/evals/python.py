@@ -7,14 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api.services import faults_named, option, plain, signals_restored
+from rlvr_core.api import ConfigError, RunView
+from rlvr_core.api.services import (
+    check_arguments,
+    faults_named,
+    option,
+    plain,
+    signals_restored,
+)
 from rlvr_core.builtin.evals.commands.eval_options import Options, open_session, say
 from rlvr_core.builtin.evals.view import EvaluationView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from rlvr_core.api import RunView
 
 
 def evaluate(
@@ -46,6 +51,11 @@ def evaluate(
     from rlvr_core.builtin.evals.evaluate import check_truncation, write_summary
     from rlvr_core.builtin.evals.evaluate import evaluate as carry_out
 
+    check_arguments(set, tasks=tasks, rewards=rewards)
+    if not isinstance(model, str | os.PathLike | RunView):
+        raise ConfigError(
+            f"model is a {type(model).__name__}, not a folder, a hub id or a run", where="model"
+        )
     overrides = [option("tasks", list(tasks))] if tasks else []
     overrides += [] if rewards is None else [option("rewards", list(rewards))]
     overrides += [option(key, value) for key, value in (set or {}).items()]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 GIVEN = "the config given to rlvr_core.train"
 """What stands in messages for the file of a configuration that has none."""
 
+DISPLAYS = ("live", "plain", "jsonl", "none")
+"""Names of displays."""
+
 
 def train(
     config: str | os.PathLike[str] | Mapping[str, Any] | RunConfig,
@@ -64,6 +67,13 @@ def train(
         resolve_file,
     )
 
+    check_arguments(set, rewards=rewards)
+    if isinstance(display, str) and display not in DISPLAYS:
+        raise ConfigError(
+            f"there is no display '{display}'",
+            where="display",
+            remedy=f"take {', '.join(DISPLAYS)}",
+        )
     overrides = [] if rewards is None else [option("rewards", list(rewards))]
     overrides += [option(key, value) for key, value in (set or {}).items()]
     host = load_host()
@@ -83,6 +93,31 @@ def train(
         folder = carry_out(resolved, None, host, display, together, stop)
     assert folder is not None, "this was no dry run"
     return RunView(folder)
+
+
+def check_arguments(changes: Any, **lists: Any) -> None:
+    """Refuse arguments of other types than ``train`` and ``evaluate`` take.
+
+    Args:
+        changes: The argument ``set``.
+        lists: Arguments that are lists, or None.
+
+    Raises:
+        ConfigError: If one is no list, or ``set`` no mapping.
+    """
+    if not isinstance(changes, Mapping | None):
+        raise ConfigError(
+            f"set is a {type(changes).__name__}, not a mapping",
+            where="set",
+            remedy='write it as {"train.steps": 10}',
+        )
+    for name, given in lists.items():
+        if not isinstance(given, Sequence | None) or isinstance(given, str):
+            raise ConfigError(
+                f"{name} is a {type(given).__name__}, not a list",
+                where=name,
+                remedy=f"write {name}=[...]",
+            )
 
 
 def source(

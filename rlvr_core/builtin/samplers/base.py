@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -227,15 +228,10 @@ class SamplerBase(ABC):
         chosen = list(islice(self.choose(n_problems, step), n_problems + 1))
         odd = [type(one).__name__ for one in chosen if not isinstance(one, Problem)]
         if odd or len(chosen) > n_problems or (n_problems and not chosen):
-            made = type(self)
             what = f"{'more than' if chosen else 'none of'} {n_problems} problems"
             if odd:
                 what = f"a {odd[0]}, not a Problem"
-            raise PluginError(
-                f"the sampler {made.__qualname__} chose {what}",
-                where=f"{inspect.getfile(made)} ({made.__qualname__}.choose)",
-                remedy="give as many of the run's problems as n_problems says",
-            )
+            raise self._fault(f"chose {what}", "choose")
         draws = [
             Draw(problem, self._size.first, self._drawn + position)
             for position, problem in enumerate(chosen)
@@ -274,12 +270,17 @@ class SamplerBase(ABC):
 
     def state_dict(self) -> dict[str, Json]:
         """How far it is, and what data it counts over."""
-        return {
+        state = {
             "seed": self._seed,
             "drawn": self._drawn,
             "identity": self.identity(),
             "position": self.position(),
         }
+        try:
+            json.dumps(state)
+        except (TypeError, ValueError) as error:
+            raise self._fault(f"has a state that is no JSON: {error}", "position") from error
+        return state
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Continue exactly.
@@ -295,6 +296,14 @@ class SamplerBase(ABC):
             )
         self._drawn = state["drawn"]
         self.seek(state["position"])
+
+    def _fault(self, what: str, method: str) -> PluginError:
+        made = type(self)
+        return PluginError(
+            f"the sampler {made.__qualname__} {what}",
+            where=f"{inspect.getfile(made)} ({made.__qualname__}.{method})",
+            remedy="what a sampler gives is in docs/samplers.md",
+        )
 
     def _refuse_idle_keys(self, sources: Sequence[Source]) -> None:
         idle = [

@@ -75,12 +75,16 @@ class _Function:
         """
         for name in self.fields:
             if name not in problem.spec:
+                code = inspect.unwrap(self.function).__code__
                 raise DataError(
                     f"{problem.id}: the reward function {self.function.__name__} takes '{name}', "
                     f"and the problem has no such field",
                     where=problem.where,
-                    remedy=f"its fields are: {', '.join(problem.spec) or 'none'}; which ones it "
-                    f"has is decided by the option 'spec' of its data source",
+                    remedy=(
+                        f"its fields are: {', '.join(problem.spec) or 'none'}; which ones it has "
+                        f"is decided by the option 'spec' of its data source",
+                        f"the function stands at {code.co_filename}:{code.co_firstlineno}",
+                    ),
                 )
 
 
