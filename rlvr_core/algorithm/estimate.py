@@ -150,7 +150,9 @@ class Estimator:
     def _array(self, value: object, what: str) -> NDArray[np.float64]:
         try:
             if isinstance(value, torch.Tensor):
-                value = value.detach().double().cpu().numpy()
+                value = (
+                    value.detach().cpu().to(torch.promote_types(value.dtype, torch.float64)).numpy()
+                )
             array = np.asarray(value)
             if np.iscomplexobj(array):
                 raise TypeError("they are complex")

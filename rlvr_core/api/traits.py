@@ -1,6 +1,6 @@
 """What a component can do beyond its protocol: one frozen dataclass of traits per kind.
 
-A component states its traits as a class attribute, and one that leaves it out has the defaults::
+A component states its traits as a class attribute, and one that leaves it out has the defaults (a loss and an advantage estimator must state theirs)::
 
     class MyEngine:
         traits = EngineTraits(continuous=True)
@@ -15,6 +15,7 @@ Whether a component has an optional *method* is no trait: that is a protocol of 
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -259,6 +260,7 @@ def traits_of(component: object, kind: type[T]) -> T:
         cls = component if isinstance(component, type) else type(component)
         raise PluginError(
             f"traits of {cls.__module__}:{cls.__qualname__} are {traits!r}, not {kind.__name__}",
+            where=inspect.getfile(cls),
             remedy=f"write traits = {kind.__name__}(...), from rlvr_core.api",
         )
     return traits

@@ -130,5 +130,7 @@ def _place(component: type[Any]) -> str:
     """File and line of a class; its module where there is none."""
     try:
         return f"{inspect.getsourcefile(component)}:{inspect.getsourcelines(component)[1]}"
-    except (OSError, TypeError):
+    except OSError:  # a class made of a function
+        return inspect.getfile(component)
+    except TypeError:
         return component.__module__

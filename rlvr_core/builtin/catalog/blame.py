@@ -92,6 +92,7 @@ def _owners() -> dict[str, str]:
 
 
 _USES = {
+    ("rlvr_core.rollout.collect", "Generator._then_judge.<locals>.judge"): "engine",
     ("rlvr_core.step.optim", "Optimizer.backward"): "loss",
     ("rlvr_core.step.optim", "Optimizer.step"): "optimizer",
     ("rlvr_core.step.logprobs", "fused_logprobs"): "forward_path",
@@ -124,7 +125,9 @@ def _place(made: type[Any]) -> str:
     """File and line of a class; its module where there is none."""
     try:
         return f"{inspect.getsourcefile(made)}:{inspect.getsourcelines(made)[1]}"
-    except (OSError, TypeError):
+    except OSError:  # a class made of a function
+        return inspect.getfile(made)
+    except TypeError:
         return made.__module__
 
 

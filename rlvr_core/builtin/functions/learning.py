@@ -119,7 +119,8 @@ class _Schedule(_Function):
 def _class_of(
     function: Callable[..., Any], base: type[_Function], kind: str, parameters: str
 ) -> type[Any]:
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    odd = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_odd(function) for is_odd in odd):
         raise ConfigError(
             f"the {kind} function {function.__name__} is a coroutine or a generator",
             where=_place(function),

@@ -156,7 +156,8 @@ def _verdict(value: Any) -> Verdict:
 def _form(function: Callable[..., Any]) -> tuple[Form, list[inspect.Parameter]]:
     code = function.__code__
     where = f"{code.co_filename}:{code.co_firstlineno}"
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    odd = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_odd(function) for is_odd in odd):
         raise ConfigError(
             f"the reward function {function.__name__} is a coroutine or a generator",
             where=where,

@@ -1,0 +1,128 @@
+"""Parts that users write and that fail in a run: named as theirs, with kind, name, file and line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rlvr_core.testing.lab import install_plugin
+
+HEAD = """import torch
+from concurrent.futures import Future
+from rlvr_core import api
+
+def base(batch, normalizer):
+    ratio_BT = (batch.logp_BT - batch.old_logp_BT).exp()
+    return (-ratio_BT * batch.advantage_B[:, None] * batch.mask_BT).sum() / normalizer.tokens
+"""
+
+ENGINE = """class It:
+    traits = api.EngineTraits()
+    Config = api.NoConfig
+    def __init__(self, config): self.version, self.sent = 0, []
+    def start(self, context): pass
+    def submit(self, request):
+        self.sent.append((Future(), request))
+        return self.sent[-1][0]
+    def drain(self, timeout=None):
+        for future, request in self.sent: self.finish(future, request)
+        self.sent = []
+    def finish(self, future, request): {finish}
+    def load_weights(self, version, source): self.version = version
+    def sleep(self): pass
+    def wake(self): pass
+    def close(self): pass
+"""
+
+GUARD = """class It:
+    def __init__(self, config: api.NoConfig): pass
+    def on_groups(self, event): pass
+    def on_step(self, event): {step}
+    def report(self): return {report}
+"""
+
+
+def sections(kind):
+    return {
+        "loss": {"loss": "./mine.py:It"},
+        "advantage": {"advantage": "./mine.py:It"},
+        "guard": {"guards": {"use": ["./mine.py:It"]}},
+        "engine": {"engine": "./mine.py:It"},
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "said"),
+    [
+        ("loss", "def It(batch, normalizer): raise SystemExit(0)", "SystemExit"),
+        (
+            "loss",
+            "def It(batch, normalizer):\n"
+            "    loss = base(batch, normalizer)\n"
+            "    loss.backward()\n"
+            "    return api.LossOutput(loss, {}, {})",
+            "backward through the graph a second time",
+        ),
+        ("advantage", "def It(step): raise SystemExit(0)", "SystemExit"),
+        ("guard", GUARD.format(step="raise SystemExit(0)", report="{}"), "SystemExit"),
+        ("guard", GUARD.format(step="pass", report="None"), "reports None"),
+        ("guard", GUARD.format(step="pass", report="{'loss': 7.0}"), "does not declare: loss"),
+        ("engine", ENGINE.format(finish="raise SystemExit(0)"), "SystemExit"),
+        ("engine", ENGINE.format(finish="future.set_exception(KeyError('boom'))"), "boom"),
+        ("engine", ENGINE.format(finish="future.set_result(())"), "gave () for 4 seeds"),
+    ],
+)
+def test_a_part_that_fails_in_a_run_is_named(lab, kind, source, said):
+    (lab.folder / "mine.py").write_text(HEAD + source)
+    lab.write(**sections(kind), train={"steps": 2})
+    done = lab.rlvr("run", "config.yaml", "--display", "none", check=3)
+    last = done.stderr[done.stderr.rindex("error: ") :]
+    assert "bug in rlvr" not in done.stderr
+    assert "./mine.py:It" in last or kind == "guard"
+    assert str(lab.folder / "mine.py") in last
+    assert said in last
+    record = json.loads((lab.runs()[-1] / "run.json").read_text())
+    assert record["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("find", "said"),
+    [
+        ("raise KeyError('boom')", "KeyError: 'boom'"),
+        ("return 5", "AttributeError"),
+    ],
+)
+def test_a_forward_path_that_fails_is_named(lab, find, said):
+    hooks = """
+from rlvr_core.api import hookimpl
+
+@hookimpl
+def register_forward_paths(registrar):
+    registrar.add("path", "odd_path:find", summary="Fails.")
+"""
+    path = f"def find(model, adapter):\n    {find}\n"
+    install_plugin(lab.folder / "site", "odd", {"rlvr_odd.py": hooks, "odd_path.py": path})
+    before, lab.site = lab.site, f"{lab.folder / 'site'}:{lab.site}"
+    lab.write(model={"path": str(lab.model), "forward_paths": ["odd/path"]}, train={"steps": 1})
+    done = lab.rlvr("run", "config.yaml", "--display", "none", check=3)
+    lab.site = before
+    last = done.stderr[done.stderr.rindex("error: ") :]
+    assert f"forward path 'odd/path' of plugin odd failed: {said}" in last
+    assert "odd_path" in last
+    assert "bug in rlvr" not in done.stderr
+
+
+def test_a_tracker_that_ends_is_gone_on_without(lab):
+    (lab.folder / "mine.py").write_text(
+        "class It:\n"
+        "    def __init__(self, config): pass\n"
+        "    def start(self, run, step): pass\n"
+        "    def metrics(self, step, values): raise SystemExit(0)\n"
+        "    def close(self): pass\n"
+    )
+    lab.write(track=["./mine.py:It"], train={"steps": 2})
+    done = lab.rlvr("run", "config.yaml")
+    said = done.stdout + done.stderr
+    assert said.count("tracker './mine.py:It' failed: SystemExit") == 1
+    assert len((lab.runs()[-1] / "metrics.jsonl").read_text().splitlines()) == 2
