@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -150,9 +151,8 @@ class Estimator:
     def _array(self, value: object, what: str) -> NDArray[np.float64]:
         try:
             if isinstance(value, torch.Tensor):
-                value = (
-                    value.detach().cpu().to(torch.promote_types(value.dtype, torch.float64)).numpy()
-                )
+                wide = torch.promote_types(value.dtype, torch.float64)
+                value = value.detach().to(wide).cpu().numpy()
             array = np.asarray(value)
             if np.iscomplexobj(array):
                 raise TypeError("they are complex")
@@ -172,7 +172,7 @@ class Estimator:
         made = type(self.component)
         return PluginError(
             f"advantage estimator '{self.name}' {what}",
-            where=f"{made.__module__}.{made.__qualname__}",
+            where=f"{inspect.getfile(made)} {made.__qualname__}",
             remedy="give what docs/losses.md says of AdvantageOutput",
         )
 

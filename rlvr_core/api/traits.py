@@ -1,6 +1,7 @@
 """What a component can do beyond its protocol: one frozen dataclass of traits per kind.
 
-A component states its traits as a class attribute, and one that leaves it out has the defaults (a loss and an advantage estimator must state theirs)::
+A component states its traits as a class attribute, and one that leaves it out has the
+defaults; a loss and an advantage estimator must state theirs::
 
     class MyEngine:
         traits = EngineTraits(continuous=True)

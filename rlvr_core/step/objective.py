@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -93,7 +94,7 @@ class LossTerm:
             made = type(self.loss)
             raise PluginError(
                 f"loss '{self.name}' {fault}",
-                where=f"{made.__module__}.{made.__qualname__}",
+                where=f"{inspect.getfile(made)} {made.__qualname__}",
                 remedy="give what docs/losses.md says of LossOutput",
             )
         if torch.is_grad_enabled() and not output.loss.requires_grad:

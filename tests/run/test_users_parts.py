@@ -1,4 +1,4 @@
-"""Parts that users write and that fail in a run: named as theirs, with kind, name, file and line."""
+"""Parts that users write and that fail in a run are named as theirs: kind, name and file."""
 
 from __future__ import annotations
 
