@@ -156,8 +156,11 @@ def _verdict(value: Any) -> Verdict:
 def _form(function: Callable[..., Any]) -> tuple[Form, list[inspect.Parameter]]:
     code = function.__code__
     where = f"{code.co_filename}:{code.co_firstlineno}"
-    odd = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    if any(is_odd(function) for is_odd in odd):
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
         raise ConfigError(
             f"the reward function {function.__name__} is a coroutine or a generator",
             where=where,
