@@ -134,12 +134,13 @@ def test_jsonl_writes_into_the_runs_folder(tmp_path):
 
 def test_trackio_has_every_step_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    pytest.importorskip("trackio", reason="trackio is not installed")
+    utils = pytest.importorskip("trackio.utils", reason="trackio is not installed")
     from rlvr_core.builtin.trackers.trackio import Trackio
 
     for begin, end in ((0, 3), (2, 5)):
         played(Trackio(Trackio.Config(project="lab")), tmp_path / "run-1", begin, end)
-    with sqlite3.connect(tmp_path / "trackio" / "lab.db") as database:
+    # where trackio keeps its databases was settled when it was imported, maybe by another test
+    with sqlite3.connect(utils.TRACKIO_DIR / "lab.db") as database:
         rows = list(database.execute("SELECT run_name, step FROM metrics ORDER BY step"))
     assert rows == [("run-1", step) for step in range(5)]
 
