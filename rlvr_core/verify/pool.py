@@ -109,6 +109,7 @@ class _Item:
         rows: Which rows of the result they are.
         result: Where the verdicts go.
         grouped: Whether it is one call of ``verify_group``.
+        note: What to say in the details of its verdicts.
         trial: What it is a part of.
         last: Whether it is what a trial left over.
     """
@@ -119,6 +120,7 @@ class _Item:
     rows: tuple[int, ...]
     result: _GroupResult
     grouped: bool
+    note: str = ""
     trial: _Trial | None = None
     last: bool = False
 
@@ -127,10 +129,10 @@ class _Item:
         taken = tuple(self.completions[self.rows.index(row)] for row in rows)
         return replace(self, completions=taken, rows=tuple(rows), **changes)
 
-    def singles(self) -> list[_Item]:
+    def singles(self, note: str = "") -> list[_Item]:
         """The same work, one completion at a time."""
         return [
-            replace(self, completions=(completion,), rows=(row,), grouped=False)
+            replace(self, completions=(completion,), rows=(row,), grouped=False, note=note)
             for completion, row in zip(self.completions, self.rows, strict=True)
         ]
 
@@ -264,7 +266,8 @@ class VerifierPool:
         elif not item.grouped or not again:
             self._settle_all(item, verdict, seconds)
         elif item.name not in self._comparing:
-            self._pool.submit(map(self._call, item.singles()), first=True)
+            note = f"judged alone, since verify_group failed: {verdict.detail}"
+            self._pool.submit(map(self._call, item.singles(note)), first=True)
         elif item.last or len(item.rows) == 1:
             self._settle_all(item, verdict, seconds)
         else:
@@ -293,6 +296,8 @@ class VerifierPool:
             self._settle(item, row, verdict, seconds)
 
     def _settle(self, item: _Item, row: int, verdict: Verdict, seconds: float) -> None:
+        if item.note:
+            verdict = replace(verdict, detail=f"{verdict.detail}; {item.note}".removeprefix("; "))
         with self._lock:
             self._tallies[item.name].add(verdict, seconds)
         item.result.fill(row, item.name, verdict)

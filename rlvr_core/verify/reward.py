@@ -18,6 +18,8 @@ from rlvr_core.api import (
     Span,
     Verdict,
     Verifier,
+    VerifierTraits,
+    traits_of,
 )
 from rlvr_core.config.model import ComponentRef, RewardRef, RewardSchedule, VerifySection
 from rlvr_core.config.resolve import build
@@ -106,6 +108,8 @@ class RewardPlan:
                 specs[key] = VerifierSpec(entry.target, ref.with_)
                 verifiers[key] = build(host, "verifier", ref, where)
             terms.append(Term(key, ref.weight, ref.schedule))
+        for verifier in verifiers.values():
+            traits_of(verifier, VerifierTraits)  # wrong ones are a fault at the start
         return cls(tuple(terms), specs, own, verifiers)
 
     @property

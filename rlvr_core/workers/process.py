@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from pkgutil import resolve_name
 from subprocess import DEVNULL
 from typing import Any
 
-from rlvr_core.api import Json, LimitsTime, config_class
+from rlvr_core.api import Json, LimitsTime, PluginError, config_class
 
 _BOOT = (
     "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -57,12 +58,21 @@ class ComponentSpec:
         return cls(config_class(cls)(**self.config))
 
     def time_limit(self, usual: float) -> float:
-        """Seconds a call may take: those the component itself names, or the usual ones."""
+        """Seconds a call may take: those the component itself names, or the usual ones.
+
+        Raises:
+            PluginError: If what it names is no number of seconds.
+        """
         cls = self.load()
-        options = config_class(cls)
-        return (
-            float(cls.time_limit(options(**self.config))) if isinstance(cls, LimitsTime) else usual
-        )
+        if not isinstance(cls, LimitsTime):
+            return usual
+        limit: Any = cls.time_limit(config_class(cls)(**self.config))
+        if not isinstance(limit, int | float) or not 0 < limit < math.inf:
+            raise PluginError(
+                f"time_limit of {self.target} gave {limit!r}, not a number of seconds above 0",
+                where=str(sys.modules[cls.__module__].__file__),
+            )
+        return float(limit)
 
 
 class Child:

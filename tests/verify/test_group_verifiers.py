@@ -8,7 +8,7 @@ import textwrap
 import pytest
 import yaml
 
-from rlvr_core.api import Completion, Problem
+from rlvr_core.api import Completion, PluginError, Problem
 from rlvr_core.api.services import load_host
 from rlvr_core.cli.main import main
 from rlvr_core.testing.random_model import save_random_model
@@ -52,6 +52,29 @@ class ByLength:
             Verdict(ordered.index(len(text)) / top, passed=len(text) == ordered[-1])
             for text in texts
         ]
+
+
+class OneByOneToo(ByLength):
+    """What ``verify`` gives says nothing of a group."""
+
+    def verify(self, problem, completion):
+        return Verdict(0.25, detail="alone")
+
+
+class Negative(OneByOneToo):
+    @staticmethod
+    def time_limit(config):
+        return -1
+
+
+class Words(OneByOneToo):
+    @staticmethod
+    def time_limit(config):
+        return "soon"
+
+
+class OddTraits(OneByOneToo):
+    traits = {"reward_range": [0, 1]}
 
 
 def longest(completions):
@@ -123,6 +146,23 @@ def test_a_wrong_number_of_verdicts_is_an_error_of_all(judge):
     }
 
 
+def test_verdicts_on_each_completion_say_that_the_call_for_the_group_failed(judge):
+    found = judge("short", "a", use="OneByOneToo")
+    assert [one.score for one in found] == [0.25, 0.25]
+    assert {one.detail for one in found} == {
+        "alone; judged alone, since verify_group failed: "
+        "ValueError: verify_group gave 1 verdicts for 2 completions"
+    }
+    assert [one.detail for one in judge("aa", "a", use="OneByOneToo")] == ["", ""]
+
+
+@pytest.mark.parametrize(("use", "shown"), [("Negative", "-1"), ("Words", "'soon'")])
+def test_a_time_limit_is_a_number_of_seconds(judge, use, shown):
+    with pytest.raises(PluginError, match=f"{use} gave {shown}, not a number of seconds") as caught:
+        judge("a", use=use)
+    assert caught.value.complaints[0].where.endswith("ranks.py")
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return save_random_model(tmp_path_factory.mktemp("model"))
@@ -183,6 +223,14 @@ def test_a_run_trains_on_ranks_and_resumes_exactly(config, tmp_path):
     assert main(["run", "--resume", str(run), "--display", "none"]) == 0
     assert [(run / name).read_bytes() for name in names] == before
     assert (last / "model.safetensors").read_bytes() == weights
+
+
+def test_traits_of_another_kind_are_refused_before_the_run(config, capsys):
+    config(rewards=[{"use": "./ranks.py:OddTraits"}])
+    assert main(["run", "config.yaml", "--dry-run"]) == 3
+    said = capsys.readouterr().err
+    assert "OddTraits are {'reward_range': [0, 1]}, not VerifierTraits" in said
+    assert "ranks.py" in said
 
 
 def test_groups_that_are_drawn_in_parts_cannot_be_compared(config, capsys):

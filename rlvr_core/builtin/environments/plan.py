@@ -12,6 +12,7 @@ from rlvr_core.api import (
     ConfigError,
     Engine,
     Json,
+    PluginError,
     PresentsProblems,
     Problem,
 )
@@ -94,6 +95,12 @@ class EnvironmentPlan:
         if not isinstance(environment, PresentsProblems):
             return problem
         shown = environment.present(problem)
+        if not isinstance(shown, Problem):
+            cls = type(environment)
+            raise PluginError(
+                f"environment '{name}': its present gave a {type(shown).__name__}, not a Problem",
+                where=f"{cls.__module__}:{cls.__qualname__}",
+            )
         return replace(problem, prompt=shown.prompt, tools=shown.tools, stop=shown.stop)
 
     def play(self, engine: Engine, suffix: Suffix, *, background: bool) -> Engine:
