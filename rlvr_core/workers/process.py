@@ -64,9 +64,10 @@ class ComponentSpec:
             PluginError: If what it names is no number of seconds.
         """
         cls = self.load()
+        options = config_class(cls)
         if not isinstance(cls, LimitsTime):
             return usual
-        limit: Any = cls.time_limit(config_class(cls)(**self.config))
+        limit: Any = cls.time_limit(options(**self.config))
         if not isinstance(limit, int | float) or not 0 < limit < math.inf:
             raise PluginError(
                 f"time_limit of {self.target} gave {limit!r}, not a number of seconds above 0",

@@ -94,7 +94,7 @@ class EnvironmentPlan:
         environment = None if name is None else self.instances[name]
         if not isinstance(environment, PresentsProblems):
             return problem
-        shown = environment.present(problem)
+        shown: Any = environment.present(problem)
         if not isinstance(shown, Problem):
             cls = type(environment)
             raise PluginError(
