@@ -15,6 +15,7 @@ from rlvr_core.api import (
     Generation,
     GenerationRequest,
     Message,
+    PluginError,
     Problem,
     Prompt,
     RunError,
@@ -204,6 +205,13 @@ def test_one_turn_is_a_conversation_too_and_plain_problems_are_not_played():
     found, engine, _, _ = play(lambda *_: "P", [Draw(problem(), 1, 0), Draw(plain, 2, 1)], own)
     assert [[c.transcript is None for c in group] for group in found] == [[False], [True, True]]
     assert len(engine.requests) == 2
+
+
+def test_what_is_presented_must_be_a_problem(monkeypatch):
+    plan = plan_of()
+    monkeypatch.setattr(plan.instances["toy/Echo"], "present", lambda problem: 7)
+    with pytest.raises(PluginError, match="'toy/Echo': its present gave a int, not a Problem"):
+        plan.present(problem())
 
 
 def test_conversations_that_stand_at_the_same_point_are_one_request():
