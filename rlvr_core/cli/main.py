@@ -25,23 +25,23 @@ from rlvr_core.host import discovery
 KERNEL = {
     "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
 }
-"""Target and summary of each command of the kernel, in the order they are listed."""
+"""Target and summary of each kernel command, in the order they are listed."""
 
 
 def top_level() -> dict[str, tuple[str, str]]:
-    """Target and summary of the kernel's commands, then of those the built-in plugin registers."""
+    """Return target and summary of the kernel's commands, then of the built-in plugin's."""
     return KERNEL | discovery.registered_by_core("register_commands")
 
 
 class Commands(click.Group):
-    """The commands of the core, and one group for each plugin that has commands."""
+    """The top-level command group: the core's commands, and a group for each plugin with any."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the commands that need no plugin's name before them."""
+        """List the commands that need no plugin name before them."""
         return list(top_level())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command, or make the group of a plugin."""
+        """Import a command, or build the group of a plugin."""
         commands = KERNEL if cmd_name in KERNEL else top_level()
         if cmd_name in commands:
             module, _, attribute = commands[cmd_name][0].partition(":")
@@ -59,7 +59,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Add suggestions to what click says of an unknown command."""
+        """Add suggestions to click's error for an unknown command."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             names = [
@@ -72,7 +72,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands without importing them, and the plugins' names."""
+        """Write the help without importing the commands, with the plugins' names."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in top_level().items()])
         plugins = [plugin for plugin in discovery.find_plugins(os.environ) if not plugin.off]
@@ -89,28 +89,28 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="rlvr", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Group of all commands."""
+    """The group of all commands."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line.
 
     Args:
-        args: Its words after ``rlvr``; None for those of this process.
+        args: Arguments after ``rlvr``; None for those of this process.
 
     Returns:
         The exit code: 0, 1 run failed (or a bug), 2 config or usage, 3 plugin, 4 machine,
         130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # names of files and model output hold anything
+        if hasattr(stream, "reconfigure"):  # file names and model output may hold any character
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _call(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read our output has left; point stdout elsewhere, or Python complains at exit.
+        # The reader of our output has closed it; redirect stdout, or Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -155,17 +155,17 @@ _MACHINE = {
     errno.EMFILE: "too many files are open; raise the limit: ulimit -n",
     errno.EIO: "a file cannot be read or written: its device reports an error",
 }
-"""What the system refuses to whoever is at the machine, and is no fault of the program."""
+"""Errors of the operating system that the user can fix, and that are no bug of the program."""
 
 
 def _of_machine(error: OSError) -> MachineError:
-    """An error of the system as one that is told without a traceback."""
+    """Convert an operating system error to one that is reported without a traceback."""
     assert error.errno is not None
     return MachineError(_MACHINE[error.errno], where=str(error.filename or ""))
 
 
 def _refuse(error: RlvrError, as_json: bool) -> int:
-    """Tell what is wrong; the exit code."""
+    """Report an error; return the exit code."""
     if as_json:
         output.print_json_error(error)
     output.print_error(error)
@@ -173,11 +173,11 @@ def _refuse(error: RlvrError, as_json: bool) -> int:
 
 
 def _unexpected(error: BaseException, as_json: bool) -> int:
-    """Show an exception with its traceback, and whose fault it is: a component's, or rlvr's."""
+    """Print an exception with its traceback, and blame the plugin's component or rlvr itself."""
     blame: Any = discovery.core_service("blame")
     fault = blame(error)
     if isinstance(error, SystemExit) and not isinstance(fault, PluginError):
-        raise error  # click's, when nobody reads the output any more
+        raise error  # click raises it when the output is no longer read
     traceback.print_exception(error)
     return _refuse(fault, as_json)
 

@@ -1,7 +1,7 @@
-"""Everything a command prints: results on stdout, errors and progress on stderr.
+"""Prints the output of commands: results on stdout, errors and progress on stderr.
 
-On a terminal tables are drawn by rich; elsewhere they are plain aligned lines, never cut, so that
-``grep`` and ``cut`` work on them. Colour is never the only sign, and ``NO_COLOR`` is honoured.
+On a terminal, rich draws tables; elsewhere they are plain aligned lines, never truncated, so that
+``grep`` and ``cut`` work on them. Colour never carries meaning alone, and ``NO_COLOR`` is honoured.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console on stdout (results), or on stderr (progress)."""
+    """Return a rich console on stdout (results) or stderr (progress)."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=not is_terminal(stderr=stderr))
 
 
 def is_terminal(*, stderr: bool = False) -> bool:
-    """Whether a person watches this stream."""
+    """Whether the stream is a terminal."""
     return (sys.stderr if stderr else sys.stdout).isatty()
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on stdout; numbers JSON does not know become null."""
+    """Print one JSON value on stdout; non-finite numbers become null."""
     click.echo(json.dumps(_finite(value), indent=2, allow_nan=False))
 
 
 def print_json_line(value: Any) -> None:
-    """The same on one line, for output that is read line by line."""
+    """Print one JSON value on one line, for line-oriented output."""
     click.echo(json.dumps(_finite(value), allow_nan=False))
 
 
 def print_line(text: str = "", *, stderr: bool = False) -> None:
-    """Print text as it is: nothing in it is taken as markup."""
+    """Print text literally, without interpreting markup."""
     click.echo(text, err=stderr)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows on stdout under their headers."""
+    """Print rows on stdout under column headers."""
     if not is_terminal():
         widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
         for row in (headers, *rows):
@@ -69,13 +69,13 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_error(error: RlvrError) -> None:
-    """Print every complaint of an error on stderr: what, where, and what to do."""
+    """Print every complaint of an error on stderr: fault, location and remedy."""
     for complaint in error.complaints:
         click.echo(f"{_red('error:')} {_hidden(str(complaint))}", err=True)
 
 
 def print_json_error(error: RlvrError) -> None:
-    """Print what was wrong as one JSON object on one line of stdout."""
+    """Print an error as one JSON object on one line of stdout."""
     from rlvr_core.record.text import Redactor
 
     hide = Redactor()
@@ -91,7 +91,7 @@ def print_json_error(error: RlvrError) -> None:
 
 
 def print_usage_error(error: click.ClickException) -> None:
-    """Print what was wrong with the command line, and where its help is."""
+    """Print a usage error, and how to get help."""
     click.echo(f"{_red('error:')} {_hidden(error.format_message())}", err=True)
     context = getattr(error, "ctx", None)
     if context is not None:
@@ -99,14 +99,14 @@ def print_usage_error(error: click.ClickException) -> None:
 
 
 def _hidden(text: str) -> str:
-    """A message without the credentials that it may quote, as in 'must be a number, not …'."""
+    """Mask credentials that a message quotes, as in 'must be a number, not …'."""
     from rlvr_core.record.text import Redactor
 
     return Redactor().known(text)
 
 
 def quiet_libraries() -> None:
-    """Keep other libraries' progress bars off the terminal."""
+    """Disable the progress bars of other libraries."""
     from huggingface_hub.utils.tqdm import disable_progress_bars
     from transformers.utils import logging
 

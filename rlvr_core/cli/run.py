@@ -1,4 +1,4 @@
-"""``rlvr run``, and what shows a run to whoever watches."""
+"""``rlvr run``, and the displays that show its progress."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 
 
 class Display(RunObserver):
-    """What shows a run to whoever watches; text is shown as it is, never as markup."""
+    """Shows the progress of a run; text is printed literally, never as markup."""
 
     def finish(self, lines: Sequence[str]) -> None:
-        """Show the last lines and give the terminal back; safe to call twice."""
+        """Show the last lines and restore the terminal; safe to call twice."""
 
     def run_finished(self, event: RunFinished) -> None:
-        """Say how the run ended, and where it is."""
+        """Report how the run ended, and where its folder is."""
         path = event.run_dir
         reason = [event.reason] if event.reason else []
         self.finish([*reason, f"{event.outcome}: {path}", f"see it: rlvr show {path}"])
 
     def close(self) -> None:
-        """See ``finish``: whatever happens, the terminal is given back."""
+        """Restore the terminal, however the run ended; see ``finish``."""
         self.finish([])
 
 
 class Silent(Display):
-    """Shows nothing."""
+    """A display that shows nothing."""
 
 
 def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
-    """The display of this kind.
+    """Create the display of this kind.
 
     Args:
-        kind: ``live``, ``plain``, ``jsonl`` or ``none``; None for ``live`` on a terminal and
+        kind: ``live``, ``plain``, ``jsonl`` or ``none``; None selects ``live`` on a terminal and
             ``plain`` elsewhere.
         total_steps: Steps of the whole run.
-        host: The plugins.
+        host: The loaded plugins.
     """
     if kind == "none":
         return Silent()
@@ -108,7 +108,7 @@ def carry_out(
     *,
     dry_run: bool = False,
 ) -> RunFolder | None:
-    """Prepare a run and take its steps; its folder, or None of a dry run."""
+    """Prepare a run and take its steps; return its folder, or None for a dry run."""
     from functools import partial
 
     from rlvr_core.data.uri import model_path
@@ -128,7 +128,7 @@ def carry_out(
 def what_to_run(
     config: Path | None, overrides: tuple[str, ...], resume: str | None, host: Host
 ) -> tuple[Resolved, RunFolder | None]:
-    """The checked configuration, and the folder to go on in when resuming."""
+    """Return the checked configuration, and when resuming the folder of the run to continue."""
     from rlvr_core.config.resolve import resolve_file
 
     if resume is not None:

@@ -1,1 +1,1 @@
-"""The run's configuration: model, files, component names."""
+"""The run's configuration: model, files and lookup of components."""

@@ -1,8 +1,8 @@
-r"""The YAML that configurations are written in, read with line marks and written back.
+r"""The YAML dialect of configurations: reading with line marks, and writing.
 
 It is YAML 1.2's core schema plus merge keys: ``1e-6`` is a number, ``no`` and ``2024-01-01`` are
-text, ``010`` is ten. Duplicate keys, control characters that come from ``"\boxed"`` and anchors
-that explode are errors. ``docs/footguns.md`` tells the reasons.
+text, ``010`` is ten. Duplicate keys, control characters (as from ``"\boxed"``) and exponentially
+expanding anchors are errors. ``docs/footguns.md`` gives the reasons.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESOLVERS = [
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe reader with our scalar types and a limit on nesting."""
+    """PyYAML's safe loader with our scalar types and a limit on nesting depth."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}
     depth = 0
@@ -55,14 +55,14 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes whatever YAML 1.1 or our dialect would read as something else than text."""
+    """Quotes every text that YAML 1.1 or our dialect would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _write_text(dumper: _Dumper, text: str) -> ScalarNode:
-    # PyYAML takes these for line breaks when it reads them outside double quotes.
+    # PyYAML reads these as line breaks outside double quotes.
     style = '"' if re.search("[\x85\u2028\u2029]", text) else None
     return dumper.represent_scalar(_TAG + "str", text, style=style)
 
@@ -78,23 +78,23 @@ def read(text: str, place: str) -> Node | None:
 
     Args:
         text: The document.
-        place: Name of its file, for marks and messages.
+        place: Name of the file, for marks and messages.
 
     Returns:
-        Its nodes with marks; None when it holds nothing but comments.
+        The root node, with marks; None if the document is empty or holds only comments.
 
     Raises:
-        ConfigError: If it is not YAML of our dialect; names the line.
+        ConfigError: If it is not valid in our dialect; names the line.
     """
     root = _compose(text, place, lines=True)
     return None if root is None else _Builder(place, lines=True).finish(root)
 
 
 def read_option(text: str, place: str) -> Node:
-    """Read the value of a ``key=value`` option; nothing at all is null.
+    """Read the value of a ``key=value`` option; an empty value is null.
 
     Raises:
-        ConfigError: If it is not YAML of our dialect, or part of it would be a comment.
+        ConfigError: If it is not valid in our dialect, or part of it would be read as a comment.
     """
     root = _compose(text, place, lines=False)
     end = 0 if root is None else root.end_mark.index
@@ -110,7 +110,7 @@ def read_option(text: str, place: str) -> Node:
 
 
 def write(data: Any) -> str:
-    """Plain data as YAML that ``read`` reads back equal."""
+    """Write plain data as YAML that ``read`` reads back as equal data."""
     text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
@@ -135,7 +135,7 @@ def _compose(text: str, place: str, *, lines: bool) -> yaml.Node | None:
 
 
 class _Builder:
-    """Turns PyYAML's nodes into ours: merges, aliases, duplicate keys, scalars."""
+    """Converts PyYAML's nodes into ours: merge keys, aliases, duplicate keys, scalars."""
 
     def __init__(self, place: str, *, lines: bool) -> None:
         self.place = place
@@ -198,7 +198,7 @@ class _Builder:
         return {**merged, **own} if merged else own
 
     def merged(self, node: yaml.Node, depth: int) -> dict[str, Node]:
-        """What ``<<`` brings in; of several mappings the first to have a key wins."""
+        """Return the keys that ``<<`` brings in; of several mappings, the first with a key wins."""
         several = isinstance(node, SequenceNode)
         entries: dict[str, Node] = {}
         for part in reversed(node.value if several else [node]):
@@ -258,7 +258,7 @@ def _text(text: str, mark: Mark) -> str:
             "backspace: use 'single quotes'",
         )
     if re.search("[\ud800-\udfff]", text):
-        try:  # JSON writes characters above U+FFFF as a pair of escapes
+        try:  # JSON writes characters above U+FFFF as an escaped surrogate pair
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:
             raise ConfigError(f"{text[:60]!a} is not valid Unicode", where=str(mark)) from error

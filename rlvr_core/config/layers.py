@@ -1,7 +1,7 @@
-"""Putting configurations on top of each other: ``extends``, ``--set``, ``${env:NAME}``.
+"""Layers of a configuration: ``extends``, ``--set``, ``${env:NAME}``.
 
-Mappings merge deeply and lists replace. A component whose ``use`` changes loses the ``with`` it
-would have inherited: the options of one component are no options of another.
+Mappings merge deeply and lists replace. When a layer changes a component's ``use``, the inherited
+``with`` is dropped, because it holds the options of another component.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SECRET = re.compile(
 
 
 def merge(base: Node, over: Node, loc: Loc = ()) -> Node:
-    """``over`` on top of ``base``; neither is changed."""
+    """Merge ``over`` on top of ``base``; neither is changed."""
     if kind_at(loc):
         base, over = as_reference(base), as_reference(over)
     if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
@@ -41,7 +41,7 @@ def merge(base: Node, over: Node, loc: Loc = ()) -> Node:
 
 
 def as_reference(node: Node) -> Node:
-    """A component given by its bare name, as the mapping it stands for."""
+    """Expand a component given by its bare name to a ``{use: NAME}`` mapping."""
     if not isinstance(node.value, str):
         return node
     return Node({"use": Node(node.value, node.mark, node.key_mark)}, node.mark, node.key_mark)
@@ -53,10 +53,10 @@ def _same_use(base: Node, use: Node) -> bool:
 
 
 def split_option(option: str, flag: str) -> tuple[str, str]:
-    """``key.path=value`` as its two sides.
+    """Split ``key.path=value`` into key and value.
 
     Raises:
-        ConfigError: If it has no ``=``, or its key is no dotted path.
+        ConfigError: If it has no ``=``, or its key is not a dotted path.
     """
     path, equals, text = option.partition("=")
     path = path.strip()
@@ -72,11 +72,11 @@ def split_option(option: str, flag: str) -> tuple[str, str]:
 
 
 def assign(root: Node, option: str, flag: str = "--set") -> None:
-    """Do what one ``key.path=value`` says: replace what is there, making the mappings above it.
+    """Apply one ``key.path=value`` option: replace the value, creating missing parent mappings.
 
     Raises:
-        ConfigError: If it cannot be read, or its path leads through something that is no
-            mapping, or past the end of a list.
+        ConfigError: If it cannot be read, or its path leads through a value that is not a mapping,
+            or past the end of a list.
     """
     path, text = split_option(option, flag)
     place = f"{flag} {option if len(option) <= 80 else option[:77] + '...'}"
@@ -129,7 +129,7 @@ def _put(node: Node, key: str | int, value: Node) -> None:
 
 
 def _drop_inherited(node: Node) -> None:
-    """Take away the options that a changed ``use`` leaves behind, save those set by option."""
+    """Drop the options inherited from a component that was replaced, except those set by option."""
     options = node.value.get("with")
     if options is not None and isinstance(options.value, dict):
         kept = {key: value for key, value in options.value.items() if value.mark.by_option}
@@ -139,15 +139,15 @@ def _drop_inherited(node: Node) -> None:
 
 
 def substitute(root: Node) -> dict[Loc, str]:
-    """Put environment variables into every text of the tree, in place.
+    """Substitute environment variables in every string of the tree, in place.
 
     Returns:
-        Places whose value came from a variable that is named like a secret, with the text as it
-        was written: what is safe to record.
+        The places filled from variables whose names look like secrets, each with the original text,
+        which is safe to record.
 
     Raises:
-        ConfigError: If variables are not set and have no default, or ``${...}`` is something
-            else; all at once.
+        ConfigError: If a variable is unset and has no default, or a ``${...}`` is malformed;
+            reports all faults at once.
     """
     secrets: dict[Loc, str] = {}
     faults: list[Complaint] = []
@@ -166,7 +166,7 @@ def substitute(root: Node) -> dict[Loc, str]:
 
 
 def expand(text: str, where: str, faults: list[Complaint]) -> tuple[str, list[str]]:
-    """``text`` with variables replaced, and their names; faults are added to ``faults``."""
+    """Return ``text`` with variables replaced, and their names; append faults to ``faults``."""
     names: list[str] = []
 
     def one(match: re.Match[str]) -> str:
@@ -203,12 +203,12 @@ def expand(text: str, where: str, faults: list[Complaint]) -> tuple[str, list[st
 
 
 def escape(text: str) -> str:
-    """``text`` so written that ``expand`` gives it back."""
+    """Escape ``text`` so that ``expand`` returns it unchanged."""
     return text.replace("${", "$${")
 
 
 def options_to_node(options: Sequence[str], flag: str) -> Node:
-    """A list of ``key=value`` options as one mapping."""
+    """Build one mapping from a list of ``key=value`` options."""
     root = Node({}, Mark(flag), Mark(flag))
     for option in options:
         assign(root, option, flag)

@@ -1,4 +1,4 @@
-"""From a YAML file and ``--set`` options to a checked ``RunConfig`` that knows its lines."""
+"""From a YAML file and ``--set`` options to a validated ``RunConfig`` with line numbers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rlvr_core.host.discovery import core_service
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """All layers of a configuration put together, not yet checked against the model.
+    """All layers of a configuration merged, not yet validated against the model.
 
     Attributes:
-        root: The values with their marks, environment variables put in.
-        path: The file it was read from.
+        root: The values with their marks, environment variables substituted.
+        path: The file that was read.
         text: Content of that file.
         files: That file and everything it extends, in that order.
-        secrets: Places filled from variables named like secrets, with what was written there.
+        secrets: Places filled from variables named like secrets, with the text written there.
     """
 
     root: Node
@@ -37,7 +37,7 @@ class Draft:
     secrets: dict[Loc, str] = field(default_factory=dict)
 
     def hide(self, found: Sequence[Complaint]) -> list[Complaint]:
-        """The complaints with what was written in the place of each secret."""
+        """Return the complaints with each secret value replaced by the text that was written."""
         forms: dict[str, str] = {}
         for loc, written in self.secrets.items():
             node = self.root.find(loc)
@@ -59,11 +59,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration that fits the model; its components are not looked up yet.
+    """A configuration that fits the model; its components are not resolved yet.
 
     Attributes:
-        config: The configuration, components under the names and options the file gives them.
-        draft: Where everything in it came from.
+        config: The configuration; components have the names and options as written.
+        draft: The merged layers, with the origin of each value.
     """
 
     config: RunConfig
@@ -71,7 +71,7 @@ class LoadedConfig:
 
     @property
     def path(self) -> Path:
-        """The file it was read from."""
+        """The file that was read."""
         return self.draft.path
 
     @property
@@ -80,7 +80,7 @@ class LoadedConfig:
         return self.draft.text
 
     def where(self, loc: Loc) -> str:
-        """``file:line (key.path)`` of a value, of what holds it when it is not written."""
+        """Return ``file:line (key.path)`` of a value; of its parent if it is not written."""
         return self.draft.root.where(loc)
 
 
@@ -92,7 +92,7 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
         overrides: ``key.path=value`` options, applied in order on top of it.
 
     Raises:
-        ConfigError: If it cannot be read or does not fit the model; all faults at once.
+        ConfigError: If it cannot be read or does not fit the model; reports all faults at once.
     """
     draft = read_draft(path, overrides)
     config, faults = validate(draft)
@@ -102,7 +102,7 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
 
 
 def validate(draft: Draft) -> tuple[RunConfig | None, list[Complaint]]:
-    """Check a draft against the model, components aside."""
+    """Validate a draft against the model, without resolving components."""
     data = draft.root.plain()
     try:
         return RunConfig.model_validate(data), []
@@ -118,15 +118,16 @@ def complaints(
     prefix: Loc = (),
     owner: str = "",
 ) -> list[Complaint]:
-    """Pydantic's errors in plain words, with lines and suggestions.
+    """Convert pydantic's errors into complaints with lines and suggestions.
 
     Args:
-        error: What pydantic found.
-        data: What was validated.
-        model: What it was validated against.
-        root: The tree that holds it, for lines.
-        prefix: Where in the tree it begins.
-        owner: Whose options they are (``loss 'core/grpo'``); empty for the file itself.
+        error: The validation error.
+        data: The data that was validated.
+        model: The model it was validated against.
+        root: The tree that holds the data, for line numbers.
+        prefix: The location of the data in the tree.
+        owner: The component whose options they are (``loss 'core/grpo'``); empty for the file
+            itself.
     """
     explain: Any = core_service("config-faults")
     explained: list[Complaint] = explain(error, data, model, root, prefix, owner)
@@ -136,15 +137,15 @@ def complaints(
 def read_draft(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), text: str | None = None
 ) -> Draft:
-    """Read a file, what it extends, and put the options on top.
+    """Read a file and the files it extends, then apply the options on top.
 
     Args:
         path: The file.
         overrides: ``key.path=value`` options.
-        text: Its content, where there is no such file and ``path`` is a name for messages.
+        text: The content, if there is no such file and ``path`` is only a name for messages.
 
     Raises:
-        ConfigError: If a file or an option cannot be read; all faulty options at once.
+        ConfigError: If a file or an option cannot be read; reports all faulty options at once.
     """
     top = Path(path)
     layers: list[Node] = []
@@ -185,7 +186,7 @@ def read_draft(
 
 
 def _base(node: Node, path: Path) -> tuple[Path | None, str]:
-    """Take ``extends`` out of a file's mapping: the path it names, and where it is named."""
+    """Remove ``extends`` from a file's mapping; return the path it names and its location."""
     base = node.value.pop("extends", None)
     if base is None:
         return None, ""

@@ -1,8 +1,8 @@
 """The run's configuration as pydantic models: what keys there are, their types and defaults.
 
 Cross-field rules live in the validators here; looking up component names and validating their
-``with`` belongs to ``resolve.py``, what does not go together then to ``rules.py``, files and line
-numbers to ``load.py``.
+``with`` belongs to ``resolve.py``, rules across components to ``rules.py``, files and line numbers
+to ``load.py``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _FSDP_SHARDS = dict.fromkeys(
     ("zero1", "zero2", "zero3", "deepspeed"),
     "write fsdp: it shards weights, gradients and optimizer state, which is all that ZeRO shards",
 )
-"""What to write in the place of DeepSpeed's names."""
+"""What to suggest for each of DeepSpeed's names."""
 
 ENGINE_RESTARTS = 3
 """Default of ``train.engine_restarts``."""
 
 
 class ComponentRef(ComponentConfig):
-    """A component by name, with its options: ``{use: math/gsm8k, with: {split: train}}``."""
+    """A component by name, with options: ``{use: math/gsm8k, with: {split: train}}``."""
 
     use: str
-    """Full name (``math/boxed``), or the short one while it is unique."""
+    """Full name (``math/boxed``), or the short name if it is unique."""
     with_: dict[str, Any] = Field(default_factory=dict, alias="with")
     """The component's own options; ``rlvr list KIND NAME`` shows them."""
 
@@ -43,7 +43,7 @@ class ComponentRef(ComponentConfig):
 
 
 def _named(section: type[ComponentConfig], value: Any, names: Sequence[str]) -> Any:
-    """The section with the default's name in each of these components that has none."""
+    """Fill in the default component's name where a section gives only options."""
     if not isinstance(value, dict):
         return value
     filled = dict(value)
@@ -67,8 +67,8 @@ class RunSection(ComponentConfig):
     seed: Natural = 0
     """Everything random in the run derives from it."""
     accept_changed: list[Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]] = []
-    """Files of components that may be others than the steps so far were taken with, when the run is
-    resumed: the first digits of the SHA-256 of each. The refusal names them."""
+    """When a run is resumed: component files that may differ from those of the steps so far, each
+    by the first digits of its SHA-256. The error that refuses a changed file names them."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds that any one wait (generation, verdicts) may take before the run stops."""
 
@@ -88,7 +88,7 @@ class LoraSection(ComponentConfig):
 
 
 class ModelSection(ComponentConfig):
-    """The one model reference and the one precision plan."""
+    """The model to train, and its precision."""
 
     path: str
     """Folder, hub id, URI that a plugin opens (``s3://bucket/model``), or ``tiny:TASK`` for a tiny
@@ -98,18 +98,18 @@ class ModelSection(ComponentConfig):
     attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
     """Attention implementation of transformers in the trainer."""
     forward_paths: tuple[str, ...] = ("core/lean", "core/packed")
-    """Faster ways than each row whole and padded, tried in this order on models that they serve;
-    ``[]`` has every model run through its own forward."""
+    """Faster forward passes than padding every row, tried in this order on the models that they
+    support; ``[]`` always uses the model's own forward."""
     revision: str | None = None
     """Hub revision; ignored for folders."""
     trust_remote_code: bool = False
-    """Run code that comes with the model. Off unless you trust its author."""
+    """Run code that comes with the model. Leave it off unless you trust the author."""
     lora: LoraSection | None = None
-    """Train LoRA adapters (by peft) in the place of the whole model; null trains it all."""
+    """Train LoRA adapters (with peft) instead of the whole model; null trains all weights."""
 
 
 class SplitSection(ComponentConfig):
-    """A share of a source's problems that is held out, decided by a hash of each problem's id."""
+    """A held-out share of a source's problems, chosen by a hash of each problem's id."""
 
     heldout: Annotated[float, Field(gt=0, lt=1)]
     """Share of the problems that is not trained on."""
@@ -122,45 +122,47 @@ class SourceRef(ComponentRef):
 
     split: SplitSection | None = None
     """Train on all but a held-out share; the eval task ``core/dataset`` with the same ``split``
-    has that share."""
+    evaluates on that share."""
 
     weight: Annotated[float, Field(gt=0)] | None = None
     """Share of draws relative to the other sources; without weights, all problems are one pool."""
     order: Annotated[str, Field(min_length=1)] | None = None
     """For the sampler ``mixture``: ``shuffle``, ``sequential``, or a file of problem ids."""
     count: Positive | None = None
-    """For the sampler ``mixture``: use only so many of its problems, the first of its order."""
+    """For the sampler ``mixture``: use only this many of its problems, the first in its order."""
     advantage_scale: Annotated[float, Field(gt=0)] = 1.0
-    """Factor on the advantages of its problems: how strongly they pull."""
+    """Factor on the advantages of its problems, and so on the size of their gradient."""
 
 
 class LossRef(ComponentRef):
     """One term of the loss."""
 
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Its factor in the sum."""
+    """Factor of this term in the sum."""
     data: ComponentRef | None = None
-    """Dataset loader of a loss that learns from given answers; null takes ``data.sources``."""
+    """Dataset loader of a loss that learns from given answers; null uses ``data.sources``."""
 
 
 class EngineRef(ComponentRef):
-    """What generates."""
+    """The engine that generates completions."""
 
     transport: ComponentRef = ComponentRef(use="auto")
-    """How weights reach an engine in other processes; ``auto`` takes what the engine prefers."""
+    """How weights are sent to an engine in other processes; ``auto`` uses the engine's preferred
+    transport."""
 
 
 class PromptSection(ComponentConfig):
-    """How problems become token ids; the same in training and evaluation."""
+    """How problems are rendered to token ids, in training and evaluation alike."""
 
     chat_template: Literal["auto", "always", "never"] = "auto"
-    """``auto`` decides from the problem and the tokenizer, and says which it chose."""
+    """``auto`` decides from the problem and the tokenizer, and reports its choice."""
     system: str | None = None
-    """System message (chat) or text before the prompt (raw); none when absent, "" is a value."""
+    """System message (chat) or text before the prompt (raw); null for none. An empty text counts as
+    a system message."""
     prefix: str | None = None
     """Text the answer begins with, given to the model as part of the prompt."""
     template_options: dict[str, bool | int | float | str] = {}
-    """Variables that the chat template knows, such as ``enable_thinking: false``."""
+    """Variables passed to the chat template, such as ``enable_thinking: false``."""
 
     @model_validator(mode="after")
     def _options_have_a_template(self) -> PromptSection:
@@ -175,12 +177,12 @@ class DataSection(ComponentConfig):
     sources: list[SourceRef] = Field(min_length=1)
     """Dataset loaders, each with options."""
     prompt: PromptSection = PromptSection()
-    """How they are rendered."""
+    """How problems become prompts."""
     cache_uri: str | None = None
-    """Where data sets of the hub are looked for first, such as ``s3://bucket/datasets``: that of
-    ``OWNER/NAME`` in the folder ``OWNER--NAME/CONFIG/SPLIT``, saved by ``save_to_disk``."""
+    """Where Hub datasets are looked for first, such as ``s3://bucket/datasets``: ``OWNER/NAME`` is
+    expected in the folder ``OWNER--NAME/CONFIG/SPLIT``, written by ``save_to_disk``."""
     max_prompt_tokens: Positive = 1024
-    """Longer prompts are taken out, counted and reported."""
+    """Problems with longer prompts are left out, counted and reported."""
     max_overlong_share: Fraction = 0.05
     """Share of over-long prompts above which the run refuses to start."""
 
@@ -191,56 +193,57 @@ class SamplingSection(ComponentConfig):
     n: Positive = 8
     """Completions per problem."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Of sampling, and of every log-prob the loss sees."""
+    """Sampling temperature; every log-prob in the loss is computed at it too."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """1.0 is off."""
+    """Nucleus sampling: probability mass to sample from; 1.0 turns it off."""
     top_k: Natural = 0
-    """0 is off."""
+    """Sample only from this many most probable tokens; 0 turns it off."""
     max_tokens: Positive = 512
     """Cap on a completion, in tokens."""
     stop: list[Annotated[str, Field(min_length=1)]] = []
-    """Strings that end a completion, beside each problem's own."""
+    """Strings that end a completion, in addition to each problem's own."""
 
 
 class RewardSchedule(ComponentConfig):
-    """A weight that moves linearly."""
+    """A reward's weight that changes linearly."""
 
     to: float
-    """Weight at the end."""
+    """Weight at the end of the schedule."""
     steps: Positive
-    """Steps it takes."""
+    """Steps until that weight is reached."""
 
 
 class RewardRef(ComponentRef):
-    """One verifier in the reward. ``use: auto`` takes each problem's own."""
+    """One verifier in the reward. ``use: auto`` uses each problem's own verifier."""
 
     weight: float = 1.0
-    """Its factor in the sum that is the reward."""
+    """Factor of its score in the sum that is the reward."""
     schedule: RewardSchedule | None = None
-    """Moves the weight over the run."""
+    """Changes the weight over the run."""
 
 
 class EnvironmentSection(ComponentRef):
-    """Conversations: what plays the problems that have an environment, and the limits of each."""
+    """Multi-turn conversations: the environment that plays a problem, and the limits of each."""
 
     use: str = "auto"
-    """``auto``: the environment that each problem names, if it names one. A name: that one, for
-    every problem."""
+    """``auto``: each problem is played by the environment that it names, if any. A name: that
+    environment plays every problem."""
     max_turns: Positive = 8
     """Turns the model may write in one conversation."""
     max_turn_tokens: Positive | None = None
-    """Tokens the model may write in one turn; null leaves it what is left of the whole. The whole,
-    the environment's tokens included, is ``sampling.max_tokens``."""
+    """Tokens the model may write in one turn; null: as many as the conversation has left. The whole
+    conversation, tokens of the environment included, is limited by ``sampling.max_tokens``."""
     timeout: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds one answer of the environment may take; then its process is killed and the
+    """Seconds one answer of the environment may take; after that its process is killed and the
     conversation counts as failed."""
     straggler_timeout: Annotated[float, Field(ge=0)] = 5.0
-    """Seconds that what is ready waits for slower answers, so that all is generated together. A run
-    whose environments answer within it repeats bit by bit; lower it where tools often hang."""
+    """Seconds that conversations which are ready wait for slower environments, so that all are
+    generated in one batch. A run whose environments always answer within it is reproducible bit by
+    bit; lower it where tools often hang."""
     workers: Positive = 4
     """Processes that environments run in."""
     concurrent: Positive = 256
-    """Conversations that are going on at a time."""
+    """Conversations in progress at a time."""
 
 
 class VerifySection(ComponentConfig):
@@ -257,17 +260,18 @@ class VerifySection(ComponentConfig):
 
 
 class ReferenceSection(ComponentConfig):
-    """The model that a loss with a KL term holds the policy to."""
+    """The reference model, which the KL term of a loss keeps the policy close to."""
 
     sync_every: Positive | None = None
-    """Optimizer updates after which it takes over weights of the policy; null: never, it stays the
-    model the run began with."""
+    """Optimizer updates between two syncs of the reference with the policy; null: never, the
+    reference stays the model that the run began with."""
     ema: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the policy in what it then is: 1 copies the policy, less makes it a moving
-    average (kept in float32)."""
+    """Share of the policy's weights in the reference at a sync: 1 copies the policy, less keeps an
+    exponential moving average (in float32)."""
     offload: bool = False
-    """Keep the weights of its layers in host memory, and bring each layer's to the GPU while it
-    computes. For a frozen model of its own, on a GPU, not with ``parallel: fsdp``."""
+    """Keep the weights of its layers in host memory and move each layer to the GPU while it
+    computes. Only for a frozen reference that is a separate model on a GPU; not with
+    ``parallel: fsdp``."""
 
     @model_validator(mode="after")
     def _what_is_offloaded_stays(self) -> ReferenceSection:
@@ -283,58 +287,59 @@ class ReferenceSection(ComponentConfig):
 
 
 class TrainSection(ComponentConfig):
-    """The step: what is learned from the groups that were collected for it."""
+    """The training step: optimisation on the groups collected for it."""
 
     steps: Positive
     """Steps of the run."""
     prompts_per_step: Positive = 64
     """Problems whose groups are trained on in one step."""
     mini_batches: Positive = 1
-    """Parts that a step's groups are split into, whole groups each; every part makes an optimizer
-    update of its own. A step that comes out with fewer groups makes fewer updates."""
+    """Number of mini-batches that a step's groups are split into; a group is never split. Each
+    makes one optimizer update. A step with fewer groups makes fewer updates."""
     num_iterations: Positive = 1
-    """Times that a step goes over its groups; the ratio of every update is to the policy at the
+    """Passes of a step over its groups; the ratio of every update is relative to the policy at the
     beginning of the step."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
     """Peak learning rate."""
     optimizer: ComponentRef = ComponentRef(use="adamw")
-    """What updates the weights."""
+    """The optimizer."""
     warmup_steps: Natural = 30
-    """Steps from 0 to the peak learning rate; left out, 30, or a tenth of a shorter run."""
+    """Steps of linear warm-up to the peak learning rate; if not set, 30 or a tenth of ``steps``,
+    whichever is less."""
     lr_schedule: ComponentRef = ComponentRef(use="constant")
-    """How the learning rate goes on after the warm-up."""
+    """Learning-rate schedule after the warm-up."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """Largest gradient norm; null turns clipping off."""
+    """Gradients are clipped to this norm; null turns clipping off."""
     tokens_per_micro_batch: Positive = 16384
-    """Prompt and completion tokens of one forward pass, padding included."""
+    """Most tokens in one forward pass: prompts, completions and padding together."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     compile: bool = False
-    """torch.compile the model."""
+    """Compile the model with ``torch.compile``."""
     parallel: Annotated[
         Literal["ddp", "fsdp"], Field(json_schema_extra={"instead_of": _FSDP_SHARDS})
     ] = "ddp"
-    """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a part of
-    its weights, gradients and optimizer state. One process has all of it in any case."""
+    """What each of several processes holds: ``ddp`` the whole model, ``fsdp`` (FSDP2) a shard of
+    its weights, gradients and optimizer state. With one process there is no difference."""
     reference: ReferenceSection = ReferenceSection()
-    """What the reference of a loss with ``beta`` above 0 is."""
+    """The reference model, used by losses with ``beta`` above 0."""
     max_staleness: Natural = 0
-    """0: generation and training take turns. Above 0 generation goes on while training runs, in a
-    process of its own, and a group was sampled at most so many updates before a step that trains on
-    it begins; at least ``mini_batches * num_iterations``, the updates of one step, times the
-    sampler's ``max_reads``."""
+    """0: generation and training alternate. Above 0: generation continues during training, in a
+    process of its own, and a group was sampled at most this many updates before the step that
+    trains on it begins. It must be at least ``mini_batches * num_iterations``, the updates of one
+    step, times the sampler's ``max_reads``."""
     in_flight: Literal["drain", "abort", "keep"] = "drain"
-    """With ``max_staleness``, what becomes of unfinished requests at a weight sync: ``drain``
-    finishes them first, ``abort`` samples them again under the new weights, ``keep`` lets them go
-    on, under mixed versions."""
+    """With ``max_staleness``, what happens to unfinished requests at a weight sync: ``drain``
+    finishes them first, ``abort`` samples them again with the new weights, ``keep`` continues them,
+    so that their tokens have mixed versions."""
     engine_restarts: Natural = ENGINE_RESTARTS
-    """With ``max_staleness``, how often the engine's process is started again in a run when it
-    dies. It is given the weights it had, and asked again what it had not answered."""
+    """With ``max_staleness``, how often in a run the engine's process is restarted after it died.
+    The new process gets the last weights, and every unanswered request again."""
     mask_truncated: bool = False
     """Leave completions that hit the token cap out of the loss (they stay in the baseline)."""
     max_nonfinite_steps: Natural = 5
-    """Steps in a row of which every update had a non-finite gradient and was skipped, after which
-    the run stops."""
+    """Consecutive steps that may be skipped because the gradient of every update was non-finite;
+    one more stops the run."""
 
     @property
     def updates_per_step(self) -> int:
@@ -393,14 +398,14 @@ class TrainSection(ComponentConfig):
 
 
 class EarlyStopSection(ComponentConfig):
-    """When a run has learnt what it will."""
+    """Early stopping: ends the run when a metric stops improving."""
 
     metric: str = Field(pattern=r"^.+:[^:]+$")
     """``TASK:METRIC`` of ``eval.tasks``."""
     patience: Positive = 3
     """Evaluations in a row without an improvement after which the run stops."""
     min_delta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """What a metric must change by, and more, to count as improved."""
+    """An evaluation counts as an improvement if the metric changes by more than this."""
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether the metric improves by rising or by falling."""
 
@@ -413,7 +418,7 @@ class EvalSection(ComponentConfig):
     every: Natural = 0
     """Steps between evaluations; 0 for only the first and the last."""
     early_stop: EarlyStopSection | None = None
-    """Ends the run when a metric no longer gets better."""
+    """Ends the run when a metric no longer improves."""
 
     @model_validator(mode="after")
     def _early_stop_has_evaluations(self) -> EvalSection:
@@ -423,23 +428,24 @@ class EvalSection(ComponentConfig):
 
 
 class CheckpointSection(ComponentConfig):
-    """What is saved when."""
+    """When checkpoints are written, and which are kept."""
 
     every: Natural = 20
     """Steps between checkpoints; 0 for only the last."""
     keep: Positive = 3
-    """Newest checkpoints that are kept."""
+    """Number of newest checkpoints to keep."""
     keep_best: str | None = Field(default=None, pattern=r"^.+:[^:]+$")
-    """``TASK:METRIC`` of ``eval.tasks``: each new best (largest) is saved and the best one kept."""
+    """``TASK:METRIC`` of ``eval.tasks``: a checkpoint is saved at each new best (largest) value,
+    and the best one is kept."""
 
 
 class ParitySection(ComponentConfig):
     """How far trainer and engine may disagree on the log-prob of a sampled token."""
 
     mean: Annotated[float, Field(gt=0)] | None = None
-    """Largest mean absolute difference in nats; null takes the band of the dtype."""
+    """Largest mean absolute difference in nats; null uses the limit for the dtype."""
     max: Annotated[float, Field(gt=0)] | None = None
-    """Largest single absolute difference in nats; null takes the band of the dtype."""
+    """Largest single absolute difference in nats; null uses the limit for the dtype."""
 
 
 class GuardSection(ComponentConfig):
@@ -450,24 +456,24 @@ class GuardSection(ComponentConfig):
     parity: ParitySection | Literal[False] = ParitySection()
     """Compare log-probs of trainer and engine at the start and after the first sync."""
     max_contaminated: Fraction = 0.001
-    """Share of a task's problems above which being in the training data stops the run."""
+    """Share of an eval task's problems that may be in the training data; above it the run stops."""
     use: list[ComponentRef] = []
     """Guards added by plugins."""
 
 
 class MetaSection(ComponentConfig):
-    """Lineage of this configuration, carried into the record."""
+    """Lineage of this configuration, stored with the run."""
 
     version: str | None = None
-    """Your version of it."""
+    """Your version of this configuration."""
     based_on: str | None = None
-    """What it came from."""
+    """The configuration that it is based on."""
     notes: str | None = None
-    """Anything."""
+    """Free text."""
 
 
 class RunConfig(ComponentConfig):
-    """One run."""
+    """The configuration of one run."""
 
     meta: MetaSection = MetaSection()
     run: RunSection = RunSection()
@@ -481,21 +487,22 @@ class RunConfig(ComponentConfig):
     verify: VerifySection = VerifySection()
     environment: EnvironmentSection = EnvironmentSection()
     engine: EngineRef = EngineRef(use="auto")
-    """Generates completions; ``auto`` chooses when the run starts and says which and why."""
+    """Generates completions; ``auto`` chooses when the run starts, and reports the choice and the
+    reason."""
     advantage: ComponentRef = ComponentRef(use="auto")
-    """How rewards become advantages; ``auto`` takes the estimator that the loss was published
-    with: ``center`` for ``dr_grpo``, ``group`` for the others on rewards."""
+    """How rewards become advantages; ``auto`` uses the estimator that the loss was published with:
+    ``center`` for ``dr_grpo``, ``group`` for the others on rewards."""
     loss: LossRef | Annotated[list[LossRef], Field(min_length=1)] = LossRef(use="grpo")
-    """What is minimised; a list is a weighted sum."""
+    """The loss to minimise; a list is a weighted sum."""
     train: TrainSection
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     guards: GuardSection = GuardSection()
     plugins: dict[str, dict[str, Any]] = {}
-    """Options of plugins that watch a run by hooks, by the plugin's name; the plugin's own
-    documentation has them."""
+    """Options of plugins that observe a run through hooks, by plugin name; see the plugin's own
+    documentation."""
     track: list[ComponentRef] = []
-    """Trackers that get each step's metrics beside ``metrics.jsonl``."""
+    """Trackers that receive each step's metrics, in addition to ``metrics.jsonl``."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,6 +1,6 @@
 """Looks up every component a configuration names and checks its options.
 
-What comes out has full names and every default filled in, and can itself be run.
+The result has full names and every default filled in, and can itself be run as a configuration.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A component that was found and whose options are good.
+    """A component that was found, with valid options.
 
     Attributes:
-        entry: Its registration.
+        entry: Its registry entry.
         cls: Its class.
         config: Its validated options.
     """
@@ -51,10 +51,10 @@ class Component:
     config: ComponentConfig
 
     def make(self, where: str = "") -> Any:
-        """Make the component.
+        """Construct the component.
 
         Args:
-            where: What the user wrote it in, for messages.
+            where: Where the user wrote it, for messages.
 
         Raises:
             PluginError: If the constructor of a plugin's component fails.
@@ -63,10 +63,10 @@ class Component:
             return self.cls(self.config)
 
     def traits(self, kind: type[T]) -> T:
-        """The traits of the component, of the dataclass of its kind.
+        """Return the component's traits, an instance of the dataclass of its kind.
 
         Raises:
-            PluginError: If it has none.
+            PluginError: If it declares none.
         """
         component = self.make()
         try:
@@ -88,14 +88,15 @@ class Resolved:
     """A configuration ready to run.
 
     Attributes:
-        config: It, with full component names, and every option of every component in ``with_``.
-        loaded: What it was made from.
-        host: The plugins its components come from.
-        components: Each component by its place.
-        plugins: Options of plugins, by the plugin's name.
-        reward_names: Name of each reward, in order: that of its verifier, or ``auto``; a name
-            met again gets ``#2``, ``#3`` and so on.
-        warnings: What is allowed and yet likely wrong.
+        config: The configuration with full component names and all options of each component in
+            ``with_``.
+        loaded: The configuration as loaded.
+        host: The host that resolved the components.
+        components: Each component by its location.
+        plugins: Options of plugins, by plugin name.
+        reward_names: Name of each reward, in order: that of its verifier, or ``auto``; repeated
+            names get ``#2``, ``#3`` and so on.
+        warnings: Settings that are allowed but probably a mistake.
     """
 
     config: RunConfig
@@ -107,11 +108,11 @@ class Resolved:
     warnings: tuple[str, ...] = ()
 
     def where(self, loc: Loc) -> str:
-        """``file:line (key.path)`` of a value."""
+        """Return ``file:line (key.path)`` of a value."""
         return self.loaded.where(loc)
 
     def make(self, loc: Loc) -> Any:
-        """Make the component that the configuration names at ``loc``.
+        """Construct the component that the configuration names at ``loc``.
 
         Raises:
             PluginError: If the constructor of a plugin's component fails.
@@ -119,14 +120,15 @@ class Resolved:
         return self.components[loc].make(self.where((*loc, "use")))
 
     def build(self, kind: str, ref: ComponentRef) -> Any:
-        """Make a component that was chosen since, as by ``auto``."""
+        """Construct a component that was chosen later, for example by ``auto``."""
         return build(self.host, kind, ref)
 
     def sources(self, problems: Iterable[Problem]) -> dict[str, str]:
-        """What is named by file or module: where it is imported from, by how it is named.
+        """Map each component named by file or module, as named, to the target it is imported from.
 
         Args:
-            problems: Those of the run, which may name their verifier and environment so.
+            problems: The run's problems, whose verifier and environment may be named by file or
+                module too.
         """
         entries = [component.entry for component in self.components.values()]
         named: set[tuple[str, str]] = set()
@@ -137,7 +139,7 @@ class Resolved:
         return {entry.name: entry.target for entry in entries if not entry.plugin}
 
     def advantage(self) -> ComponentRef | None:
-        """The advantage estimator: as configured, or that of the losses; None if none uses it."""
+        """Return the advantage estimator, configured or the losses' own; None if unused."""
         losses = [self.components[loc] for loc in self.config.losses]
         names = [loss.traits(LossTraits).advantage for loss in losses]
         known = [name for name in names if name is not None]
@@ -146,10 +148,10 @@ class Resolved:
         return ComponentRef(use=known[0])
 
     def dump(self) -> dict[str, Any]:
-        """Everything as plain data that runs again as it is.
+        """Return the whole configuration as plain data that can be run again.
 
-        A value that came from an environment variable named like a secret appears as the
-        reference that was written, never as the value.
+        A value from an environment variable named like a secret appears as the reference that was
+        written, never as its content.
         """
         data: dict[str, Any] = self.config.model_dump(mode="json", by_alias=True)
         for loc, component in self.components.items():
@@ -161,20 +163,20 @@ class Resolved:
         return data
 
     def yaml(self) -> str:
-        """``dump`` as YAML."""
+        """Return ``dump`` as YAML."""
         return write(self.dump())
 
 
 def resolve(loaded: LoadedConfig, host: Host) -> Resolved:
-    """Look up and check every component of a loaded configuration.
+    """Look up and validate every component of a loaded configuration.
 
     Args:
         loaded: The configuration.
-        host: The plugins.
+        host: The loaded plugins.
 
     Raises:
-        ConfigError: If names or options are wrong; all faults at once.
-        PluginError: The same, when a plugin is at fault for one of them.
+        ConfigError: If names or options are wrong; reports all faults at once.
+        PluginError: Likewise, if a plugin causes one of the faults.
     """
     return _resolve(loaded.draft, loaded.config, [], host)
 
@@ -185,17 +187,17 @@ def resolve_file(
     host: Host,
     text: str | None = None,
 ) -> Resolved:
-    """Load and resolve in one go, which reports the faults of both together.
+    """Load and resolve in one go, reporting the faults of both together.
 
     Args:
         path: The YAML file.
         overrides: ``key.path=value`` options.
-        host: The plugins.
-        text: Content of the file, where there is none and ``path`` is a name for messages.
+        host: The loaded plugins.
+        text: The content, if there is no file and ``path`` is only a name for messages.
 
     Raises:
-        ConfigError: If the file, a key, a name or an option is wrong; all faults at once.
-        PluginError: The same, when a plugin is at fault for one of them.
+        ConfigError: If the file, a key, a name or an option is wrong; reports all faults at once.
+        PluginError: Likewise, if a plugin causes one of the faults.
     """
     draft = read_draft(path, overrides, text)
     config, faults = validate(draft)
@@ -251,23 +253,23 @@ def _resolve(
 
 
 def _mappings(value: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Entries that are mappings themselves; the model complains of the others."""
+    """Return the items that are mappings; the model reports the others."""
     entries = value.items() if isinstance(value, dict) else ()
     return [(str(name), given) for name, given in entries if isinstance(given, dict)]
 
 
 def plugin_options(host: Host, name: str, given: Mapping[str, Any], root: Node) -> ComponentConfig:
-    """The checked options of a plugin.
+    """Return the validated options of a plugin.
 
     Args:
-        host: The plugins.
+        host: The loaded plugins.
         name: The plugin's name.
-        given: Its options as they are written.
-        root: The tree they come from, for lines.
+        given: Its options as written.
+        root: The tree they come from, for line numbers.
 
     Raises:
         ConfigError: If the plugin takes no options, or these are wrong.
-        PluginError: If the plugin is missing, or failed to check them.
+        PluginError: If the plugin is missing, or its validation raised.
     """
     where = root.where(("plugins", name), True)
     model = host.options_of(name, where)
@@ -289,13 +291,13 @@ def plugin_options(host: Host, name: str, given: Mapping[str, Any], root: Node) 
 
 
 def _component(host: Host, kind: str, loc: Loc, value: Any, root: Node) -> Component | None:
-    """The component named at ``loc``; None where the choice is made later or nothing is named."""
+    """Resolve the component at ``loc``; None if it is chosen later or nothing is named."""
     if isinstance(value, str):
         value = {"use": value}
     use = value.get("use") if isinstance(value, dict) else None
     options = value.get("with", {}) if isinstance(value, dict) else {}
     if not isinstance(use, str) or not isinstance(options, dict):
-        return None  # the model has already complained
+        return None  # the model has already reported it
     if use == "auto" and pattern(loc) in AUTO:
         if options:
             raise ConfigError(
@@ -310,14 +312,14 @@ def _component(host: Host, kind: str, loc: Loc, value: Any, root: Node) -> Compo
 def find(
     host: Host, kind: str, use: str, options: Mapping[str, Any], root: Node, loc: Loc
 ) -> Component:
-    """Look up a component and check its options.
+    """Look up a component and validate its options.
 
     Args:
-        host: The plugins.
-        kind: What it is to be.
+        host: The loaded plugins.
+        kind: The kind of component.
         use: Its name.
         options: Its ``with``.
-        root: The tree the options come from, for lines.
+        root: The tree the options come from, for line numbers.
         loc: Where in the tree the component is named.
 
     Raises:
@@ -358,13 +360,13 @@ def _plain(config: ComponentConfig) -> dict[str, Any]:
 
 
 def build(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
-    """Make a component outside a run's configuration.
+    """Construct a component that is not part of a run's configuration.
 
     Args:
-        host: The plugins.
-        kind: What it is to be.
+        host: The loaded plugins.
+        kind: The kind of component.
         ref: Its name and options.
-        where: What the user wrote it in, for messages (``--with``).
+        where: The option or key that the user wrote it in, for messages (``--with``).
 
     Raises:
         ConfigError: If the name or the options are wrong.
@@ -379,10 +381,10 @@ def build(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
 
 
 def parse_options(options: Sequence[str], flag: str = "--with") -> dict[str, Any]:
-    """A list of ``key=value``, each value YAML, as a component's ``with``.
+    """Parse a list of ``key=value`` options, each value YAML, into a component's ``with``.
 
     Raises:
-        ConfigError: If one of them cannot be read.
+        ConfigError: If an option cannot be read.
     """
     data: dict[str, Any] = options_to_node(options, flag).plain()
     return data
@@ -397,7 +399,7 @@ def _reward_names(config: RunConfig) -> tuple[str, ...]:
 
 
 def _together(errors: Sequence[RlvrError], draft: Draft) -> RlvrError:
-    """One error with every complaint: a plugin's fault outweighs the file's."""
+    """Combine all complaints in one error; it is a ``PluginError`` if any plugin is at fault."""
     kinds: list[type[RlvrError]] = [PluginError, ConfigError]
     found = next((kind for kind in kinds if any(isinstance(e, kind) for e in errors)), None)
     every = [complaint for error in errors for complaint in error.complaints]
@@ -411,7 +413,7 @@ def _at(data: Any, loc: Loc) -> Any:
 
 
 def _map_text(data: Any) -> Any:
-    """Plain data with every text escaped, so that reading it back expands nothing."""
+    """Escape every string in plain data, so that reading it back expands no variables."""
     if isinstance(data, dict):
         return {str(key): _map_text(value) for key, value in data.items()}
     if isinstance(data, list):

@@ -1,4 +1,4 @@
-"""Rules that need the chosen components as well as the keys: what does not go together."""
+"""Cross-component rules: combinations of keys and components that do not work together."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 def rule_faults(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[RlvrError]:
-    """Every rule that the configuration breaks.
+    """Return one error for every rule that the configuration breaks.
 
     Args:
         config: The configuration.
-        components: Each component that was found by its place.
-        draft: Where its values stand.
+        components: Each resolved component by its location.
+        draft: The source of its values, for line numbers.
     """
     return [
         *_losses(config, components, draft),
@@ -48,7 +48,7 @@ def rule_faults(
 
 
 def rule_warnings(config: RunConfig, draft: Draft) -> tuple[str, ...]:
-    """What is allowed and yet likely wrong: sampling from a truncated distribution."""
+    """Return warnings about allowed but doubtful settings: top-p or top-k sampling."""
     return tuple(
         f"sampling.{name} is {value}: completions come from a truncated distribution, the loss "
         f"assumes the full one, and the ratio between them is off "
@@ -63,18 +63,18 @@ def advantage_faults(
     draft: Draft,
     named: Callable[[str], Component],
 ) -> list[RlvrError]:
-    """What is wrong between the losses and the advantage estimator.
+    """Return the errors in the combination of losses and advantage estimator.
 
     Args:
         config: The configuration.
-        components: Each component that was found by its place.
-        draft: Where its values stand.
-        named: Finds the estimator of a name that a loss gives.
+        components: Each resolved component by its location.
+        draft: The source of its values, for line numbers.
+        named: Looks up the estimator that a loss names.
     """
     terms = {loc: components[loc] for loc in config.losses if loc in components}
     chosen = components.get(("advantage",))
     if len(terms) < len(config.losses) or (chosen is None and config.advantage.use != "auto"):
-        return []  # somebody has already complained
+        return []  # already reported
     try:
         traits = {loc: loss.traits(LossTraits) for loc, loss in terms.items()}
         users = {loc: trait for loc, trait in traits.items() if trait.advantage is not None}
@@ -146,7 +146,7 @@ def _losses(
 
 
 def _traits(config: RunConfig, components: Mapping[Loc, Component]) -> dict[Loc, LossTraits]:
-    """The traits of each loss that can be made; ``advantage_faults`` complains of the others."""
+    """Return the traits of each loss that has them; ``advantage_faults`` reports the others."""
     traits = {}
     for loc in config.losses:
         if loc in components:
@@ -170,7 +170,7 @@ def _engine(components: Mapping[Loc, Component], draft: Draft) -> list[ConfigErr
 
 
 def _cut(config: RunConfig) -> list[tuple[str, float]]:
-    """What makes sampling one from a truncated distribution, and its value."""
+    """Return the settings, and their values, that truncate the sampling distribution."""
     top_p, top_k = config.sampling.top_p, config.sampling.top_k
     options = [("top_p", top_p, top_p < 1), ("top_k", top_k, top_k > 0)]
     return [(name, value) for name, value, on in options if on]
@@ -179,11 +179,15 @@ def _cut(config: RunConfig) -> list[tuple[str, float]]:
 def _truncated_ratio(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
-    """The weight from older weights to today's is made of the engine's log-probs."""
+    """Refuse truncated sampling if completions sampled by older weights are trained on.
+
+    Their importance weights are computed from the engine's log-probs, which are then those of a
+    truncated distribution.
+    """
     sampler = components.get(("sampler",))
     again = [("train.max_staleness", config.train.max_staleness, config.train.max_staleness > 0)]
     if sampler is not None:
-        with contextlib.suppress(RlvrError):  # whoever starts the run hears of it
+        with contextlib.suppress(RlvrError):  # reported again when the run starts
             reads = traits_of(sampler.make(), SamplerTraits).max_reads
             again.append(("the sampler's max_reads", reads, reads > 1))
     older = " and ".join(f"{name} ({value})" for name, value, on in again if on)
@@ -204,7 +208,7 @@ def _truncated_ratio(
 def _mini_batches(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
-    """A step has no more mini-batches than groups, which are not split, nor than given answers."""
+    """Refuse more mini-batches than a step has groups (groups are not split) or given answers."""
     traits = _traits(config, components)
     given = {loc: trait.answers for loc, trait in traits.items() if trait.answers is not None}
     wanted = config.train.mini_batches
@@ -230,7 +234,7 @@ def _mini_batches(
 def _shards(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
-    """An optimizer that looks at whole matrices cannot work on a process's part of them."""
+    """Refuse an optimizer that needs whole matrices if each process holds only a shard of them."""
     optimizer = components.get(("train", "optimizer"))
     if (
         optimizer is None
@@ -251,7 +255,10 @@ def _shards(
 def _truncated_drift(
     config: RunConfig, components: Mapping[Loc, Component], draft: Draft
 ) -> list[ConfigError]:
-    """The mask measures from the engine's log-probs, which are higher by -log of what was kept."""
+    """Refuse truncated sampling with a mask on the drift from the engine's log-probs.
+
+    The engine's log-probs are then renormalised: higher by -log of the probability mass kept.
+    """
     options = {
         loc: traits.needs_untruncated
         for loc, traits in _traits(config, components).items()
@@ -273,16 +280,17 @@ def _truncated_drift(
 def unknown_names(
     data: Mapping[str, Any], options: Mapping[Loc, ComponentConfig], root: Node, host: Host
 ) -> list[RlvrError]:
-    """What is wrong with components that an option of another component names.
+    """Return errors for components that are named in another component's options.
 
-    A loader of the user's own files has an option for the verifier of its problems, which counts
-    only if a reward takes each problem's own; an environment has one for its tool format.
+    For example, a loader of the user's own files has an option for the verifier of its problems,
+    which is checked only if a reward uses each problem's own verifier; an environment has an option
+    for its tool format.
 
     Args:
-        data: The configuration as plain data, with or without other faults.
-        options: Options of the components that are good, by place.
-        root: The tree they come from, for lines.
-        host: The plugins.
+        data: The configuration as plain data; it may have other faults.
+        options: Options of the valid components, by location.
+        root: The tree they come from, for line numbers.
+        host: The loaded plugins.
     """
     errors: list[RlvrError] = []
     own_verifiers = _asks(data.get("rewards", "auto"))
@@ -299,7 +307,7 @@ def unknown_names(
 
 
 def _asks(rewards: Any) -> bool:
-    """Whether one of the rewards is each problem's own verifier."""
+    """Whether one of the rewards uses each problem's own verifier."""
     entries = rewards if isinstance(rewards, list) else [rewards]
     return any(
         (entry.get("use") if isinstance(entry, Mapping) else entry) == "auto" for entry in entries
@@ -307,7 +315,7 @@ def _asks(rewards: Any) -> bool:
 
 
 def _named(section: ComponentConfig, kind: str) -> list[tuple[str, str]]:
-    """Fields that hold the name of a component of this kind, and the names."""
+    """List the fields that name a component of this kind, each with the name given."""
     return [
         (field, str(getattr(section, field)))
         for field, info in type(section).model_fields.items()

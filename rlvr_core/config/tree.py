@@ -1,6 +1,6 @@
-"""A configuration before it is checked: values that remember the file and line they came from.
+"""A configuration before validation: values that remember the file and line they came from.
 
-Also which places of it name a component, and of which kind.
+Also defines which locations name a component, and of which kind.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # looking at a run reads YAML, and must not wait for pydantic
+if TYPE_CHECKING:  # reading a finished run parses YAML, and must not wait for pydantic
     from rlvr_core.api import Kind
 
 Loc = tuple[str | int, ...]
-"""Where a value is: keys and list positions from the top."""
+"""Location of a value: keys and list positions from the root."""
 
 COMPONENTS: dict[Loc, Kind] = {
     ("data", "sources", "*"): "dataset",
@@ -33,7 +33,7 @@ COMPONENTS: dict[Loc, Kind] = {
     ("train", "lr_schedule"): "schedule",
     ("track", "*"): "tracker",
 }
-"""Kind by place; ``*`` is any position of a list."""
+"""Kind of the component at each location; ``*`` stands for any list position."""
 
 AUTO: dict[Loc, str] = {
     ("rewards", "*"): "takes the verifier of each problem",
@@ -42,15 +42,15 @@ AUTO: dict[Loc, str] = {
     ("engine", "transport"): "leaves the choice to the engine",
     ("advantage",): "takes the estimator that the loss was published with",
 }
-"""Where ``use: auto`` is no component but a choice made later, and what it means there."""
+"""Locations where ``use: auto`` names no component but a choice made later, and its meaning."""
 
 
 class Mark(NamedTuple):
-    """Where something was written.
+    """Where a value was written.
 
     Attributes:
-        place: A file, or the ``--set`` option it came by.
-        line: Counted from 1; 0 where there are no lines.
+        place: A file, or the ``--set`` option.
+        line: Counted from 1; 0 if there are no lines.
     """
 
     place: str
@@ -61,19 +61,19 @@ class Mark(NamedTuple):
 
     @property
     def by_option(self) -> bool:
-        """Whether it came from the command line."""
+        """Whether the value came from a command-line option."""
         return self.line == 0
 
 
 @dataclass(slots=True)
 class Node:
-    """A value with its marks.
+    """A value with the places where it and its key were written.
 
     Attributes:
         value: A scalar, a list of nodes or a mapping of nodes.
-        mark: Where the value is.
-        key_mark: Where its key is; the value's own mark in lists and at the top.
-        raw: A scalar as it was written; None for lists, mappings and text made by the program.
+        mark: Where the value was written.
+        key_mark: Where its key was written; in lists and at the root, the value's own mark.
+        raw: A scalar as written; None for lists, mappings and text created by the program.
     """
 
     value: Any
@@ -82,7 +82,7 @@ class Node:
     raw: str | None = None
 
     def child(self, step: str | int) -> Node | None:
-        """The node one step down, or None."""
+        """Return the child node at a key or list position; None if there is none."""
         if isinstance(self.value, dict):
             child: Node | None = self.value.get(step)
             return child
@@ -92,7 +92,7 @@ class Node:
         return None
 
     def plain(self) -> Any:
-        """The value without marks."""
+        """Return the value without marks."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -100,7 +100,7 @@ class Node:
         return self.value
 
     def walk(self, loc: Loc = ()) -> Iterator[tuple[Loc, Node]]:
-        """This node and all below it, each with its place."""
+        """Yield this node and all nodes below it, each with its location."""
         yield loc, self
         if isinstance(self.value, dict):
             for key, node in self.value.items():
@@ -110,21 +110,21 @@ class Node:
                 yield from node.walk((*loc, index))
 
     def find(self, loc: Loc) -> Node | None:
-        """The node at ``loc``, or None."""
+        """Return the node at ``loc``; None if there is none."""
         node: Node | None = self
         for step in loc:
             node = None if node is None else node.child(step)
         return node
 
     def where(self, loc: Loc, key: bool = False) -> str:
-        """``file:line (key.path)`` of the nearest written thing at or above ``loc``."""
+        """Return ``file:line (key.path)`` of the nearest written value at or above ``loc``."""
         node = self.nearest(loc)
         nested = isinstance(node.value, dict | list)
         mark = node.key_mark if nested or key else node.mark
         return f"{mark} ({dotted(loc)})" if loc and mark.place else str(mark)
 
     def nearest(self, loc: Loc) -> Node:
-        """The node at ``loc``, or the closest above it that was written."""
+        """Return the node at ``loc``, or its nearest ancestor that was written."""
         node = self
         for step in loc:
             below = node.child(step)
@@ -135,7 +135,7 @@ class Node:
 
 
 def made(data: Any, mark: Mark) -> Node:
-    """Plain data as nodes that all carry one mark."""
+    """Convert plain data to nodes that all carry one mark."""
     if isinstance(data, dict):
         data = {key: made(value, mark) for key, value in data.items()}
     elif isinstance(data, list):
@@ -144,12 +144,12 @@ def made(data: Any, mark: Mark) -> Node:
 
 
 def dotted(loc: Loc) -> str:
-    """``("data", "sources", 0)`` as ``data.sources.0``."""
+    """Format ``("data", "sources", 0)`` as ``data.sources.0``."""
     return ".".join(str(step) for step in loc)
 
 
 def shown(value: Any) -> str:
-    """A value as YAML would have it, cut to a line."""
+    """Format a value as YAML, truncated to one line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict | list | tuple):
@@ -161,17 +161,17 @@ def shown(value: Any) -> str:
 
 
 def pattern(loc: Loc) -> Loc:
-    """``loc`` with ``*`` for every list position."""
+    """Replace every list position in ``loc`` by ``*``."""
     return tuple("*" if isinstance(step, int) else step for step in loc)
 
 
 def kind_at(loc: Loc) -> Kind | None:
-    """Kind of the component named at ``loc``; None where none is."""
+    """Return the kind of the component named at ``loc``; None if none is named there."""
     return COMPONENTS.get(pattern(loc))
 
 
 def places(data: Any) -> Iterator[tuple[Loc, Kind, Any]]:
-    """Every component reference in plain data, well-formed or not, in the order of the model."""
+    """Yield every component reference in plain data, valid or not, in the order of the model."""
     for places_of, kind in COMPONENTS.items():
         yield from ((loc, kind, value) for loc, value in _below(data, places_of, ()))
 
@@ -187,7 +187,7 @@ def _below(data: Any, steps: Loc, loc: Loc) -> Iterator[tuple[Loc, Any]]:
 
 
 def same_component(one: Any, other: Any) -> bool:
-    """Whether two names mean one component: equal, or one the short form of the other."""
+    """Whether two names mean one component: equal, or one is the short form of the other."""
     if not (isinstance(one, str) and isinstance(other, str)):
         return False
     short = "/" not in one or "/" not in other

@@ -1,1 +1,1 @@
-"""From files and hubs to problems and token ids."""
+"""Datasets: from files and the Hub to problems and token ids."""

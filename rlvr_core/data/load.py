@@ -1,4 +1,4 @@
-"""Loads every data source of a run, checks the problems together, and leaves out over-long ones."""
+"""Loads every data source of a run, checks all problems together, and drops over-long prompts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from rlvr_core.config.model import SplitSection
 from rlvr_core.data.prompts import Renderer
 
 SHOWN = 5
-"""Faulty problems that are reported one by one; of the others there is the number."""
+"""Number of faulty problems reported individually; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedLoader:
-    """One entry of ``data.sources``, built.
+    """One entry of ``data.sources``, constructed.
 
     Attributes:
         name: Full name of the loader.
@@ -37,7 +37,7 @@ class NamedLoader:
         weight: See ``Source``.
         order: See ``Source``.
         count: See ``Source``.
-        split: What is held out of it; None for nothing.
+        split: The held-out share; None if nothing is held out.
         where: Where the user wrote it, for messages.
     """
 
@@ -51,12 +51,12 @@ class NamedLoader:
 
 
 def load_sources(loaders: Sequence[NamedLoader]) -> list[Source]:
-    """Load all problems.
+    """Load the problems of every source.
 
     Raises:
-        DataError: If a source is unusable or empty, an id is met twice, or a problem is malformed.
+        DataError: If a source is unusable or empty, an id occurs twice, or a problem is malformed.
         MachineError: If data cannot be reached.
-        PluginError: If a loader gives something that is no problem.
+        PluginError: If a loader yields something other than a problem.
     """
     sources = []
     for named in loaders:
@@ -89,16 +89,16 @@ def _trained(
 
 
 def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Problem, ...]:
-    """The problems that a plugin's part gave; none for None.
+    """Check that a plugin's component returned problems; None counts as no problems.
 
     Args:
-        given: What it gave.
-        name: Full name of the part.
-        call: What was called.
-        where: Where the user asked for it.
+        given: The returned value.
+        name: Full name of the component.
+        call: Name of the call that returned it.
+        where: Where the user wrote the component.
 
     Raises:
-        PluginError: If it is something else.
+        PluginError: If the value is anything else.
     """
     remedy = "have it yield rlvr_core.api.Problem(id=..., prompt=..., ...)"
     if given is None:
@@ -117,11 +117,11 @@ def problems_given(given: Any, name: str, call: str, where: str) -> tuple[Proble
 
 
 def check_problems(problems: Sequence[Problem], *checks: Callable[[Problem], None]) -> None:
-    """Let verifiers, and what else has a ``check``, look at every problem.
+    """Run every check on every problem, such as those of the verifiers.
 
     Args:
         problems: The problems.
-        checks: Each raises for a problem that cannot be used, as ``RewardPlan.check`` does.
+        checks: Functions that raise for an unusable problem, as ``RewardPlan.check`` does.
 
     Raises:
         DataError: With the first faults in full and the number of the others.
@@ -143,27 +143,27 @@ def check_problems(problems: Sequence[Problem], *checks: Callable[[Problem], Non
 
 
 def fingerprint(problems: Sequence[Problem]) -> str:
-    """SHA-256 of the problems as canonical JSON, in order: two runs with it saw the same data."""
+    """SHA-256 of the problems as canonical JSON, in order; equal hashes mean equal data."""
     digest = hashlib.sha256()
     for problem in problems:
         content = asdict(problem)
         del content["where"]
         if not problem.tools:
-            del content["tools"]  # problems had none when the first fingerprints were taken
+            del content["tools"]  # absent when the first fingerprints were recorded
         digest.update(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
         digest.update(b"\n")
     return digest.hexdigest()
 
 
 def fingerprints(sources: Sequence[Source]) -> dict[str, Mapping[str, object]]:
-    """Count and fingerprint of each source, for ``run.json``."""
+    """Return count and fingerprint of each source, for ``run.json``."""
     return {
         f"{index}:{source.name}": counted(source.problems) for index, source in enumerate(sources)
     }
 
 
 def counted(problems: Sequence[Problem]) -> Mapping[str, object]:
-    """How many problems there are, and their fingerprint."""
+    """Return the number of problems and their fingerprint."""
     return {"problems": len(problems), "sha256": fingerprint(problems)}
 
 
@@ -181,7 +181,7 @@ def _repeated(sources: Sequence[Source]) -> list[Complaint]:
         for problem in source.problems:
             id_: Any = problem.id
             if not isinstance(id_, str):
-                continue  # malformed, and perhaps nothing that can be looked up
+                continue  # malformed: its fields may not be safe to look up
             first = owners.get(problem.id)
             if first is None:
                 owners[problem.id] = label
@@ -203,7 +203,7 @@ def _malformed(sources: Sequence[Source]) -> list[Complaint]:
 
 
 def _fault(problem: Problem) -> str:
-    given: Any = problem  # what plugins' loaders give is of the right types as far as they say
+    given: Any = problem  # typed as a problem, but a plugin's loader may yield anything
     if not isinstance(given.id, str):
         return f"its id must be text, not {type(given.id).__name__}"
     stop, turns = given.stop, () if isinstance(given.prompt, str) else given.prompt
@@ -240,34 +240,34 @@ def _collect(complaints: Sequence[Complaint]) -> None:
 
 
 def is_heldout(problem_id: str, split: SplitSection) -> bool:
-    """Whether a problem is held out: a hash of its id, a number in [0, 1), is below the share.
+    """Whether a problem is held out: the hash of its id, mapped to [0, 1), is below the share.
 
-    Rows that are added, taken away or reordered change nothing for the others.
+    Adding, removing or reordering rows does not change the split of the others.
     """
     digest = hashlib.sha256(f"{split.seed}\0{problem_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < split.heldout * 2**64
 
 
 def train_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
-    """The problems to train on, in their order."""
+    """Return the problems to train on, in order."""
     return tuple(one for one in problems if not is_heldout(one.id, split))
 
 
 def heldout_part(problems: Iterable[Problem], split: SplitSection) -> tuple[Problem, ...]:
-    """The others, in their order."""
+    """Return the held-out problems, in order."""
     return tuple(one for one in problems if is_heldout(one.id, split))
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Lengths of the prompts of a run, in tokens.
+    """Prompt lengths of a run, in tokens.
 
     Attributes:
-        total: Problems looked at.
-        overlong: Ids and lengths of those that were taken out.
-        longest: Tokens of the longest prompt that is kept.
-        median: Tokens of the median prompt of all.
-        limit: Tokens a prompt may have.
+        total: Number of problems checked.
+        overlong: Id and length of each problem that was dropped.
+        longest: Length of the longest prompt that is kept.
+        median: Median length over all prompts.
+        limit: Longest prompt allowed.
     """
 
     total: int
@@ -278,7 +278,7 @@ class AuditReport:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For a person: how long prompts are, and what was taken out."""
+        """Return the report as text lines: prompt lengths, and the problems dropped."""
         lengths = f"prompt lengths: median {self.median} tokens, longest {self.longest}"
         if not self.overlong:
             return (lengths,)
@@ -294,19 +294,19 @@ class AuditReport:
 def audit(
     sources: Sequence[Source], renderer: Renderer, max_prompt_tokens: int, max_overlong_share: float
 ) -> tuple[list[Source], AuditReport]:
-    """Take out problems whose prompts are too long, and say so (T25, T34).
+    """Drop problems whose prompts are too long, and report them (T25, T34).
 
     Args:
         sources: The data as loaded.
-        renderer: Makes the prompts.
+        renderer: Renders the prompts.
         max_prompt_tokens: Longest prompt that is kept.
-        max_overlong_share: Share of all problems that may be taken out.
+        max_overlong_share: Share of all problems that may be dropped.
 
     Returns:
-        The sources without those problems, and a report.
+        The sources without the dropped problems, and a report.
 
     Raises:
-        DataError: If more are too long than may be, or a source loses all its problems.
+        DataError: If too many prompts are too long, or a source loses all its problems.
     """
     lengths: list[int] = []
     overlong: list[tuple[str, int]] = []

@@ -1,7 +1,7 @@
-"""From a problem to the token ids a model is given. The one way, in training and evaluation (T38).
+"""Renders a problem to the token ids of its prompt, in training and evaluation alike (T38).
 
-The choice between raw text and chat template is made once, from the tokenizer, and is said: a chat
-template applied to a base model makes it babble (T37), and base models often ship with one.
+The choice between raw text and chat template is made once, from the tokenizer, and is reported: a
+chat template applied to a base model makes it babble (T37), and base models often ship with one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ _BASE = re.compile(r"(^|[-_.])base$", re.IGNORECASE)
 _OURS = (
     "messages", "tools", "add_generation_prompt", "tokenize", "raise_exception", "strftime_now",
 )  # fmt: skip
-"""What a chat template is given in any case."""
+"""Variables that every chat template is given."""
 _ANSWER = "\u2713answer\u2713"
 _REPLY = "\u2713reply\u2713"
 
 
 def _variables(template: str) -> set[str]:
-    """What a chat template reads without having set it.
+    """Return the variables that a chat template reads without setting them.
 
-    Every word of it, where it has tags of its own that only transformers can parse, or is broken.
+    If the template is broken, or has custom tags that only transformers can parse, every word in it
+    counts as a variable.
     """
     from jinja2 import Environment, TemplateSyntaxError, meta
 
@@ -50,13 +51,13 @@ class Renderer:
     """Renders problems for one tokenizer.
 
     Args:
-        tokenizer: The model's.
+        tokenizer: The model's tokenizer.
         section: The config's ``data.prompt``.
-        present: A problem as its environment wants it shown; as it is when left out.
+        present: Returns a problem as its environment presents it; the problem itself if omitted.
 
     Raises:
         ConfigError: If ``chat_template: always`` and the tokenizer has none, or the template does
-            not know one of ``template_options``.
+            not use one of ``template_options``.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Renderer:
         return f"the tokenizer '{self._tokenizer.name_or_path}'"
 
     def _check_options(self) -> None:
-        """Refuse what the template would ignore without a word."""
+        """Refuse template options that the template would silently ignore."""
         text = str(getattr(self._tokenizer, "chat_template", None) or "")
         known = _variables(text)
         for name in self._section.template_options:
@@ -98,7 +99,7 @@ class Renderer:
                 )
 
     def _choose(self) -> tuple[bool, str]:
-        """Whether a plain text prompt becomes a chat turn, and why."""
+        """Decide whether a plain text prompt becomes a chat turn; return choice and reason."""
         mode = self._section.chat_template
         if mode != "auto":
             return mode == "always", f"chat_template is '{mode}'"
@@ -110,10 +111,10 @@ class Renderer:
         return self._by_end_of_turn()
 
     def _by_end_of_turn(self) -> tuple[bool, str]:
-        """A chat model is one that ends its text where the template ends a turn.
+        """Detect a chat model: it stops at the token that closes a turn in its template.
 
         The base model of a family often carries the family's template, but its end-of-sequence
-        token is then another than the one that closes a turn.
+        token then differs from the one that closes a turn.
         """
         closing = self._closing_id()
         if closing is None:
@@ -128,7 +129,7 @@ class Renderer:
         )
 
     def _closing_id(self) -> int | None:
-        """The special token that the template puts after an answer, if any."""
+        """Return the special token that the template puts after an answer, if any."""
         from jinja2 import TemplateError
 
         turns = [
@@ -148,7 +149,7 @@ class Renderer:
 
     @cached_property
     def _end_ids(self) -> set[int]:
-        """Tokens the model stops at: the tokenizer's, and those of its generation config."""
+        """The tokens the model stops at: the tokenizer's, and those of its generation config."""
         from transformers import GenerationConfig
 
         found = {self._tokenizer.eos_token_id}
@@ -157,14 +158,14 @@ class Renderer:
                 self._tokenizer.name_or_path, local_files_only=True
             )
         except (OSError, ValueError):
-            config = None  # a tokenizer made in code, or a model without one
+            config = None  # the tokenizer was created in code, or the model has no such file
         ids = getattr(config, "eos_token_id", None)
         found.update(ids if isinstance(ids, list) else [ids])
         return {id_ for id_ in found if id_ is not None}
 
     @cached_property
     def _leading_ids(self) -> tuple[int, ...]:
-        """What the tokenizer puts before raw text by default: nothing, or a BOS token."""
+        """The tokens that the tokenizer puts before raw text by default: none, or a BOS token."""
         bare = list(self.encode("x"))
         full = list(self._tokenizer("x")["input_ids"])
         for start in range(len(full) - len(bare) + 1):
@@ -173,7 +174,7 @@ class Renderer:
         return ()
 
     def describe(self) -> str:
-        """What was chosen, and why."""
+        """Return the choice made and the reason."""
         chosen = "the chat template" if self._text_as_chat else "raw text"
         unseen = ""
         if self._section.template_options and not self._text_as_chat:
@@ -181,7 +182,7 @@ class Renderer:
         return f"plain text is rendered as {chosen}: {self._reason}{unseen}"
 
     def text(self, problem: Problem) -> str:
-        """The prompt as text, as the model sees it but for a leading BOS token.
+        """Return the prompt as text, as the model sees it except for a leading BOS token.
 
         Raises:
             DataError: If the problem is a chat and cannot be rendered as one.
@@ -203,7 +204,7 @@ class Renderer:
         return self._render(problem, turns, as_chat)
 
     def as_chat(self, problem: Problem) -> bool:
-        """Whether a problem is rendered by the chat template."""
+        """Whether a problem is rendered with the chat template."""
         if isinstance(problem.prompt, str):
             return self._text_as_chat
         return self._section.chat_template != "never"
@@ -224,10 +225,10 @@ class Renderer:
         return raw_text(system, turns[0], prefix)
 
     def apply_template(self, problem: Problem, said: list[dict[str, str]]) -> str:
-        """A conversation as text that ends where the model's turn begins.
+        """Render a conversation as text that ends where the model's turn begins.
 
         Raises:
-            DataError: If the template refuses it.
+            DataError: If the template raises.
         """
         from jinja2 import TemplateError
 
@@ -249,10 +250,10 @@ class Renderer:
             ) from error
 
     def render(self, problem: Problem) -> tuple[int, ...]:
-        """The prompt as token ids.
+        """Render the prompt to token ids.
 
         Raises:
-            DataError: If the problem cannot be rendered, or renders to no token at all.
+            DataError: If the problem cannot be rendered, or renders to an empty prompt.
         """
         ids = self.encode(self.text(problem))
         lead = self._leading_ids
@@ -263,10 +264,10 @@ class Renderer:
         return ids
 
     def prompt(self, problem: Problem) -> Prompt:
-        """The prompt as token ids, and as the text they stand for.
+        """Render the prompt to token ids and to the corresponding text.
 
         Raises:
-            DataError: As ``render`` does.
+            DataError: As for ``render``.
         """
         ids = self.render(problem)
         return Prompt(ids, str(self._tokenizer.decode(list(ids))))
@@ -274,21 +275,21 @@ class Renderer:
     def suffix_ids(
         self, problem: Problem, reply_ids: Sequence[int], messages: Sequence[Message]
     ) -> tuple[int, ...]:
-        """The tokens between two turns of the model: the reply's end, messages, the next turn.
+        """Return the tokens between two turns of the model: turn end, messages, next turn's start.
 
-        A conversation is never rendered anew. What the model wrote stays as the tokens it sampled,
-        and only the tokens of what comes next go behind them: so training sees exactly what the
-        model saw, also where a template would rewrite earlier turns (by removing their thoughts,
-        say). A template's own end of a turn is left out if the model has written an end itself.
+        A conversation is never rendered again as a whole. The model's turns stay the tokens that
+        were sampled, and only the tokens that follow are appended: training sees exactly what the
+        model saw, even if the template would rewrite earlier turns (by removing their reasoning,
+        say). The template's end-of-turn token is left out if the model has sampled one itself.
 
         Args:
-            problem: What the conversation is about.
+            problem: The conversation's problem.
             reply_ids: Tokens of the model's last turn.
-            messages: The answer to it.
+            messages: The messages that answer it.
 
         Raises:
-            DataError: If the chat template refuses such a conversation, or these messages do not
-                come out of it.
+            DataError: If the chat template refuses such a conversation, or its output lacks these
+                messages.
         """
         problem = self.present(problem)
         if not self.as_chat(problem):
@@ -314,11 +315,11 @@ class Renderer:
         return ids[1:] if ended and ids and self.is_end(ids[0]) else ids
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of a text, nothing added."""
+        """Tokenize a text without adding special tokens."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def is_end(self, token: int) -> bool:
-        """Whether a token ends a turn: a special one, such as the end of a text."""
+        """Whether a token ends a turn: a special one, such as end-of-text."""
         return token in self._special_ids
 
     @cached_property
@@ -333,9 +334,9 @@ class Renderer:
 def framed(
     turns: tuple[Message, ...], section: PromptSection
 ) -> tuple[str | None, tuple[Message, ...], str | None]:
-    """System message, turns between, and beginning of the answer.
+    """Return system message, messages and answer prefix, from the problem and the config.
 
-    None means "not said", "" is said: what a problem says itself goes before the config.
+    A value of the problem overrides the config. None means "not given"; "" is a value.
     """
     system, prefix = section.system, section.prefix
     if turns[-1].role == "assistant":
@@ -346,6 +347,6 @@ def framed(
 
 
 def raw_text(system: str | None, turn: Message, prefix: str | None) -> str:
-    """A prompt without a chat template."""
+    """Assemble a prompt without a chat template."""
     before = f"{system}\n\n" if system else ""
     return before + turn.content + (prefix or "")

@@ -1,4 +1,4 @@
-"""Rows of files: JSON lines and arrays read strictly, and rows made into problems."""
+"""Rows of files: strict parsing of JSON lines and arrays, and conversion of rows to problems."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from rlvr_core.api import ComponentConfig, DataError, Json, Message, Names, Prob
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_INT_DIGITS = 4300
-"""Longer integers become text: Python refuses to write them back as numbers (T45)."""
+"""Longer integers are read as text: Python refuses to write them back as numbers (T45)."""
 
 JsonRow = dict[str, Any]
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, JsonRow]]:
-    """Rows of a file of JSON objects, one a line, or of one JSON array.
+    """Yield the rows of a file of JSON lines, or of one JSON array of objects.
 
-    Gzipped files are recognised by their content. Blank lines are skipped. NaN and infinities are
-    no JSON and are refused, as is a key met twice in one object; integers of more than
-    ``MAX_INT_DIGITS`` digits come as text.
+    Gzipped files are recognised by their content. Blank lines are skipped. NaN and infinities,
+    which are not JSON, are refused, as is a key that occurs twice in an object; integers of more
+    than ``MAX_INT_DIGITS`` digits are read as text.
 
     Yields:
         Line number, counted from 1 (for an array: position of the row), and the row.
 
     Raises:
-        DataError: If the file cannot be read, or a line is no JSON object; names file and line.
+        DataError: If the file cannot be read, or a line is not a JSON object; names file and line.
     """
     path = Path(path)
     try:
@@ -54,7 +54,7 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, JsonRow]]:
 
 
 def parse_rows(lines: Iterable[bytes], where: str) -> Iterator[tuple[int, JsonRow]]:
-    """The same for lines that are read already; ``where`` is their name in messages."""
+    """Like ``read_rows``, for lines already read; ``where`` is their name in messages."""
     rest = iter(enumerate(lines, 1))
     first = True
     for number, line in rest:
@@ -135,26 +135,27 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 class RowMapping(ComponentConfig):
-    """How a row becomes a problem."""
+    """How fields of a row become a problem."""
 
     verifier: Annotated[str, Names("verifier")]
-    """Verifier that ``rewards: [{use: auto}]`` takes for these problems."""
+    """Verifier of these problems, used by ``rewards: [{use: auto}]``."""
     prompt: str | None = None
     """Field with the prompt: text, or chat messages ``[{role, content}, ...]``."""
     template: str | None = None
-    """Text with ``{field}`` in it, instead of ``prompt``; ``{{`` and ``}}`` are braces."""
+    """Text with ``{field}`` placeholders, instead of ``prompt``; ``{{`` and ``}}`` are literal
+    braces."""
     id: str | None = None
-    """Field with a unique id. Numbers get the data set's name in front. Without it, the id is a
-    hash of the row, which no filter or order changes."""
+    """Field with a unique id. Numeric ids are prefixed with the data set's name. Without this
+    field, the id is a hash of the row, so that filtering and reordering do not change it."""
     spec: list[str] | dict[str, str] | None = None
-    """Fields the verifier gets: a list, or a mapping from the name it expects to the row's; the
-    whole row if absent."""
+    """Fields passed to the verifier: a list, or a mapping from the name it expects to the row's
+    field; null passes the whole row."""
     tags: list[str] = []
     """Fields to stratify by, such as ``level``."""
     stop: list[Annotated[str, Field(min_length=1)]] = []
     """Strings that end a completion of these problems."""
     limit: Annotated[int, Field(gt=0)] | None = None
-    """Take only so many rows, from the start."""
+    """Use only this many rows, from the start."""
 
     @model_validator(mode="after")
     def _one_prompt(self) -> Self:
@@ -166,22 +167,22 @@ class RowMapping(ComponentConfig):
 def problems(
     rows: Iterable[tuple[str, Mapping[str, Json]]], mapping: RowMapping, name: str, *, source: str
 ) -> Iterator[Problem]:
-    """Problems of rows.
+    """Yield the problems made from rows.
 
     Args:
-        rows: Where each row is from, and the row.
+        rows: Each row, after the place it is from.
         mapping: What its fields mean.
         name: Name of the data set.
-        source: What to call the whole in messages.
+        source: Name of the source in messages.
 
     Raises:
-        DataError: If a row lacks a field or holds the wrong thing in it, or there are no rows.
+        DataError: If a row lacks a field or has the wrong type in it, or there are no rows.
     """
     seen: Counter[str] = Counter()
     for where, row in rows:
         plain_id = _id(row, mapping, name, where)
         seen[plain_id] += 1
-        # Equal rows have equal hashes; they are told apart by their count.
+        # Equal rows have equal hashes; a count tells them apart.
         copy = f"-{seen[plain_id]}" if mapping.id is None and seen[plain_id] > 1 else ""
         yield Problem(
             id=plain_id + copy,
@@ -198,16 +199,16 @@ def problems(
 
 
 def content_id(dataset: str, row: Mapping[str, Json]) -> str:
-    """A stable id for a row that has none: ``<dataset>_<12 hex digits of its content>``."""
+    """Return a stable id for a row without one: ``<dataset>_<12 hex digits of its hash>``."""
     canonical = json.dumps(row, sort_keys=True, separators=(",", ":"))
     return f"{dataset}_{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
 
 
 def fill(template: str, row: Mapping[str, Json], where: str) -> str:
-    """Put a row's fields into a template. Braces around anything but a name stay as they are.
+    """Substitute a row's fields into a template; braces around anything but a name are kept.
 
     Raises:
-        DataError: If the row lacks a field, or it is neither text nor a number.
+        DataError: If the row lacks a field, or its value is neither text nor a number.
     """
 
     def value(match: re.Match[str]) -> str:

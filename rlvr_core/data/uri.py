@@ -1,4 +1,4 @@
-"""Where data lies: a path, a ``file://`` URI, or a URI that a plugin opens."""
+"""Locations of data: a path, a ``file://`` URI, or a URI that a plugin opens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 @contextlib.contextmanager
 def cached_at(uri: str | None) -> Iterator[None]:
-    """Look for data sets of the hub at ``uri`` first, in this block; None looks nowhere else."""
+    """Within the block, look for Hub datasets at ``uri`` first; None uses the Hub only."""
     before = _CACHE.set(uri)
     try:
         yield
@@ -33,25 +33,25 @@ def cached_at(uri: str | None) -> Iterator[None]:
 
 
 def cache_uri() -> str | None:
-    """Where data sets of the hub are looked for first; None outside of ``cached_at``."""
+    """Where Hub datasets are looked for first; None outside of ``cached_at``."""
     return _CACHE.get()
 
 
 def is_uri(text: str) -> bool:
-    """Whether it is a URI (``s3://…``) and no path."""
+    """Whether a text is a URI (``s3://…``) rather than a path."""
     return _SCHEME.match(text) is not None
 
 
 def local_path(uri: str) -> Path:
-    """A local path with the content of ``uri``.
+    """Return a local path to the content of ``uri``.
 
     Args:
-        uri: A path (``~`` is the home folder), ``file:///path``, or what a plugin's ``open_uri``
-            takes, such as ``s3://bucket/key``.
+        uri: A path (``~`` is the home folder), ``file:///path``, or a URI that a plugin's
+            ``open_uri`` handles, such as ``s3://bucket/key``.
 
     Raises:
         DataError: If a ``file://`` URI names another machine.
-        PluginError: If no installed plugin opens such URIs; names the one that does.
+        PluginError: If no installed plugin opens such URIs; names the plugin to install.
     """
     if not is_uri(uri):
         return Path(uri).expanduser()
@@ -69,14 +69,14 @@ def local_path(uri: str) -> Path:
 
 
 def model_path(reference: str, host: Host) -> str:
-    """The local folder of a model, made or fetched where need be; a hub id as it is.
+    """Return a model's local folder, created or fetched if needed; else the Hub id as it is.
 
     Args:
-        reference: A folder, a hub id, a URI, or what a plugin's ``locate_model`` knows.
-        host: The plugins.
+        reference: A folder, a hub id, a URI, or a name that a plugin's ``locate_model`` resolves.
+        host: The loaded plugins.
 
     Raises:
-        RlvrError: If it cannot be made or fetched.
+        RlvrError: If the model cannot be created or fetched.
     """
     folder = host.locate_model(reference)
     if folder is None and is_uri(reference):

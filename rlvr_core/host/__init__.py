@@ -1,6 +1,6 @@
 """The plugin host: loads every installed plugin, each isolated from the others' faults.
 
-Nothing a plugin does while it is imported or registers can stop another plugin or ``rlvr``
-itself: it becomes a record. A record turns into an error only when a name of that plugin is
-needed.
+A plugin that fails while it is imported or registered cannot stop another plugin or ``rlvr``
+itself: the failure is kept in its ``PluginRecord`` and becomes an error only when a component of
+that plugin is used.
 """

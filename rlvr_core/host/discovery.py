@@ -1,4 +1,4 @@
-"""Which plugins are installed, found without importing any, and where in their code a fault is.
+"""Finds the installed plugins without importing them, and the line of their code that is at fault.
 
 Reads package metadata only, so ``rlvr --help`` can afford it. The plugin ``core`` comes with rlvr.
 """
@@ -20,7 +20,7 @@ from rlvr_core import __version__
 
 
 class Place(NamedTuple):
-    """A line of a file; ``Place("", 0)`` when nobody knows."""
+    """A line of a file; ``Place("", 0)`` if it is unknown."""
 
     file: str
     line: int
@@ -32,16 +32,16 @@ class Place(NamedTuple):
 NOWHERE = Place("", 0)
 
 FILE_PREFIX = "_rlvr_file_"
-"""What the names of modules begin with that are imported from files that a config names."""
+"""Prefix of the module names under which files named by a config are imported."""
 
 
 def of_error(error: BaseException, package: str) -> Place:
-    """The place to look at for an error.
+    """Return the line to report for an error.
 
     Args:
-        error: As it was caught.
-        package: Top-level package of the plugin. Its innermost frame is the place, because what
-            its code calls is seldom where the fault is.
+        error: The caught exception.
+        package: Top-level package of the plugin. Its innermost frame is reported, because the fault
+            is seldom in the code that it calls.
 
     Returns:
         The line of a syntax error itself, else of the innermost frame of the package, else
@@ -54,12 +54,12 @@ def of_error(error: BaseException, package: str) -> Place:
 
 
 def of_import(frame: FrameType | None, package: str) -> Place:
-    """The place of the import statement of ``package`` that led to this frame."""
+    """Return the place of the import statement in ``package`` that led to this frame."""
     return _innermost(traceback.walk_stack(frame), package)
 
 
 def of_function(function: Callable[..., Any]) -> Place:
-    """The ``def`` line of a function, below its decorators."""
+    """Return the place of a function's ``def`` line, which is below its decorators."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         return NOWHERE
@@ -97,11 +97,11 @@ class Found(NamedTuple):
 
     Attributes:
         name: The plugin's name: what comes before the slash in its components' names.
-        target: ``module`` or ``module:attribute``.
+        target: What it names: ``module`` or ``module:attribute``.
         distribution: Name of the installed distribution it comes with.
         version: Version of that distribution.
-        declared: Where the entry point is written.
-        off: Why it is not to be loaded; empty when it is.
+        declared: File and line that declare the entry point.
+        off: Why it must not be loaded; empty if it may be.
     """
 
     name: str
@@ -123,11 +123,12 @@ class Found(NamedTuple):
 
 
 CORE_PLUGIN = Found(CORE, "rlvr_core.builtin.plugin", "rlvr-core", __version__, NOWHERE)
-"""Where it is: the kernel names its module here only, and never imports it by name."""
+"""Entry point of the built-in plugin. The kernel names its module only here and never imports it by
+name."""
 
 
 class _Recorder(dict[str, tuple[str, str]]):
-    """Takes the place of a ``Registrar``, which costs ``rlvr --help`` the import of pydantic."""
+    """Stands in for a ``Registrar``, so that ``rlvr --help`` need not import pydantic."""
 
     def add(self, name: str, target: str, *, summary: str) -> None:
         self[name] = (target, summary)
@@ -135,7 +136,7 @@ class _Recorder(dict[str, tuple[str, str]]):
 
 @cache
 def registered_by_core(hook: str) -> dict[str, tuple[str, str]]:
-    """Target and summary of what the core's own plugin registers in a hook, in its order.
+    """Return target and summary of each name the core's own plugin registers in a hook, in order.
 
     Args:
         hook: ``register_commands`` or ``register_services``.
@@ -146,7 +147,7 @@ def registered_by_core(hook: str) -> dict[str, tuple[str, str]]:
 
 
 def core_service(name: str) -> Any | None:
-    """Import a service of the core's own plugin where there is no host; None if it has none."""
+    """Import a service of the core's own plugin without a host; None if it is not registered."""
     services = registered_by_core("register_services")
     if name not in services:
         return None
@@ -155,18 +156,19 @@ def core_service(name: str) -> Any | None:
 
 
 def find_plugins(env: Mapping[str, str]) -> list[Found]:
-    """Every installed plugin but the core, by name and distribution.
+    """List every installed plugin except the core, sorted by name and distribution.
 
     Args:
-        env: ``RLVR_PLUGINS`` (only these; empty for none) and ``RLVR_PLUGINS_OFF`` (not these)
-            hold names of plugins or of distributions, separated by commas.
+        env: Environment variables. ``RLVR_PLUGINS`` lists the only plugins to load (empty for
+            none), ``RLVR_PLUGINS_OFF`` those not to load: comma-separated names of plugins or of
+            distributions.
     """
     plugins = [_switched(plugin, env) for plugin in _installed()]
     return sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution))
 
 
 def _installed() -> Iterator[Found]:
-    """Entry points of all distributions; the first of two copies on ``sys.path`` counts."""
+    """Yield the entry points of all distributions; of two copies on ``sys.path`` the first wins."""
     seen: set[str] = set()
     for distribution in metadata.distributions():
         text = distribution.read_text("entry_points.txt") or ""
@@ -184,7 +186,7 @@ def _installed() -> Iterator[Found]:
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, int]]:
-    """Name, target and line number of each entry of our group.
+    """Yield name, target and line number of each entry in our entry-point group.
 
     A line without ``=`` gets an empty target; the loader reports it. The standard parser fails
     on such a line, for every plugin of every distribution at once.
@@ -216,5 +218,5 @@ def _listed(value: str) -> set[str]:
 
 
 def canonical(distribution: str) -> str:
-    """A distribution's name as the packaging rules compare it."""
+    """Normalise a distribution's name as the packaging specification does before comparing."""
     return re.sub(r"[-_.]+", "-", distribution).lower()

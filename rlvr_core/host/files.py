@@ -1,9 +1,9 @@
-"""Components named by where they stand: ``./my_reward.py:fn`` and ``package.module:Name``.
+"""Components named by their location: ``./my_reward.py:fn`` and ``package.module:Name``.
 
-A file is imported under a name made of the hash of its content, which nothing else has, and from a
-snapshot in the cache: worker processes that start later, or are replaced, import what the run began
-with, whatever becomes of the file in the meantime. Its folder goes to the end of ``sys.path``, so
-that it can import what lies beside it and hides nothing that is installed.
+A file is imported under a unique name made from the hash of its content, and from a snapshot in the
+cache, so that worker processes that start later, or are replaced, import the code that the run
+began with even if the file has changed since. Its folder goes to the end of ``sys.path``, so that
+the file can import modules beside it without hiding installed ones.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _MODULE = re.compile(r"(?P<path>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A component as it is named by its place.
+    """A parsed reference to a component by file or module.
 
     Attributes:
-        path: The file, or the module.
-        name: Its name in there.
+        path: Path of the file, or name of the module.
+        name: Name of the component in it.
         in_file: Whether ``path`` is a file.
     """
 
@@ -51,12 +51,12 @@ class Written:
 
     @property
     def file(self) -> Path:
-        """The file, absolute; relative paths start at the working directory."""
+        """Absolute path of the file; relative paths start at the working directory."""
         return Path(self.path).expanduser().absolute()
 
 
 def parse(use: str) -> Written | None:
-    """What ``use`` names by its place; None if it is a registered name."""
+    """Parse a reference by file or module; None if ``use`` is a registered name."""
     if found := _FILE.fullmatch(use):
         return Written(found["path"], found["name"] or "", True)
     if found := _MODULE.fullmatch(use):
@@ -65,12 +65,12 @@ def parse(use: str) -> Written | None:
 
 
 def target(written: Written, kind: str, where: str) -> str:
-    """The ``module:name`` under which it can be imported, in this process and its children.
+    """Return the ``module:name`` to import the component from, in this process and its children.
 
     Args:
-        written: What the user wrote.
-        kind: What it is to be, for messages.
-        where: Where the user wrote it.
+        written: The parsed reference.
+        kind: The kind of component expected, for messages.
+        where: Where the user wrote the reference.
 
     Raises:
         ConfigError: If there is no such file or module, or no name is given.
@@ -102,10 +102,10 @@ def target(written: Written, kind: str, where: str) -> str:
 
 
 def attribute(module: ModuleType, name: str, use: str, where: str) -> Any:
-    """What a module holds under a name.
+    """Return the attribute ``name`` of a module.
 
     Raises:
-        ConfigError: If it holds nothing of that name.
+        ConfigError: If the module has no such attribute.
     """
     try:
         return vars(module)[name]
@@ -127,7 +127,7 @@ def attribute(module: ModuleType, name: str, use: str, where: str) -> Any:
 
 
 def find_spec(name: str) -> importlib.machinery.ModuleSpec | None:
-    """The import system's answer for a module that was imported from a file (``PREFIX``)."""
+    """Find the spec of a module that was imported from a file (its name starts with ``PREFIX``)."""
     folder = _cache() / name.removeprefix(PREFIX).rpartition("_")[2]
     try:
         origin_file = (folder / "origin").read_text(encoding="utf-8")
@@ -138,19 +138,20 @@ def find_spec(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 class _Loader(importlib.abc.Loader):
-    """Runs the snapshot of a file as if it were the file."""
+    """Executes the snapshot of a file under the file's own path."""
 
     def __init__(self, snapshot: Path, file: Path) -> None:
         self.snapshot, self._file = snapshot, file
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """An ordinary module."""
+        """Return None, so that Python creates an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the code.
+        """Execute the snapshot in the module.
 
         Raises:
-            ImportError: If it imports another module than the one of that name beside it.
+            ImportError: If it imports a module whose name is also that of a file beside it, and
+                gets another one.
         """
         folder = str(self._file.parent)
         if folder not in sys.path:
@@ -167,7 +168,7 @@ class _Loader(importlib.abc.Loader):
 
 
 def of_module(use: str) -> Path | None:
-    """The source file of a component named by its place; None if it has none."""
+    """Return the source file of a component named by file or module; None if it has none."""
     written = parse(use)
     if written is None or written.in_file:
         return written.file if written else None
@@ -176,7 +177,7 @@ def of_module(use: str) -> Path | None:
 
 
 def siblings(file: Path) -> list[Path]:
-    """Files beside ``file`` that it imports, and those that these import, without itself."""
+    """List the other files beside ``file`` that it imports, directly or indirectly."""
     files: dict[Path, None] = {}
     open_ = [file]
     while open_:
@@ -195,14 +196,14 @@ def siblings(file: Path) -> list[Path]:
 
 
 def source_of(use: str, target: str) -> tuple[Path, bytes] | None:
-    """The file of a component named by its place, and its content when it was imported.
+    """Return the file of a component named by file or module, with its content when imported.
 
     Args:
         use: How the user named it.
         target: Where it is imported from.
 
     Returns:
-        None if it has no source.
+        Path and content, or None if it has no source.
     """
     path, module = of_module(use), target.partition(":")[0]
     if path is None:
@@ -232,7 +233,7 @@ def _no_module(written: Written, where: str) -> ConfigError:
 
 
 def _snapshot(file: Path, source: bytes) -> str:
-    """Keep a file's content in the cache; the name of its module."""
+    """Store a file's content in the cache, and return the name to import it by."""
     digest = hashlib.sha256(os.fsencode(file) + b"\0" + source).hexdigest()[:24]
     folder = _cache() / digest
     stem = re.sub(r"\W", "_", file.stem)
@@ -256,7 +257,7 @@ def _snapshot(file: Path, source: bytes) -> str:
 
 
 def cache_folder() -> Path:
-    """Folder for what can be made again: ``$XDG_CACHE_HOME/rlvr``, or ``~/.cache/rlvr``."""
+    """Return the cache folder: ``$XDG_CACHE_HOME/rlvr`` or ``~/.cache/rlvr``."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "rlvr"
 
@@ -273,7 +274,7 @@ def _beside(folder: Path) -> list[str]:
 
 
 def _defined(source: bytes) -> Iterable[str]:
-    """Names of the functions and classes at the top of a file."""
+    """Return the names of the functions and classes at the top level of a source."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     try:
         return [n.name for n in ast.parse(source).body if isinstance(n, kinds)] or ["(none)"]
@@ -282,7 +283,7 @@ def _defined(source: bytes) -> Iterable[str]:
 
 
 def _imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
-    """Top-level modules that a source imports and that lie beside ``file``, each once."""
+    """Yield each top-level module, once, that a source imports and that lies beside ``file``."""
     names: dict[str, None] = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -301,7 +302,7 @@ def _name(module: ModuleType) -> str:
 
 
 def failed(use: str, module: str, error: BaseException) -> RlvrError:
-    """The error for a file or module that cannot be imported, which names its line."""
+    """Build the error for a file or module that cannot be imported; it names the faulty line."""
     written = parse(use)
     missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
     if written is not None and not written.in_file and missing:

@@ -1,4 +1,4 @@
-"""Plain functions as components: each kind that allows it has a class made of the function."""
+"""Plain functions as components: kinds that allow it wrap the function in a generated class."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _PROTOCOLS = {
     "optimizer": "OptimizerBuilder",
     "transport": "WeightTransport",
 }
-"""Names in ``rlvr_core.api``, so that none is imported before a component of its kind is named;
-the protocol of another kind has the kind's own name."""
+"""Protocol names in ``rlvr_core.api``, by kind, kept as names so that a protocol is imported only
+when a component of its kind is used. For other kinds the protocol has the kind's own name."""
 
 
 def component(kind: str, found: Any) -> Any:
-    """The component class that ``found`` is or, a plain function, stands for.
+    """Return the component class: ``found`` itself, or a class that wraps a plain function.
 
     Args:
-        kind: What it is to be.
-        found: What the target of a component names.
+        kind: The kind of component expected.
+        found: The object that the component's target resolved to.
 
     Raises:
-        ConfigError: If it is a function and this kind is not made of functions, or its parameters
+        ConfigError: If it is a function but this kind does not accept functions, or its parameters
             do not fit.
     """
     if not inspect.isfunction(found) or kind in ("command", "service", "forward_path"):
@@ -43,22 +43,22 @@ def component(kind: str, found: Any) -> Any:
 
 
 def _kinds() -> list[str]:
-    """Kinds of which a plain function can be a component."""
+    """List the kinds whose components may be plain functions."""
     services = registered_by_core("register_services")
     return [name.removesuffix("-function") for name in services if name.endswith("-function")]
 
 
 def check_kind(kind: str, use: str, found: Any, where: str) -> None:
-    """Refuse what cannot be a component of this kind.
+    """Refuse an object that cannot be a component of this kind.
 
     Args:
-        kind: What it is to be.
-        use: How the user named it.
-        found: What that names.
-        where: Where the user wrote it.
+        kind: The kind of component expected.
+        use: The name the user gave.
+        found: The object it resolved to.
+        where: Where the user wrote the name.
 
     Raises:
-        ConfigError: If it is no class, or lacks a method of the kind's protocol.
+        ConfigError: If it is not a class, or lacks a method of the kind's protocol.
     """
     what = kind.replace("_", " ")
     article = "an" if what[0] in "aeiou" else "a"

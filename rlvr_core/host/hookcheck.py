@@ -1,7 +1,7 @@
-"""What is wrong with a plugin's module, found before any of its hooks is called.
+"""Checks a plugin's module for mistakes before any of its hooks is called.
 
 pluggy ignores a hook implementation whose name it does not know, and a generator or coroutine
-whose body never runs; both would be plugins that silently do nothing.
+whose body never runs; either way the plugin would silently do nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlvr_core.api import hooks as hookspecs
 from rlvr_core.host.discovery import NOWHERE, Place, of_function
 
 OLDEST_API = 1
-"""Plugins written for an older API than this cannot be loaded any more."""
+"""Oldest plugin API version that can still be loaded."""
 
 HOOK_PARAMETERS = {
     name: tuple(inspect.signature(value).parameters)
@@ -28,11 +28,11 @@ HOOK_PARAMETERS = {
 
 
 class PluginProblem(NamedTuple):
-    """One thing that is wrong with a plugin.
+    """One mistake in a plugin.
 
     Attributes:
         message: The fault, in one sentence.
-        place: The line its author has to look at.
+        place: The line that its author has to look at.
         remedy: What to do, one line per step.
     """
 
@@ -42,12 +42,12 @@ class PluginProblem(NamedTuple):
 
 
 def faults(plugin: object, package: str, distribution: str) -> Iterator[PluginProblem]:
-    """Everything that is wrong with an imported plugin.
+    """Yield every mistake found in an imported plugin.
 
     Args:
         plugin: The module, or the object its entry point names.
         package: Its top-level package.
-        distribution: What a user installs or updates to change it.
+        distribution: Distribution that the user has to install or update.
     """
     problem = _api(plugin, distribution)
     if problem:
@@ -151,7 +151,7 @@ def _arguments(name: str, function: Callable[..., Any], place: Place) -> Iterato
 
 
 def _assignment(file: str, variable: str) -> Place:
-    """The line on which a module assigns a variable; its first line if that is hard to say."""
+    """Return the line on which a module assigns a variable; else its first line."""
     try:
         with open(file, encoding="utf-8") as source:  # noqa: PTH123
             for number, line in enumerate(source, 1):

@@ -1,4 +1,4 @@
-"""What the rest of rlvr asks of plugins: a component by name, and to be told or to answer."""
+"""The host: looks components up by name and calls the hooks of plugins."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Host:
-    """Every loaded plugin; made by ``load_host``.
+    """All loaded plugins; created by ``load_host``.
 
     Attributes:
         registry: What the plugins registered.
-        records: What became of each installed plugin, the core first.
+        records: One record per installed plugin, the core first.
         manager: The pluggy manager the plugins are registered with.
     """
 
@@ -52,16 +52,16 @@ class Host:
 
     @property
     def hook(self) -> pluggy.HookRelay:
-        """The hooks of all plugins as pluggy calls them: the first exception ends the call."""
+        """The hooks of all plugins, called as pluggy does: the first exception ends the call."""
         return self.manager.hook
 
     def entry(self, kind: str, name: str, where: str = "") -> Entry:
-        """The component of this name.
+        """Look up a component.
 
         Args:
-            kind: What it is to be (``verifier``).
-            name: Full name (``math/boxed``), or the short one while it is unique.
-            where: The place that asks, for the message.
+            kind: The kind of component, such as ``verifier``.
+            name: Full name (``math/boxed``), or the short name if it is unique.
+            where: Where the name is used, for the message.
 
         Raises:
             PluginError: If the plugin it comes with is missing, off or failed to load.
@@ -81,12 +81,12 @@ class Host:
         return found
 
     def missing(self) -> Any:
-        """What says why something cannot be had; imported only then."""
+        """The module that explains why a component is unavailable; imported only when needed."""
         missing: Any = core_service("missing")
         return missing(self.registry, self.records)
 
     def service(self, name: str) -> Any:
-        """Import a part of the core that stands outside the kernel.
+        """Import a part of the core that is not in the kernel.
 
         Args:
             name: Its registered name (``core/mirror``).
@@ -97,14 +97,14 @@ class Host:
         return self.entry("service", name).load()
 
     def observe(self, name: str, event: object) -> None:
-        """Tell every plugin that implements an observing hook what happened.
+        """Call an observing hook of every plugin that implements it.
 
-        A plugin that raises is warned about once per hook; it stops neither the run nor the
-        other plugins.
+        A plugin that raises is warned about once per hook; its exception stops neither the run nor
+        the other plugins.
 
         Args:
             name: The hook, e.g. ``step_finished``.
-            event: Its one argument.
+            event: The hook's only argument.
         """
         for plugin, call in self._calls(name, {"event": event}):
             try:
@@ -124,14 +124,14 @@ class Host:
                     )
 
     def ask_uri(self, uri: str, cache: Path) -> Path:
-        """A local path with the content of a URI.
+        """Return a local path to the content of a URI.
 
         Args:
             uri: E.g. ``s3://bucket/key``.
             cache: Folder the plugin may download into.
 
         Raises:
-            PluginError: If no plugin opens such URIs, or the one that does failed.
+            PluginError: If no plugin opens such URIs, or the plugin that does failed.
         """
         answer = self._ask("open_uri", {"uri": uri, "cache": cache}, Path)
         if answer is None:
@@ -139,15 +139,15 @@ class Host:
         return answer
 
     def ask_store(self, uri: str) -> Store:
-        """The store at a URI.
+        """Open the store at a URI.
 
         Args:
             uri: E.g. ``s3://bucket/runs``.
 
         Raises:
-            PluginError: If no plugin opens such URIs, or the one that does failed.
+            PluginError: If no plugin opens such URIs, or the plugin that does failed.
         """
-        from rlvr_core.api import Store  # which most runs never need
+        from rlvr_core.api import Store  # most runs never need it
 
         answer = self._ask("open_store", {"uri": uri}, Store)  # type: ignore[type-abstract]
         if answer is None:
@@ -155,25 +155,25 @@ class Host:
         return answer
 
     def locate_model(self, reference: str) -> Path | None:
-        """The folder of a model that a plugin makes or fetches; None if no plugin knows it.
+        """Return the folder of a model that a plugin creates or fetches; else None.
 
         Raises:
-            RlvrError: If the one that knows it cannot make or fetch it.
+            RlvrError: If the plugin that knows it cannot create or fetch it.
         """
         return self._ask("locate_model", {"reference": reference}, Path)
 
     def locate_run(self, env: Mapping[str, str] = os.environ) -> Path | None:
-        """The folder runs belong in on a managed machine; None if this is not one.
+        """Return the folder that run folders belong in on a managed machine; None elsewhere.
 
         Raises:
-            PluginError: If a plugin failed to say.
+            PluginError: If a plugin's hook failed.
         """
         return self._ask("locate_run", {"env": env}, Path)
 
     def examine(self) -> list[tuple[str, Finding]]:
-        """What each plugin finds on this machine, with the plugin's name.
+        """Collect the findings of each plugin about this machine, each with the plugin's name.
 
-        A plugin that cannot say is a finding of its own.
+        A plugin whose check fails is reported as a finding.
         """
         findings: list[tuple[str, Finding]] = []
         for plugin, call in self._calls("examine", {}):
@@ -190,15 +190,16 @@ class Host:
         return findings
 
     def options_of(self, name: str, where: str) -> type[ComponentConfig]:
-        """The ``Config`` of a plugin: what it takes under ``plugins``.
+        """Return the ``Config`` of a plugin: the options it accepts under ``plugins``.
 
         Args:
             name: The plugin's name.
-            where: Where the user wrote it.
+            where: Where the user wrote the name.
 
         Raises:
             ConfigError: If the name is misspelt, or the plugin takes no options.
-            PluginError: If the plugin is missing, off or failed to load, or its ``Config`` is none.
+            PluginError: If the plugin is missing, off or failed to load, or its ``Config`` is not a
+                config class.
         """
         plugin = self.manager.get_plugin(name)
         if plugin is None:
@@ -220,10 +221,10 @@ class Host:
         return config
 
     def configure(self, options: Mapping[str, ComponentConfig]) -> None:
-        """Give plugins the options of a run.
+        """Pass each plugin its options for a run.
 
         Args:
-            options: By the plugin's name.
+            options: Options by plugin name.
 
         Raises:
             PluginError: If a plugin refuses them.
@@ -234,7 +235,7 @@ class Host:
                     self._told(plugin, "configure", call)
 
     def check_data(self, data: RunData) -> list[DataReport]:
-        """What each plugin that looks at a run's data has found.
+        """Collect the reports of the plugins that check a run's data.
 
         Raises:
             ConfigError: If a plugin refuses the data.
@@ -243,20 +244,20 @@ class Host:
         return list(self._answers("check_data", {"data": data}, DataReport))
 
     def record(self, name: str) -> PluginRecord | None:
-        """The record of the plugin, or else of the distribution, of this name."""
+        """Return a plugin's record by the name of the plugin, else of its distribution."""
         named = [record for record in self.records if record.name == name]
         named += [record for record in self.records if record.distribution == name]
         return named[0] if named else None
 
     def _ask(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> T | None:
-        """The first answer of a plugin that is not None."""
+        """Return the first answer of a plugin that is not None."""
         return next(self._answers(name, arguments, wanted), None)
 
     def _answers(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> Iterator[T]:
-        """Each answer of a plugin that is not None.
+        """Yield each plugin's answer that is not None.
 
         Raises:
-            PluginError: If a plugin failed, or answered with something else than ``wanted``.
+            PluginError: If a plugin failed, or its answer is not of type ``wanted``.
         """
         for plugin, call in self._calls(name, arguments):
             answer = self._told(plugin, name, call)
@@ -270,7 +271,7 @@ class Host:
                 )
 
     def _told(self, plugin: str, name: str, call: Callable[[], object]) -> object:
-        """What a plugin's hook gives; its failure is an error named as the plugin's."""
+        """Call a plugin's hook; an exception becomes an error that names the plugin."""
         try:
             return call()
         except (RlvrError, KeyboardInterrupt):
@@ -285,14 +286,14 @@ class Host:
     def _calls(
         self, name: str, arguments: Mapping[str, object]
     ) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Each plugin that implements a hook, by name, with the call of its hook."""
+        """Yield, for each plugin that implements a hook, its name and a call of the hook."""
         impls = getattr(self.manager.hook, name).get_hookimpls()
         for impl in sorted(impls, key=lambda impl: str(impl.plugin_name)):
             given = {key: arguments[key] for key in impl.argnames}
             yield impl.plugin_name, partial(impl.function, **given)
 
     def _place(self, error: BaseException, plugin: str) -> Place:
-        """The line of the plugin an error came through; its module when there is none."""
+        """Return the line of the plugin that an error passed through; else its module."""
         record = next(record for record in self.records if record.name == plugin)
         place = discovery.of_error(error, record.module.partition(".")[0])
         return Place(record.file, 0) if place is discovery.NOWHERE else place
@@ -306,7 +307,7 @@ def load_host(env: Mapping[str, str] = os.environ) -> Host:
             ``discovery.find_plugins``.
 
     Returns:
-        A host with one record for each plugin. No plugin can make this raise.
+        A host with one record per plugin. A faulty plugin never makes this raise.
     """
     plugins = [discovery.CORE_PLUGIN, *discovery.find_plugins(env)]
     registry, manager = Registry(), loader.new_manager()

@@ -1,4 +1,4 @@
-"""Loads one plugin at a time and writes down what became of it."""
+"""Loads one plugin at a time and records the result."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from rlvr_core.host.hookcheck import HOOK_PARAMETERS, PluginProblem
 from rlvr_core.host.registry import NAME, REGISTERING, PluginRegistrar, Registry
 
 HEAVY = ("torch", "transformers", "vllm", "boto3", "datasets", "accelerate", "sagemaker")
-"""Packages that cost every command seconds when a plugin's module imports them."""
+"""Packages whose import by a plugin's module would slow every command down by seconds."""
 
 RESERVED = frozenset({CORE, "run"})
-"""Names no plugin may have: the core's own, and those of the kernel's commands.
+"""Names no plugin may have: the core's own and those of the kernel's commands. The names of
+commands that the core's own plugin registers are reserved too.
 
 Those of the commands that the core's own plugin registers are taken too.
 """
@@ -34,20 +35,20 @@ Those of the commands that the core's own plugin registers are taken too.
 
 @dataclass(frozen=True, slots=True)
 class PluginRecord:
-    """What became of one installed plugin.
+    """The result of loading one installed plugin.
 
     Attributes:
         name: The plugin's name.
-        distribution: Distribution it comes with.
-        version: Version of that.
-        module: Module of its hooks.
+        distribution: Distribution that contains it.
+        version: Version of that distribution.
+        module: Module that implements its hooks.
         file: Path of that module; empty when it could not be imported.
-        status: ``ok``; ``warned``: works, but has a problem; ``failed``: nothing of it is there;
-            ``off``: not loaded because the environment says so.
-        problems: What is wrong, or why it is off.
+        status: ``ok``; ``warned``: works, but has a problem; ``failed``: none of its components is
+            available; ``off``: not loaded because the environment says so.
+        problems: Its faults, or why it is off.
         hooks: Hooks it implements.
-        components: ``(kind, full name)`` of what it registered.
-        seconds: Time its import and registration took.
+        components: ``(kind, full name)`` of each component it registered.
+        seconds: Duration of its import and registration.
     """
 
     name: str
@@ -86,7 +87,7 @@ class PluginRecord:
 
 
 def new_manager() -> pluggy.PluginManager:
-    """A pluggy manager that knows our hooks and no plugin."""
+    """Create a pluggy manager with our hook specifications and no plugins."""
     manager = pluggy.PluginManager("rlvr")
     manager.add_hookspecs(hookspecs)
     return manager
@@ -99,9 +100,9 @@ def load(
 
     Args:
         one: The plugin.
-        found: All that are installed, to see clashes.
-        registry: Gets what it registers; untouched if it fails.
-        manager: Gets its hooks; untouched if it fails.
+        found: All installed plugins, to detect clashes.
+        registry: Receives its components; unchanged if it fails.
+        manager: Receives its hooks; unchanged if it fails.
     """
     record = PluginRecord(one.name, one.distribution, one.version, one.module, "", "failed")
     if one.off:
@@ -114,7 +115,7 @@ def load(
     watch = _HeavyWatch(one)
     own = Registry()
     try:
-        # What a plugin prints must not end up in somebody's --json.
+        # Output of a plugin must not end up in the --json output of a command.
         with watch, contextlib.redirect_stdout(sys.stderr):
             plugin = _import(one)
             record = replace(record, file=str(getattr(sys.modules[one.module], "__file__", "")))
@@ -150,7 +151,7 @@ def describe(error: BaseException) -> str:
 
 
 def _name_faults(one: Found, found: Sequence[Found]) -> Iterator[PluginProblem]:
-    """What can be wrong before anything is imported."""
+    """Yield the faults that can be found before importing the plugin."""
     if one.name == CORE and one is not found[0]:
         yield PluginProblem(
             "the name 'core' is the core's own",
@@ -208,7 +209,7 @@ def _twice(one: Found, other: str) -> PluginProblem:
 
 
 def _register(one: Found, plugin: object, registry: Registry) -> tuple[str, ...]:
-    """Call the registering hooks of one plugin alone; the names of all its hooks."""
+    """Call the registering hooks of one plugin only; return the names of all its hooks."""
     manager = new_manager()
     manager.register(plugin, one.name)
     for hook, kind in REGISTERING.items():
@@ -217,9 +218,9 @@ def _register(one: Found, plugin: object, registry: Registry) -> tuple[str, ...]
 
 
 def _raised(one: Found, error: BaseException) -> tuple[PluginProblem, ...]:
-    """What to say of an exception in a plugin's import or registration."""
+    """Describe an exception raised by a plugin's import or registration."""
     place = discovery.of_error(error, one.package)
-    if place is discovery.NOWHERE:  # no line of the plugin ran: its module is not there at all
+    if place is discovery.NOWHERE:  # no line of the plugin ran: its module does not exist
         place = one.declared
     if isinstance(error, RlvrError):
         return tuple(
@@ -234,7 +235,7 @@ def _raised(one: Found, error: BaseException) -> tuple[PluginProblem, ...]:
 
 
 class _HeavyWatch(importlib.abc.MetaPathFinder):
-    """Notes which heavy packages a plugin is first to import, and on which line."""
+    """Records which heavy packages a plugin is the first to import, and on which line."""
 
     def __init__(self, one: Found) -> None:
         self.one = one
@@ -258,13 +259,13 @@ class _HeavyWatch(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find nothing, but look at who is asking."""
+        """Always find nothing; note a heavy import and the line it comes from."""
         if fullname in HEAVY and fullname not in self.seen:
             self.seen[fullname] = discovery.of_import(sys._getframe(1), self.one.package)
         return None
 
     def problems(self) -> Iterator[PluginProblem]:
-        """One problem for each line that brought in heavy packages."""
+        """Yield one problem for each line that imported heavy packages."""
         places: dict[Place, list[str]] = {}
         for name, place in self.seen.items():
             if name in sys.modules and name not in self.before:

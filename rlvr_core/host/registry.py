@@ -1,4 +1,4 @@
-"""What every installed package offers, by kind and name.
+"""The components of all installed packages, by kind and name.
 
 Targets are strings, imported only when a component is used: listing imports nothing.
 """
@@ -25,27 +25,27 @@ _PLURALS: dict[str, str] = {
     kind: f"{kind}s" for kind in (*KINDS, "command", "service", "forward_path")
 } | {"loss": "losses"}
 REGISTERING = {f"register_{plural}": kind for kind, plural in _PLURALS.items()}
-"""Each registering hook and the kind of what it registers."""
+"""The registering hooks, each with the kind of component that it registers."""
 
 
 def plural(kind: str) -> str:
-    """The kind as ``rlvr list`` takes it: ``verifiers``, ``losses``, ``eval_tasks``."""
+    """Return the plural of a kind, as for ``rlvr list``: ``losses``, ``eval_tasks``."""
     return _PLURALS[kind]
 
 
 def kind_words(kind: str) -> str:
-    """The kind as it is said in a sentence: ``eval task``."""
+    """Return the kind as written in a sentence: ``eval task``."""
     return kind.replace("_", " ")
 
 
 def parse_kind(text: str) -> Kind | None:
-    """The kind meant by ``verifier``, ``verifiers`` or ``eval-tasks``; None if there is none."""
+    """Parse a kind from ``verifier``, ``verifiers`` or ``eval-tasks``; None if unknown."""
     word = text.lower().replace("-", "_")
     return next((kind for kind in KINDS if word in (kind, _PLURALS[kind])), None)
 
 
 loaded: dict[tuple[str, str], Entry] = {}
-"""Components that are not the core's and were loaded, by module and attribute of their target."""
+"""Loaded components that are not the core's, by module and attribute of their target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Entry:
     """One registered component.
 
     Attributes:
-        kind: What it is.
+        kind: Its kind.
         name: Full name, ``plugin/leaf``.
         target: ``module:attribute`` of its class.
         summary: One sentence.
         plugin: Name of the plugin that registered it (``core`` for built-ins); empty when the user
             named it by its file or module.
-        registered: The line that registered it.
-        models: Of a forward path: classes of the models it may serve; empty for any.
+        registered: File and line of its registration.
+        models: For a forward path: the model classes it may serve; empty for any.
     """
 
     kind: Kind | str
@@ -73,25 +73,26 @@ class Entry:
 
     @property
     def leaf(self) -> str:
-        """The short name."""
+        """The short name, without the plugin's."""
         return self.name.partition("/")[2]
 
     @property
     def help(self) -> str:
-        """Where to look when something about it is wrong."""
+        """Where to look when the component is faulty."""
         return f"see: rlvr plugins show {self.plugin}" if self.plugin else "mend it there"
 
     @property
     def owner(self) -> str:
-        """It and where it comes from, for messages."""
+        """The component and where it comes from, for messages."""
         of = f" of plugin {self.plugin}" if self.plugin else ""
         return f"{kind_words(self.kind)} '{self.name}'{of}"
 
     def load(self) -> Any:
-        """Import the component's class; a plain function becomes one.
+        """Import the component's class; a plain function is wrapped in one.
 
         Raises:
-            ConfigError: If the user named it by file or module, and it is not what it should be.
+            ConfigError: If the user named it by file or module and it is not a component of this
+                kind.
             PluginError: If its module or attribute cannot be imported.
         """
         module, _, attribute = self.target.partition(":")
@@ -120,16 +121,16 @@ class Entry:
 
     @contextmanager
     def named(self, failed: str, where: str = "") -> Iterator[None]:
-        """Raise what a plugin's code raises as an error that names the component.
+        """Convert exceptions of a plugin's code into errors that name the component.
 
-        An exception in a component of the core is a bug, and is left as it is.
+        An exception in a component of the core is a bug and passes unchanged.
 
         Args:
-            failed: What went wrong, as it follows the component's name: ``could not be closed``.
+            failed: What failed, worded to follow the component's name: ``could not be closed``.
             where: Where the user named the component, for messages.
 
         Raises:
-            PluginError: If the code in the block raises what is no error for users.
+            PluginError: If the block raises anything other than an ``RlvrError``.
         """
         try:
             yield
@@ -144,13 +145,13 @@ class Entry:
             raise PluginError(what, where=place or where, remedy=[*named, self.help]) from error
 
     def place(self, error: BaseException) -> str:
-        """The innermost line of its package that an error came through; empty if there is none."""
+        """Return the innermost line of its package in a traceback; empty if there is none."""
         return str(discovery.of_error(error, self.target.partition(":")[0].partition(".")[0]))
 
 
 @dataclass(slots=True)
 class Registry:
-    """Entries by kind and full name."""
+    """All entries, by kind and full name."""
 
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
@@ -170,14 +171,14 @@ class Registry:
         self.entries[key] = entry
 
     def of(self, kind: str) -> Iterator[Entry]:
-        """Entries of a kind, by full name."""
+        """Yield the entries of a kind, sorted by full name."""
         return iter(sorted((e for e in self.entries.values() if e.kind == kind), key=_by_name))
 
     def find(self, kind: str, name: str) -> Entry | None:
-        """The entry with this full or short name, or None.
+        """Return the entry with this full or short name; None if there is none.
 
         Raises:
-            ConfigError: If a short name belongs to several plugins.
+            ConfigError: If several plugins use this short name.
         """
         if "/" in name:
             return self.entries.get((kind, name))
@@ -196,7 +197,7 @@ def _by_name(entry: Entry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PluginRegistrar:
-    """The ``Registrar`` that a plugin's hooks are given."""
+    """The ``Registrar`` passed to a plugin's hooks."""
 
     registry: Registry
     kind: str

@@ -1,1 +1,1 @@
-"""What a run leaves on disk."""
+"""The records of a run on disk."""

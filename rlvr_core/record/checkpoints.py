@@ -1,7 +1,8 @@
-"""A run's checkpoints on disk: whole or not there at all.
+"""A run's checkpoints on disk, each complete or absent.
 
 A checkpoint is written under a temporary name, flushed, sealed with ``COMPLETE`` (checksums of
-every file), and only then renamed. So a kill at any moment leaves the older ones as they were.
+every file), and only then renamed. A kill at any moment therefore leaves the older checkpoints
+intact.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _ASIDE = re.compile(r"^\.old-(step\d{6,})$")
 
 
 class CheckpointStore:
-    """The folder ``checkpoints/`` of one run; one process writes in it.
+    """The folder ``checkpoints/`` of one run, written by a single process.
 
     Args:
-        folder: The folder; made if missing.
-        keep: How many of the newest complete checkpoints stay.
-        pinned: Steps that stay however old they are.
+        folder: The folder; created if missing.
+        keep: Number of newest complete checkpoints to keep.
+        pinned: Steps whose checkpoints are kept regardless of age.
     """
 
     def __init__(self, folder: Path, keep: int, pinned: Collection[int] = ()) -> None:
@@ -43,18 +44,18 @@ class CheckpointStore:
         self._broken: set[int] = set()
 
     def write(self, step: int, fill: Callable[[Path], None], *, best: bool = False) -> Path:
-        """Write the checkpoint of a step, point ``latest`` at it and take old ones away.
+        """Write the checkpoint of a step, point ``latest`` at it and delete old ones.
 
         Args:
-            step: Steps done.
-            fill: Writes the content into the empty folder it is given.
-            best: Point ``best`` at it too, and pin it instead of the one before.
+            step: Number of steps done.
+            fill: Writes the content into an empty folder.
+            best: Also point ``best`` at it, and pin it in place of the previous best.
 
         Returns:
             The complete checkpoint, ``step000020`` for step 20.
 
         Raises:
-            RunError: If it cannot be written; every older checkpoint is then as it was.
+            RunError: If it cannot be written; older checkpoints are then unchanged.
         """
         target = self.folder / f"step{step:06d}"
         temporary = self.folder / f".tmp-{target.name}-{os.getpid()}"
@@ -85,13 +86,13 @@ class CheckpointStore:
         return target
 
     def newest(self, say: Callable[[str], None]) -> Path | None:
-        """The newest checkpoint whose every byte is as it was written.
+        """Return the newest checkpoint whose files match their checksums; None if there is none.
 
         Args:
-            say: Told, in a sentence, about each newer one that is passed over and why.
+            say: Called with a sentence for each newer checkpoint that is skipped, and the reason.
 
         Returns:
-            Its folder, or None if there is none.
+            Its folder, or None.
         """
         self._recover()
         for step, path in self._steps():
@@ -104,7 +105,7 @@ class CheckpointStore:
         return None
 
     def complete(self) -> list[Path]:
-        """Complete checkpoints by their sizes, newest first, without reading their content."""
+        """List complete checkpoints, newest first, checking file sizes but not content."""
         return [
             path
             for step, path in self._steps()
@@ -112,7 +113,7 @@ class CheckpointStore:
         ]
 
     def best(self) -> Path | None:
-        """The complete checkpoint that ``best`` points at; None if there is none."""
+        """Return the complete checkpoint that ``best`` points at; None if there is none."""
         name = pointed_at(self.folder / BEST)
         return next((path for path in self.complete() if path.name == name), None)
 
@@ -126,7 +127,7 @@ class CheckpointStore:
         return iter(sorted(found, reverse=True))
 
     def _put_in_place(self, temporary: Path, target: Path) -> None:
-        if target.exists():  # a resumed run comes by this step again
+        if target.exists():  # a resumed run writes this step again
             aside = self.folder / f".old-{target.name}"
             target.rename(aside)
             temporary.rename(target)
@@ -137,7 +138,7 @@ class CheckpointStore:
             sync_folder(self.folder)
 
     def _recover(self) -> None:
-        """Undo a replacement that was killed between its two renames."""
+        """Undo a replacement that was interrupted between its two renames."""
         if not self.folder.is_dir():
             return
         for path in list(self.folder.iterdir()):
@@ -146,7 +147,7 @@ class CheckpointStore:
                 path.rename(self.folder / match[1])
 
     def _tidy(self) -> None:
-        """Take away what killed writers left; only one process writes here."""
+        """Delete leftovers of killed writers; only one process writes here."""
         self._recover()
         for path in list(self.folder.iterdir()):
             if path.name.startswith(".tmp-") or _ASIDE.match(path.name):
@@ -166,13 +167,13 @@ class CheckpointStore:
         except OSError as error:
             if is_full(error):
                 raise
-            write_atomic(pointer, name + "\n")  # a file system without links
+            write_atomic(pointer, name + "\n")  # the file system has no links
         else:
             temporary.replace(pointer)
             sync_folder(self.folder)
 
     def _rotate(self, written: int) -> None:
-        """Keep the newest complete ones, the one just written and the pinned ones."""
+        """Delete all but the newest complete checkpoints, the one just written, and pinned ones."""
         complete = [int(path.name.removeprefix("step")) for path in self.complete()]
         others = [step for step in complete if step != written]
         kept = {written, *others[: self.keep - 1]}
@@ -206,9 +207,9 @@ class CheckpointStore:
 
 
 def pointed_at(pointer: Path) -> str | None:
-    """Name of the checkpoint that ``latest`` or ``best`` points at; None if it is not there.
+    """Return the name of the checkpoint that ``latest`` or ``best`` points at; None if absent.
 
-    It is a link, or a file with the name where the file system has no links.
+    The pointer is a link or, if the file system has no links, a file that holds the name.
     """
     try:
         if pointer.is_symlink():
@@ -219,11 +220,11 @@ def pointed_at(pointer: Path) -> str | None:
 
 
 def verify(path: Path, *, content: bool = True) -> str | None:
-    """What is wrong with a checkpoint, in a clause; None if it is whole.
+    """Describe what is wrong with a checkpoint, in a clause; None if it is intact.
 
     Args:
         path: Its folder.
-        content: Compare checksums too, not only names and sizes.
+        content: Whether to compare checksums too, not only names and sizes.
     """
     try:
         seal = json.loads((path / COMPLETE).read_bytes())
@@ -265,7 +266,7 @@ def _seal(folder: Path, step: int) -> None:
 
 
 def _check_index(folder: Path) -> None:
-    """An index must name files that are there, or other programs cannot load it (T81)."""
+    """Check that a weight index names only existing files, as other programs require (T81)."""
     for index in folder.glob("*.safetensors.index.json"):
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         missing = sorted(shard for shard in shards if not (folder / shard).is_file())
@@ -285,7 +286,7 @@ def _content_bytes(folder: Path) -> int:
 
 
 def _remove(path: Path) -> None:
-    """Take a checkpoint away; without its seal first, so that half of one never looks whole."""
+    """Delete a checkpoint, its seal first, so that a half-deleted one never looks complete."""
     (path / COMPLETE).unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
 

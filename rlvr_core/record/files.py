@@ -1,4 +1,4 @@
-"""Writing files so that a crash or a full disk never leaves half of one."""
+"""Atomic file writes: a crash or a full disk never leaves a partial file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace a file: temporary name, fsync, rename, fsync of the folder.
+    """Replace a file atomically: temporary name, fsync, rename, fsync of the folder.
 
     Raises:
-        RunError: If it cannot be written; the old file is then as it was.
+        RunError: If it cannot be written; the old file is then unchanged.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
@@ -34,7 +34,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file's content to the device."""
+    """Flush a file's content to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -43,7 +43,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush a folder's entries to the device; quietly skipped where folders cannot be synced."""
+    """Flush a folder's entries to disk; skipped silently where folders cannot be synced."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -55,26 +55,26 @@ def sync_folder(path: Path) -> None:
 
 
 def lock_folder(folder: Path, remedy: str) -> int:
-    """Keep a second process from writing in the same folder.
+    """Lock a folder against writes by a second process.
 
-    A record lock: it ends with this process, and no child inherits it.
+    The lock is a record lock: it ends with this process, and children do not inherit it.
 
     Args:
         folder: The folder.
-        remedy: What to do about the other process.
+        remedy: What the user can do about the other process.
 
     Returns:
-        A descriptor whose closing gives the folder free.
+        A file descriptor; closing it releases the lock.
 
     Raises:
-        RunError: If another process has it.
+        RunError: If another process holds the lock.
     """
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            return descriptor  # a file system without locks
+            return descriptor  # the file system has no locks
         os.close(descriptor)
         raise RunError(
             "another process is writing in this folder",
@@ -85,9 +85,9 @@ def lock_folder(folder: Path, remedy: str) -> int:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error means that there is no room left.
+    """Whether an error means that the disk is full.
 
-    Libraries written in other languages report it as text only, so the text is read too.
+    Native libraries report it as text only, so the message is searched too.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -100,12 +100,12 @@ def is_full(error: BaseException) -> bool:
 
 
 def write_failed(error: BaseException, path: Path, *, needed: int | None = None) -> RunError:
-    """The error a user sees when ``path`` cannot be written.
+    """Build the error for a ``path`` that cannot be written.
 
     Args:
-        error: What went wrong.
+        error: The exception.
         path: File or folder that was being written.
-        needed: Bytes it takes, where known.
+        needed: Bytes needed, if known.
     """
     if is_full(error):
         free = free_bytes(path)
@@ -129,7 +129,7 @@ def write_failed(error: BaseException, path: Path, *, needed: int | None = None)
 
 
 def free_bytes(path: Path) -> int | None:
-    """Free bytes on the disk that holds ``path`` (which need not exist); None if unknown."""
+    """Return the free bytes on the disk of ``path`` (which need not exist); None if unknown."""
     for place in (path, *path.parents):
         try:
             return shutil.disk_usage(place).free
@@ -139,7 +139,7 @@ def free_bytes(path: Path) -> int | None:
 
 
 def size(count: int) -> str:
-    """A byte count for people: ``512 B``, ``3.4 MB``."""
+    """Format a byte count: ``512 B``, ``3.4 MB``."""
     if count < 1000:
         return f"{count} B"
     value = float(count)

@@ -1,7 +1,8 @@
-"""Append-only JSON lines that survive a kill, can be cut back, and are compressed as they grow.
+"""Append-only JSON lines that survive a kill, can be truncated, and are compressed as they grow.
 
 A stream is ``rollouts.jsonl`` plus closed segments ``rollouts.0001.jsonl.gz``, … in order. An
-offset counts the uncompressed bytes of all of them, so it stays valid when a segment is closed.
+offset counts the uncompressed bytes of all of them, so it stays valid when a segment is closed and
+compressed.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from rlvr_core.record.files import sync_folder, write_failed
 SEGMENT_BYTES = 256_000_000
 """Size at which a growing file is closed and compressed."""
 
-# beyond what JSON itself escapes: what acts on a terminal, or ends a line for some readers
+# characters JSON does not escape, but that act on a terminal or end a line for some readers
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 class Stream:
-    """One append-only file of JSON lines, one ``write`` a line.
+    """One append-only file of JSON lines; each ``write`` appends a line.
 
     Args:
         path: The growing file; its segments lie beside it.
-        segment_bytes: Size at which it is closed and compressed; None never.
+        segment_bytes: Size at which it is closed and compressed; None for never.
     """
 
     def __init__(self, path: Path, *, segment_bytes: int | None = SEGMENT_BYTES) -> None:
@@ -53,7 +54,7 @@ class Stream:
         """Append one line.
 
         Raises:
-            RunError: If it cannot be written; the file then ends where it did before.
+            RunError: If it cannot be written; the file is then truncated to its previous end.
         """
         data = encode(line)
         with self._lock:
@@ -65,15 +66,15 @@ class Stream:
                 raise write_failed(error, self.path, needed=len(data)) from error
 
     def offset(self) -> int:
-        """Where the next line begins, in bytes of the whole stream."""
+        """Return the offset of the next line, in bytes of the whole stream."""
         with self._lock:
             return self._closed_bytes + self._bytes
 
     def sync(self) -> None:
-        """Flush everything written so far to the device.
+        """Flush everything written so far to disk.
 
         Raises:
-            RunError: If the device refuses.
+            RunError: If the flush fails.
         """
         with self._lock:
             try:
@@ -83,10 +84,11 @@ class Stream:
                 raise write_failed(error, self.path) from error
 
     def rewind(self, offset: int) -> bool:
-        """Cut the stream back to ``offset``; may be done again if it was interrupted.
+        """Truncate the stream to ``offset``; an interrupted call can be repeated.
 
         Returns:
-            Whether the stream reached that far; if not, it ends after its last whole line.
+            Whether the stream was at least that long; if not, it now ends after its last whole
+            line.
 
         Raises:
             RunError: If the files cannot be changed.
@@ -104,7 +106,7 @@ class Stream:
             return reached
 
     def trim(self) -> None:
-        """Cut off a last line that a kill left unfinished."""
+        """Remove a last line that a kill left incomplete."""
         with self._lock:
             try:
                 whole = whole_lines(self.path)
@@ -130,7 +132,7 @@ class Stream:
     def _append(self, data: bytes) -> None:
         written = 0
         try:
-            while written < len(data):  # a full disk may take a part and then refuse
+            while written < len(data):  # a full disk may accept a part and then refuse
                 written += os.write(self._file, data[written:])
         except OSError:
             if written:
@@ -149,7 +151,7 @@ class Stream:
         self._closed_bytes += raw
         os.close(full)
         self._wait()
-        # a quarter of a gigabyte takes seconds: the run does not wait for it
+        # compressing a quarter of a gigabyte takes seconds, so the run does not wait for it
         self._compressing = threading.Thread(target=_compress_closed, args=(self.path,))
         self._compressing.start()
 
@@ -164,8 +166,8 @@ class Stream:
         for position, segment in enumerate(closed):
             raw = _raw_size(segment)
             if offset <= before + raw:
-                # this segment becomes the growing file; it goes last, so that a kill half-way
-                # leaves a state from which the same cut can be made again
+                # this segment becomes the growing file; it is moved last, so that after a kill
+                # half-way the same truncation can be made again
                 temporary = self.path.with_name(f".{self.path.name}.tmp-{os.getpid()}")
                 with open_segment(segment) as source, temporary.open("wb") as target:
                     _copy(source, target, offset - before)
@@ -173,7 +175,7 @@ class Stream:
                     os.fsync(target.fileno())
                 temporary.replace(self.path)
                 for later in reversed(closed[position:]):
-                    # a kill while it was compressed leaves both forms
+                    # a kill during compression leaves both files
                     later.with_name(f"{later.name}.gz").unlink(missing_ok=True)
                     later.unlink()
                 sync_folder(self.path.parent)
@@ -191,12 +193,12 @@ _NUMBER = re.compile(r"\.(\d{4,})\.jsonl(?:\.gz)?$")
 
 
 def segments(path: Path) -> list[Path]:
-    """Closed segments of the stream at ``path``, oldest first."""
+    """List the closed segments of the stream at ``path``, oldest first."""
     found: dict[int, Path] = {}
     for candidate in sorted(path.parent.glob(f"{path.stem}.*.jsonl*")):
         match = _NUMBER.search(candidate.name)
         if match and candidate.name == f"{path.stem}{match.group()}":
-            # both forms are there if compressing was interrupted: the plain one is whole
+            # both files exist if compression was interrupted: the uncompressed one is complete
             if int(match[1]) in found and candidate.suffix == ".gz":
                 continue
             found[int(match[1])] = candidate
@@ -204,10 +206,10 @@ def segments(path: Path) -> list[Path]:
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Lines of a stream, its closed segments first.
+    """Yield the lines of a stream, closed segments first.
 
-    A file that is not there has no lines. A line that is not a JSON object (the torn last one
-    after a kill, or a damaged one) is left out.
+    A missing file has no lines. A line that is not a JSON object (incomplete after a kill, or
+    damaged) is skipped.
     """
     for part in [*segments(path), path]:
         try:
@@ -219,11 +221,11 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         except FileNotFoundError:
             continue
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            continue  # a damaged segment ends where it is damaged
+            continue  # a damaged segment is read up to the damage
 
 
 def encode(line: Mapping[str, Json]) -> bytes:
-    """One line of valid JSON with its newline; numbers that are not finite become null."""
+    """Encode one line of valid JSON with its newline; non-finite numbers become null."""
     try:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -231,7 +233,7 @@ def encode(line: Mapping[str, Json]) -> bytes:
     text = _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text) + "\n"
     try:
         return text.encode("utf-8")
-    except UnicodeEncodeError:  # lone surrogates: JSON can say them, UTF-8 cannot
+    except UnicodeEncodeError:  # lone surrogates: JSON can express them, UTF-8 cannot
         return json.dumps(_finite(line), allow_nan=False).encode("ascii") + b"\n"
 
 
@@ -246,7 +248,7 @@ def _finite(value: Json) -> Json:
 
 
 def parse_line(raw: bytes) -> dict[str, Any] | None:
-    """The object of a line; None if it is torn, damaged or no object."""
+    """Parse a line; None if it is incomplete, damaged or not an object."""
     if not raw.endswith(b"\n"):
         return None
     try:
@@ -257,7 +259,7 @@ def parse_line(raw: bytes) -> dict[str, Any] | None:
 
 
 def open_segment(path: Path) -> Any:
-    """A file of a stream to read, compressed or not."""
+    """Open a file of a stream for reading, compressed or not."""
     if path.suffix != ".gz":
         try:
             return path.open("rb")
@@ -269,13 +271,13 @@ def open_segment(path: Path) -> Any:
 def _raw_size(segment: Path) -> int:
     if segment.suffix != ".gz":
         return segment.stat().st_size
-    with segment.open("rb") as file:  # gzip's trailer: the size before compression
+    with segment.open("rb") as file:  # gzip's trailer holds the uncompressed size
         file.seek(-4, os.SEEK_END)
         return int.from_bytes(file.read(4), "little")
 
 
 def _compress_closed(path: Path) -> None:
-    """Compress the closed segments of a stream, those of a killed process included."""
+    """Compress the closed segments of a stream, including those left by a killed process."""
     for litter in path.parent.glob(f".{path.stem}.*.jsonl.gz.tmp-*"):
         litter.unlink(missing_ok=True)
     for closed in segments(path):
@@ -296,7 +298,7 @@ def _compress(closed: Path) -> None:
         sync_folder(target.parent)
         closed.unlink()
     except OSError:
-        # nothing is lost: the segment stays as it is, and the next line written meets the fault
+        # no data is lost: the segment stays uncompressed, and the next write meets the same error
         temporary.unlink(missing_ok=True)
 
 
@@ -310,7 +312,7 @@ def _copy(source: Any, target: Any, count: int) -> None:
 
 
 def whole_lines(path: Path) -> int:
-    """Bytes of a file up to its last newline."""
+    """Return the length of a file in bytes up to its last newline."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:

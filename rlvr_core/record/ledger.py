@@ -1,8 +1,7 @@
-"""Where every drawn completion went.
+"""Accounting of every drawn completion by fate.
 
-Drawn completions either have a fate or are still in flight. A step's line is a flow with a stock:
-what was in flight before, plus what the step drew, is what the step settled plus what is in flight
-after it.
+A drawn completion either has a fate or is still in flight. In each step's line, the completions in
+flight before the step plus those it drew equal those it settled plus those in flight after it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import get_args
 from rlvr_core.api import Fate, Json
 
 FATES: tuple[str, ...] = tuple(fate for fate in get_args(Fate) if fate != "in_flight")
-"""Columns that a completion can end in; ``in_flight`` is what remains."""
+"""Fates of completions, one column each; a drawn completion without a fate is ``in_flight``."""
 
 _ALWAYS = ("zero_variance/all_passed", "zero_variance/all_failed")
 
@@ -35,7 +34,7 @@ class Ledger:
 
     @property
     def in_flight(self) -> int:
-        """Completions drawn and not settled yet."""
+        """Completions drawn and not yet settled."""
         return self._drawn - self._settled(self._total)
 
     def draw(self, n: int) -> None:
@@ -48,9 +47,9 @@ class Ledger:
         """Count ``n`` drawn completions as having ended in ``fate``.
 
         Args:
-            fate: The column.
-            n: How many.
-            detail: Counted apart within the column, e.g. ``all_passed``.
+            fate: The fate.
+            n: Number of completions.
+            detail: A sub-category counted separately within the fate, e.g. ``all_passed``.
         """
         assert fate in FATES, f"'{fate}' is not a fate to settle in"
         assert 0 <= n <= self.in_flight, f"settled {n} as {fate}, but {self.in_flight} in flight"
@@ -60,22 +59,22 @@ class Ledger:
                 counter[f"{fate}/{detail}"] += n
 
     def total(self) -> dict[str, int]:
-        """Counts of the whole run: ``drawn``, each fate, each detail seen, ``in_flight``."""
+        """Return the counts of the whole run: ``drawn``, fates, details, ``in_flight``."""
         return self._counts(self._drawn, self._total)
 
     def balance(self) -> dict[str, int]:
-        """Counts of the whole run without details: ``drawn`` is the sum of all the others."""
+        """Return the counts of the whole run without details; they add up to ``drawn``."""
         return {name: count for name, count in self.total().items() if "/" not in name}
 
     def step_line(self) -> dict[str, int]:
-        """Metrics ``ledger/...`` of the step that ends now; the next call begins a new step."""
+        """Return the metrics ``ledger/...`` of the step that ends now, and begin a new step."""
         counts = self._counts(self._drawn_in_step, self._step)
         self._step = Counter()
         self._drawn_in_step = 0
         return {f"ledger/{name}": count for name, count in counts.items()}
 
     def state_dict(self) -> dict[str, Json]:
-        """Everything ``load_state_dict`` needs to continue."""
+        """Return the state that ``load_state_dict`` needs to continue."""
         return {
             "drawn": self._drawn,
             "total": dict(self._total),

@@ -1,4 +1,4 @@
-"""``run.json``: what ran, with which versions, on what machine, and how it ended."""
+"""``run.json``: configuration, versions and hardware of a run, and how it ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlvr_core.record.rundir import RunFolder
 from rlvr_core.record.text import Redactor
 
 SCHEMA = 1
-"""Version of ``run.json``; raised when a reader of older ones would go wrong."""
+"""Version of ``run.json``; raised when readers of older versions would misread it."""
 
 Outcome = Literal["running", "finished", "stopped", "failed", "interrupted"]
 
@@ -39,10 +39,10 @@ _LIBRARIES = (
 
 
 class Manifest:
-    """``run.json`` of one run, written whole at every change.
+    """``run.json`` of one run, rewritten as a whole at every change.
 
     Attributes:
-        fields: What the file holds.
+        fields: Content of the file.
     """
 
     def __init__(self, folder: RunFolder, fields: dict[str, Json]) -> None:
@@ -64,18 +64,18 @@ class Manifest:
         processes: int = 1,
         now: datetime | None = None,
     ) -> Manifest:
-        """Write a new run's ``run.json``.
+        """Write the ``run.json`` of a new run.
 
         Args:
             folder: The run's folder.
             name: ``run.name``.
-            command: The command line, program first; secrets in it are taken out.
-            plugins: Version of each plugin distribution that is loaded.
-            data: Fingerprints of the data, JSON; may come later by ``update``.
-            git: State of the git checkout it is started in; None outside one.
+            command: The command line, program first; secrets in it are removed.
+            plugins: Version of each loaded plugin distribution.
+            data: Fingerprints of the data, as JSON; may be added later with ``update``.
+            git: State of the git checkout the run is started in; None outside of one.
             sources: Files of the components that the config names by file or module.
-            processes: Processes that train together.
-            now: Time of the start; the current time when left out.
+            processes: Number of training processes.
+            now: Start time; the current time if omitted.
 
         Raises:
             RunError: If it cannot be written.
@@ -109,10 +109,10 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: RunFolder) -> Manifest:
-        """The ``run.json`` of an existing run.
+        """Read the ``run.json`` of an existing run.
 
         Raises:
-            ConfigError: If it is missing or not readable.
+            ConfigError: If it is missing or unreadable.
         """
         try:
             fields = json.loads(folder.manifest.read_text(encoding="utf-8"))
@@ -123,10 +123,10 @@ class Manifest:
         return cls(folder, fields)
 
     def update(self, **fields: Json) -> None:
-        """Change some fields and write the file.
+        """Change fields and write the file.
 
         Raises:
-            RunError: If it cannot be written; the old file is then still there.
+            RunError: If it cannot be written; the old file is then unchanged.
         """
         with self._lock:
             self.fields |= Redactor().tree(fields)
@@ -142,14 +142,14 @@ class Manifest:
         processes: int = 1,
         now: datetime | None = None,
     ) -> None:
-        """Note that the run goes on from a checkpoint, on this machine, by this command.
+        """Record that the run was resumed from a checkpoint, on this machine, by this command.
 
         Args:
             command: The command line, program first.
-            step: Steps of the checkpoint.
-            sources: ``sources`` as they are now, where they have changed; None where not.
-            processes: Processes that train together.
-            now: The time; the current time when left out.
+            step: Step of the checkpoint.
+            sources: ``sources`` as they are now; None if unchanged.
+            processes: Number of training processes.
+            now: Time of the resumption; the current time if omitted.
         """
         again: dict[str, Json] = {
             "time": _stamp(now),
@@ -181,15 +181,15 @@ class Manifest:
         reason: str | None = None,
         now: datetime | None = None,
     ) -> None:
-        """Note how the run ended.
+        """Record how the run ended.
 
         Args:
-            outcome: In a word.
-            steps: How many are done.
-            error: What it failed by; secrets are taken out, as of the next.
-            traceback: Where that was raised.
-            reason: Why it was stopped before its last step.
-            now: Time of the end; the current time when left out.
+            outcome: The outcome, in one word.
+            steps: Number of steps done.
+            error: The error it failed with; secrets are removed from it and the traceback.
+            traceback: Traceback of the error.
+            reason: Why the run stopped before its last step.
+            now: End time; the current time if omitted.
         """
         redact = Redactor()
         self.update(
@@ -203,13 +203,13 @@ class Manifest:
 
 
 def versions(plugins: Mapping[str, str]) -> dict[str, Json]:
-    """Versions of Python, the core, each plugin and the libraries that decide numbers."""
+    """Return the versions of Python, core, plugins and the libraries that affect results."""
     libraries: dict[str, str] = {}
     for name in _LIBRARIES:
         try:
             libraries[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            continue  # absent from the machine, so absent from the record
+            continue  # not installed, so not recorded
     try:
         core = metadata.version("rlvr-core")
     except metadata.PackageNotFoundError:
@@ -223,7 +223,7 @@ def versions(plugins: Mapping[str, str]) -> dict[str, Json]:
 
 
 def hardware() -> dict[str, Json]:
-    """Processor, memory and GPUs of this machine."""
+    """Describe this machine's processor, memory and GPUs."""
     import psutil
 
     found: dict[str, Json] = {
@@ -234,7 +234,7 @@ def hardware() -> dict[str, Json]:
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [],
     }
-    torch = sys.modules.get("torch")  # a process that has not loaded it uses no GPU
+    torch = sys.modules.get("torch")  # a process that has not imported it uses no GPU
     if torch is not None and torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(index)
@@ -252,7 +252,7 @@ def is_alive(process: Mapping[str, Json]) -> bool | None:
         found = psutil.Process(int(process["pid"]))
         if found.status() == psutil.STATUS_ZOMBIE:
             return False
-        # a pid is used again sooner or later; its start time tells the two apart
+        # pids are reused; the start time tells the processes apart
         return abs(found.create_time() - float(process["created"])) < 2.0
     except (psutil.Error, KeyError, TypeError, ValueError):
         return False
@@ -274,7 +274,7 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:
-        pass  # not Linux: the platform module knows
+        pass  # not Linux: use the platform module
     return platform.processor() or platform.machine()
 
 

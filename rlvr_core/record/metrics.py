@@ -1,4 +1,4 @@
-"""Which metrics a run may report: the kernel's (``metrics.toml``), and what components declare."""
+"""The metrics a run may report: the kernel's (``metrics.toml``) and those components declare."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlvr_core.host.registry import loaded
 
 
 class Glossary:
-    """What metrics mean, by name.
+    """Descriptions of metrics, by name.
 
     Args:
-        metrics: Those that are known; ``<part>`` in a name stands for any text.
+        metrics: The known metrics; ``<part>`` in a name stands for any text.
 
     Attributes:
-        fixed: Those whose names have no such part.
+        fixed: Metrics whose names have no ``<part>``.
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
@@ -35,7 +35,7 @@ class Glossary:
         ]
 
     def lookup(self, name: str) -> Metric | None:
-        """The metric of this name, or the family it belongs to; None if it is not explained."""
+        """Return the metric of this name, or its family; None if it is not described."""
         if name in self.fixed:
             return self.fixed[name]
         found = (metric for pattern, metric in self._families if pattern.fullmatch(name))
@@ -43,7 +43,7 @@ class Glossary:
 
 
 def kernel_metrics() -> dict[str, tuple[Metric, ...]]:
-    """The kernel's own metrics, by section of ``docs/metrics.md``."""
+    """Return the kernel's metrics, by section of ``docs/metrics.md``."""
     table = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
     return {
         section: tuple(Metric(name, *about) for name, about in rows.items())
@@ -62,26 +62,27 @@ def _declared(component: Any) -> Glossary:
 
 
 def lookup(name: str) -> Metric | None:
-    """The kernel's metric of this name; see ``Glossary.lookup``."""
+    """Return the kernel's metric of this name; see ``Glossary.lookup``."""
     return _kernel().lookup(name)
 
 
 def run_glossary(*components: type[Any]) -> Glossary:
-    """The metrics of the kernel and of these components."""
+    """Build the glossary of the kernel's metrics and those of the given components."""
     declared = [metric for component in components for metric in declared_metrics(component)]
     return Glossary([*declared, *(one for rows in kernel_metrics().values() for one in rows)])
 
 
 def check_declared(component: object, names: Iterable[str], *, kernel: bool = False) -> None:
-    """Refuse numbers that a component reports and has not declared.
+    """Refuse metrics that a component reports without having declared them.
 
     Args:
         component: The instance that reports them.
-        names: Under which they are to be recorded.
-        kernel: Whether it may report the kernel's metrics, too, as losses do.
+        names: Names of the reported metrics.
+        kernel: Whether it may report the kernel's metrics too, as losses do.
 
     Raises:
-        PluginError: Naming the component, its file, and what it has to declare.
+        PluginError: If one is undeclared; names the component, its file, and the declaration it
+            needs.
     """
     cls: Any = type(component)
     own = _declared(cls)
@@ -98,15 +99,16 @@ def check_declared(component: object, names: Iterable[str], *, kernel: bool = Fa
 
 
 def reported(component: object, found: Any, prefix: str = "") -> dict[str, float]:
-    """The numbers that a component reports, by full name.
+    """Validate the metrics that a component reports; return them by full name.
 
     Args:
         component: The instance that reports them.
-        found: What it gave.
-        prefix: Goes before each name.
+        found: The value it returned.
+        prefix: Prefix of each name.
 
     Raises:
-        PluginError: If they are no numbers by name, are not declared, or have the names of others.
+        PluginError: If it is not a mapping from names to numbers, or a name is undeclared or
+            already taken.
     """
     try:
         named = {f"{prefix}{name}": float(value) for name, value in found.items()}
@@ -119,7 +121,7 @@ def reported(component: object, found: Any, prefix: str = "") -> dict[str, float
 
 
 def misuse(component: object, what: str, remedy: str) -> PluginError:
-    """The error for a component that gives what cannot be used, with its file and line."""
+    """Build the error for a component whose return value is unusable, with its file and line."""
     cls = type(component)
     entry = loaded.get((cls.__module__, cls.__qualname__))
     name = entry.owner if entry else f"{cls.__module__}:{cls.__qualname__}"
@@ -127,10 +129,10 @@ def misuse(component: object, what: str, remedy: str) -> PluginError:
 
 
 def _place(component: type[Any]) -> str:
-    """File and line of a class; its module where there is none."""
+    """Return file and line of a class; its module if there is no source."""
     try:
         return f"{inspect.getsourcefile(component)}:{inspect.getsourcelines(component)[1]}"
-    except OSError:  # a class made of a function
+    except OSError:  # a generated class around a function
         return inspect.getfile(component)
     except TypeError:
         return component.__module__

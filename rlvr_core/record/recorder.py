@@ -1,4 +1,4 @@
-"""Writes a run's numbers and traces while it goes on."""
+"""Writes a run's metrics and traces while it runs."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from rlvr_core.record.rundir import RunFolder
 
 _TRACES = ("rollouts", "conversations", "samples")
 _EXACT = ("metrics", *_TRACES, "evals")
-"""Streams that a resumed run continues exactly."""
+"""Streams that a resumed run continues exactly where the checkpoint left them."""
 
 _TIMED = ("timing", "trace")
-"""Streams that only grow."""
+"""Streams with timings, which are only appended to."""
 
 
 class Recorder:
-    """The writers of one run's folder. Safe to use from several threads.
+    """The writers of one run's folder. Thread-safe.
 
-    ``metrics.jsonl``, rollouts, samples and the index of evaluations hold nothing that depends on
-    time, so that a resumed run writes the same lines; trace and timing hold the times.
+    ``metrics.jsonl``, rollouts, samples and the index of evaluations contain no times, so that a
+    resumed run writes the same lines; times go to trace and timing.
 
     Args:
         folder: The run's folder.
-        clock: Monotonic seconds.
+        clock: Monotonic clock, in seconds.
         segment_bytes: Size at which a trace file is closed and compressed (T36).
-        glossary: The metrics that may be written; the kernel's alone if left out.
+        glossary: The metrics that may be written; only the kernel's if omitted.
 
     Raises:
-        RunError: If another process writes in this folder, or it cannot be written.
+        RunError: If another process writes in this folder, or the folder is not writable.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Recorder:
         self._streams["trace"].write(opened)
 
     def at(self, step: int, version: int) -> None:
-        """Set the step and version that spans carry from now on."""
+        """Set the step and version of the spans recorded from now on."""
         self._step, self._version = step, version
 
     def metrics(self, step: int, version: int, values: Mapping[str, float]) -> None:
-        """Write a step's line. Nothing that depends on time belongs here.
+        """Write a step's line of metrics. Times do not belong here.
 
         Raises:
-            PluginError: If a name is neither the kernel's nor declared by a component.
+            PluginError: If a metric is neither the kernel's nor declared by a component.
             RunError: If it cannot be written.
         """
         unknown = sorted(name for name in values if self._glossary.lookup(name) is None)
@@ -111,13 +111,13 @@ class Recorder:
         seconds: Mapping[str, float],
         rates: Mapping[str, float] | None = None,
     ) -> None:
-        """Write how long the phases of a step took.
+        """Write the durations of the phases of a step.
 
         Args:
             step: The step.
-            version: The policy version at its beginning.
-            seconds: By phase; ``train.backward`` is a part of ``train``.
-            rates: In units per second.
+            version: The policy version at the beginning of the step.
+            seconds: Seconds by phase; ``train.backward`` is a part of ``train``.
+            rates: Throughputs, in units per second.
         """
         line: dict[str, Json] = {"step": step, "version": version}
         line["seconds"] = {name: round(float(value), 6) for name, value in seconds.items()}
@@ -126,7 +126,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def span(self, name: str, **args: Json) -> Iterator[None]:
-        """Record how long a block takes, and the type of the exception that ends it."""
+        """Record the duration of a block, and the type of the exception if one ends it."""
         step, version, start = self._step, self._version, self._clock()
 
         def line(**outcome: Json) -> dict[str, Json]:
@@ -144,18 +144,18 @@ class Recorder:
         try:
             yield
         except BaseException as error:
-            with contextlib.suppress(RunError):  # it must not hide what ended the block
+            with contextlib.suppress(RunError):  # must not hide what ended the block
                 self._streams["trace"].write(line(error=type(error).__name__))
             raise
         self._streams["trace"].write(line())
 
     def spans_of(self, spans: Iterable[Mapping[str, Json]]) -> None:
-        """Write spans measured in other processes; ``time`` in them is seconds since 1970."""
+        """Write spans measured in other processes; their ``time`` is in seconds since 1970."""
         for span in spans:
             self._streams["trace"].write(dict(span))
 
     def take_spans(self) -> list[dict[str, Json]]:
-        """Nothing: this recorder has written its own."""
+        """Return an empty list: this recorder writes its spans itself."""
         return []
 
     def rollout(
@@ -168,18 +168,18 @@ class Recorder:
         advantages: Sequence[float | None],
         draw_index: int,
     ) -> None:
-        """Write one group with all its completions, and the life of its draw to samples.
+        """Write one group with all its completions, and the events of its draw to the samples.
 
-        What was said in conversations goes to a file of its own.
+        Transcripts of conversations go to a separate file.
 
         Args:
-            step: The step that drew it.
+            step: The step that drew the group.
             version: The trainer's version at that step.
             group: The judged completions.
             prompt_text: The prompt as the model saw it.
-            fates: Where each completion ended, in order.
-            advantages: What each was trained with, in order; None when it was not trained.
-            draw_index: Position of the draw in the run.
+            fates: The fate of each completion, in order.
+            advantages: The advantage of each completion, in order; None if it was not trained on.
+            draw_index: Index of the draw in the run.
         """
         line = rollout_row(step, version, group, prompt_text, fates, advantages, draw_index)
         self._streams["rollouts"].write(line)
@@ -200,14 +200,14 @@ class Recorder:
         report: EvalReport,
         sampled: Iterable[SampledGroup],
     ) -> None:
-        """Write an evaluation: every completion in a file of its own, then a line of the index.
+        """Write an evaluation: its completions to a separate file, then a line of the index.
 
         Args:
-            step: Steps done before it; 0 before the first.
+            step: Number of steps done before the evaluation.
             version: The policy version evaluated.
             task: The task's name.
             temperature: 0 for greedy.
-            report: What was found.
+            report: The metrics of the task.
             sampled: The judged groups, in the task's order.
         """
         name = self._evaluation_file(task, temperature, step)
@@ -236,17 +236,17 @@ class Recorder:
         return name
 
     def offsets(self) -> dict[str, int]:
-        """Where the exactly resumable streams stand, flushed to the device; for a checkpoint."""
+        """Flush the exactly resumable streams and return their offsets, for a checkpoint."""
         self.sync()
         return {name: self._streams[name].offset() for name in _EXACT}
 
     def rewind(self, offsets: Mapping[str, int]) -> list[str]:
-        """Cut the resumable streams back to a checkpoint's ``offsets``; {} is the very start.
+        """Truncate the resumable streams to a checkpoint's ``offsets``; {} is the start of the run.
 
-        Trace and timing keep what they have and get a line that says the run was resumed here.
+        Trace and timing are kept, with a line that marks the resumption.
 
         Returns:
-            What is missing, a sentence each: a file that is shorter than it was.
+            A sentence for each file that is shorter than its offset.
         """
         missing = []
         for name in _EXACT:
@@ -264,7 +264,7 @@ class Recorder:
         return missing
 
     def sync(self) -> None:
-        """Flush everything to the device."""
+        """Flush everything to disk."""
         for stream in self._streams.values():
             stream.sync()
 
@@ -284,12 +284,12 @@ class Recorder:
 
 
 class NullRecorder:
-    """The recorder of a process that does not write: it keeps its spans for rank 0 to write.
+    """The recorder of a process other than rank 0: it keeps its spans for rank 0 to write.
 
-    Rollouts and numbers need not be kept, because rank 0 has those of all processes.
+    Rollouts and metrics are not kept, because rank 0 has those of all processes.
 
     Args:
-        rank: This process.
+        rank: Rank of this process.
     """
 
     def __init__(self, rank: int) -> None:
@@ -298,12 +298,12 @@ class NullRecorder:
         self._spans: list[dict[str, Json]] = []
 
     def at(self, step: int, version: int) -> None:
-        """Set the step and version that spans carry from now on."""
+        """Set the step and version of the spans recorded from now on."""
         self._place = {"step": step, "version": version}
 
     @contextlib.contextmanager
     def span(self, name: str, **args: Json) -> Iterator[None]:
-        """Measure how long a block takes."""
+        """Measure the duration of a block."""
         begun, place = time.time(), self._place
         yield
         spent = round(time.time() - begun, 6)
@@ -313,28 +313,28 @@ class NullRecorder:
         )
 
     def take_spans(self) -> list[dict[str, Json]]:
-        """Spans since the last call."""
+        """Return the spans since the last call."""
         spans, self._spans = self._spans, []
         return spans
 
     def spans_of(self, spans: Sequence[Mapping[str, Json]]) -> None:
-        """Nothing: rank 0 writes them."""
+        """Do nothing: rank 0 writes the spans."""
 
     def metrics(self, *_: Any) -> None:
-        """Nothing."""
+        """Do nothing: rank 0 writes the metrics."""
 
     timing = rollout = evaluation = metrics
 
     def offsets(self) -> dict[str, int]:
-        """Nothing: rank 0 writes the checkpoint."""
+        """Return an empty mapping: rank 0 writes the checkpoint."""
         return {}
 
     def rewind(self, offsets: Mapping[str, int]) -> list[str]:
-        """Nothing."""
+        """Return an empty list: there is no stream to truncate."""
         return []
 
     def sync(self) -> None:
-        """Nothing."""
+        """Do nothing: there is no file to flush."""
 
 
 def _number(value: Any) -> int | float:

@@ -1,4 +1,4 @@
-"""A run's result for people: the facts of it, and ``RESULTS.md``."""
+"""A run's results for people: its key facts, and ``RESULTS.md``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlvr_core.record.view import RunView
 
 
 def write_results(folder: RunFolder) -> Path:
-    """Fill ``RESULTS.md`` from the records.
+    """Write ``RESULTS.md`` from the records, and return its path.
 
     Raises:
         RunError: If it cannot be written.
@@ -40,7 +40,7 @@ def write_results(folder: RunFolder) -> Path:
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The few lines that say how a run went, label and value."""
+    """Return the few lines that describe how a run went, as label and value."""
     planned = summary["planned_steps"]
     steps = f"{summary['steps']} of {planned}" if planned else f"{summary['steps']}"
     found = [("outcome", summary["outcome"]), ("steps", steps)]
@@ -76,7 +76,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    """In a line; what is not known is left out."""
+    """Format the settings in one line; unknown ones are left out."""
     known = {name: value for name, value in settings.items() if value is not None}
     parts = [str(known["model"])] if "model" in known else []
     for name in ("data", "loss"):
@@ -116,7 +116,7 @@ def _end(ends: Mapping[str, Any], name: str) -> str:
 
 
 def _cell(text: Any) -> str:
-    """Text in a cell of a Markdown table, where bars, line ends and HTML would act."""
+    """Escape text for a cell of a Markdown table, where bars, line ends and HTML have a meaning."""
     shown = " ".join(printable(str(text), 2000).split())
     for mark in "\\|<>`[]*_":
         shown = shown.replace(mark, f"\\{mark}")

@@ -1,4 +1,4 @@
-"""Judged groups as lines of JSON."""
+"""Serialises judged groups as lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlvr_core.api import Completion, Fate, Group, Json, Judged, Usage, Verdict
 
 
 class SampledGroup(Protocol):
-    """A judged group with its prompt as the model saw it."""
+    """A judged group with the text of its prompt as the model saw it."""
 
     @property
     def prompt_text(self) -> str:
@@ -30,7 +30,7 @@ def rollout_row(
     advantages: Sequence[float | None],
     draw_index: int,
 ) -> dict[str, Json]:
-    """A line of ``rollouts.jsonl``: one group with everything about its completions."""
+    """Build a line of ``rollouts.jsonl``: one group with everything about its completions."""
     rows = []
     judged = zip(group.members, fates, advantages, strict=True)
     for sample, (member, fate, advantage) in enumerate(judged):
@@ -63,7 +63,7 @@ def rollout_row(
 
 
 def life_events(group: Group, fates: Sequence[Fate]) -> list[tuple[str, dict[str, Json]]]:
-    """The events in the life of a draw, each with what it says, in order."""
+    """Return the life-cycle events of a draw in order, each with its data."""
     members = group.members
     events: list[tuple[str, dict[str, Json]]] = [
         ("drawn", {"n": len(members), "dataset": group.problem.dataset}),
@@ -88,7 +88,7 @@ def life_events(group: Group, fates: Sequence[Fate]) -> list[tuple[str, dict[str
 
 
 def evaluation_rows(sampled: Iterable[SampledGroup]) -> Iterator[dict[str, Json]]:
-    """The completions of an evaluation, one by one."""
+    """Yield one row for each completion of an evaluation."""
     for one in sampled:
         for sample, member in enumerate(one.group.members):
             yield {
@@ -100,14 +100,14 @@ def evaluation_rows(sampled: Iterable[SampledGroup]) -> Iterator[dict[str, Json]
 
 
 def conversation_id(problem_id: str, draw_index: int, sample: int) -> str:
-    """What a conversation of a run is called."""
+    """Return the id of a conversation in a run."""
     return f"{problem_id}#{draw_index}.{sample}"
 
 
 def conversation_rows(
     step: int, version: int, group: Group, prompt_text: str, draw_index: int
 ) -> Iterator[dict[str, Json]]:
-    """A group's conversations one by one, for a person to read; none of a single answer."""
+    """Yield a readable row for each conversation of a group; single answers have none."""
     for sample, member in enumerate(group.members):
         transcript = member.completion.transcript
         if transcript is not None:
@@ -128,7 +128,7 @@ def conversation_rows(
 
 
 def completion_row(member: Judged) -> dict[str, Json]:
-    """One judged completion as JSON, without its tokens."""
+    """Serialise one judged completion as JSON, without its tokens."""
     completion = member.completion
     return {
         "text": completion.text,
@@ -143,13 +143,13 @@ def completion_row(member: Judged) -> dict[str, Json]:
 
 
 def transcript_row(completion: Completion) -> dict[str, Json]:
-    """The turns of a conversation, under ``transcript``; nothing of a single answer."""
+    """Return the turns of a conversation under ``transcript``; empty for a single answer."""
     transcript = completion.transcript
     return {} if transcript is None else {"transcript": asdict(transcript)}
 
 
 def verdict_row(verdict: Verdict) -> dict[str, Json]:
-    """A verdict as JSON."""
+    """Serialise a verdict as JSON."""
     return {
         "score": verdict.score,
         "status": verdict.status,
@@ -163,5 +163,5 @@ def verdict_row(verdict: Verdict) -> dict[str, Json]:
 
 
 def usage_row(usage: Usage | None) -> dict[str, Json]:
-    """What it took to ask a remote model, under ``usage``; nothing if none was asked."""
+    """Return the cost of requests to a remote model under ``usage``; empty if there were none."""
     return {} if usage is None else {"usage": asdict(usage)}

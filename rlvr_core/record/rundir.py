@@ -1,4 +1,4 @@
-"""A run's folder: where everything about one run lies."""
+"""The folder of a run, and the paths in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARKS = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "traces")
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one run; only paths, no state.
+    """The folder of one run; holds only paths, no state.
 
     Attributes:
         path: The folder.
@@ -37,24 +37,25 @@ class RunFolder:
         resolved: Mapping[str, Any],
         now: float | None = None,
     ) -> RunFolder:
-        """Make ``<root>/<name>-YYYYMMDD-HHMMSS`` with both configurations in it.
+        """Create ``<root>/<name>-YYYYMMDD-HHMMSS`` with both configurations in it.
 
-        Two runs that start in one second get two folders: the second's name ends in ``-2``.
-        Secrets in either configuration are taken out.
+        If two runs start in the same second, the second folder's name ends in ``-2``. Secrets are
+        removed from both configurations.
 
         Args:
-            root: Folder of run folders; made if missing.
-            name: ``run.name`` of the configuration (T88: never a file's name).
+            root: Folder of run folders; created if missing.
+            name: ``run.name`` of the configuration (T88: never derived from a file's name).
             config_text: The user's configuration as written.
             resolved: The whole configuration, every default filled in.
-            now: Seconds since the epoch; the current time when left out.
+            now: Seconds since the epoch; the current time if omitted.
 
         Raises:
             RunError: If it cannot be written; nothing is then left behind.
         """
         redact = Redactor()
         reserved = _make_folder(Path(root), name, time.time() if now is None else now)
-        # filled beside it and moved over it: a run's folder is whole from its first moment
+        # written under another name and renamed, so that a run's folder is complete from the first
+        # moment
         folder = cls(reserved.with_name(f".{reserved.name}.new"))
         try:
             for part in (folder.traces, folder.checkpoints, folder.evals):
@@ -71,15 +72,15 @@ class RunFolder:
         return cls(reserved)
 
     def configure(self, resolved: Mapping[str, Any]) -> None:
-        """Write the whole configuration, secrets taken out; anew when a run is lengthened, say."""
+        """Write the resolved configuration without secrets, also when a run is lengthened."""
         write_atomic(self.resolved, write(Redactor().tree(resolved)))
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """An existing run's folder.
+        """Open the folder of an existing run.
 
         Raises:
-            ConfigError: If there is no folder, or it does not look like a run's.
+            ConfigError: If the folder does not exist, or is not a run's.
         """
         path = Path(path)
         if not path.is_dir():
@@ -93,60 +94,60 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """Name of the folder."""
         return self.path.resolve().name
 
     @property
     def config(self) -> Path:
-        """The user's configuration as written."""
+        """Path of the user's configuration as written."""
         return self.path / "config.yaml"
 
     @property
     def resolved(self) -> Path:
-        """The whole configuration; can itself be run."""
+        """Path of the resolved configuration, which can itself be run."""
         return self.path / "resolved.yaml"
 
     @property
     def manifest(self) -> Path:
-        """Versions, hardware, data, outcome."""
+        """Path of ``run.json``: versions, hardware, data, outcome."""
         return self.path / "run.json"
 
     @property
     def results(self) -> Path:
-        """The result in a page."""
+        """Path of the one-page result."""
         return self.path / "RESULTS.md"
 
     @property
     def metrics(self) -> Path:
-        """One line of numbers a step."""
+        """Path of the metrics, one line per step."""
         return self.path / "metrics.jsonl"
 
     @property
     def traces(self) -> Path:
-        """Folder of trace, samples, rollouts and timing."""
+        """Path of the folder with trace, samples, rollouts and timing."""
         return self.path / "traces"
 
     @property
     def patches(self) -> Path:
-        """Folder of git status and diffs."""
+        """Path of the folder with git status and diffs."""
         return self.path / "patches"
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of checkpoints."""
+        """Path of the folder with checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def evals(self) -> Path:
-        """Folder of evaluations."""
+        """Path of the folder with evaluations."""
         return self.path / "evals"
 
 
 def looks_like_run(path: Path) -> bool:
-    """Whether a folder is a run's, if only a half-broken one."""
+    """Whether a folder is a run's, even if it is incomplete."""
     return (
         path.is_dir()
-        and not path.name.startswith(".")  # one that was being made when its process died
+        and not path.name.startswith(".")  # left by a process that died while creating the folder
         and any((path / mark).exists() for mark in _MARKS)
     )
 
@@ -159,7 +160,7 @@ def _make_folder(root: Path, name: str, now: float) -> Path:
         while True:
             path = root / (stem if copy == 1 else f"{stem}-{copy}")
             try:
-                path.mkdir()  # fails if it exists: two processes cannot both get it
+                path.mkdir()  # fails if it exists: only one of two processes gets the name
             except FileExistsError:
                 copy += 1
             else:

@@ -1,4 +1,4 @@
-"""Making text fit to show and to store: hostile characters made visible, secrets taken out."""
+"""Makes text safe to show and store: escapes hostile characters, removes secrets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 REDACTED = "<redacted>"
 
-# C0 without tab and newline, DEL, C1, zero-width and bidirectional controls, line separators,
-# tags, lone surrogates, noncharacters: whatever can move a cursor, hide text or reorder it
+# C0 without tab and newline, DEL, C1, zero-width and bidirectional controls, line separators, tags,
+# lone surrogates, noncharacters: anything that can move a cursor, hide text or reorder it
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -101,12 +101,12 @@ _REFERENCE = re.compile(
     r"""["']?\$\{?\w|["']?(?:(?i:null|none|true|false)|~|\d+|\W{0,2}<[^<>"'\n]{1,40}>"""
     r"""|[|\[][A-Z_]{1,30}[|\]]|[A-Z]+(?:_[A-Z]+)+)["']?$|[\[{(][\]})]?$"""
 )
-"""What is no secret under any key: a variable or its name, a constant, a number, a token such as
-``<image>`` or ``[IMG]``, an empty list."""
+"""Values that are no secret under any key: a variable or its name, a constant, a number, a token
+such as ``<image>`` or ``[IMG]``, an empty list."""
 
 
 def brief(value: float, digits: int = 3) -> str:
-    """A number as people read it; decimals only where they say something: 0.421, 1,250,000."""
+    """Format a number for people, with decimals only where they matter: 0.421, 1,250,000."""
     size = abs(value)
     if size < 1000 or not math.isfinite(size):
         return f"{value:.{digits}f}"
@@ -114,11 +114,11 @@ def brief(value: float, digits: int = 3) -> str:
 
 
 def printable(text: str, limit: int | None = None) -> str:
-    """Text that is safe on a terminal and in a page: what could act there is shown as an escape.
+    """Make text safe for a terminal or a page: control characters are shown as escapes.
 
     Args:
-        text: Anything, a model's output included.
-        limit: Longest result in characters; the middle of a longer text is left out.
+        text: Any text, including a model's output.
+        limit: Longest result in characters; longer texts lose their middle.
     """
     if limit is not None and len(text) > limit:
         head = limit * 2 // 3
@@ -135,38 +135,38 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def is_secret(key: str) -> bool:
-    """Whether a key or option name says that its value is a secret (``hf_token``, ``api-key``).
+    """Whether a key or option name indicates a secret value (``hf_token``, ``api-key``).
 
-    Names of counts and of special tokens (``max_tokens``, ``eos_token``) do not.
+    Names of counts and of special tokens (``max_tokens``, ``eos_token``) do not count.
     """
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", key.rpartition(".")[2])
     words = [word for word in re.split(r"[^a-z0-9]+", spaced.lower()) if word]
     if not words or _NOT_SECRET & set(words):
         return False
     if words[-1] == "pwd":
-        return len(words) > 1  # alone it is the shell's working directory
+        return len(words) > 1  # PWD alone is the shell's working directory
     if words[-1] in _SECRET_WORDS:
         return True
     return words[-1] not in _ABOUT and bool(set(pairwise(words)) & _SECRET_PAIRS)
 
 
 def _harmless(key: str, value: str) -> bool:
-    """Whether a value under a key that names secrets is none."""
+    """Whether a value under a secret-looking key is not a secret."""
     bare = value.strip("\"'")
-    if bare.isdecimal() and len(bare) > 6:  # shorter ones are ids of a vocabulary
+    if bare.isdecimal() and len(bare) > 6:  # shorter numbers may be ids of a vocabulary
         return not any(key.lower().endswith(word) for word in _PASSWORDS)
     return bool(_REFERENCE.match(value))
 
 
 class Redactor:
-    """Takes secrets out of what is stored.
+    """Removes secrets from text before it is stored.
 
-    Three kinds are found: values under a key whose name says so, values that look like a known
-    kind of credential, and values of environment variables whose name says so. The last become
+    Three kinds are found: values under a key whose name indicates a secret, values that look like a
+    known kind of credential, and values of environment variables with such a name. The last become
     ``${env:NAME}``, so that a stored configuration still runs.
 
     Args:
-        environment: Where to look for secret values; ``os.environ`` when left out.
+        environment: Environment with secret values; ``os.environ`` if omitted.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -174,7 +174,7 @@ class Redactor:
         secrets = {
             value: name
             for name, value in environment.items()
-            # short values would hit ordinary words
+            # short values would match ordinary words
             if is_secret(name) and len(value) >= 8 and not value.isspace()
         }
         self._names = secrets
@@ -184,22 +184,23 @@ class Redactor:
         )
 
     def text(self, text: str) -> str:
-        """Free text: a configuration as written, an error message."""
+        """Redact free text: a configuration as written, an error message."""
         return _without_values(self.known(text), _VALUE)
 
     def patch(self, text: str) -> str:
-        """A patch of source code, which must still apply."""
+        """Redact a patch of source code so that it still applies."""
         return _without_values(self.known(text), _CODE_VALUE)
 
     def places(
         self, text: str, *, keys: bool = True, code: bool = False
     ) -> Iterator[tuple[int, str]]:
-        """Where secrets begin in a text, each with the key it is the value of, or nothing.
+        """Yield the offset of each secret in a text, with the key it belongs to ("" without a key).
 
         Args:
-            text: Anything.
-            keys: Whether a key is enough; else a value must look like a credential.
-            code: Whether it is source code, as for ``patch``.
+            text: Any text.
+            keys: Whether a secret-looking key is enough; else the value must look like a
+                credential.
+            code: Whether the text is source code, as for ``patch``.
         """
         for pattern in (self._values, _PRIVATE_KEY, _URL_PASSWORD, _SECRET_VALUES):
             if pattern is not None:
@@ -210,11 +211,11 @@ class Redactor:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The values of variables whose names say that they are secrets."""
+        """The values of environment variables with secret-looking names."""
         return tuple(self._names)
 
     def tree(self, value: Any, key: str = "") -> Any:
-        """A JSON-like value, by key and by content."""
+        """Redact a JSON-like value, by its keys and by its content."""
         if isinstance(value, Mapping):
             return {name: self.tree(item, str(name)) for name, item in value.items()}
         if isinstance(value, list | tuple):
@@ -227,7 +228,7 @@ class Redactor:
         return known
 
     def command(self, words: list[str]) -> list[str]:
-        """A command line, ``--token X``, ``--token=X`` and ``--set a.token=X`` included."""
+        """Redact a command line, including ``--token X``, ``--token=X`` and ``--set a.token=X``."""
         result: list[str] = []
         for previous, word in zip(["", *words], words, strict=False):
             name, equals, value = word.partition("=")
@@ -242,7 +243,7 @@ class Redactor:
         return result
 
     def known(self, text: str) -> str:
-        """Without credentials that are known by their look, and values of variables."""
+        """Redact credentials recognised by their format, and values of environment variables."""
         if self._values is not None:
             text = self._values.sub(lambda m: f"${{env:{self._names[m.group()]}}}", text)
         text = _PRIVATE_KEY.sub(REDACTED, text)
@@ -251,7 +252,7 @@ class Redactor:
 
 
 def _keyed(text: str, value: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
-    """Each key that names a secret, with the value after it."""
+    """Yield each key that indicates a secret, with the match of the value after it."""
     done = 0
     for found in _KEY.finditer(text):
         if found.start() < done or not is_secret(found["key"]):
@@ -264,7 +265,7 @@ def _keyed(text: str, value: re.Pattern[str]) -> Iterator[tuple[str, re.Match[st
 
 
 def _without_values(text: str, value: re.Pattern[str]) -> str:
-    """``text`` with the value after each key that names a secret taken out."""
+    """Return ``text`` with the value after each secret-looking key redacted."""
     parts, done = [], 0
     for _, match in _keyed(text, value):
         quote = match["quote"] or ""

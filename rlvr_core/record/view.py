@@ -1,7 +1,7 @@
-"""A run read back from its folder: the one summary behind ``rlvr show``, ``RESULTS.md`` and code.
+"""Reads a run back from its folder: the one summary behind ``rlvr show``, ``RESULTS.md`` and code.
 
-Only records are read, so that old, copied, running and half-broken folders can be looked at; what
-is missing is said in ``notes``.
+Only the records are read, so that old, copied, running and damaged runs can be viewed; ``notes``
+lists what is missing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Metrics(Mapping[str, list[float]]):
     """The metrics of a run as a table: column name -> one number per recorded step.
 
     ``dict(metrics)`` and ``pandas.DataFrame(dict(metrics))`` work as expected. Columns are ``step``
-    (counted from 0), ``version``, and every metric that any step reported; a step without it has
-    NaN there.
+    (counted from 0), ``version``, and every metric that any step reported; steps that did not
+    report it have NaN.
 
     Attributes:
-        rows: The same by step: each a dict with ``step`` and the metrics of that step.
+        rows: The same data by row: one dict per step, with ``step`` and its metrics.
     """
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -55,20 +55,20 @@ class Metrics(Mapping[str, list[float]]):
 
 
 class RunView:
-    """What one run did. Each part is read from the folder when first used, and then kept.
+    """The records of one run. Each part is read from the folder on first use, and then cached.
 
     ```python
     run = RunView("runs/demo-20260101-120000")  # or RunView.find("last")
     run.outcome, run.steps, run.metrics["reward/mean"], run.best()
     ```
 
-    To see what a running run has written since, make a new view.
+    To see what a running run has written since, create a new view.
 
     Args:
         path: The run's folder.
 
     Raises:
-        ConfigError: If there is no folder, or it is not a run's.
+        ConfigError: If the folder does not exist, or is not a run's.
     """
 
     def __init__(self, path: str | Path | RunFolder) -> None:
@@ -76,14 +76,14 @@ class RunView:
 
     @classmethod
     def find(cls, text: str = "last", runs_dir: str | Path = "runs") -> RunView:
-        """The run that ``rlvr show TEXT`` would show.
+        """Find the run that ``rlvr show TEXT`` would show.
 
         Args:
-            text: ``last``, a run's name, the beginning of one, or its folder.
+            text: ``last``, a run's name, a prefix of one, or a run's folder.
             runs_dir: Folder of run folders.
 
         Raises:
-            ConfigError: If there is no such run, or several.
+            ConfigError: If no run matches, or several do.
         """
         return cls(_service("find-run")(text, runs_dir))
 
@@ -102,12 +102,12 @@ class RunView:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """``run.json``: versions, hardware, data, times; empty if it cannot be read."""
+        """``run.json``: versions, hardware, data, times; empty if unreadable."""
         return self._manifest[0]
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The whole configuration, defaults filled in; empty if it cannot be read."""
+        """The resolved configuration; empty if unreadable."""
         try:
             found = yaml.safe_load(self.folder.resolved.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError):
@@ -116,7 +116,7 @@ class RunView:
 
     @property
     def outcome(self) -> str:
-        """How it ended.
+        """How the run ended.
 
         ``running``, ``finished``, ``stopped`` (early, see ``reason``), ``failed`` (see ``error``),
         ``interrupted`` or ``unknown``.
@@ -125,17 +125,17 @@ class RunView:
 
     @property
     def error(self) -> str | None:
-        """What a failed run failed by."""
+        """The error that a failed run ended with."""
         return self.manifest.get("error")
 
     @property
     def reason(self) -> str | None:
-        """Why a stopped run was stopped before its last step."""
+        """Why a run stopped before its last step."""
         return self.manifest.get("reason")
 
     @property
     def steps(self) -> int:
-        """Training steps done."""
+        """Number of training steps done."""
         rows = self.metrics.rows
         return max(int(self.manifest.get("steps") or 0), rows[-1]["step"] + 1 if rows else 0)
 
@@ -152,7 +152,7 @@ class RunView:
         return Metrics([steps[step] for step in sorted(steps)])
 
     def rollouts(self) -> Iterator[dict[str, Any]]:
-        """Every recorded group, oldest first; see ``docs/runs.md`` for the fields."""
+        """Yield every recorded group, oldest first; see ``docs/runs.md`` for the fields."""
         return read_jsonl(self.folder.traces / "rollouts.jsonl")
 
     @cached_property
@@ -169,9 +169,10 @@ class RunView:
 
     @cached_property
     def ledger(self) -> dict[str, Json] | None:
-        """Completions of the whole run by what became of them; None if they were not counted.
+        """Completions of the whole run by fate; None if they were not counted.
 
-        ``drawn``, each fate, ``in_flight``, and ``balanced``: whether these add up at every step.
+        ``drawn``, each fate, ``in_flight``, and ``balanced``: whether the counts add up at every
+        step.
         """
         return _ledger(self.metrics.rows)
 
@@ -181,7 +182,7 @@ class RunView:
         return CheckpointStore(self.folder.checkpoints, 1).complete()
 
     def best(self) -> Path:
-        """The checkpoint to go on with: the best by ``checkpoint.keep_best``, else the newest.
+        """Return the checkpoint to use: the best by ``checkpoint.keep_best``, else the newest.
 
         Raises:
             ConfigError: If the run has no complete checkpoint.
@@ -195,7 +196,7 @@ class RunView:
 
     @property
     def notes(self) -> list[str]:
-        """What is missing or odd, in sentences."""
+        """What is missing or unusual in the records, in sentences."""
         rows, notes = self.metrics.rows, [self._manifest[1]]
         if not rows:
             there = self.folder.metrics.exists()
@@ -206,11 +207,11 @@ class RunView:
         return [note for note in notes if note]
 
     def summary(self) -> dict[str, Json]:
-        """Everything worth knowing of the run as one JSON object, as ``rlvr show --json``.
+        """The key results as one JSON object, as printed by ``rlvr show --json``.
 
-        ``heldout`` is there only where held-out problems were evaluated, ``parity`` and ``ledger``
-        only where they were recorded, ``staleness`` and ``ledger_by_version`` only where generation
-        went on while training ran. A number that is not known is None.
+        ``heldout`` is there only if held-out problems were evaluated, ``parity`` and ``ledger``
+        only if they were recorded, ``staleness`` and ``ledger_by_version`` only if generation ran
+        during training. Unknown numbers are None.
         """
         rows, manifest = self.metrics.rows, self.manifest
         seconds, tokens_per_second = self._speed()
@@ -249,7 +250,7 @@ class RunView:
 
     @cached_property
     def _manifest(self) -> tuple[dict[str, Any], str]:
-        """``run.json``, and what is wrong with it."""
+        """Read ``run.json``; return it and a description of what is wrong with it."""
         try:
             return Manifest.read(self.folder).fields, ""
         except ConfigError as error:
@@ -257,7 +258,7 @@ class RunView:
 
     @cached_property
     def _outcome(self) -> tuple[str, str]:
-        """The outcome, and a note on it."""
+        """Return the outcome, and a note about it."""
         outcome, process = self.manifest.get("outcome"), self.manifest.get("process")
         if outcome not in _OUTCOMES:
             return "unknown", ""
@@ -276,7 +277,7 @@ class RunView:
         return outcome, ""
 
     def _evaluated(self) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
-        """The curve of each task, and held-out problems before and after the run."""
+        """Return the curve of each task, and held-out results before and after the run."""
         if not self.evaluations:
             return [], None
         found: tuple[list[dict[str, Json]], dict[str, Json]]
@@ -284,21 +285,21 @@ class RunView:
         return found
 
     def _staleness(self) -> dict[str, Json]:
-        """Readings by age and fates by version, where generation went on while training ran."""
+        """Return completions by age and fates by version, if generation ran during training."""
         if not any(name.startswith("staleness/") for name in self.metrics):
             return {}
         found: dict[str, Json] = _service("staleness")(self.metrics.rows)
         return found
 
     def _speed(self) -> tuple[float, float | None]:
-        """Seconds spent in the recorded steps, and completion tokens a second over them."""
+        """Return the seconds spent in recorded steps, and their completion tokens per second."""
         rows, spent = self.metrics.rows, dict[int, float]()
         for line in read_jsonl(self.folder.traces / "timing.jsonl"):
             phases = line.get("seconds")
             if isinstance(line.get("step"), int) and isinstance(phases, dict):
                 whole = (_float(value) for name, value in phases.items() if "." not in name)
                 spent[line["step"]] = math.fsum(value for value in whole if math.isfinite(value))
-        if rows:  # a resumed run has times of steps that were cut away, and may not be there yet
+        if rows:  # a resumed run has timings of steps that were cut away; they may also be missing
             spent = {step: spent[step] for step in spent.keys() & {row["step"] for row in rows}}
         total = math.fsum(spent.values())
         tokens = sum(row.get("tokens/completion", 0) for row in rows if row["step"] in spent)
@@ -309,14 +310,14 @@ _NO_METRICS = "metrics.jsonl is missing: no numbers of steps"
 
 
 def _service(name: str) -> Any:
-    """What stands outside the kernel; most runs are looked at without it, and without plugins."""
+    """Import a service from outside the kernel; most views need neither it nor plugins."""
     from rlvr_core.host.host import load_host
 
     return load_host().service(f"core/{name}")
 
 
 def _known(found: Any, *path: str) -> Json:
-    """The value at a path of a mapping; None where there is no such path."""
+    """Return the value at a path of a mapping; None if there is none."""
     for key in path:
         if not isinstance(found, Mapping) or key not in found:
             return None
@@ -325,7 +326,7 @@ def _known(found: Any, *path: str) -> Json:
 
 
 def _settings(resolved: Json) -> dict[str, Json]:
-    """What people quote of a run, from its configuration alone (T85)."""
+    """Return the settings that people quote of a run, from its configuration alone (T85)."""
     losses, sources = _known(resolved, "loss"), _known(resolved, "data", "sources")
     losses = losses if isinstance(losses, list) else [losses]
     sources = sources if isinstance(sources, list) else []
@@ -342,7 +343,7 @@ def _settings(resolved: Json) -> dict[str, Json]:
 
 
 def _parity(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
-    """The worst over all checks of a run."""
+    """Return the largest differences over all parity checks of a run."""
     checked = [line for line in lines if "parity/mean" in line and "parity/max" in line]
     if not checked:
         return None
@@ -373,16 +374,17 @@ def _ledger(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json] | None:
 
 
 def finite(value: Any) -> float | None:
-    """The number, if it is one and finite."""
+    """Return the value if it is a finite number; else None."""
     if isinstance(value, int | float) and math.isfinite(value):
         return value
     return None
 
 
 def seconds_between(start: Any, end: Any) -> float | None:
-    """Seconds from one time stamp of ``run.json`` to another.
+    """Return the seconds between two time stamps of ``run.json``.
 
-    None if either is missing, or the clock was set back so far that they are in the wrong order.
+    Returns None if either is missing, or if the clock was set back so that they are in the wrong
+    order.
     """
     try:
         seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()

@@ -1,1 +1,1 @@
-"""A whole run: prepare it, take its steps, record them, end it well."""
+"""The training run: preparation, steps, records and a clean end."""

@@ -1,4 +1,4 @@
-"""How a run is saved beside its weights, and put back where it was when it was saved."""
+"""Saves and restores the state of a run in checkpoints, besides the weights."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def save(session: Session, *, best: bool = False) -> None:
-    """Write a checkpoint from which the run goes on exactly.
+    """Write a checkpoint from which the run continues exactly.
 
     Args:
-        session: The run; every process of it has to call.
-        best: Whether these weights are the best so far, and stay.
+        session: The run; all its processes must call this.
+        best: Whether these weights are the best so far, so that the checkpoint is kept.
     """
     with session.phase("checkpoint"):
         trainer = session.trainer
@@ -58,7 +58,7 @@ def _state(session: Session) -> dict[str, Any]:
 
 
 def restore(session: Session, folder: Path) -> None:
-    """Put a session where it was when it wrote a checkpoint; the inverse of ``save``."""
+    """Restore a session to the state saved in a checkpoint; the inverse of ``save``."""
     trainer = session.trainer
     state = checkpoint.load(
         folder, model=trainer.model, optimizer=trainer.optimizer, reference=trainer.reference

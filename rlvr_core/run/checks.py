@@ -1,4 +1,4 @@
-"""What a run refuses before it loads anything: parts of a config that do not go together."""
+"""Configuration checks made before anything is loaded: settings that do not work together."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def check_config(resolved: Resolved, *, uses_reference: bool) -> None:
-    """Refuse parts of a configuration that do not go together, before anything is loaded.
+    """Refuse settings that do not work together, before anything is loaded.
 
     Args:
         resolved: The configuration.
         uses_reference: Whether a loss or the advantage estimator needs the reference model.
 
     Raises:
-        ConfigError: If parts do not go together.
-        MachineError: If no run folder can be made.
+        ConfigError: If settings do not work together.
+        MachineError: If no run folder can be created.
         PluginError: If a plugin is missing.
     """
     check_processes(resolved.config)
@@ -35,7 +35,7 @@ def check_config(resolved: Resolved, *, uses_reference: bool) -> None:
 
 
 def check_reference(resolved: Resolved, *, used: bool) -> None:
-    """Refuse options of a reference that does not exist, or is no model of its own."""
+    """Refuse options of a reference model that is unused, or that is not a model of its own."""
     section = resolved.config.train.reference
     if (section.sync_every or section.offload) and not used:
         does = "move" if section.sync_every else "be offloaded"
@@ -49,10 +49,10 @@ def check_reference(resolved: Resolved, *, used: bool) -> None:
 
 
 def check_processes(config: RunConfig) -> None:
-    """Refuse what several processes cannot do together.
+    """Refuse what is not supported with several training processes.
 
     Raises:
-        ConfigError: If parts of the config do not go together.
+        ConfigError: If settings do not work together.
     """
     strategy = config.train.parallel
     if ranks.count() == 1 or strategy == "ddp":
@@ -66,7 +66,7 @@ def check_processes(config: RunConfig) -> None:
 
 
 def check_rewards(config: RunConfig) -> None:
-    """Refuse a reward that is 0 whatever the model does."""
+    """Refuse a reward that is always 0."""
     moves = [ref.weight or (ref.schedule and ref.schedule.to) for ref in config.rewards]
     if not any(moves):
         raise ConfigError(
@@ -77,7 +77,7 @@ def check_rewards(config: RunConfig) -> None:
 
 
 def check_writable(root: Path) -> None:
-    """Refuse early a place where no run folder can be made."""
+    """Refuse early a location where no run folder can be created."""
     existing = next(path for path in (root, *root.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise MachineError(

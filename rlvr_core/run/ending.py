@@ -1,9 +1,8 @@
-"""How a run is stopped, and how its end is recorded.
+"""Stopping a run on a signal, and recording how it ended.
 
-All processes of a run have to leave the loop at the same step, and a supervisor that takes a
-machine away gives notice by a signal. So the first SIGINT or SIGTERM requests a stop after the
-step, with a checkpoint; before the first step, and with a second signal, the process ends as by
-Ctrl-C.
+All processes of a run must leave the loop at the same step, and a scheduler that reclaims a machine
+announces it by a signal. So the first SIGINT or SIGTERM requests a stop after the current step,
+with a checkpoint. Before the first step, and on a second signal, the process ends as on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """Whether this process is to stop.
+    """Stop request of this process, set by signals.
 
     Args:
         patient: Whether a first signal waits for the end of the step.
 
     Attributes:
-        requested: Whether a signal has come.
-        stepping: Whether there is a step to finish.
+        requested: Whether a signal has been received.
+        stepping: Whether a step is in progress.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
@@ -41,7 +40,7 @@ class Stop:
         self.stepping = False
 
     def listen(self) -> None:
-        """Take over both signals; only the main thread can, and elsewhere nothing is done."""
+        """Install handlers for both signals; does nothing outside of the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -55,11 +54,11 @@ class Stop:
 
 @contextlib.contextmanager
 def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[None]:
-    """Write how the run ended into its folder, whatever way that was.
+    """Record in its folder how the run ended, whatever ended it.
 
     Args:
         session: The run.
-        manifest: Its record; None in a process that does not write it.
+        manifest: The run's manifest; None in a process that does not write it.
     """
     if manifest is None:
         yield
@@ -90,12 +89,12 @@ def recorded_outcome(session: Session, manifest: Manifest | None) -> Iterator[No
 
 
 def _each(calls: Sequence[Callable[[], object]], *, quietly: bool) -> None:
-    """Make every call, whichever fails.
+    """Make every call, even if some of them fail.
 
     Args:
-        calls: What to do.
-        quietly: Swallow failures, because a first one is on its way to the user and a full disk,
-            say, makes these fail too. Otherwise the first failure is raised at the end.
+        calls: The calls to make.
+        quietly: Swallow failures, because an earlier one is already being raised and probably
+            causes these too (a full disk, say). Otherwise the first failure is raised at the end.
     """
     failed: RlvrError | None = None
     for call in calls:

@@ -1,4 +1,4 @@
-"""What a run needs of its evaluations; they themselves are the service ``core/evaluations``."""
+"""The interface of a run to its evaluations, which the service ``core/evaluations`` implements."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from rlvr_core.verify.judge import Judge
 
 Phase = Callable[[str], AbstractContextManager[None]]
-"""Shows what the run is doing, and times the block."""
+"""Shows the current phase of the run, and times the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A finished evaluation.
+    """The result of one evaluation.
 
     Attributes:
         name: Full name of the task.
-        temperature: It sampled at.
-        report: Its metrics.
+        temperature: Sampling temperature.
+        report: The task's metrics.
         sampled: Every judged group, in the task's order.
     """
 
@@ -37,12 +37,12 @@ class Evaluation:
 
 
 class Evaluations(Protocol):
-    """Runs the eval tasks of a run, keeps the best value, and says when to stop early.
+    """Runs the eval tasks of a run, tracks the best value, and decides on early stopping.
 
     Attributes:
-        held_out: The problems of each task, by its name.
-        max_tokens: The largest cap on a completion of any task.
-        improved: Whether the last ``run`` gave the best value so far.
+        held_out: The problems of each task, by task name.
+        max_tokens: The largest completion cap of any task, in tokens.
+        improved: Whether the last ``run`` reached the best value so far.
     """
 
     held_out: Mapping[str, tuple[Problem, ...]]
@@ -51,17 +51,17 @@ class Evaluations(Protocol):
 
     @property
     def best_step(self) -> int | None:
-        """Step of the best checkpoint by ``checkpoint.keep_best``; None before the first."""
+        """Return the step of the best checkpoint by ``checkpoint.keep_best``, if any."""
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the run should stop early; None while it should not."""
+        """Return why the run should stop early; None if it should continue."""
 
     def check(self, judge: Judge) -> None:
-        """Refuse metrics in the configuration that no evaluation will have.
+        """Refuse metrics in the configuration that no evaluation reports.
 
         Raises:
-            ConfigError: Naming the tasks, or the metrics, that there will be.
+            ConfigError: If there is one; names the available tasks or metrics.
         """
 
     def run(
@@ -74,14 +74,14 @@ class Evaluations(Protocol):
         """
 
     def state_dict(self) -> dict[str, Json]:
-        """State for the checkpoint."""
+        """Return the state for the checkpoint."""
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Continue from a checkpoint's state, whatever else it holds."""
+        """Restore a checkpoint's state; other keys in it are ignored."""
 
 
 class NoEvaluations:
-    """The evaluations of a run without eval tasks. See ``Evaluations``."""
+    """The evaluations of a run without eval tasks; see ``Evaluations``."""
 
     held_out: Mapping[str, tuple[Problem, ...]] = {}
     max_tokens = 0
@@ -90,24 +90,24 @@ class NoEvaluations:
     stop_reason = None
 
     def check(self, judge: Judge) -> None:
-        """Nothing names a metric."""
+        """Do nothing: the configuration names no metric."""
 
     def run(
         self, generator: Generator, step: int, version: int, phase: Phase
     ) -> Iterator[Evaluation]:
-        """None."""
+        """Yield nothing: there are no tasks."""
         return iter(())
 
     def state_dict(self) -> dict[str, Json]:
-        """What a run with tasks has in its place."""
+        """Return the initial state of a run with tasks."""
         return {"best": None, "early_stop": None}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Nothing to continue."""
+        """Do nothing: there is no state."""
 
 
 def evaluations_of(resolved: Resolved) -> Evaluations:
-    """The run's evaluations; their code is imported only when the configuration names some."""
+    """Return the run's evaluations; their code is imported only if the configuration has tasks."""
     config = resolved.config
     if not (config.eval.tasks or config.eval.early_stop or config.checkpoint.keep_best):
         return NoEvaluations()

@@ -1,4 +1,4 @@
-"""The run's event bus: whoever watches a run subscribes here."""
+"""The run's event bus, to which observers of a run subscribe."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class RunEvents(RunObserver):
-    """Tells every subscriber, in the order in which they subscribed.
+    """Forwards events to all subscribers, in the order of subscription.
 
-    In a run of several processes, what shows or writes something subscribes in the main process
-    alone, and guards in each.
+    In a run of several processes, observers with output subscribe only in the main process, guards
+    in every process.
     """
 
     def __init__(self, *observers: RunObserver) -> None:
         self._observers = list(observers)
 
     def subscribe(self, observer: RunObserver) -> None:
-        """Tell one more, after all others."""
+        """Add a subscriber after the existing ones."""
         self._observers.append(observer)
 
     def plan(self, lines: Sequence[str]) -> None:
@@ -80,13 +80,13 @@ class RunEvents(RunObserver):
 
 
 class PluginHooks(RunObserver):
-    """Calls the observing hooks of all plugins; one that raises does not stop the run."""
+    """Calls the observing hooks of all plugins; an exception in one does not stop the run."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     def run_started(self, event: RunStarted) -> None:
-        """Call the hook of this name, as do all methods here."""
+        """Call the hook of the same name; so do all methods here."""
         self._host.observe("run_started", event)
 
     def groups_scored(self, event: GroupsScored) -> None:

@@ -1,11 +1,11 @@
-"""What may stop a run: the checks of every run's samples, and the guards it is configured with.
+"""Checks that may stop a run: those of every run's samples, and the configured guards.
 
 ``parity``: trainer and engine must agree on the log-prob of every sampled token. It is checked on
 the first step's completions and on those after the first weight sync, before the optimizer step
 that would build on them. It catches a wrong temperature (T2), weights that never arrived (T30), a
 stale cache (T19) and a rounding plan gone wrong (T16) at once.
 
-``seeds``: completions of one problem must differ when chance says they would (T18).
+``seeds``: completions of one problem must differ unless they are likely to be equal (T18).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlvr_core.step.step import PolicyTrainer
 
 SURPRISE_LIMIT = 60.0
-"""Nats at which identical completions are no accident: odds of one in e^60."""
+"""Surprise in nats above which identical completions are no coincidence: odds of e^60 to one."""
 
 
 class SampleChecks:
@@ -37,7 +37,8 @@ class SampleChecks:
         trainer: Computes the trainer's log-probs.
 
     Attributes:
-        parity_due: Whether parity is to be checked whatever the version, as after a resumption.
+        parity_due: Whether to check parity at the next step regardless of the version, as after a
+            resumption.
     """
 
     def __init__(self, config: RunConfig, trainer: PolicyTrainer) -> None:
@@ -45,17 +46,17 @@ class SampleChecks:
         self.parity_due = False
 
     def check(self, step: int, version: int, groups: Sequence[Group]) -> dict[str, float]:
-        """Stop the run if something is wrong with the samples; what was measured, if anything.
+        """Check the samples of a step; return the measurements, empty if nothing was measured.
 
         Raises:
-            RunError: If engine and trainer disagree, or completions repeat that should not.
+            RunError: If engine and trainer disagree, or completions repeat implausibly.
         """
         if step == 0:
             check_seeds(groups)
-        # what older weights sampled tells nothing of today's
+        # samples of older weights say nothing about the current ones
         groups = tuple(group for group in groups if group.version == version)
         section, sampling = self._config.guards.parity, self._config.sampling
-        # before and after the first sync
+        # before and after the first weight sync
         due = version <= self._config.train.updates_per_step
         if section is False or not groups or not (due or self.parity_due):
             return {}
@@ -70,14 +71,14 @@ class SampleChecks:
             version=version,
             filtered=sampling.top_p < 1.0 or sampling.top_k > 0,
         )
-        # a check that only a resumption made leaves no line: the records stay those of a run that
-        # was never stopped
+        # a check made only because of a resumption is not recorded: the records stay the same as
+        # those of an uninterrupted run
         return {"parity/mean": found.mean, "parity/max": found.max} if due else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Largest differences that are still rounding, in nats."""
+    """Largest log-prob differences attributed to rounding, in nats."""
 
     mean: float
     max: float
@@ -102,11 +103,11 @@ class Parity:
 
 
 def measure_parity(trainer_N: torch.Tensor, engine_N: torch.Tensor) -> Parity | None:
-    """Compare two log-prob vectors of shape (N,); None if there is nothing to compare."""
+    """Compare two log-prob vectors of shape (N,); None if there are no tokens."""
     if trainer_N.numel() == 0:
         return None
     difference_N = (trainer_N.double() - engine_N.double()).abs()
-    # a NaN must not slip through a comparison: it counts as infinitely far
+    # a NaN must not pass a comparison: it counts as an infinite difference
     difference_N = torch.nan_to_num(difference_N, nan=math.inf, posinf=math.inf)
     return Parity(float(difference_N.mean()), float(difference_N.max()), difference_N.numel())
 
@@ -119,17 +120,17 @@ def check_parity(
     version: int,
     filtered: bool = False,
 ) -> None:
-    """Stop the run when the difference is more than rounding.
+    """Stop the run if the differences are larger than rounding explains.
 
     Args:
-        parity: What was measured.
+        parity: The measured differences.
         dtype: The run's compute precision.
-        section: Bands of the config.
+        section: Limits from the config.
         version: Policy version the tokens were sampled under; 0 before any sync.
-        filtered: Whether top-p or top-k was on, which the engine's log-probs are renormalised for.
+        filtered: Whether top-p or top-k was on; the engine's log-probs are then renormalised.
 
     Raises:
-        RunError: If mean or maximum is above its band.
+        RunError: If mean or maximum is above its limit.
     """
     band = BANDS[dtype]
     max_mean = section.mean if section.mean is not None else band.mean
@@ -156,11 +157,11 @@ def check_parity(
 
 
 def check_seeds(groups: Sequence[Group]) -> None:
-    """Stop when whole groups repeat one completion that should almost never repeat.
+    """Stop if the completions within groups are identical although that is very unlikely.
 
     The chance that the other members of a group sample the first one's tokens again is the product
-    of those tokens' probabilities, once per member; it is summed as surprise over all groups whose
-    members are identical.
+    of those tokens' probabilities, once per member; its negative log, the surprise, is summed over
+    all groups with identical members.
 
     Raises:
         RunError: If the surprise is above ``SURPRISE_LIMIT``.
@@ -182,31 +183,32 @@ def check_seeds(groups: Sequence[Group]) -> None:
 
 
 class Guards(RunObserver):
-    """Shows each step to the guards a run asks for; one stops the run by raising ``RunError``.
+    """Passes each step to the configured guards; a guard stops the run by raising ``RunError``.
 
     Args:
-        guards: By place and name; a checkpoint holds the state of those that are ``Stateful``.
+        guards: Guards by position and name; a checkpoint holds the state of those that are
+            ``Stateful``.
     """
 
     def __init__(self, guards: Mapping[str, Guard]) -> None:
         self.guards = guards
 
     def groups_scored(self, event: GroupsScored) -> None:
-        """Let each see the step's groups."""
+        """Pass the step's groups to each guard."""
         for guard in self.guards.values():
             guard.on_groups(event)
 
     def step_finished(self, event: StepFinished) -> None:
-        """Let each see the step's numbers."""
+        """Pass the step's metrics to each guard."""
         for guard in self.guards.values():
             guard.on_step(event)
 
     def state_dict(self) -> dict[str, Json]:
-        """The state of each guard that has one."""
+        """Return the state of each stateful guard."""
         return {n: one.state_dict() for n, one in self.guards.items() if isinstance(one, Stateful)}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go on from what ``state_dict`` returned."""
+        """Restore the state that ``state_dict`` returned."""
         for name, guard in self.guards.items():
             if isinstance(guard, Stateful):
                 guard.load_state_dict(state[name])

@@ -1,4 +1,4 @@
-"""What learns in a run: the policy, its reference and teachers, and the terms of the loss."""
+"""Builds the learner: the policy, its reference and teachers, and the loss terms."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 ONE_THREAD = 500_000
-"""Parameters below which a model on a CPU gets one thread."""
+"""Number of parameters below which a model on a CPU uses one thread."""
 
 
 def trainer_device() -> torch.device:
-    """The device this process trains on."""
+    """Return the device this process trains on."""
     from accelerate import PartialState
 
     return torch.device(PartialState().device)
@@ -49,7 +49,7 @@ def trainer_device() -> torch.device:
 def trainer_of(
     prepared: Prepared, ranks: Ranks, engine: Engine
 ) -> tuple[PolicyTrainer, WeightSource]:
-    """The trainer, and where engines take its weights from."""
+    """Build the trainer, and the source of the weights that engines load."""
     config = prepared.config
     precision = Precision(DTYPES[config.model.dtype])
     device = trainer_device()
@@ -58,7 +58,7 @@ def trainer_of(
         from rlvr_core.parallel.model import ParallelModel
 
         parallel = ParallelModel(ranks, config.train.parallel)
-    # what is sharded goes to its device layer by layer
+    # a sharded model is moved to its device layer by layer
     sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
@@ -81,7 +81,7 @@ def trainer_of(
         }
         probe_forward_path(model)
         parallel.add(model, trained=True, compiled=compiled, **options)
-        # a reference under the adapter is the policy, which is in already
+        # a reference that is the policy without its adapter was added with the policy
         own = [reference.model] if isinstance(reference, SeparateModel) else []
         for frozen in [*own, *objective.teachers]:
             probe_forward_path(frozen)
@@ -106,7 +106,7 @@ def trainer_of(
 
 
 def shares_model(engine: Engine) -> bool:
-    """Whether an engine needs the trainer's model itself, and not just its weights by name."""
+    """Whether an engine needs the trainer's model object itself, not just named weights."""
     traits = traits_of(engine, EngineTraits)
     return not (traits.separate or traits.own_weights)
 
@@ -130,7 +130,7 @@ def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> Pr
 
 
 def _objective(prepared: Prepared, device: torch.device, precision: Precision) -> Objective:
-    """The terms of the loss; a name that is met again gets ``#2``."""
+    """Build the loss terms; repeated names get ``#2`` and so on."""
     terms: list[LossTerm] = []
     for loc, ref in prepared.config.losses.items():
         make_teacher = prepared.teachers.get(loc)
@@ -153,7 +153,7 @@ def _objective(prepared: Prepared, device: torch.device, precision: Precision) -
 
 
 def _advantage_scale(refs: Sequence[SourceRef], sources: Sequence[Source]) -> dict[str, float]:
-    """The factor on the advantages of each problem that has one."""
+    """Return the advantage factor of each problem whose source sets one."""
     return {
         problem.id: ref.advantage_scale
         for ref, source in zip(refs, sources, strict=True)
@@ -168,7 +168,7 @@ def _reference(
     section = prepared.config.train.reference
     if adapter_of(policy).keeps_base:
         return UnderAdapter(policy, section)
-    # what is added up in small parts is not rounded in between
+    # sums over small parts must not round in between
     dtype = precision.compute if section.ema == 1.0 else torch.float32
     home = torch.device("cpu") if section.offload else place
     model = load_reference(prepared.model_path, prepared.config.model, home, dtype)
@@ -178,7 +178,7 @@ def _reference(
 
 
 def _spare_threads(model: PreTrainedModel) -> None:
-    """Compute with one thread where a second one waits more than it works.
+    """Limit a small model to one thread, where a second one would mostly wait.
 
     A step of a model this small is a string of operations of some microseconds. With two threads
     the quick start took 2 to 4 times the CPU time of one on a machine with other work, and no less

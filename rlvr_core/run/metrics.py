@@ -1,4 +1,4 @@
-"""The numbers of a step that come from its rollouts; every name is explained in the glossary."""
+"""Rollout metrics of a step; the glossary describes each name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlvr_core.api import Drop, Fate, Group, Judged
 from rlvr_core.api.rollouts import REWARD_TOLERANCE, Rollouts, Sampled
 
 _EQUAL = ("all_passed", "all_failed", "equal")
-"""Why groups of equal rewards are dropped: always there, if only as 0."""
+"""Reasons for dropping groups with equal rewards; each is always reported, even if 0."""
 
 
 def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
-    """Rewards, outcomes, lengths and group counts over everything drawn, kept or not."""
+    """Compute rewards, outcomes, lengths and group counts over all draws, kept or dropped."""
     sampled = rollouts.all
     groups = [one.group for one in sampled]
     members = [member for group in groups for member in group.members]
@@ -44,12 +44,12 @@ def rollout_metrics(rollouts: Rollouts) -> dict[str, float]:
 
 
 def _why(drop: Drop) -> str:
-    """Why a group was dropped, in a word."""
+    """Return why a group was dropped, in one word."""
     return (drop.fate == "zero_variance" and drop.detail) or drop.fate
 
 
 def _without_variance(group: Group) -> bool:
-    """Whether a group has rewards, and all are equal: its advantages are 0, dropped or not."""
+    """Whether a group has rewards that are all equal, so that its advantages are 0."""
     rewards = [member.reward for member in group.members if member.reward is not None]
     return bool(rewards) and max(rewards) - min(rewards) <= REWARD_TOLERANCE
 
@@ -84,7 +84,7 @@ def _verdict_means(members: Sequence[Judged]) -> dict[str, float]:
 
 
 def _asked(members: Sequence[Judged]) -> dict[str, float]:
-    """What verifiers took that asked a remote model."""
+    """Sum the requests, tokens and cost of verifiers that call a remote model."""
     given = [verdict.usage for member in members for verdict in member.verdicts.values()]
     spent = [usage for usage in given if usage is not None]
     if not spent:
@@ -104,7 +104,7 @@ def _lengths(sampled: Sequence[Sampled], members: Sequence[Judged]) -> dict[str,
         return {}
     lengths = [len(member.completion.token_ids) for member in members]
     reasons = Counter(member.completion.finish_reason for member in members)
-    # every completion of a group has the same prompt, which the engine computes once
+    # all completions of a group share one prompt, which the engine computes once
     prompts = [len(one.group.members[0].completion.prompt_ids) for one in sampled]
     return {
         "length/mean": fmean(lengths),
@@ -117,7 +117,7 @@ def _lengths(sampled: Sequence[Sampled], members: Sequence[Judged]) -> dict[str,
 
 
 def _conversations(members: Sequence[Judged]) -> dict[str, float]:
-    """Turns, ends, and what environments said and counted."""
+    """Count turns, ways of ending, environment tokens and counters of environments."""
     played = [(m.completion, m.completion.transcript) for m in members]
     scripts = [transcript for _, transcript in played if transcript is not None]
     if not scripts:
@@ -138,7 +138,7 @@ def _conversations(members: Sequence[Judged]) -> dict[str, float]:
 
 
 def fates(sampled: Sampled, *, mask_truncated: bool) -> list[Fate]:
-    """Ledger column of each completion of a group, truncated ones that were masked included."""
+    """Return the ledger fate of each completion of a group, with masked truncated ones marked."""
     found = sampled.fates()
     if not mask_truncated:
         return found
@@ -149,16 +149,17 @@ def fates(sampled: Sampled, *, mask_truncated: bool) -> list[Fate]:
 
 
 def details(sampled: Sampled) -> list[str]:
-    """Of each completion of a group, what is told apart within its ledger column.
+    """Return the ledger detail of each completion of a group.
 
-    What a group was dropped for is not why a completion without a reward was left out.
+    A completion without a reward gets no detail: the reason for dropping the group does not apply
+    to it.
     """
     why = sampled.drop.detail if sampled.drop else ""
     return ["" if member.reward is None else why for member in sampled.group.members]
 
 
 def unique_rate(groups: Sequence[Group]) -> float:
-    """Distinct completions over completions, within groups; 1.0 when all differ."""
+    """Return the ratio of distinct to all completions, within groups; 1.0 if all differ."""
     total = sum(len(group.members) for group in groups)
     distinct = sum(len({m.completion.token_ids for m in group.members}) for group in groups)
     return distinct / total if total else 1.0

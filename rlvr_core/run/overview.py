@@ -1,4 +1,4 @@
-"""What a run says before it starts: what it is about to do, in numbers (T15, T37)."""
+"""The summary a run prints before it starts (T15, T37)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def overview(
     engine: str,
     more: Sequence[str],
 ) -> list[str]:
-    """Model, engine, data, prompts, loss and the size of a step.
+    """Describe model, engine, data, prompts, loss and the size of a step.
 
     Args:
         config: The run's configuration.
         sampler: Traits of its sampler.
         model_path: Local folder or hub id of the model.
         sources: The training data.
-        renderer: Of the prompts.
-        engine: The engine's name, and why it is that one.
-        more: What the run's mode and adapter add.
+        renderer: Renders the prompts.
+        engine: The engine's name, and why it was chosen.
+        more: Lines added by the rollout mode and the adapter.
     """
     total = sum(len(source.problems) for source in sources)
     first = sources[0].problems[0]
@@ -69,7 +69,7 @@ def overview(
 
 
 def _step_lines(config: RunConfig, sampler: SamplerTraits, total: int) -> list[str]:
-    """The size of a step, and whether there are problems enough for it."""
+    """Describe the size of a step, and warn if there are too few problems for it."""
     per_step, section = config.train.prompts_per_step, config.sampling
     lines = []
     if per_step > total > 0:

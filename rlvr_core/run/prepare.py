@@ -1,4 +1,4 @@
-"""All that can go wrong before a run leaves a trace on disk: data, prompts, verifiers, model.
+"""Checks everything that can fail before a run writes to disk: data, prompts, verifiers, model.
 
 What ``prepare`` returns has been checked; the caller may print it (``--dry-run``) or run it.
 """
@@ -63,21 +63,21 @@ class Prepared:
         resolved: The checked configuration.
         model_path: Local folder or hub id of the model.
         tokenizer: Its tokenizer.
-        renderer: The one way from problem to token ids.
+        renderer: Renders problems to token ids.
         sources: Training data without over-long prompts.
-        longest_prompt: In tokens, over training and evaluation.
-        evaluations: Its eval tasks.
-        sampler: Stands before the first problem.
-        mode: How generation and training share the time.
-        conversations: How problems are generated: in one turn, or in several.
+        longest_prompt: Length in tokens, over training and evaluation.
+        evaluations: The run's eval tasks.
+        sampler: The sampler, before its first problem.
+        mode: How generation and training are scheduled.
+        conversations: Plays single-turn and multi-turn problems.
         judge: Verifier pool and reward.
-        losses: The terms of the loss by their place.
-        demonstrations: Given answers, by the place of the loss that learns from them.
-        teachers: What loads a teacher, by the place of the loss that distils it.
-        engine: The engine's reference, never ``auto``.
-        data_reports: What plugins found in the data, for ``run.json``.
-        trackers: What shows the run's metrics elsewhere, by name.
-        lines: What to tell the user about all this.
+        losses: The terms of the loss by their location.
+        demonstrations: Given answers, by the location of the loss that learns from them.
+        teachers: Loader of each teacher, by the location of the loss that distils it.
+        engine: The engine's ``ComponentRef``, with ``auto`` resolved.
+        data_reports: Findings of plugins about the data, for ``run.json``.
+        trackers: The trackers, by name.
+        lines: Summary lines for the user.
     """
 
     resolved: Resolved
@@ -111,7 +111,7 @@ class Prepared:
 
     @property
     def fingerprints(self) -> dict[str, object]:
-        """Count and hash of each data source, and of the answers of each loss."""
+        """Count and hash of each data source, and of the given answers of each loss."""
         answers = {
             ".".join(map(str, (*loc, "answers"))): one.fingerprint
             for loc, one in self.demonstrations.items()
@@ -121,14 +121,14 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Components that are made before any data is loaded.
+    """Components that are constructed before any data is loaded.
 
     Attributes:
-        losses: The terms of the loss by their place.
-        sampler: Not started yet.
-        trackers: By name.
-        mode: How generation and training share the time.
-        adapter: What of the model is trained.
+        losses: The terms of the loss by their location.
+        sampler: The sampler, not started yet.
+        trackers: The trackers, by name.
+        mode: How generation and training are scheduled.
+        adapter: Defines which weights of the model are trained.
     """
 
     losses: Mapping[Loc, Loss]
@@ -146,9 +146,9 @@ class _Data:
         sources: The training data.
         evaluations: The eval tasks.
         answers: The service ``core/given-answers``; None if no loss learns from given answers.
-        reports: What plugins found in the data.
-        plan: Verifiers of all problems, and how their verdicts become a reward.
-        conversations: How the problems are generated.
+        reports: Findings of plugins about the data.
+        plan: The verifiers of all problems, and how verdicts become rewards.
+        conversations: Plays single-turn and multi-turn problems.
     """
 
     sources: list[Source]
@@ -166,18 +166,18 @@ class _Data:
 
 @contextlib.contextmanager
 def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Prepared]:
-    """Load and check everything but the model's weights.
+    """Load and check everything except the model's weights.
 
     Args:
         resolved: The checked configuration.
-        locate_model: Gives the local folder or hub id of the model. Called once the data are known
-            to be good, since it may have to make or fetch the model first.
+        locate_model: Returns the local folder or hub id of the model. Called after the data has
+            been checked, because it may have to create or fetch the model.
 
     Yields:
-        The prepared run; its worker processes end with the block.
+        The prepared run; its worker processes are stopped at the end of the block.
 
     Raises:
-        ConfigError: If data, prompts or tasks do not fit.
+        ConfigError: If data, prompts or tasks do not fit the rest.
         MachineError: If the model's folder or its tokenizer is missing.
         RunError: If a gold answer is judged wrongly.
     """
@@ -249,7 +249,7 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
 
 
 def _make_parts(resolved: Resolved) -> _Parts:
-    """Make what needs no data, and refuse parts of the configuration that do not go together."""
+    """Construct the components that need no data, and refuse settings that do not work together."""
     config, mode = resolved.config, rollout_mode(resolved)
     losses = {loc: resolved.make(loc) for loc in config.losses}
     estimator = resolved.advantage()
@@ -269,7 +269,7 @@ def _make_parts(resolved: Resolved) -> _Parts:
 
 
 def _load_data(resolved: Resolved, losses: Mapping[Loc, Loss]) -> _Data:
-    """Load what is trained on and what is held out, and let verifiers and plugins check it."""
+    """Load training and held-out data, and have verifiers and plugins check it."""
     config, host = resolved.config, resolved.host
     sources = load_sources(
         [
@@ -315,10 +315,10 @@ def _started_sampler(
     demonstrations: Mapping[Loc, GivenAnswers],
     plan: RewardPlan,
 ) -> Sampler:
-    """Start the sampler.
+    """Start the sampler, and return it.
 
     Raises:
-        ConfigError: If it does not go with the other parts.
+        ConfigError: If it does not work with the other components.
     """
     parts.mode.check(
         learns=any(loc not in demonstrations for loc in config.losses),
@@ -330,7 +330,7 @@ def _started_sampler(
         prompts_per_step=config.train.prompts_per_step,
         seed=config.run.seed,
     )
-    # its traits are complete once it has started
+    # its traits are complete only after it has started
     if plan.comparing and traits_of(parts.sampler, SamplerTraits).max_completions:
         raise ConfigError(
             f"{', '.join(plan.comparing)} compares the completions of a group, and adaptive "
@@ -346,9 +346,10 @@ def _problems(sources: Sequence[Source]) -> list[Problem]:
 
 
 def rollout_mode(resolved: Resolved) -> RolloutMode:
-    """Choose how generation and training share the run's time.
+    """Choose how generation and training are scheduled.
 
-    Groups that may be a few updates old are sampled ahead; else both take turns.
+    With ``max_staleness`` above 0, groups are sampled ahead of training; otherwise generation and
+    training alternate.
     """
     if resolved.config.train.max_staleness == 0:
         return InTurns()

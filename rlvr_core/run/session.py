@@ -1,4 +1,4 @@
-"""The run itself: steps, weight syncs, records, evaluations and checkpoints, in reading order."""
+"""The training loop: steps, weight syncs, records, evaluations, checkpoints, in reading order."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Session:
-    """Everything a run holds while it runs, and the loop over it.
+    """The state of a run in progress, and the training loop.
 
-    ``step`` counts passes of the loop, ``version`` optimizer updates that were applied: a step
-    whose groups were all dropped, or whose gradient was not finite, leaves the version as it was,
-    and one of several mini-batches or iterations moves it on by several.
+    ``step`` counts passes of the loop, ``version`` counts applied optimizer updates: a step whose
+    groups were all dropped, or whose gradient was non-finite, does not change the version; a step
+    of several mini-batches or iterations raises it by several.
 
-    In a run of several processes each has a session, and they take the same steps over the same
-    groups; ``events`` has fewer subscribers in those that are not the main one.
+    In a run of several processes each process has a session, and all take the same steps over the
+    same groups; only in the main process does ``events`` have all subscribers.
     """
 
     config: RunConfig
@@ -85,18 +85,18 @@ class Session:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why no further step is taken, though some are left; None if the run should go on."""
+        """Why the run stops before its last step; None if it should continue."""
         finished = self.step >= self.config.train.steps
         return None if finished else self.evaluations.stop_reason
 
     @property
     def engine(self) -> Engine:
-        """What generates in this process."""
+        """The engine of this process."""
         return self.parts.generator.engine
 
     @property
     def plan(self) -> RewardPlan:
-        """From verdicts to rewards."""
+        """The reward plan, which turns verdicts into rewards."""
         return self.parts.generator.judge.plan
 
     @property
@@ -105,16 +105,16 @@ class Session:
         return self.trainer.ranks
 
     def run(self, config: Mapping[str, Json]) -> None:
-        """Take every step that is left, unless the evaluations say that it is enough.
+        """Take all remaining steps, unless evaluations or a signal stop the run early.
 
         Args:
-            config: The whole configuration as plain data, for those who watch.
+            config: The whole configuration as plain data, for observers.
         """
         self.events.run_started(RunStarted(self.folder.path, config, self.step, self.resumed))
         self.stop.stepping = True
         if self.step == 0:
             if traits_of(self.engine, EngineTraits).separate:
-                # a server may hold any weights; from here on they are known to be the run's
+                # a server may hold any weights; after this sync it holds the run's
                 self.engine.load_weights(self.version, self.source)
             self._evaluate()
         with self.rollouts.running(self.step, self.version):
@@ -134,7 +134,7 @@ class Session:
                 self.rollouts.resume()
 
     def one_step(self) -> None:
-        """Draw, generate, verify, train, sync, record."""
+        """Take one step: draw, generate, verify, train, sync, record."""
         self.seconds = {}
         sampled_under = self.version
         self.recorder.at(self.step, self.version)
@@ -178,7 +178,7 @@ class Session:
         self._record(metrics, report, sampled_under)
 
     def finish(self, outcome: str, reason: str | None) -> None:
-        """Tell everybody that the run has ended, and the user when it was for nothing."""
+        """Notify the observers of the end of the run, and the user if nothing was learned."""
         if outcome in ("finished", "stopped") and self.version == 0:
             self.events.message(
                 "no update was applied: no group of any step had rewards that differ, so the "
@@ -188,7 +188,7 @@ class Session:
 
     @contextlib.contextmanager
     def phase(self, label: str) -> Iterator[None]:
-        """Say what the run is doing, and time it."""
+        """Report the current phase to the observers, and time it."""
         self.events.phase(label)
         begun = time.perf_counter()
         with self.recorder.span(label):
@@ -199,7 +199,7 @@ class Session:
     # -- parts of a step, in the order they are used ---------------------------------------------
 
     def _end_of_step(self) -> bool:
-        """Bring the processes' traces together; whether one of them is to stop."""
+        """Collect the trace spans of all processes; return whether any process should stop."""
         parts = self.ranks.gather((self.stop.requested, self.recorder.take_spans()))
         for _, spans in parts:
             self.recorder.spans_of(spans)
@@ -209,7 +209,7 @@ class Session:
         self.engine.load_weights(self.version, self.source)
 
     def _engine_metrics(self) -> dict[str, float]:
-        """What the engines of all processes report beside their answers, added up."""
+        """Return the metrics that the engines of all processes report, summed."""
         if self.reports is None:
             return {}
         total: dict[str, float] = {}
@@ -223,12 +223,12 @@ class Session:
         return total
 
     def _pause(self) -> None:
-        """Hold generation that goes on beside training, until the end of the loop's pass."""
+        """Pause background generation until the end of this pass of the loop."""
         self.rollouts.pause()
         self.ledger.draw(self.rollouts.drawn())
 
     def _evaluate(self) -> bool:
-        """Evaluate the current weights; whether they are the best by ``checkpoint.keep_best``."""
+        """Evaluate the current weights; return whether they are the best so far (``keep_best``)."""
         step, version = self.step, self.version
         for found in self.evaluations.run(self.parts.shared, step, version, self.phase):
             self.parts.check()
@@ -243,14 +243,14 @@ class Session:
         return last or (every > 0 and self.step % every == 0)
 
     def _account(self, rollouts: Rollouts, report: StepReport) -> Ages:
-        """Settle every drawn completion in the ledger and write its rollout down.
+        """Settle every drawn completion in the ledger and record its rollout.
 
         Returns:
-            Completions by fate and by the updates since they were sampled.
+            Number of completions by fate and age (updates since they were sampled).
         """
         ages: Ages = Counter()
         self.ledger.draw(self.rollouts.drawn())
-        # what is replayed comes behind what was kept, and was settled when it was drawn
+        # replayed groups come after the kept ones, and were settled when they were drawn
         kept = iter(report.advantages)
         advantages = {one.draw.index: next(kept) for one in rollouts.kept}
         flags = zip(rollouts.kept, report.thrown_away, strict=False)
@@ -280,7 +280,7 @@ class Session:
         return ages
 
     def _applied(self, report: StepReport) -> dict[str, float]:
-        """Count steps that changed nothing; stop when they do not end."""
+        """Count consecutive steps without an update; raise if there are too many."""
         if report.applied:
             self.skipped = 0
         elif any(not update.calibrating for update in report.updates):

@@ -1,6 +1,6 @@
-"""From a prepared run to a finished one: load the model, open the folder, run, record the end.
+"""Runs a prepared run: loads the model, opens the folder, trains, records the end.
 
-The folder is made last, so that a run that can not start leaves nothing behind.
+The folder is created last, so that a run that cannot start leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ def start(
     ranks: Ranks | None = None,
     stop: Stop | None = None,
 ) -> RunFolder:
-    """Run to the end.
+    """Run a prepared run to its end.
 
     Args:
-        prepared: What to run.
-        display: Shows it.
-        folder: The folder of a run to go on with; None for a new run.
+        prepared: The prepared run.
+        display: The display of its progress.
+        folder: The folder of a run to resume; None for a new run.
         command: The command line, for the record.
-        ranks: The processes of the run; this one alone when left out.
-        stop: Requests a stop after a step.
+        ranks: The processes of the run; only this one if omitted.
+        stop: The stop request, set by signals.
 
     Returns:
         The run's folder.
 
     Raises:
-        RunError: If the run could not go on; its folder says so too.
+        RunError: If the run failed; its folder records this too.
         MachineError: If model or engine cannot be loaded.
     """
     ranks, stop = ranks or Ranks(), stop or Stop()
     events = RunEvents(display)
     with contextlib.ExitStack() as stack:
-        stack.callback(display.close)  # whatever happens, the terminal is given back
+        stack.callback(display.close)  # restore the terminal whatever happens
         events.plan(prepared.lines)
         events.phase("loading the model")
         bare: Engine = prepared.resolved.build("engine", prepared.engine)
@@ -132,7 +132,7 @@ def start(
             newest = ranks.on_main(resumption.checkpoint)
         with recorded_outcome(session, manifest), ranks.explained():
             if resumption is not None:
-                if ranks.main:  # more steps, say; the next resumption is to know
+                if ranks.main:  # e.g. with more steps: recorded for the next resumption
                     folder.configure(prepared.resolved.dump())
                 resumption.go_on(newest, command)
             session.run(prepared.resolved.dump())
@@ -149,11 +149,11 @@ def _recording(
     guards: Guards,
     engine: Engine,
 ) -> Iterator[tuple[RunFolder, Recorder | NullRecorder, Manifest | None]]:
-    """Open the run's folder, and subscribe everything that watches the run.
+    """Open the run's folder, and subscribe everything that observes the run.
 
     Yields:
-        The folder, what writes in it, and its manifest; the manifest is None in a process that does
-        not write it.
+        The folder, its recorder, and its manifest; the manifest is None in a process that does not
+        write it.
     """
     config, host = prepared.config, prepared.resolved.host
     mirror = None
@@ -184,7 +184,7 @@ def _recording(
             manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
         if prepared.trackers:
             tracking = host.service("core/tracking")(prepared.trackers, events.message)
-            stack.callback(tracking.close)  # before the mirror copies what is left
+            stack.callback(tracking.close)  # closed before the mirror copies the rest
             events.subscribe(tracking)
         events.subscribe(PluginHooks(host))
         events.subscribe(guards)
@@ -196,7 +196,7 @@ def _recording(
 def _source_parts(
     prepared: Prepared, engine: Engine, ranks: Ranks, waiting: Callable[[str], None]
 ) -> SourceParts:
-    """What the run's rollouts are made with; ``waiting`` is called with what is waited for."""
+    """Assemble a rollout source's parts; ``waiting`` is called with what is being waited for."""
     config = prepared.config
     generator = Generator(
         engine=engine,
@@ -232,7 +232,7 @@ def _engine_context(
     config = prepared.config
     model: PreTrainedModel | None = None
     if not traits_of(engine, EngineTraits).separate:
-        # of a sharded model an engine with weights of its own reads the settings alone
+        # an engine with its own weights needs only the configuration of a sharded model
         model = trainer.model if source.sharded else source.module
     longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
     return EngineContext(
@@ -249,10 +249,10 @@ def _engine_context(
 
 
 def _transport(prepared: Prepared, engine: Engine) -> TransportChoice | None:
-    """The transport that the configuration names; None where the engine is to choose.
+    """Return the configured weight transport; None if the engine chooses.
 
     Raises:
-        ConfigError: If this engine takes weights in no other process.
+        ConfigError: If this engine does not run in another process that weights could be sent to.
     """
     component = prepared.resolved.components.get(("engine", "transport"))
     if component is None:
@@ -274,15 +274,15 @@ def _transport(prepared: Prepared, engine: Engine) -> TransportChoice | None:
 def _manifest(
     prepared: Prepared, folder: RunFolder, command: Sequence[str], ranks: Ranks
 ) -> Manifest:
-    """The run's record: read back, or begun with its plugins, data, checkout and sources.
+    """Open the run's manifest, or start one with plugins, data, checkout and sources.
 
     Raises:
-        ConfigError: If the run began with other data.
+        ConfigError: If the run was started with different data.
     """
     if folder.manifest.exists():
         manifest = Manifest.read(folder)
         recorded, found = manifest.fields.get("data") or {}, prepared.fingerprints
-        # older runs did not record the answers of a loss
+        # older runs did not record a loss's given answers
         if any(recorded[name] != found.get(name) for name in recorded):
             raise ConfigError(
                 "the data are not those the run began with: problems were added, taken out or "

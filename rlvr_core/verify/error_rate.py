@@ -1,4 +1,4 @@
-"""Stops a run whose verifier fails too often to be believed (T51, T54)."""
+"""Stops a run whose verifier fails too often to be trusted (T51, T54)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from rlvr_core.api import Json, RunError, Verdict
 
 WINDOW = 500
-"""Latest verdicts of a verifier that are looked at."""
+"""Number of most recent verdicts of a verifier that count."""
 MINIMUM = 20
-"""Verdicts before there is a rate to speak of."""
+"""Fewest verdicts for which a rate is computed."""
 
 
 @dataclass(slots=True)
@@ -19,31 +19,31 @@ class ErrorRate:
     """Share of each verifier's recent verdicts that are errors or timeouts.
 
     Attributes:
-        limit: Largest share that is put up with.
+        limit: Largest share that is tolerated.
     """
 
     limit: float
     recent: dict[str, deque[str | None]] = field(default_factory=dict)
 
     def observe(self, name: str, verdict: Verdict) -> None:
-        """Count a verdict of the verifier called ``name``."""
+        """Count a verdict of the verifier ``name``."""
         bad = verdict.status in ("error", "timeout")
         window = self.recent.setdefault(name, deque(maxlen=WINDOW))
         window.append(f"{verdict.status}: {verdict.detail}" if bad else None)
 
     def state_dict(self) -> dict[str, Json]:
-        """The windows, for a checkpoint."""
+        """Return the windows, for a checkpoint."""
         return {name: list(window) for name, window in self.recent.items()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore the windows from ``state_dict``."""
         self.recent = {name: deque(window, maxlen=WINDOW) for name, window in state.items()}
 
     def check(self) -> None:
-        """Speak up if a verifier is above the limit.
+        """Raise if a verifier is above the limit.
 
         Raises:
-            RunError: Naming the verifier, its rate and its commonest complaint.
+            RunError: If one is; names the verifier, its rate and its most frequent error.
         """
         for name, window in self.recent.items():
             bad = Counter(detail for detail in window if detail is not None)

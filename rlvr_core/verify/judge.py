@@ -1,4 +1,4 @@
-"""Verifier pool and reward plan behind one face: completions in, verdicts and rewards out."""
+"""Combines verifier pool and reward plan: completions in, verdicts and rewards out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlvr_core.verify.verdicts import MAX_DETAIL
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Judges completions as ``rewards`` says.
+    """Judges completions with the verifiers configured in ``rewards``.
 
     Attributes:
-        pool: Worker processes.
-        plan: Which verifiers, with which weights.
-        errors: Counts verdicts that are no verdicts.
+        pool: The pool of verifier processes.
+        plan: The verifiers and their weights.
+        errors: Counts failed verdicts.
     """
 
     pool: VerifierPool
@@ -30,9 +30,9 @@ class Judge:
     def submit(
         self, problem: Problem, completions: Sequence[Completion]
     ) -> Future[list[dict[str, Verdict]]]:
-        """Judge the completions of one problem; the result is in their order.
+        """Judge the completions of one problem; the future's result is in their order.
 
-        A conversation whose environment failed is not judged: its verdicts say how it failed.
+        A conversation whose environment failed is not judged: its verdicts describe the failure.
         """
         names = self.plan.names(problem)
         failed = [failure(completion) for completion in completions]
@@ -59,14 +59,14 @@ class Judge:
     def reward(
         self, verdicts: Mapping[str, Verdict], step: int
     ) -> tuple[float | None, bool | None]:
-        """The shaped reward and the outcome; failed verdicts are counted."""
+        """Return the shaped reward and the outcome; count failed verdicts."""
         for name, verdict in verdicts.items():
             self.errors.observe(name, verdict)
         return self.plan.combine(verdicts, step)
 
 
 def failure(completion: Completion) -> Verdict | None:
-    """The verdict on a conversation whose environment failed; None on any other completion."""
+    """Return the verdict for a conversation whose environment failed; None for others."""
     transcript = completion.transcript
     if transcript is None or not transcript.failed:
         return None

@@ -1,8 +1,8 @@
-"""Judges completions in processes that can be killed: verdicts over the pool of ``workers/``.
+"""Judges completions in processes that can be killed, using the pool of ``workers/``.
 
-A completion is a call of its own, unless its verifier judges groups. A group whose call fails is
-judged one completion at a time; where a verdict on one alone says nothing, each is tried alone, and
-those that do not fail are judged together once more.
+Each completion is one call, unless its verifier judges whole groups. If a group's call fails, its
+completions are judged one at a time. If the verifier can only compare completions, each is tried
+alone, and those that do not fail are judged together once more.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from rlvr_core.workers.pool import Fault, PoolCall, ProcessPool
 __all__ = ["VerifierPool", "VerifierSpec", "VerifierStats"]
 
 RECENT = 10_000
-"""Verdicts the percentiles look back on."""
+"""Number of most recent verdicts that the percentiles cover."""
 
 _FINAL = ("construct", "start", "closed")
-"""Faults that a call of fewer completions would have too."""
+"""Faults that a call with fewer completions would meet too."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierStats:
-    """What one verifier did so far.
+    """Statistics of one verifier so far.
 
     Attributes:
-        calls: Verdicts given.
-        seconds: Time spent on them inside the workers.
-        p50: Median seconds of a verdict, over the most recent ones.
-        p99: 99th percentile of the same.
-        unscorable: Verdicts with that status.
+        calls: Number of verdicts.
+        seconds: Time spent in the workers.
+        p50: Median seconds per verdict, over the most recent ones.
+        p99: 99th percentile of the same seconds.
+        unscorable: Verdicts with status ``unscorable``.
         timeouts: Verdicts that passed their deadline.
         errors: Verdicts that failed.
     """
@@ -54,7 +54,7 @@ class VerifierStats:
 
 @dataclass(slots=True)
 class Tally:
-    """Collects ``VerifierStats``."""
+    """Accumulates ``VerifierStats``."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -67,7 +67,7 @@ class Tally:
         self.recent.append(seconds)
 
     def stats(self) -> VerifierStats:
-        """The figures now."""
+        """Return the current statistics."""
         ordered = sorted(self.recent)
         latencies = percentile(ordered, 0.50), percentile(ordered, 0.99)
         failed = [self.statuses[status] for status in ("unscorable", "timeout", "error")]
@@ -75,7 +75,7 @@ class Tally:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed; 0.0 of none."""
+    """Return the smallest value that ``share`` of the values do not exceed; 0.0 if empty."""
     if not ordered:
         return 0.0
     rank = -(-len(ordered) * share // 1)  # ceiling
@@ -100,18 +100,18 @@ class _GroupResult:
 
 @dataclass(slots=True)
 class _Item:
-    """One call of a verifier and where its verdicts go.
+    """One call of a verifier, and where its verdicts go.
 
     Attributes:
-        name: The verifier's.
-        problem: Pickled.
-        completions: Each pickled.
-        rows: Which rows of the result they are.
-        result: Where the verdicts go.
-        grouped: Whether it is one call of ``verify_group``.
-        note: What to say in the details of its verdicts.
-        trial: What it is a part of.
-        last: Whether it is what a trial left over.
+        name: Name of the verifier.
+        problem: The pickled problem.
+        completions: The pickled completions.
+        rows: Their rows in the result.
+        result: The result that collects the verdicts.
+        grouped: Whether to call ``verify_group`` once for all of them.
+        note: Text to add to the details of the verdicts.
+        trial: The trial it belongs to.
+        last: Whether it judges the completions that passed a trial.
     """
 
     name: str
@@ -125,12 +125,12 @@ class _Item:
     last: bool = False
 
     def part(self, rows: Sequence[int], **changes: Any) -> _Item:
-        """The same for some of the completions."""
+        """Return the same call for some of the completions."""
         taken = tuple(self.completions[self.rows.index(row)] for row in rows)
         return replace(self, completions=taken, rows=tuple(rows), **changes)
 
     def singles(self, note: str = "") -> list[_Item]:
-        """The same work, one completion at a time."""
+        """Split the call into one per completion."""
         return [
             replace(self, completions=(completion,), rows=(row,), grouped=False, note=note)
             for completion, row in zip(self.completions, self.rows, strict=True)
@@ -139,13 +139,13 @@ class _Item:
 
 @dataclass(slots=True)
 class _Trial:
-    """Finds the completions that make a call of a ``GroupVerifier`` fail: each is tried alone.
+    """Finds the completions that make a ``GroupVerifier`` call fail, by trying each alone.
 
     Attributes:
         item: The call that failed.
-        fault: The verdict that stands for the failure.
-        left: Completions that are still to be tried.
-        faults: The verdict on each completion that also fails alone, by row.
+        fault: The verdict that describes the failure.
+        left: Completions still to be tried.
+        faults: The verdict on each completion that fails alone too, by row.
     """
 
     item: _Item
@@ -155,13 +155,13 @@ class _Trial:
 
 
 class VerifierPool:
-    """Judges completions in processes of its own. Every method may be called from any thread.
+    """Judges completions in worker processes. All methods may be called from any thread.
 
     Args:
         verifiers: How to construct each verifier, by the name verdicts go under.
-        workers: Processes.
-        timeout: Seconds one verdict may take, from its beginning, unless its verifier has a
-            ``time_limit`` of its own. A call of ``verify_group`` may take that for each of its
+        workers: Number of processes.
+        timeout: Seconds one verdict may take after it has begun, unless its verifier has a
+            ``time_limit``. A call of ``verify_group`` may take this long for each of its
             completions.
         memory_mb: MiB a worker may take beyond what it holds when idle.
 
@@ -174,7 +174,7 @@ class VerifierPool:
     ) -> None:
         classes = {name: spec.load() for name, spec in verifiers.items()}
         self._grouped = {name for name, cls in classes.items() if issubclass(cls, GroupVerifier)}
-        # one that has no ``verify`` may compare: its verdict on one completion alone says nothing
+        # a verifier without ``verify`` compares completions: a verdict on one alone is meaningless
         self._comparing = {n for n in self._grouped if not issubclass(classes[n], Verifier)}
         self._limits = {name: spec.time_limit(timeout) for name, spec in verifiers.items()}
         self._tallies = {name: Tally() for name in verifiers}
@@ -185,7 +185,7 @@ class VerifierPool:
         )
 
     def submit(self, problem: Problem, completion: Completion, verifier: str) -> Future[Verdict]:
-        """Judge one completion with one verifier; a verifier's fault becomes its verdict."""
+        """Judge one completion with one verifier; if the verifier fails, the verdict says so."""
         single: Future[Verdict] = Future()
         single.set_running_or_notify_cancel()
         group = self.submit_group(problem, [completion], [verifier])
@@ -195,10 +195,11 @@ class VerifierPool:
     def submit_group(
         self, problem: Problem, completions: Sequence[Completion], verifiers: Sequence[str]
     ) -> Future[list[dict[str, Verdict]]]:
-        """Judge the completions of one problem with each of these verifiers.
+        """Judge the completions of one problem with each of the verifiers.
 
         Returns:
-            A future of one mapping a completion, in order, from verifier name to verdict.
+            A future of a list with one mapping from verifier name to verdict per completion, in
+            order.
 
         Raises:
             KeyError: If a verifier is not one of the pool's.
@@ -224,16 +225,16 @@ class VerifierPool:
         return result.future
 
     def stats(self) -> dict[str, VerifierStats]:
-        """Counts and latencies so far, by verifier."""
+        """Return counts and latencies so far, by verifier."""
         with self._lock:
             return {name: tally.stats() for name, tally in self._tallies.items()}
 
     def pids(self) -> list[int]:
-        """Process ids of the workers alive now."""
+        """Process ids of the living workers."""
         return self._pool.pids()
 
     def close(self) -> None:
-        """Kill the workers; verdicts still awaited become errors. Safe to call twice."""
+        """Kill the workers; pending verdicts become errors. Safe to call twice."""
         self._pool.close()
 
     def __enter__(self) -> VerifierPool:
@@ -260,7 +261,7 @@ class VerifierPool:
                 self._settle(item, row, from_plain(verdict), each)
 
     def _conclude(self, item: _Item, verdict: Verdict, seconds: float, *, again: bool) -> None:
-        """End an item that went wrong; one of several completions is tried one by one."""
+        """Finish a failed item; one of several completions is retried one by one."""
         if item.trial is not None:
             self._tried(item.trial, item.rows[0], verdict)
         elif not item.grouped or not again:
@@ -276,7 +277,7 @@ class VerifierPool:
             self._pool.submit(map(self._call, parts), first=True)
 
     def _tried(self, trial: _Trial, row: int = 0, fault: Verdict | None = None) -> None:
-        """Take in what became of one completion; after the last, judge the sound ones together."""
+        """Record the trial of one completion; after the last, judge the sound ones together."""
         trial.left -= 1
         if fault is not None:
             trial.faults[row] = fault
@@ -284,7 +285,7 @@ class VerifierPool:
             return
         item = trial.item
         sound = [row for row in item.rows if row not in trial.faults]
-        if not sound or not trial.faults:  # what fails is the call, and no single completion
+        if not sound or not trial.faults:  # not caused by any single completion
             self._settle_all(item, trial.fault, 0.0)
             return
         for row, verdict in trial.faults.items():

@@ -1,7 +1,7 @@
-"""From verdicts to the reward that training uses, and to the outcome.
+"""Turns verdicts into the reward used in training, and the outcome.
 
-The reward is the weighted sum of the scores, with weights that may move over the run. The outcome
-(``passed``) is what the first entry of ``rewards`` says, whatever shaping is added to it.
+The reward is the weighted sum of the scores, with weights that may change over the run. The outcome
+(``passed``) is that of the first entry of ``rewards``, whatever shaping the others add.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rlvr_core.host.host import Host
 
 AUTO = "auto"
-"""In ``rewards``: each problem's own verifier."""
+"""Name in ``rewards`` for each problem's own verifier."""
 FULL_MARKS = 1.0
 
 
@@ -40,8 +40,8 @@ class Term:
 
     Attributes:
         verifier: Name of its verifier in the plan; None for each problem's own.
-        weight: Its factor at step 0.
-        schedule: How the factor moves; None if it does not.
+        weight: Factor at step 0.
+        schedule: Schedule of the factor; None if it is constant.
     """
 
     verifier: str | None
@@ -49,7 +49,7 @@ class Term:
     schedule: RewardSchedule | None = None
 
     def weight_at(self, step: int) -> float:
-        """The factor after ``step`` optimizer steps: linear, then constant."""
+        """Return the factor after ``step`` steps: linear, then constant."""
         if self.schedule is None:
             return self.weight
         share = min(step / self.schedule.steps, 1.0)
@@ -58,13 +58,13 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class RewardPlan:
-    """Which verifiers judge a problem, and how their verdicts become its reward.
+    """The verifiers that judge a problem, and how their verdicts become its reward.
 
     Attributes:
         terms: The entries of ``rewards``, in order.
-        specs: How to construct each verifier, by the name its verdicts go under: its full name,
-            with ``#2`` and so on where one verifier is used with several options.
-        own: Full name of each verifier that problems ask for, by the name they use.
+        specs: How to construct each verifier, by the name of its verdicts: its full name, with
+            ``#2`` and so on if one verifier is used with different options.
+        own: Full name of each verifier that problems name, by the name they use.
         verifiers: An instance of each, for ``check`` and ``gold``.
     """
 
@@ -75,12 +75,12 @@ class RewardPlan:
 
     @classmethod
     def build(cls, rewards: Sequence[RewardRef], asked: Iterable[str], host: Host) -> RewardPlan:
-        """Look everything up.
+        """Look up all verifiers and build the plan.
 
         Args:
             rewards: The config's entries.
-            asked: The ``verifier`` of every problem of the run, repeats allowed.
-            host: Knows the installed verifiers.
+            asked: The ``verifier`` field of every problem of the run; may contain repeats.
+            host: The host that resolves verifiers.
 
         Raises:
             ConfigError: If a verifier is unknown, or ``auto`` is misused.
@@ -109,16 +109,16 @@ class RewardPlan:
                 verifiers[key] = build(host, "verifier", ref, where)
             terms.append(Term(key, ref.weight, ref.schedule))
         for verifier in verifiers.values():
-            traits_of(verifier, VerifierTraits)  # wrong ones are a fault at the start
+            traits_of(verifier, VerifierTraits)  # raises if its traits are malformed
         return cls(tuple(terms), specs, own, verifiers)
 
     @property
     def comparing(self) -> list[str]:
-        """The verifiers that only compare the completions of a group."""
+        """Return the verifiers that can only compare the completions of a group."""
         return [name for name, one in self.verifiers.items() if not isinstance(one, Verifier)]
 
     def pool(self, section: VerifySection) -> VerifierPool:
-        """Start a pool of these verifiers, as the config's ``verify`` says."""
+        """Start a pool of these verifiers with the settings of the config's ``verify``."""
         return VerifierPool(
             self.specs,
             workers=section.workers,
@@ -127,15 +127,15 @@ class RewardPlan:
         )
 
     def names(self, problem: Problem) -> tuple[str, ...]:
-        """The verifiers that judge this problem, one per term, in order.
+        """Return the verifiers that judge this problem, one per term, in order.
 
         Raises:
-            ConfigError: If the problem asks for a verifier the plan was not built with.
+            ConfigError: If the problem names a verifier that the plan was not built with.
         """
         return tuple(term.verifier or self.own_name(problem) for term in self.terms)
 
     def own_name(self, problem: Problem) -> str:
-        """Full name of the verifier the problem asks for."""
+        """Return the full name of the problem's own verifier."""
         try:
             return self.own[problem.verifier]
         except KeyError:
@@ -145,11 +145,11 @@ class RewardPlan:
             ) from None
 
     def main_name(self, problem: Problem) -> str:
-        """The verifier that decides this problem's outcome."""
+        """Return the verifier that decides this problem's outcome."""
         return self.terms[0].verifier or self.own_name(problem)
 
     def check(self, problem: Problem) -> None:
-        """Let every verifier of this problem check its spec.
+        """Have every verifier of this problem check its spec.
 
         Raises:
             DataError: If one of them cannot judge it.
@@ -160,11 +160,11 @@ class RewardPlan:
                 verifier.check(problem)
 
     def weights(self, step: int) -> tuple[float, ...]:
-        """The weight of each term after ``step`` steps."""
+        """Return the weight of each term after ``step`` steps."""
         return tuple(term.weight_at(step) for term in self.terms)
 
     def moving_weights(self, step: int) -> dict[str, float]:
-        """Metrics: the weight of each term that has a schedule, after ``step`` steps."""
+        """Return, as metrics, the weights of scheduled terms after ``step`` steps."""
         return {
             f"reward_weight/{term.verifier or AUTO}": term.weight_at(step)
             for term in self.terms
@@ -174,16 +174,17 @@ class RewardPlan:
     def combine(
         self, verdicts: Mapping[str, Verdict], step: int
     ) -> tuple[float | None, bool | None]:
-        """Reward and outcome of one completion.
+        """Compute reward and outcome of one completion.
 
         Args:
             verdicts: One per term, in order, as the pool gives them for ``names``.
-            step: Optimizer steps done, for the schedules.
+            step: Steps done, for the schedules.
 
         Returns:
-            The weighted sum of the scores, or None if a verdict with a weight other than 0 has no
-            score: what could not be judged is never taken for wrong. And whether the first term's
-            verdict passed; one that gives a score but no ``passed`` passes with full marks (1.0).
+            The weighted sum of the scores, or None if a verdict with nonzero weight has no score
+            (what could not be judged is never treated as wrong); and whether the first term's
+            verdict passed. A verdict with a score but no ``passed`` counts as passed if the score
+            is 1.0.
         """
         reward: float | None = 0.0
         for term, verdict in zip(self.terms, verdicts.values(), strict=True):
@@ -196,12 +197,12 @@ class RewardPlan:
     def spans(
         self, completion: Completion, verdicts: Mapping[str, Verdict], step: int
     ) -> tuple[Span, ...]:
-        """Scores of stretches of a completion, as ``Judged.spans`` has them.
+        """Compute the scores of stretches of a completion, as in ``Judged.spans``.
 
         Args:
             completion: The completion.
             verdicts: As for ``combine``.
-            step: Optimizer steps done, for the schedules.
+            step: Steps done, for the schedules.
         """
         found: list[Span] = []
         for term, verdict in zip(self.terms, verdicts.values(), strict=True):
@@ -215,7 +216,7 @@ class RewardPlan:
 
 
 def outcome(verdict: Verdict) -> bool | None:
-    """Whether a verdict is a pass; None when there is no score."""
+    """Whether a verdict is a pass; None if it has no score."""
     if verdict.score is None:
         return None
     return verdict.score >= FULL_MARKS if verdict.passed is None else verdict.passed

@@ -1,7 +1,7 @@
-"""Verdicts as plain JSON, and what a worker process does to get one.
+"""Conversion of verdicts to plain JSON, and the calls that a worker process makes for them.
 
-Nothing that a verifier or an environment returns is ever unpickled by the trainer. Workers import
-this module: it imports nothing heavy.
+The trainer never unpickles anything that a verifier or an environment returns. Workers import this
+module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rlvr_core.workers.process import ComponentSpec
 
 STATUSES = ("ok", "unscorable", "timeout", "error")
 MAX_DETAIL = 500
-"""Characters of a detail that are kept."""
+"""Characters of a verdict's detail that are kept."""
 MAX_EXTRACTED = 20_000
 """Characters of an extracted answer that are kept."""
 MAX_PARTS = 1_000
-"""Named partial scores a verdict may have."""
+"""Largest number of named partial scores in a verdict."""
 MAX_SPANS = 100_000
-"""Spans a verdict may have."""
+"""Largest number of spans in a verdict."""
 PlainVerdict = list[Json]
-"""``[score, status, passed, parts, extracted, detail, usage, spans]``, fit for JSON."""
+"""``[score, status, passed, parts, extracted, detail, usage, spans]``, JSON-serialisable."""
 
 
 class VerifierSpec(ComponentSpec):
@@ -42,7 +42,7 @@ class VerifierSpec(ComponentSpec):
     __slots__ = ()
 
     def load(self) -> Any:
-        """Import the class; a plain function becomes one."""
+        """Import the class; a plain function is wrapped in one."""
         return component("verifier", resolve_name(self.target))
 
 
@@ -50,15 +50,16 @@ ALONE, TOGETHER = b"alone", b"together"
 
 
 def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> list[PlainVerdict]:
-    """One call of a verifier, in its worker.
+    """Call a verifier in its worker process.
 
-    Every call gets fresh objects, so that a verifier which alters its input cannot touch others.
+    Every call gets freshly unpickled objects, so that a verifier that modifies its input cannot
+    affect other calls.
 
     Args:
-        verifier: Whose call it is.
+        verifier: The verifier to call.
         how: ``TOGETHER`` for one call of ``verify_group``.
-        problem: Pickled.
-        completions: Each pickled.
+        problem: The pickled problem.
+        completions: The pickled completions.
     """
     asked = pickle.loads(problem)
     answers = [pickle.loads(completion) for completion in completions]
@@ -79,7 +80,7 @@ def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> lis
 
 
 def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:
-    """Hold a score to the range its verifier declares, if it declares one.
+    """Check that a score is in the range its verifier declares, if it declares one.
 
     Raises:
         ValueError: If the score is outside of ``reward_range``.
@@ -91,14 +92,15 @@ def in_range(verdict: PlainVerdict, verifier: Any) -> PlainVerdict:
 
 
 def plain_verdict(verdict: object, completion: Completion | None = None) -> PlainVerdict:
-    """Check a verdict and turn it into plain JSON.
+    """Validate a verdict and convert it to plain JSON.
 
     Args:
-        verdict: What a verifier or an environment returned.
-        completion: What it is about, to hold its spans against; None while it is being written.
+        verdict: Return value of a verifier or an environment.
+        completion: The completion it judges, to validate its spans; None while it is still being
+            generated.
 
     Raises:
-        TypeError: If it is no verdict or a field has the wrong type.
+        TypeError: If it is not a verdict or a field has the wrong type.
         ValueError: If a number in it is not finite, score and status disagree, or a span is out of
             range.
     """
@@ -156,7 +158,7 @@ def _finite(value: object, what: str) -> float:
 
 
 def from_plain(value: Sequence[Json]) -> Verdict:
-    """The verdict that ``plain_verdict`` was given."""
+    """Rebuild the verdict that was passed to ``plain_verdict``."""
     score, status, passed, parts, extracted, detail, usage, spans = value
     spent = None if usage is None else Usage(**usage)
     stretches = tuple(Span(*span) for span in spans)

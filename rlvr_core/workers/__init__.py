@@ -1,1 +1,1 @@
-"""Killable worker processes."""
+"""Worker processes that can be killed safely."""

@@ -1,7 +1,7 @@
-"""What runs in a worker process of the pool: constructs the components, then makes the calls.
+"""The main loop of a pool's worker process: constructs components, and makes the calls.
 
-It imports nothing heavy of its own. Calls come pickled from the pool; answers go back as JSON, a
-line each, so that nothing a component returns is ever unpickled by the trainer.
+It imports nothing heavy itself. Calls arrive pickled from the pool; answers are sent back as JSON
+lines, so that the trainer never unpickles anything a component returns.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from rlvr_core.api import Json
 from rlvr_core.workers.process import REPORT_EVERY, TICKETS, describe_error
 
 _Components = dict[str, Callable[..., Json]]
-"""What makes a call of each component, by name."""
+"""Functions that make a call of each component, by component name."""
 
 
 def main(descriptor: int, tickets: int, parent: int) -> None:
-    """Serve until the pool closes the connection. Runs in the worker process."""
+    """Serve calls until the pool closes the connection. Runs in the worker process."""
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -52,23 +52,23 @@ def main(descriptor: int, tickets: int, parent: int) -> None:
             with socket.socket(fileno=tickets) as numbers:
                 _serve(stream, numbers, components, repeatable)
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            return  # the pool is gone
+            return  # the pool has exited
 
 
 def _die_with(parent: int) -> None:
-    """End this process when its parent ends."""
+    """Make this process end when its parent does."""
     if sys.platform == "linux":
         import ctypes
 
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # the parent died before the line above
         os._exit(0)
 
 
 def _limit_memory(memory_mb: int) -> None:
     if sys.platform != "linux":
-        return  # elsewhere address space is not accounted for in a way that can be limited
+        return  # elsewhere limits on address space are not reliable
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = mapped + memory_mb * 2**20
@@ -80,7 +80,7 @@ def _limit_memory(memory_mb: int) -> None:
 def _serve(
     stream: IO[bytes], tickets: socket.socket, components: _Components, repeatable: bool
 ) -> None:
-    """Make the calls that come, as the pool lets this process have them."""
+    """Make the calls received, each only if this process gets its ticket."""
     descriptor, process = stream.fileno(), os.getpid()
     calls: deque[tuple[str, tuple[bytes, ...], float]] = deque()
     reports: list[str] = []
@@ -99,7 +99,7 @@ def _serve(
             ticket = tickets.recv(1)
         if not ticket:
             return
-        while True:  # a call without a ticket has been given to another process
+        while True:  # a call whose ticket is gone was given to another process
             if not calls:
                 report()
                 calls.extend(pickle.load(stream))
@@ -110,7 +110,7 @@ def _serve(
             if number == ticket[0]:
                 break
         if limit != reported_limit:
-            report()  # the pool's clock for calls reported together is the same
+            report()  # the pool applies one limit to calls reported together
         began = time.monotonic()
         answer, fault = "null", None
         try:
@@ -120,7 +120,7 @@ def _serve(
         except BaseException as error:
             fault = ("raised", describe_error(error))
         if os.getpid() != process:
-            os._exit(0)  # a copy of this process that a component forked and let come here
+            os._exit(0)  # a fork of this process that a component made and let return here
         now = time.monotonic()
         reports.append(f"[{now!r}, {now - began!r}, {answer}, {json.dumps(fault)}]")
         if fault or not repeatable or now - reported >= REPORT_EVERY:
@@ -128,7 +128,7 @@ def _serve(
             reported = now
         reported_limit = limit
         if fault and fault[0] == "memory":
-            return  # what is left of this process is not to be trusted
+            return  # the process may be corrupted
 
 
 def _send(descriptor: int, kind: str, content: str) -> None:

@@ -1,14 +1,14 @@
-"""The pool of processes that can be killed: no call can hold up or fell the others.
+"""A pool of worker processes that can be killed, so that no call can block or crash the others.
 
-Components are constructed in each worker; a call is made in whichever is free, and its clock starts
-when it begins. The pool kills and replaces a worker whose call passes its deadline and one that
-dies. Several calls are sent at once, each with a ticket in a socket that worker and pool both read:
-whoever reads the ticket has the call. So calls behind a slow one are taken back and given to other
-workers, and the pool knows which call a dead worker was at.
+Components are constructed in every worker; a call goes to any free worker, and its clock starts
+when it begins. The pool replaces workers that die, and kills and replaces a worker whose call
+passes its deadline. Calls are sent in batches, each call with a ticket in a socket that both worker
+and pool read: whoever reads the ticket owns the call. So the pool can take back calls that wait
+behind a slow one and give them to other workers, and it knows which call a dead worker was making.
 
-Why not pebble or ``ProcessPoolExecutor``: the first stops all its workers for three seconds for
-each one that must be killed while in C code, and gives up for good when a worker dies in the
-wrong moment; the second never kills at all. Both re-import the trainer's main module in workers.
+Why not pebble or ``ProcessPoolExecutor``: pebble stops all its workers for three seconds for each
+one that must be killed while in C code, and gives up for good if a worker dies at the wrong moment;
+``ProcessPoolExecutor`` never kills a worker. Both re-import the trainer's main module in workers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from rlvr_core.api import Json, RunError
 from rlvr_core.workers.process import REPORT_EVERY, TICKETS, Child, ComponentSpec, describe_error
 
 BATCH_SECONDS = 0.02
-"""Work sent to a worker at once, so that a call of microseconds does not cost a round trip."""
+"""Seconds of work in a batch, so that calls of microseconds do not cost a round trip each."""
 BATCH_CALLS = 64
 RUNNING_OUT = 0.005
-"""Work left to a worker below which it is sent the next batch, so that it need not wait for it."""
+"""Seconds of remaining work below which a worker is sent its next batch in advance."""
 HOLD = 0.1
-"""Seconds of a call after which those behind it go to other workers."""
+"""Seconds after which the calls waiting behind a running call are given to other workers."""
 FALSE_STARTS = 3
-"""Workers in a row that die before they have begun a call, after which the pool gives up."""
+"""Consecutive workers that may die before beginning a call; then the pool gives up."""
 START_LIMIT = 120.0
-"""Seconds a worker has to start, to construct each component, and to take in a batch."""
+"""Seconds a worker may take to start, to construct each component, and to receive a batch."""
 MAX_LINE = 2**30
-"""Bytes of an answer."""
+"""Largest size of an answer in bytes."""
 _READ = 2**20
 
 
@@ -51,12 +51,12 @@ _Kind = Literal["raised", "memory", "died", "timeout", "construct", "start", "cl
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a call has no answer.
+    """Why a call failed.
 
     Attributes:
-        kind: ``raised``: it raised an exception; ``memory``: it used all its memory; ``died``: its
-            process died; ``timeout``: it took too long; ``construct``: its component cannot be
-            constructed; ``start``: no worker starts; ``closed``: the pool was closed.
+        kind: ``raised``: the call raised an exception; ``memory``: it exceeded its memory;
+            ``died``: its process died; ``timeout``: it took too long; ``construct``: its component
+            cannot be constructed; ``start``: no worker starts; ``closed``: the pool was closed.
         detail: What happened, in words.
     """
 
@@ -69,11 +69,11 @@ class PoolCall:
     """One call of a component.
 
     Attributes:
-        name: The component's.
-        payload: What the pool's handler is given besides the component.
-        limit: Seconds it may take, from its beginning.
-        done: Called in the pool's thread with the answer, or the fault, and the seconds it took.
-        retried: Whether it was in a worker that died.
+        name: Name of the component.
+        payload: Argument for the pool's handler, besides the component.
+        limit: Seconds the call may take after it has begun.
+        done: Called in the pool's thread with the answer or fault, and the seconds taken.
+        retried: Whether it is a second attempt, after its worker died.
     """
 
     name: str
@@ -84,26 +84,27 @@ class PoolCall:
 
 
 class _RubbishError(Exception):
-    """What a worker wrote is no report."""
+    """A worker sent something that is not a report."""
 
 
 class _Worker(Child):
     """One worker process, as the pool sees it.
 
     Attributes:
-        batch: Calls it has been sent and has not answered, in order.
-        began: ``time.monotonic()`` when it began the first of them; None if it has not.
-        deadline: ``time.monotonic()`` after which it is killed; None when it owes nothing.
-        held: Whether the calls behind a slow one were taken back.
-        ready: Whether its components are constructed.
-        constructing: The component it constructs, until it is ready.
-        answered: Calls it has reported.
-        outbox: What it has not taken yet: sending never waits for a worker that hangs.
+        batch: Calls sent and not yet answered, in order.
+        began: ``time.monotonic()`` at the start of the first of them; None before that.
+        deadline: ``time.monotonic()`` after which it is killed; None if nothing is awaited.
+        held: Whether the calls waiting behind the current one were taken back.
+        ready: Whether all components are constructed.
+        constructing: The component being constructed, until it is ready.
+        answered: Number of calls answered.
+        outbox: Bytes not yet sent: the pool never blocks on a worker that hangs.
     """
 
     def __init__(self, setup: object) -> None:
         self._give, self._take = socket.socketpair()
-        # The same answers in every worker and run, and no thread pools beside the trainer.
+        # Fixed hashing and one thread: the same answers in every worker, no competition with the
+        # trainer.
         fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         super().__init__("rlvr_core.workers.child", [self._take.fileno()], env=os.environ | fixed)
         self.socket.setblocking(False)
@@ -117,7 +118,7 @@ class _Worker(Child):
         self._unread: list[bytes] = []
 
     def send(self, calls: Sequence[PoolCall]) -> None:
-        """Give it work."""
+        """Send calls to the worker."""
         if not self.batch:
             self.deadline = time.monotonic() + START_LIMIT
         self.batch.extend(calls)
@@ -127,7 +128,7 @@ class _Worker(Child):
         self._sent += len(calls)
 
     def flush(self) -> None:
-        """Send what it takes now; if it is gone, whoever reads from it finds the end of file."""
+        """Send as much as it accepts now; if it has died, reading will find the end of file."""
         left = memoryview(self.outbox)
         try:
             while left:
@@ -139,17 +140,17 @@ class _Worker(Child):
         self.outbox = bytes(left)
 
     def begin(self, now: float) -> None:
-        """It has begun the first call of its batch, or one reported with it, at ``now``."""
+        """Note that it began the first call of its batch, or one reported with it, at ``now``."""
         self.began, self.deadline = now, now + self.batch[0].limit + REPORT_EVERY
 
     @property
     def hold_at(self) -> float | None:
-        """When calls behind the first are to be taken back; None if there are none."""
+        """Return when to take back the calls behind the first one; None if there are none."""
         waits = len(self.batch) > 1 and not self.held
         return self.began + HOLD if waits and self.began is not None else None
 
     def take_back(self) -> list[PoolCall]:
-        """Take from its batch what it has not begun, and will not."""
+        """Take back the calls of its batch that it has not begun."""
         try:
             count = len(self._take.recv(TICKETS, socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -157,11 +158,11 @@ class _Worker(Child):
         return [self.batch.pop() for _ in range(count)][::-1]
 
     def has_news(self) -> bool:
-        """Whether something it wrote, or its end of file, is still unread."""
+        """Whether output or an end of file is waiting to be read."""
         return bool(wait([self.socket], 0))
 
     def read(self) -> list[bytes] | None:
-        """Every whole line that has come; None when its end of the connection is closed.
+        """Return all complete lines received; None if the worker has closed its connection.
 
         Raises:
             _RubbishError: If a line is too long.
@@ -181,26 +182,26 @@ class _Worker(Child):
         return lines if news else None
 
     def kill(self) -> None:
-        """End it and the processes of its group. Does not fail if it is gone."""
+        """Kill it and its process group; safe if it has already ended."""
         super().kill()
         self._give.close()
         self._take.close()
 
 
 class ProcessPool:
-    """Makes calls of components in processes of its own. Methods may be called from any thread.
+    """Makes calls of components in worker processes. Methods may be called from any thread.
 
     Args:
-        name: What the pool is called in errors.
+        name: Name of the pool in errors.
         specs: How to construct each component, by name.
-        handler: ``module:function`` that makes a call in the worker: it is given the component and
-            the call's payload, and gives what fits into JSON.
-        workers: Processes.
+        handler: ``module:function`` that makes a call in the worker: it receives the component and
+            the call's payload, and returns a JSON-serialisable value.
+        workers: Number of processes.
         memory_mb: MiB a worker may take beyond what it holds when idle; None for no limit.
         repeatable: Whether a call may be made twice. Workers then report quick calls together, and
-            make those again that were done but not reported when they died; a call whose worker
-            died or ran out of memory is tried once more, unless the worker had made no other.
-        lazy: Whether workers are started as they are needed, and not at once.
+            calls that were made but not reported when a worker died are made again; a call whose
+            worker died or ran out of memory is tried once more, unless it was the worker's first.
+        lazy: Whether to start workers on demand rather than immediately.
     """
 
     def __init__(
@@ -227,22 +228,23 @@ class ProcessPool:
         self._wake_r, self._wake_w = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_r, selectors.EVENT_READ)
-        # Workers die with the thread that started them, hence one thread that starts them all.
+        # Workers die with the thread that started them, so one thread starts all of them.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    # -- for callers ---------------------------------------------------------------------------
+    # -- public methods --------------------------------------------------------------------------
 
     def submit(self, calls: Iterable[PoolCall], *, first: bool = False) -> None:
-        """Have calls made.
+        """Submit calls.
 
         Args:
-            calls: Of components of the pool.
-            first: Whether they go before all that wait: for what ``PoolCall.done`` submits.
+            calls: Calls of the pool's components.
+            first: Whether to queue them before all others; for calls submitted by
+                ``PoolCall.done``.
 
         Raises:
-            RunError: If the pool is closed. What ``PoolCall.done`` submits then fails with the
-                calls that still wait.
+            RunError: If the pool is closed. Calls submitted by ``PoolCall.done`` during closing
+                fail instead, like all waiting calls.
         """
         with self._lock:
             if self._closing and threading.current_thread() is not self._thread:
@@ -255,26 +257,26 @@ class ProcessPool:
 
     @property
     def starting(self) -> bool:
-        """Whether there is something to do, and no worker yet that could."""
+        """Whether calls wait and no worker is ready yet."""
         workers = list(self._workers)
         return bool(workers or self._queue) and not any(worker.ready for worker in workers)
 
     def pids(self) -> list[int]:
-        """Process ids of the workers alive now."""
+        """Process ids of the living workers."""
         return [worker.pid for worker in list(self._workers)]
 
     def close(self) -> None:
-        """Kill the workers; calls still awaited fail. Safe to call twice."""
+        """Kill the workers; pending calls fail. Safe to call twice."""
         with self._lock:
             self._closing = True
         self._wake()
-        if threading.current_thread() is not self._thread:  # as it is in ``PoolCall.done``
+        if threading.current_thread() is not self._thread:  # false if called from ``PoolCall.done``
             self._thread.join()
 
     # -- the pool's own thread -----------------------------------------------------------------
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it is awake already, or gone
+        with contextlib.suppress(OSError):  # already awake, or closed
             self._wake_w.send(b"!", socket.MSG_DONTWAIT)
 
     def _run(self) -> None:
@@ -344,18 +346,18 @@ class ProcessPool:
                 self._flush(worker)
 
     def _runs_out(self, worker: _Worker) -> bool:
-        """Whether a worker should have more to do."""
+        """Whether a worker should be sent its next batch."""
         if not worker.ready or worker.held or len(worker.batch) > BATCH_CALLS // 2:
             return False
         return sum(map(self._expected, worker.batch)) < RUNNING_OUT
 
     def _expected(self, call: PoolCall) -> float:
-        """Seconds a call may take."""
+        """Estimate the seconds a call takes."""
         return self._seconds.get(call.name, BATCH_SECONDS)
 
     def _listen(self) -> None:
         clocks = [c for one in self._workers for c in (one.deadline, one.hold_at) if c is not None]
-        # look for silently dead workers now and then
+        # check regularly for workers that died silently
         patience = min(max(min(clocks) - time.monotonic(), 0.0), 1.0) if clocks else None
         for key, events in self._selector.select(patience):
             if key.data is None:
@@ -367,7 +369,7 @@ class ProcessPool:
                 self._hear(key.data)
 
     def _hear(self, worker: _Worker) -> None:
-        """Take in what has come."""
+        """Process the messages of a worker."""
         try:
             lines = worker.read()
             if lines is None:
@@ -421,7 +423,7 @@ class ProcessPool:
                     worker.held = True
                     self.submit(worker.take_back(), first=True)
             elif worker.has_news():
-                continue  # it did report in time; this process was late to listen
+                continue  # it reported in time; this process was late to read
             elif not late:
                 self._end(worker, "died", worker.cause_of_death())
             elif worker.began is None:
@@ -431,7 +433,7 @@ class ProcessPool:
                 self._end(worker, "timeout", f"took longer than {limit:g} s", limit)
 
     def _end(self, worker: _Worker, kind: _Kind, detail: str, seconds: float = 0.0) -> None:
-        """End a worker for what became of the call it is at; its other calls go to others."""
+        """End a worker and fail its current call with this fault; requeue its other calls."""
         waiting = worker.take_back()
         self._workers.remove(worker)
         self._selector.unregister(worker.socket)
@@ -440,7 +442,7 @@ class ProcessPool:
         if call is None:
             if worker.constructing is not None and not worker.ready:
                 self._deaths[worker.constructing] += 1
-                if self._deaths[worker.constructing] > 1:  # once may have been an accident
+                if self._deaths[worker.constructing] > 1:  # a first death may be an accident
                     self._broken[worker.constructing] = detail
             elif waiting or not worker.ready:
                 self._false_starts, self._reason = self._false_starts + 1, detail
@@ -450,6 +452,6 @@ class ProcessPool:
         retry = self._repeatable and worn and not call.retried
         self.submit([*done, *([call] if retry else []), *waiting], first=True)
         if retry:
-            call.retried = True  # it may not have been the one at fault
+            call.retried = True  # it may not have caused the death
         else:
             call.done(None, Fault(kind, detail), seconds)

@@ -1,6 +1,6 @@
-"""A child process that can be killed, and what the pool and its children both know.
+"""A child process that can be killed, and definitions shared by the pool and its children.
 
-The pool's workers are such children (``workers/pool.py``), and so are engines beside training.
+Such children are the pool's workers (``workers/pool.py``) and engines that run beside training.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ _BOOT = (
     "importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))"
 )
 _MESSAGE = 500
-"""Characters of an error's message that are kept."""
+"""Characters of an error message that are kept."""
 
 REPORT_EVERY = 0.002
-"""Seconds of calls that may go into one report: a message each would cost the pool more than many
-calls cost the worker."""
+"""Seconds of calls to collect in one report: with a message per call, fast calls would cost the
+pool more than the worker."""
 TICKETS = 256
-"""A call's ticket is its number in the order they were sent, modulo this: more than can be on their
-way."""
+"""A call's ticket is its sequence number modulo this, which exceeds the calls in transit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class ComponentSpec:
     config: Mapping[str, Json]
 
     def load(self) -> Any:
-        """Import the class."""
+        """Import the component's class."""
         return resolve_name(self.target)
 
     def build(self) -> Any:
@@ -58,10 +57,10 @@ class ComponentSpec:
         return cls(config_class(cls)(**self.config))
 
     def time_limit(self, usual: float) -> float:
-        """Seconds a call may take: those the component itself names, or the usual ones.
+        """Return the seconds a call may take: the component's ``time_limit``, or the usual limit.
 
         Raises:
-            PluginError: If what it names is no number of seconds.
+            PluginError: If its ``time_limit`` is not a number of seconds.
         """
         cls = self.load()
         options = config_class(cls)
@@ -77,18 +76,18 @@ class ComponentSpec:
 
 
 class Child:
-    """A process that leads a process group of its own and imports nothing of our main module.
+    """A process with its own process group, which does not import our main module.
 
     Args:
-        module: Whose ``main`` it calls with its end of the socket, ``descriptors`` and our
-            process id.
-        descriptors: Open files that it has too.
-        env: Its environment variables.
-        output: Where what it prints goes: a descriptor, or ``subprocess.DEVNULL``.
+        module: Module whose ``main`` is called with the child's end of the socket, ``descriptors``
+            and our process id.
+        descriptors: File descriptors to inherit.
+        env: Environment variables of the child.
+        output: Destination of its output: a descriptor, or ``subprocess.DEVNULL``.
 
     Attributes:
-        process: The process.
-        socket: To it.
+        process: The child process.
+        socket: Our end of the socket.
     """
 
     def __init__(
@@ -104,13 +103,13 @@ class Child:
                 stdin=DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is the trainer's to handle
+                start_new_session=True,  # the trainer handles Ctrl-C
                 env=env,
             )
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """Process id of the child."""
         return self.process.pid
 
     def is_dead(self) -> bool:
@@ -118,7 +117,7 @@ class Child:
         return self.process.poll() is not None
 
     def cause_of_death(self, patience: float = 1.0) -> str:
-        """How it ended, in words; waits up to ``patience`` seconds for the end."""
+        """Describe how it ended; waits up to ``patience`` seconds for the end."""
         try:
             code = self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -131,7 +130,7 @@ class Child:
             return f"signal {-code}"
 
     def kill(self) -> None:
-        """End it and the processes of its group. Does not fail if it is gone."""
+        """Kill it and its process group; safe if it has already ended."""
         self.socket.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -140,7 +139,7 @@ class Child:
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and message of an exception, on one line and bounded."""
+    """Return type and message of an exception, on one line and truncated."""
     try:
         message = str(error)
     except BaseException:

@@ -1,1 +1,1 @@
-"""Generation that goes on while training runs: buffer, replay, producers."""
+"""Generation that continues during training: buffer, replay, producers."""

@@ -1,4 +1,4 @@
-"""How old the completions were that a run ahead of its trainer learned from."""
+"""Summarises how old the completions were that an asynchronous run trained on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AGE = re.compile(r"staleness/(\w+)/(\d+)")
 
 
 def staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Readings of completions by age, and what became of those of each policy version."""
+    """Return completions trained on by age, and the fates of those of each policy version."""
     ages: Counter[int] = Counter()
     versions: dict[int, Counter[str]] = {}
     for line in lines:
@@ -22,7 +22,7 @@ def staleness(lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
             if found is None or not isinstance(line.get("version"), int):
                 continue
             fate, age = found[1], int(found[2])
-            if fate == "reread":  # the ledger has it since it was read first
+            if fate == "reread":  # the ledger counted it when it was first read
                 ages[age] += int(count)
                 continue
             versions.setdefault(line["version"] - age, Counter())[fate] += int(count)

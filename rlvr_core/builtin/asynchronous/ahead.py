@@ -1,4 +1,4 @@
-"""Rollouts ahead of the trainer: ``train.max_staleness`` above 0."""
+"""Rollouts generated ahead of the trainer: ``train.max_staleness`` above 0."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 LINK_LIMIT = 60.0
-"""Seconds that processes, which have met already, have to find each other once more."""
+"""Seconds that processes which are already connected may take to connect again."""
 
 
 class Ahead:
-    """Generation goes on while training runs; groups may be ``max_staleness`` updates old.
+    """Rollout mode in which generation continues during training, at most ``max_staleness`` ahead.
 
     Args:
         resolved: The checked configuration.
@@ -74,10 +74,10 @@ class Ahead:
         self._run, self._train = resolved.config.run, resolved.config.train
 
     def check(self, *, learns: bool, max_reads: int) -> None:
-        """Refuse a staleness that no group could keep, and a run that generates nothing.
+        """Refuse a staleness bound that no group could meet, and a run that generates nothing.
 
         Raises:
-            ConfigError: With both faults at once.
+            ConfigError: If either is the case; reports both faults at once.
         """
         faults = []
         least = max_reads * self._train.updates_per_step
@@ -101,17 +101,17 @@ class Ahead:
             raise ConfigError.collect([Complaint(what, where, remedy) for what, remedy in faults])
 
     def lines(self) -> list[str]:
-        """The bound on staleness, and what becomes of unfinished requests."""
+        """Describe the bound on staleness, and the handling of unfinished requests."""
         return [
             f"rollouts: while training runs, at most {self._train.max_staleness} updates old; "
             f"{self._train.in_flight} at a weight sync"
         ]
 
     def engine(self, engine: Engine, name: str, device: torch.device) -> BackgroundEngine:
-        """The engine, in a process of its own if it does not work in the background by itself.
+        """Return the engine, moved to its own process unless it can work in the background itself.
 
         Raises:
-            ConfigError: If it cannot do what ``train.in_flight`` asks for.
+            ConfigError: If it does not support the setting of ``train.in_flight``.
         """
         background = self._background(engine, name)
         if self._train.in_flight not in background.in_flight:
@@ -145,7 +145,7 @@ class Ahead:
         return in_child(engine, self._run.timeout, self._train.engine_restarts)
 
     def source(self, parts: SourceParts) -> RolloutSource:
-        """See ``RolloutMode.source``; all processes of the run call it together."""
+        """See ``RolloutMode.source``; all processes of the run must call it together."""
         return AheadSource(
             self._producer(parts),
             problems=parts.problems,
@@ -185,7 +185,7 @@ class Ahead:
 
 
 class AheadSource:
-    """Takes each step's groups from a producer that works ahead.
+    """Takes each step's groups from a producer that generates ahead.
 
     Args:
         producer: Fills the buffer.
@@ -210,7 +210,7 @@ class AheadSource:
 
     @contextlib.contextmanager
     def running(self, step: int, version: int) -> Iterator[None]:
-        """Generate in a thread while the block runs."""
+        """Generate in a background thread while the block runs."""
         self._producer.start(step, version, self._replay.readings())
         try:
             yield
@@ -221,13 +221,13 @@ class AheadSource:
         """Wait for the step's groups; see ``RolloutSource.take``."""
         replayed = self._replay.waiting(self._prompts_per_step)
         rollouts = self._producer.take(step)
-        # new groups were made ahead, when it was not known that a step would be skipped
+        # new groups were generated before it was known that a step would be skipped
         room = self._prompts_per_step - len(rollouts.kept)
         rollouts.replayed = replayed[: max(0, room)]
         return rollouts
 
     def before_training(self) -> None:
-        """Nothing: the engine goes on."""
+        """Do nothing: the engine keeps generating."""
 
     def after_training(
         self,
@@ -238,14 +238,14 @@ class AheadSource:
         skipped: bool,
         version: int,
     ) -> dict[str, float]:
-        """See ``RolloutSource.after_training``; groups too old to be read again are given up."""
+        """See ``RolloutSource.after_training``; groups too old to be read again are dropped."""
         self._replay.after_training(rollouts, thrown_away, updated=updated, skipped=skipped)
         if not self._max_staleness:
             return {}
         return {"staleness/expired": self._replay.expire(version - self._max_staleness)}
 
     def sync(self, step: int, version: int, load: Callable[[], None] | None) -> None:
-        """Hold generation and load the weights; see ``RolloutSource.sync``."""
+        """Pause generation and load the weights; see ``RolloutSource.sync``."""
         self._producer.sync(step, version, load, self._replay.readings())
 
     def pause(self) -> None:
@@ -257,15 +257,15 @@ class AheadSource:
         self._producer.release()
 
     def drawn(self) -> int:
-        """See ``RolloutSource.drawn``: completions of later steps are among them."""
+        """See ``RolloutSource.drawn``; includes completions of later steps."""
         return self._producer.drawn()
 
     def metrics(self, ages: Ages) -> dict[str, float]:
-        """The sampler's numbers, and how old the step's completions are."""
+        """Return the sampler's metrics, and the ages of the step's completions."""
         return staleness_metrics(ages) | self._producer.sampler_metrics()
 
     def state_dict(self) -> dict[str, Json]:
-        """Groups that wait for their step, and groups that are to be trained on again."""
+        """Return the groups that wait for their step, and those that will be trained on again."""
         return {"replay": self._replay.state_dict(), "producer": self._producer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
@@ -275,7 +275,7 @@ class AheadSource:
 
 
 def share_threads(engine: Engine, device: torch.device) -> None:
-    """Leave half of the threads to the engine's process, which takes as many as this one has."""
+    """Leave half of the threads to the engine's process, which starts with as many."""
     if device.type != "cpu" or traits_of(engine, EngineTraits).elsewhere:
         return
     if "OMP_NUM_THREADS" not in os.environ:
@@ -283,8 +283,8 @@ def share_threads(engine: Engine, device: torch.device) -> None:
 
 
 def staleness_metrics(ages: Ages) -> dict[str, float]:
-    """How old what was trained on is, and how old what was not."""
-    ages = +ages  # of a group that was read again, all completions may be masked
+    """Return metrics of the age of trained and of discarded completions."""
+    ages = +ages  # all completions of a group that is read again may be masked
     metrics: dict[str, float] = {
         f"staleness/{fate}/{age}": count for (fate, age), count in sorted(ages.items())
     }

@@ -1,11 +1,11 @@
-"""What is generated ahead of the trainer: a bounded buffer of groups, by step and by version.
+"""Bounded buffer of groups generated ahead of the trainer, by step and by policy version.
 
-Each step has a lot, the groups it is to train on. Lots are open from the step in progress to the
-last one that is ``max_staleness`` updates after it or fewer, so what is being generated or waits is
-bounded, and the trainer's pace holds the generator back. A group that has become too old is
-evicted: its problem is drawn again, before any other. Where groups are read in several steps, fewer
-lots are open, so that none is too old when it is read last; and a lot wants the fewer new groups,
-the more its step reads again. No threads here: ``producer.py`` has them.
+Each step has a lot: the groups it will train on. Lots are open from the current step to the last
+step at most ``max_staleness`` updates later, which bounds what is generated or waiting and makes
+the generator keep the trainer's pace. A group that has become too old is evicted, and its problem
+is drawn again before any other. If groups are read in several steps, fewer lots are open, so that
+no group is too old at its last reading; and a lot needs fewer new groups, the more its step reads
+again. This module has no threads; those are in ``producer.py``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ STALE = Drop("stale")
 
 @dataclass(slots=True)
 class Lot:
-    """The groups of one step, as they come in.
+    """The groups collected for one step.
 
     Attributes:
         step: The step.
-        kept: To be trained on.
-        dropped: The others, those that became stale included.
-        decided: Groups that count towards the sampler's cap: all but the stale.
+        kept: Groups to train on.
+        dropped: Dropped groups, including those that became stale.
+        decided: Number of groups that count towards the sampler's cap: all except stale ones.
         exhausted: Whether the sampler has no more problems for it.
     """
 
@@ -40,14 +40,14 @@ class Lot:
 
 
 class GroupBuffer:
-    """Lots of the next steps, what is on its way to them, and what has to be drawn again.
+    """The lots of the next steps, the groups in flight to them, and the draws to repeat.
 
     Args:
-        refill: ``Sampler.refill``: how many more groups a step wants.
+        refill: ``Sampler.refill``: how many more groups a step needs.
         max_staleness: The most optimizer updates between a group's sampling and its step.
-        steps: Steps of the run: nothing is generated for steps behind the last one.
+        steps: Number of steps of the run; nothing is generated beyond the last one.
         updates_per_step: Optimizer updates of one step.
-        reads: In how many steps a group is read.
+        reads: Number of steps in which a group is read.
     """
 
     def __init__(
@@ -75,21 +75,21 @@ class GroupBuffer:
 
     @property
     def flying(self) -> int:
-        """Groups that are being generated or judged."""
+        """Number of groups being generated or judged."""
         return len(self._flying)
 
     @property
     def waiting(self) -> int:
-        """Groups that were kept and wait for their step."""
+        """Number of kept groups that wait for their step."""
         return sum(len(lot.kept) for lot in self._lots.values())
 
     @property
     def again(self) -> int:
-        """Groups that have to be drawn again."""
+        """Number of groups that must be drawn again."""
         return len(self._again)
 
     def advance(self, step: int, version: int) -> int:
-        """Go on to a step, under a version of the policy; the number of groups evicted."""
+        """Advance to a step and a policy version; return the number of evicted groups."""
         self._step, self._version = step, version
         for number in range(step, min(step + self._ahead, self._steps - 1) + 1):
             self._lots.setdefault(number, Lot(number))
@@ -104,11 +104,11 @@ class GroupBuffer:
         return evicted
 
     def reread(self, readings: Iterable[Reading]) -> None:
-        """Say what the next step reads again; until then it is what the steps before it leave."""
+        """Set what the next step reads again, in place of what earlier steps would leave."""
         self._readings = list(readings)
 
     def orders(self) -> list[tuple[int, int]]:
-        """New draws that are wanted: steps, the next one first, and how many for each."""
+        """Return the new draws needed, as pairs of step and number, the next step first."""
         coming = self.flying + self.again
         orders = []
         for step, wanted in self._wanted().items():
@@ -119,18 +119,18 @@ class GroupBuffer:
         return orders
 
     def exhausted(self, step: int) -> None:
-        """Say that a step gets no more problems."""
+        """Note that no problems are left for a step."""
         self._lots[step].exhausted = True
 
     def launch(self, draws: Iterable[Draw]) -> None:
-        """New draws are being generated."""
+        """Note that new draws are being generated."""
         for draw in draws:
             assert draw.index not in self._owed, f"draw {draw.index} was launched before"
             self._owed[draw.index] = draw
             self._flying.add(draw.index)
 
     def launch_again(self) -> list[Draw]:
-        """What has to be drawn again, in order; it is now being generated."""
+        """Return the draws to repeat, in order, and mark them as being generated."""
         draws = list(self._again)
         self._again.clear()
         self._flying |= {draw.index for draw in draws}
@@ -141,17 +141,17 @@ class GroupBuffer:
         return step in self._lots
 
     def give_back(self, draw: Draw) -> None:
-        """What was being generated was aborted: it, or this part of it, has to be drawn again."""
+        """Note that a draw, or part of it, was aborted and must be drawn again."""
         self._flying.remove(draw.index)
         self._again.append(draw)
 
     def lot(self) -> Lot:
-        """Where the next group goes: the first lot that wants one."""
+        """Return the lot for the next group: the first one that needs more."""
         wanted = self._wanted()
         return self._lots[next((step for step in wanted if wanted[step]), max(wanted))]
 
     def arrive(self, sampled: Sampled) -> None:
-        """A group was decided on."""
+        """Add a group for which keep or drop has been decided."""
         self._flying.remove(sampled.draw.index)
         lot = self.lot()
         if self._is_stale(sampled):
@@ -165,20 +165,20 @@ class GroupBuffer:
             lot.dropped.append(sampled)
 
     def ready(self, step: int) -> bool:
-        """Whether a step has all it is going to get.
+        """Whether a step has all the groups it will get.
 
-        The last one gets what is still on its way, too: more may have been ordered than it wants
-        now, if an update was skipped and it reads again what others were to come for.
+        The last step also gets the groups still in flight: more may have been drawn than it needs
+        now, if an update was skipped and it reads earlier groups again in place of new ones.
         """
         on_its_way = self.flying + self.again if step == self._steps - 1 else 0
         return self._wanted()[step] == on_its_way == 0
 
     def count(self, step: int) -> int:
-        """Groups a step has so far."""
+        """Return the number of groups a step has so far."""
         return len(self._lots[step].kept)
 
     def take(self, step: int) -> Rollouts:
-        """What a step trains on and what was dropped on the way to it, in draw order."""
+        """Remove and return the kept and dropped groups of a step, in draw order."""
         _, readings = self._outlook()[step]
         lot = self._lots.pop(step)
         self.reread(readings)
@@ -188,7 +188,7 @@ class GroupBuffer:
         return Rollouts(kept, sorted(lot.dropped, key=lambda sampled: sampled.draw.index))
 
     def state_dict(self) -> dict[str, Json]:
-        """Everything; what is being generated is to be drawn again."""
+        """Return the full state; draws in progress are saved as draws to repeat."""
         in_lots = {sampled.draw.index for lot in self._lots.values() for sampled in lot.kept}
         owed = [draw for index, draw in sorted(self._owed.items()) if index not in in_lots]
         return {
@@ -206,10 +206,10 @@ class GroupBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
-        """Continue where ``state_dict`` was taken; ``advance`` is to follow.
+        """Restore a state; ``advance`` must be called next.
 
         Args:
-            state: It.
+            state: A state from ``state_dict``.
             problems: The run's problems by id.
         """
         self._lots, self._owed, self._flying = {}, {}, set()
@@ -224,13 +224,13 @@ class GroupBuffer:
         self._owed |= {draw.index: draw for draw in self._again}
 
     def _wanted(self) -> dict[int, int]:
-        """How many more groups each open step wants, the next one first."""
+        """Return how many more groups each open step needs, the next step first."""
         return {step: wanted for step, (wanted, _) in self._outlook().items()}
 
     def _outlook(self) -> dict[int, tuple[int, list[Reading]]]:
-        """What each open step wants, and what it leaves to be read again by the one after it.
+        """Return, for each open step, its need and what it leaves for the next step to read again.
 
-        What is still to come for a step counts as kept.
+        Groups still in flight for a step count as kept.
         """
         readings = self._readings
         found = {}
@@ -239,13 +239,13 @@ class GroupBuffer:
             wanted = 0
             if not lot.exhausted:
                 wanted = self._refill(len(lot.kept) + again, lot.decided + again)
-            # what a step has no room for waits, before all others
+            # readings that a step has no room for are read first by the next step
             room = self._refill(len(lot.kept), len(lot.kept))
             left = readings[room:]
             left += [Reading(one.version, one.left - 1) for one in readings[:room]]
             left += [Reading(one.group.version, one.reads - 1) for one in lot.kept]
             left += [Reading(self._version, self.reads - 1)] * wanted
-            # by the next step the policy will be further on
+            # the policy is some updates further at the next step
             oldest = self._version + (step + 1 - self._step) * self._updates - self._max_staleness
             readings = [one for one in left if one.left > 0 and one.version >= oldest]
             found[step] = (wanted, readings)
@@ -282,5 +282,5 @@ def _sampled(saved: Mapping[str, Json], problems: Mapping[str, Problem]) -> Samp
         saved["prompt_text"],
         Group(problem, members, saved["version"]),
         None if saved["drop"] is None else Drop(*saved["drop"]),
-        saved.get("reads", 1),  # older checkpoints have none: there was no second read
+        saved.get("reads", 1),  # older checkpoints lack it: groups were read only once then
     )

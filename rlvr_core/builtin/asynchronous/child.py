@@ -1,8 +1,8 @@
-"""An engine in a process of its own, so that generation goes on while this one trains.
+"""Runs an engine in a process of its own, so that it generates while this process trains.
 
-It has weights of its own, which change only at a weight sync: a transport brings them, by default
-through memory that both processes share. They stay there, so a process that dies can be started
-again: it is given the same weights, and asked once more what it has not answered.
+The engine has its own weights, which change only at a weight sync. A transport sends them, by
+default through memory that both processes share. They stay in that memory, so that a process that
+died can be restarted with the same weights, and is sent the unanswered requests again.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory
 SHARED_MEMORY = ChosenTransport(
     "core/shared-memory", f"{SharedMemory.__module__}:{SharedMemory.__name__}", "core", {}
 )
-"""What is taken where the configuration names no transport."""
+"""The transport used if the configuration names none."""
 
 _PROBE_PROMPT = 65
-"""Tokens of the probe's prompt, at most: two blocks of a prefix cache and one."""
+"""Largest probe prompt in tokens: two blocks of a prefix cache plus one token."""
 
 Answers = tuple[Generation, ...]
 
 
 class _Known(NamedTuple):
-    """What the last probe was answered, and the trainer's log-probs of that."""
+    """The answer to the last probe, and the trainer's log-probs of it."""
 
     version: int
     token_ids: Sequence[int]
@@ -79,19 +79,19 @@ class _Known(NamedTuple):
 
 
 def in_child(engine: Engine, deadline: float, restarts: int = 0) -> ChildEngine:
-    """Put an engine that is not started into a process of its own.
+    """Wrap an engine that has not been started so that it runs in its own process.
 
     Args:
         engine: The engine.
-        deadline: Seconds that a weight sync or scoring may take.
-        restarts: How often the process is started again when it dies.
+        deadline: Seconds allowed for a weight sync or scoring.
+        restarts: How often the process is restarted if it dies.
     """
     kind = ScoringChildEngine if isinstance(engine, Scorer) else ChildEngine
     return kind(engine, deadline, restarts)
 
 
 class ChildEngine:
-    """The trainer's end; a ``BackgroundEngine``. Methods may be called from any thread."""
+    """The trainer's side: a ``BackgroundEngine``. Methods may be called from any thread."""
 
     reports = (
         Metric(
@@ -121,9 +121,7 @@ class ChildEngine:
         self._dtype: Any = None
         self._device: Any = None
         self._probe_ids: tuple[int, ...] = ()
-        self._writing = (
-            threading.Lock()
-        )  # held while weights are sent, or taken in by a new process
+        self._writing = threading.Lock()  # held while weights are sent, or loaded by a new process
         self._held: tuple[int, list[Json], dict[str, Json] | None] | None = None
         self._known: _Known | None = None
         self._told = (0, 0)
@@ -132,7 +130,7 @@ class ChildEngine:
     def in_flight(self) -> frozenset[str]:
         """See ``BackgroundEngine``."""
         if isinstance(self._engine, Interruptible):
-            # what is unfinished names the adapter it began with, and that one goes
+            # unfinished requests name the adapter they began with, which would be unloaded
             keep = set() if self.traits.takes_adapter else {"keep"}
             return frozenset({"drain", "abort"} | keep)
         return frozenset({"drain"})
@@ -141,7 +139,7 @@ class ChildEngine:
         """Start the process and wait until its model is loaded; see ``Engine.start``.
 
         Raises:
-            MachineError: If the engine cannot be moved to another process, or not start there.
+            MachineError: If the engine cannot be moved to another process, or cannot start there.
         """
         import torch
 
@@ -179,14 +177,15 @@ class ChildEngine:
         return self.channel.submit(request)
 
     def begin(self) -> None:
-        """Send what is queued, all of it at once; see ``BackgroundEngine``."""
+        """Send all queued requests at once; see ``BackgroundEngine``."""
         self.channel.begin()
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until everything that was submitted is finished.
+        """Wait until every submitted request is finished.
 
         Raises:
-            RunError: If that took longer than ``timeout`` seconds, or the process is gone for good.
+            RunError: If it takes longer than ``timeout`` seconds, or the process is dead and not
+                restarted.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -212,16 +211,17 @@ class ChildEngine:
             self.channel.call("abort", timeout=self._deadline)
 
     def load_weights(self, version: int, source: WeightSource) -> None:
-        """Send the trainer's weights over; see ``Engine.load_weights``.
+        """Send the trainer's weights to the engine; see ``Engine.load_weights``.
 
-        Returns when the engine has taken them. What it had unfinished keeps the version it began
-        with. When nothing is unfinished, a probe shows that they arrived.
+        Returns when the engine has loaded them. Unfinished requests keep the version they began
+        with. If no request is unfinished, a probe checks that the weights arrived.
 
         Raises:
-            RunError: If they did not.
+            RunError: If they did not arrive.
         """
         assert self._transport is not None
-        # if the policy is sharded, every process has to ask: before anything that only some do
+        # gathering a sharded policy is collective: do it before any branch that only some processes
+        # take
         module = None if source.sharded else source.module
         with self._may_write():
             weights, adapter_config = self._weights_of(source)
@@ -232,7 +232,7 @@ class ChildEngine:
         answer = None if self.channel.unfinished() else self._ask_probe(version)
         ours: Sequence[float] = ()
         if module is None:
-            # all have to ask here too, whether their engine has something unfinished or not
+            # collective too: every process takes part, even if its engine has unfinished requests
             token_ids = self._probe_ids[:PROBE_TOKENS] if answer is None else answer.token_ids
             ours = source_logprobs(source, self._probe_ids, token_ids, self._dtype)
         elif answer is not None:
@@ -242,7 +242,7 @@ class ChildEngine:
             self._known = _Known(version, answer.token_ids, ours)
 
     def metrics(self) -> dict[str, float]:
-        """Restarts and repeated requests since the last call; see ``ReportsMetrics``."""
+        """Return restarts and repeated requests since the last call; see ``ReportsMetrics``."""
         now, before = (self.channel.restarts, self.channel.resent), self._told
         self._told = now
         return {
@@ -251,14 +251,14 @@ class ChildEngine:
         }
 
     def take_events(self) -> list[str]:
-        """What happened to the process, in words; see ``ReportsMetrics``."""
+        """Return messages about what happened to the process; see ``ReportsMetrics``."""
         return self.channel.take_events()
 
     def sleep(self) -> None:
-        """Nothing: it generates while the trainer works."""
+        """Do nothing: the engine generates while the trainer works."""
 
     def wake(self) -> None:
-        """Nothing."""
+        """Do nothing: the engine never sleeps."""
 
     def close(self) -> None:
         """End the process; see ``Engine.close``."""
@@ -275,7 +275,7 @@ class ChildEngine:
     # -- weights ---------------------------------------------------------------------------------
 
     def _copy_of(self, model: Any) -> Any:
-        """What the engine's process has for the trainer's model."""
+        """Return the object that represents the trainer's model in the engine's process."""
         if self.traits.own_weights:
             return SimpleNamespace(
                 config=model.config, generation_config=getattr(model, "generation_config", None)
@@ -283,21 +283,21 @@ class ChildEngine:
         return copy.deepcopy(model).cpu().requires_grad_(False)
 
     def _tensors_of(self, model: Any) -> Iterable[Tensor]:
-        """What there has to be room for."""
-        alone = self.traits.takes_adapter  # the adapter, which is all that is trained under LoRA
+        """Return the tensors that the transport must have room for."""
+        alone = self.traits.takes_adapter  # only the adapter, which is all that LoRA trains
         return [one for one in model.parameters() if one.requires_grad or not alone]
 
     def _weights_of(
         self, source: WeightSource
     ) -> tuple[Callable[[], NamedTensors], dict[str, Json] | None]:
-        """What to send, and the settings of the adapter if it is one."""
+        """Return the weights to send, and the adapter's configuration if they are an adapter."""
         if self.traits.takes_adapter:
             adapter = source.adapter()
-            # without peft's own types, which the engine's process need not know
+            # without peft's types, which the engine's process need not import
             return adapter.tensors.items, json.loads(json.dumps(adapter.config))
         if self.traits.own_weights:
             return source.tensors, None
-        # what is not trained is there since the start
+        # frozen weights are there since the start
         sent = [
             (name, parameter)
             for name, parameter in source.module.named_parameters()
@@ -307,7 +307,7 @@ class ChildEngine:
 
     @contextmanager
     def _may_write(self) -> Iterator[None]:
-        """While the block runs no process takes in the weights of the last sync at its start."""
+        """Within the block, no starting process loads the weights of the last sync."""
         if not self._writing.acquire(timeout=self._deadline):
             raise RunError(
                 f"the engine's process, started again, did not take its weights within "
@@ -324,11 +324,11 @@ class ChildEngine:
         return GenerationRequest(f"probe@{version}", self._probe_ids, params, (version,))
 
     def _ask_probe(self, version: int) -> Generation:
-        """A few tokens that the engine samples from new weights."""
+        """Ask the engine to sample a few tokens with new weights."""
         future = self.submit(self._probe_request(version))
         self.begin()
         try:
-            # and not for what another thread may have begun meanwhile
+            # and not requests that another thread has begun meanwhile
             (answer,) = future.result(self._deadline)
         except TimeoutError as error:
             raise RunError(
@@ -341,15 +341,15 @@ class ChildEngine:
         return answer
 
     def _restore(self, process: ChildProcess) -> None:
-        """Give a new process the weights of the last sync, and see that it samples from them."""
+        """Send a new process the weights of the last sync, and check that it samples from them."""
         with self._may_write():
             if self._held is None:
-                return  # the weights of the start, which it was born with
+                return  # it started with these weights
             version = self._held[0]
             limit, known = self._deadline, self._known
             self.channel.ask(process, "load_weights", *self._held, timeout=limit)
             if known is None or known.version != version:
-                return  # there was no probe of them: requests were unfinished
+                return  # they were not probed, because requests were unfinished
             request = self._probe_request(version)
             (answer,) = self.channel.ask(process, "submit", request, timeout=limit)
         n = shared_prefix(known.token_ids, answer.token_ids)
@@ -358,12 +358,12 @@ class ChildEngine:
                 f"the engine's process, started again with the weights of version {version}, "
                 "answers their probe by another token"
             )
-        # the trainer may be in the middle of an update: what it said then is what counts
+        # the trainer may be in the middle of an update: compare with its earlier answer
         check_probe(answer.logprobs[:n], known.logprobs[:n], self._dtype, self._device, version)
 
 
 class ScoringChildEngine(ChildEngine):
-    """One whose engine can also score given text."""
+    """A ``ChildEngine`` whose engine can also score given text."""
 
     def score(self, requests: Sequence[ScoreRequest], timeout: float | None) -> list[Scores]:
         """See ``Scorer.score``."""
@@ -373,7 +373,7 @@ class ScoringChildEngine(ChildEngine):
 
 
 class _ChildLink:
-    """The one receiver, which takes the messages together with ``load_weights``."""
+    """The single receiver, which gets the messages together with ``load_weights``."""
 
     receivers = 1
     members = ("child",)
@@ -383,15 +383,15 @@ class _ChildLink:
         self.messages: list[Json] = []
 
     def deliver(self, message: Json) -> None:
-        """Keep it, also for a process that is started again."""
+        """Store a message, also for a process that is restarted later."""
         self.messages.append(message)
 
 
 def _lasting(chosen: TransportChoice) -> WeightTransport:
-    """The trainer's end of a transport.
+    """Create the trainer's side of a transport.
 
     Raises:
-        ConfigError: If its messages cannot be received later.
+        ConfigError: If its messages cannot be received again by a restarted process.
     """
     transport = chosen.make()
     if not traits_of(transport, TransportTraits).lasting:
@@ -405,5 +405,5 @@ def _lasting(chosen: TransportChoice) -> WeightTransport:
 
 
 def _place_of(model: Any) -> str:
-    # its process sees one GPU that is the trainer's, or those kept for it
+    # its process sees one GPU: the trainer's, or one reserved for engines
     return "cuda:0" if model.device.type == "cuda" else str(model.device)

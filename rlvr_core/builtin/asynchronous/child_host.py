@@ -1,7 +1,7 @@
-"""The process that an engine has to itself: it does what it is told, and ends with the trainer.
+"""The main loop of the process that hosts an engine; it ends when the trainer does.
 
-Messages are pickled by our own two processes over a socket that only they hold. A thread takes
-them in; they are acted on by the one thread that generates, between two tokens if the engine is
+Messages are pickled, and pass between our own two processes over a private socket. A thread
+receives them; the one thread that generates acts on them, between two tokens if the engine is
 ``Interruptible``, else when it has drained.
 """
 
@@ -34,14 +34,14 @@ Message = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class SpawnArgs:
-    """What the process begins with.
+    """Arguments of the process.
 
     Attributes:
         engine: The engine, not started.
-        context: For its start.
-        device: Where its copy of the trainer's model goes; empty if it has none.
-        transport: How weights reach it.
-        threads: Threads to compute with.
+        context: Context for the engine's ``start``.
+        device: Device for its copy of the trainer's model; empty if it has none.
+        transport: How it receives weights.
+        threads: Number of compute threads.
     """
 
     engine: Any
@@ -52,9 +52,9 @@ class SpawnArgs:
 
 
 def main(fd: int, *_: int) -> None:
-    """Serve until told to close, or until the trainer is gone; ``fd`` is the socket to it."""
-    # Slurm, say, gives notice to every process of a job: the trainer then ends its step, and needs
-    # what generates for it
+    """Serve until told to close, or until the trainer exits; ``fd`` is the socket to it."""
+    # Slurm, for one, signals every process of a job: the trainer then finishes its step, and needs
+    # the engine for that
     for notice in (signal.SIGINT, signal.SIGTERM):
         signal.signal(notice, signal.SIG_IGN)
     connection = Connection(fd)
@@ -69,7 +69,7 @@ def main(fd: int, *_: int) -> None:
 
 
 class Host:
-    """An engine and the messages it is sent."""
+    """An engine, and the queue of messages for it."""
 
     def __init__(self, connection: Connection, spawn_args: SpawnArgs) -> None:
         import torch
@@ -91,7 +91,7 @@ class Host:
             self._engine.between = self._take_waiting
 
     def serve(self) -> None:
-        """Generate what comes until told to close."""
+        """Process requests until told to close."""
         threading.Thread(target=self._listen, daemon=True).start()
         while not self._closed:
             self._act(self._inbox.get())
@@ -106,7 +106,7 @@ class Host:
             try:
                 self._inbox.put(pickle.loads(self._connection.recv_bytes()))
             except (EOFError, OSError):
-                os._exit(0)  # the trainer is gone, and nobody waits for what is being generated
+                os._exit(0)  # the trainer has exited, so nobody waits for the results
 
     def _take_waiting(self) -> None:
         while not self._inbox.empty():
@@ -182,7 +182,7 @@ class Host:
 
 
 def _plain(error: BaseException) -> RlvrError:
-    """An error that can be sent."""
+    """Convert an error to one that can be pickled."""
     if isinstance(error, RlvrError):
         return error
     first, *_ = str(error).strip().splitlines() or [""]

@@ -1,4 +1,4 @@
-"""The process that holds an engine, as the trainer sees it: started, spoken to, watched, ended."""
+"""The trainer's handle on an engine's process: starting, messaging, monitoring, ending."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _FAREWELL = 5.0
 
 
 class ChildProcess:
-    """One process, from its start to its end; an engine that is started again has another.
+    """One process from start to end; a restarted engine gets a new one.
 
     Args:
-        spawn_args: What it begins with, pickled.
-        fds: Files that it inherits.
-        gpus: GPUs that it sees; empty for those that this process sees.
-        hear: Called with each message that comes, from a thread of its own.
-        ended: Called from that thread with this process, the reason, and whether it died; not
-            called for one that was told to end.
+        spawn_args: The pickled ``SpawnArgs``.
+        fds: File descriptors that it inherits.
+        gpus: Visible GPUs; empty for those that this process sees.
+        hear: Called with each received message, in a separate thread.
+        ended: Called in that thread with this process, the reason, and whether it died; not called
+            if it was told to end.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ChildProcess:
     ) -> None:
         self._hear, self._ended = hear, ended
         self.gone: RlvrError | None = None
-        """Why it is gone, once its owner has heard of that."""
+        """Why it ended, once the owner has been notified."""
         self._begun: Future[None] = Future()
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._closing = False
@@ -66,15 +66,15 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._child.pid
 
     def await_start(self, limit: float) -> None:
-        """Return when its engine has started.
+        """Wait until its engine has started.
 
         Raises:
-            MachineError: If that takes longer than ``limit`` seconds.
-            RlvrError: If it does not start, or the process dies.
+            MachineError: If it takes longer than ``limit`` seconds.
+            RlvrError: If the engine does not start, or the process dies.
         """
         try:
             self._begun.result(limit)
@@ -84,11 +84,11 @@ class ChildProcess:
             ) from error
 
     def send(self, *message: Any) -> None:
-        """Have a message sent, after all that were sent before; returns at once."""
+        """Queue a message after all earlier ones; returns at once."""
         self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def close(self) -> None:
-        """Tell it to end, and end it; safe to call twice."""
+        """Ask it to end, and make sure that it does; safe to call twice."""
         if self._closing:
             return
         self._closing = True
@@ -100,13 +100,13 @@ class ChildProcess:
         self._log.close()
 
     def kill(self) -> None:
-        """End it and the processes of its group at once; it may be gone."""
+        """Kill it and its process group at once; safe if it has already ended."""
         self._child.kill()
 
     # -- its two threads -------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Take in what the process says until it is gone."""
+        """Receive messages until the process has ended."""
         try:
             while True:
                 message: Message = pickle.loads(self._connection.recv_bytes())
@@ -126,19 +126,19 @@ class ChildProcess:
                 self._ended(self, told, died)
 
     def _write(self) -> None:
-        """Send what is to be sent, in a thread of its own.
+        """Send queued messages, in a separate thread.
 
-        A process that is stopped reads nothing, and writing to it has no end: whoever waits for an
-        answer must be able to reach its deadline meanwhile (T29).
+        Writing to a suspended process blocks forever; a caller that waits for an answer must still
+        reach its deadline (T29).
         """
         while (message := self._outbox.get()) is not None:
             try:
                 self._connection.send_bytes(message)
             except OSError:
-                return  # it is gone: the other thread hears the end of file, and tells
+                return  # it has ended: the other thread reads the end of file and reports it
 
     def _end(self) -> RlvrError:
-        """Why the process is gone."""
+        """Return why the process ended."""
         if self._closing:
             return RunError("the engine was closed")
         cause = self._child.cause_of_death(_FAREWELL)
@@ -150,20 +150,20 @@ class ChildProcess:
             text = os.pread(log, 4096, max(0, os.fstat(log).st_size - 4096)).decode(
                 "utf-8", "replace"
             )
-        except ValueError:  # closed meanwhile: nobody asks any more
+        except ValueError:  # closed meanwhile: the reason is no longer needed
             return ""
         return "\n".join(text.strip().splitlines()[-_LAST_LINES:])
 
 
 def environment(gpus: str) -> dict[str, str]:
-    """The environment of an engine's process, which is none of the run's own."""
+    """Return the environment of an engine's process, without the variables of the training run."""
     return apart() | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {})
 
 
 def gpus_for(device: torch.device) -> str:
-    """GPUs of the engine beside a model: those kept for it, else the model's own and no other.
+    """Return the GPUs for an engine: those reserved for engines, else only that of the model.
 
-    vLLM takes the first GPU it sees, and every process of a run sees those of all.
+    vLLM uses the first GPU it sees, and every process of a run sees the GPUs of all.
     """
     kept = engine_gpus()
     if kept or device.type != "cuda":
@@ -174,9 +174,10 @@ def gpus_for(device: torch.device) -> str:
 
 
 def engine_gpus() -> str:
-    """GPUs that the launcher keeps for this process's engine; empty when it shares the trainer's.
+    """Return the GPUs the launcher reserves for this process's engine; empty if there are none.
 
-    Each process of a machine has its part of them; where there are too few, some share one.
+    They are divided among the processes of a machine; if there are too few, some processes share
+    one.
     """
     kept = [gpu for gpu in os.environ.get("RLVR_ENGINE_GPUS", "").split(",") if gpu]
     here = int(os.environ.get("LOCAL_RANK", "0"))

@@ -1,8 +1,7 @@
-"""What is asked of an engine's process, and what it owes, through as many processes as it takes.
+"""Requests and pending answers of an engine's process, across restarts of that process.
 
-A process that dies is replaced, and the next one is asked again what was not answered, and only
-that: an answer settles what it answers, and all answers of a process are taken in before it is
-known to be gone.
+A process that dies is replaced, and exactly the unanswered requests are sent to the new one: an
+answer completes its request, and all answers of a process are received before its end is noticed.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, Message
 
 START_LIMIT = 900.0
-"""Seconds the process has to load the model."""
+"""Seconds the process may take to load the model."""
 FIRST_PAUSE = 1.0
-"""Seconds before the first restart; doubled from one to the next."""
+"""Seconds before the first restart; doubled at each further one."""
 _LONGEST_PAUSE = 30.0
 
 
 @dataclass(slots=True)
 class Pending:
-    """What the process has not answered.
+    """A message that has not been answered.
 
     Attributes:
-        message: What it is asked; a request alone in its list.
-        future: For the answer.
-        bound: The process it dies with; None for what is asked again of the next one.
-        sent: Whether it went to a process.
+        message: The message; a completion request is alone in its list.
+        future: Future of the answer.
+        bound: The process whose death fails it; None if it is sent again to the next process.
+        sent: Whether it was sent to a process.
     """
 
     message: Message
@@ -43,28 +42,28 @@ class Pending:
 
     @property
     def n_completions(self) -> int:
-        """Completions asked for."""
+        """Number of completions requested."""
         return len(self.message[1][0][1].seeds) if self.is_request else 0
 
     @property
     def is_request(self) -> bool:
-        """Whether it asks for completions."""
+        """Whether it requests completions."""
         return bool(self.message[0] == "submit")
 
 
 class RequestChannel:
-    """To an engine's process. Methods may be called from any thread.
+    """The request channel to an engine's process. Methods may be called from any thread.
 
     Args:
-        restarts: How often the process is started again when it dies.
-        restore: Called with each new process, to give it the weights.
+        restarts: How often the process is restarted if it dies.
+        restore: Called with each new process, to send it the weights.
     """
 
     def __init__(self, restarts: int, restore: Callable[[ChildProcess], None]) -> None:
         self._most, self._restore = restarts, restore
         self._spawn_args, self._fds, self._gpus = b"", list[int](), ""
         self.working: ChildProcess | None = None
-        """The process; None before the start and while another is brought up."""
+        """The running process; None before the start and during a restart."""
         self.starting: ChildProcess | None = None
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -79,7 +78,7 @@ class RequestChannel:
         """Start the first process; see ``ChildProcess`` for the arguments.
 
         Raises:
-            RlvrError: If it does not come up.
+            RlvrError: If it does not start.
         """
         self._spawn_args, self._fds, self._gpus = spawn_args, list(fds), gpus
         self._launch()
@@ -94,14 +93,14 @@ class RequestChannel:
         return pending.future
 
     def begin(self) -> None:
-        """Send what is queued, all of it at once."""
+        """Send all queued requests at once."""
         with self._lock:
             queued, self._queue = self._queue, []
-            if self.working is not None:  # else it is sent when there is one
+            if self.working is not None:  # otherwise it is sent once a process runs
                 self._send(self.working, queued)
 
     def unfinished(self) -> list[Future[Any]]:
-        """The futures of all requests that are not answered.
+        """Return the futures of all unanswered requests.
 
         Raises:
             RlvrError: If no process is left to answer them.
@@ -111,7 +110,7 @@ class RequestChannel:
             return [pending.future for pending in self._requests().values()]
 
     def drop(self) -> bool:
-        """Cancel what no process is at work on; whether one is at work on the rest."""
+        """Cancel requests that no process works on; return whether a process is running."""
         with self._lock:
             down = self.working is None
             dropped = list(self._requests()) if down else self._queue
@@ -122,7 +121,7 @@ class RequestChannel:
         return not down
 
     def call(self, name: str, *arguments: Any, timeout: float) -> Any:
-        """What the process answers, be it after a restart."""
+        """Call the process and wait for the answer, across a restart if necessary."""
         with self._lock:
             self._check()
             number = next(self._numbers)
@@ -133,7 +132,7 @@ class RequestChannel:
         return _answer(pending.future, name, timeout)
 
     def ask(self, process: ChildProcess, name: str, *arguments: Any, timeout: float) -> Any:
-        """What this process answers; an error if it dies."""
+        """Ask this very process and wait for the answer; raises if the process dies."""
         with self._lock:
             number = next(self._numbers)
             rest = [[(number, *arguments)]] if name == "submit" else [number, *arguments]
@@ -144,7 +143,7 @@ class RequestChannel:
         return _answer(pending.future, name, timeout)
 
     def take_events(self) -> list[str]:
-        """What happened to the process, in words, since this was asked before."""
+        """Return messages about what happened to the process since the last call."""
         with self._lock:
             events, self._events = self._events, []
         return events
@@ -158,19 +157,19 @@ class RequestChannel:
             working, starting = self.working, self.starting
             self.working = None
         if starting is not None:
-            starting.kill()  # it is in no state to be told
+            starting.kill()  # it cannot process a message in this state
         for process in (working, starting):
             if process is not None:
                 process.close()
         self._fail(RunError("the engine was closed before the request was finished"))
 
-    # -- bringing a process up, and up again -----------------------------------------------------
+    # -- starting and restarting the process -----------------------------------------------------
 
     def _launch(self) -> None:
-        """Start a process, give it the weights, and send it what was not answered.
+        """Start a process, send it the weights, and then the unanswered requests.
 
         Raises:
-            RlvrError: If it does not come up.
+            RlvrError: If it does not start.
         """
         with self._lock:
             if self._closing.is_set():
@@ -193,7 +192,7 @@ class RequestChannel:
             self.starting = None
 
     def _send_again(self, process: ChildProcess) -> None:
-        """Send all that is not answered, in its order; requests together where that goes."""
+        """Send all unanswered messages again in order, with requests batched where possible."""
         requests: list[int] = []
         for number, pending in sorted(self._pending.items()):
             if number in self._queue:
@@ -209,7 +208,7 @@ class RequestChannel:
         self._send(process, requests)
 
     def _lost(self, process: ChildProcess, reason: RlvrError, died: bool) -> None:
-        """A process is gone: bring up another, unless that is being done or was done enough."""
+        """Handle a lost process: start another, unless one is starting or too many were lost."""
         with self._lock:
             process.gone = reason
             mine = [number for number, pending in self._pending.items() if pending.bound is process]
@@ -220,7 +219,7 @@ class RequestChannel:
         for future in futures:
             future.set_exception(reason)
         if not worked:
-            return  # whoever brings it up hears of it
+            return  # the thread that starts it is notified
         if not died:
             self._fail(reason)
         process.close()
@@ -245,7 +244,7 @@ class RequestChannel:
                 self._say(f"the engine's process is back after {time.monotonic() - begun:.0f} s")
                 return
             if self._closing.is_set():
-                return  # it was ended at its start
+                return  # it was ended while starting
         n = self.restarts
         tried = f"; it was started again {'once' if n == 1 else f'{n} times'}" if n else ""
         self._fail(
@@ -266,12 +265,12 @@ class RequestChannel:
     # -- messages --------------------------------------------------------------------------------
 
     def _hear(self, message: Message) -> None:
-        """Take in an answer."""
+        """Process an answer."""
         kind, number, *rest = message
         with self._lock:
             pending = self._pending.pop(number, None)
         if pending is None:
-            return  # the engine was closed, or given up, meanwhile
+            return  # the engine was closed or given up meanwhile
         if kind == "cancelled":
             pending.future.cancel()
         elif kind == "failed":
@@ -280,7 +279,7 @@ class RequestChannel:
             pending.future.set_result(rest[0])
 
     def _requests(self) -> dict[int, Pending]:
-        """Unfinished requests of the run, by number."""
+        """Return the unfinished completion requests, by number."""
         return {
             number: pending
             for number, pending in self._pending.items()
@@ -301,7 +300,7 @@ class RequestChannel:
             raise self._broken
 
     def _fail(self, error: RlvrError) -> None:
-        """Give every open future this error, and refuse further work."""
+        """Fail every open future with this error, and refuse further work."""
         with self._lock:
             self._broken = self._broken or error
             futures = [pending.future for pending in self._pending.values()]

@@ -1,9 +1,9 @@
-"""Generation beside training in several processes: rank 0 decides, every process generates.
+"""Background generation in several processes: rank 0 decides, every process generates.
 
-Rank 0 has the sampler, the buffer and the one producer. It hands each draw to the process that has
-least to do, whose engine, environments and verifiers make a judged group of it; so the groups, what
-is kept, the ledger and a checkpoint are those of a run of one process. A completion's seed does not
-depend on who samples it (T18).
+Rank 0 has the sampler, the buffer and the one producer. It assigns each draw to the least loaded
+process, whose engine, environments and verifiers turn it into a judged group; so groups,
+keep-or-drop decisions, ledger and checkpoints are those of a single-process run. A completion's
+seed does not depend on the process that samples it (T18).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from rlvr_core.builtin.asynchronous.producer import Producer
 
 
 class Worker:
-    """In a process other than rank 0: has generated and judged what rank 0 asks for.
+    """Generates and judges, in a process other than rank 0, the draws that rank 0 assigns.
 
     Args:
-        generator: Of this process.
-        link: To rank 0.
-        rank: This process's.
+        generator: The generator of this process.
+        link: Connection to rank 0.
+        rank: Rank of this process.
     """
 
     def __init__(self, generator: Generator, link: Link, rank: int) -> None:
         self._generator = generator
         self._link = link
         self._rank = rank
-        # without rank 0 there is nothing to do, and the main thread finds that out by itself
+        # without rank 0 there is nothing to do, and the main thread detects its loss itself
         link.start(self._take, lambda: None)
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Stop accepting work."""
         self._link.close()
 
     def _take(self, message: Message) -> None:
@@ -76,7 +76,7 @@ class Worker:
         judged.add_done_callback(tell)
 
     def _as_fault(self, error: BaseException) -> RlvrError:
-        """The fault, as rank 0 is to tell it."""
+        """Convert an exception to the error that rank 0 will report."""
         if not isinstance(error, RlvrError):
             first, *_ = str(error).strip().splitlines() or [""]
             error = RunError(f"{type(error).__name__}: {first}")
@@ -84,10 +84,10 @@ class Worker:
 
 
 class Peer:
-    """A worker, as rank 0 sees it.
+    """Rank 0's handle on a worker.
 
     Args:
-        link: To it.
+        link: Connection to the worker.
     """
 
     def __init__(self, link: Link) -> None:
@@ -99,7 +99,7 @@ class Peer:
         link.start(self._take, lambda: self._fail(LostError(late=False)))
 
     def ask(self, kind: str, *arguments: Any) -> Future[Any]:
-        """Have it do something; the future has what it says."""
+        """Send a task to the worker; the future gets its answer."""
         future: Future[Any] = Future()
         with self._lock:
             number = next(self._numbers)
@@ -113,7 +113,7 @@ class Peer:
         return future
 
     def launch(self) -> None:
-        """Have what it was given generated; if that fails, so does all of it."""
+        """Have the worker generate the submitted draws; if that fails, all of them fail."""
 
         def launched(done: Future[Any]) -> None:
             if (error := done.exception()) is not None:
@@ -122,7 +122,7 @@ class Peer:
         self.ask("launch").add_done_callback(launched)
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Stop sending work."""
         self._link.close()
 
     def _take(self, message: Message) -> None:
@@ -130,7 +130,7 @@ class Peer:
         with self._lock:
             future = self._open.pop(number, None)
         if future is None:
-            return  # given up
+            return  # cancelled
         if kind == "cancelled":
             future.cancel()
         elif kind == "failed":
@@ -148,10 +148,10 @@ class Peer:
 
 @dataclass(frozen=True)
 class BalancedGenerator(Generator):
-    """Rank 0's generator for a producer: a draw goes to the process that has least to do.
+    """Rank 0's generator for a producer: it assigns each draw to the least loaded process.
 
     Attributes:
-        peers: The other processes.
+        peers: Handles on the workers in the other processes.
     """
 
     peers: Sequence[Peer]
@@ -169,7 +169,7 @@ class BalancedGenerator(Generator):
         version: int,
         each: Callable[[Answered], None] | None = None,
     ) -> tuple[Answered, Judgement]:
-        """Submit one draw to one of the processes; see ``Generator.begin``."""
+        """Submit one draw to a process; see ``Generator.begin``."""
         with self._lock:
             rank = self._load.index(min(self._load))
             self._load[rank] += draw.n
@@ -189,16 +189,16 @@ class BalancedGenerator(Generator):
         return answered, judged
 
     def launch(self) -> None:
-        """Have what was begun generated, everywhere."""
+        """Start generating the submitted draws, in every process."""
         for peer in self.peers:
             peer.launch()
         super().launch()
 
     def abort(self) -> None:
-        """Cancel whatever is not finished, everywhere.
+        """Cancel all unfinished work, in every process.
 
         Raises:
-            RunError: If a process does not do so within the deadline.
+            RunError: If a process does not finish this within the deadline.
         """
         told = [peer.ask("abort") for peer in self.peers]
         super().abort()
@@ -225,15 +225,15 @@ def _put_in(answered: Answered, judged: Judgement, done: Future[Any]) -> None:
 
 
 class DistributedProducer:
-    """The producer as every process of a run has it: rank 0's own, whose results all get.
+    """The producer in every process of a run; rank 0's real one shares its results with all.
 
-    All have to call the same methods in the same order, in their main threads; what rank 0 waits
-    for has its deadline there.
+    All processes must call the same methods in the same order, in their main threads; deadlines
+    apply to rank 0, which does the waiting.
 
     Args:
         ranks: The processes.
-        own: The producer, at rank 0 alone.
-        links: What is closed when generation ends.
+        own: The real producer; only on rank 0.
+        links: Connections to close when generation ends.
     """
 
     def __init__(self, ranks: Ranks, own: Producer | None, links: Sequence[Worker | Peer]) -> None:
@@ -273,7 +273,7 @@ class DistributedProducer:
         self._ranks.on_main(lambda: self._main.quiet())
 
     def release(self) -> None:
-        """See ``Producer.release``; the end of a step, where all meet, comes before it."""
+        """See ``Producer.release``; called after the end of a step, where all processes meet."""
         if self._own is not None:
             self._own.release()
 
@@ -289,7 +289,7 @@ class DistributedProducer:
         return self._ranks.on_main(lambda: self._main.sampler_metrics())
 
     def state_dict(self) -> dict[str, Json]:
-        """See ``Producer.state_dict``; rank 0's alone."""
+        """See ``Producer.state_dict``; only rank 0 has a state."""
         return self._main.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:

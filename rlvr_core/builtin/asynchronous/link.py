@@ -1,8 +1,8 @@
-"""Connections between rank 0 and the other processes of a run, for what goes on beside training.
+"""Connections between rank 0 and the other processes, for messages outside of collectives.
 
-Collectives belong to the main thread, at the borders of steps. What is said meanwhile goes over
-sockets of its own, between processes that have met already: rank 0 tells the others, in a
-collective, where it listens and a secret, and whoever does not know that is not listened to.
+Collectives run only in the main thread, at the ends of steps. Other messages use separate sockets:
+in a collective, rank 0 sends its address and a secret to all processes, and it rejects connections
+that do not present the secret.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Message = tuple[Any, ...]
 _SECRET = 32
 _RANK = 4
 _HELLO = 5.0
-"""Seconds that whoever connects has to name itself."""
+"""Seconds that a connecting process may take to identify itself."""
 
 
 class Link:
-    """One connection; whatever is sent arrives in order, and sending never waits.
+    """One connection; messages arrive in order, and sending never blocks.
 
     Args:
-        connection: To the other process.
+        connection: Socket to the other process.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -44,12 +44,12 @@ class Link:
         self._threads: list[threading.Thread] = []
 
     def start(self, take: Callable[[Message], None], lost: Callable[[], None]) -> None:
-        """Begin to listen and to send.
+        """Start receiving and sending.
 
         Args:
-            take: Called with each message, in a thread of its own.
-            lost: Called once when the other process has closed the connection, or is gone, or when
-                what it said cannot be taken; then it finds the connection lost too.
+            take: Called with each message, in a separate thread.
+            lost: Called once, when the other process has closed the connection or ended, or when
+                its message cannot be processed; in that case the connection is closed.
         """
 
         def listen() -> None:
@@ -67,11 +67,11 @@ class Link:
             self._threads[-1].start()
 
     def send(self, *message: Any) -> None:
-        """Have it sent: a process that is stopped reads nothing, and nobody must wait for it."""
+        """Queue a message; never blocks, even if the other process is suspended."""
         self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def close(self) -> None:
-        """Close the connection once all is sent; the other process finds it lost."""
+        """Close the connection after all queued messages are sent; the other side is notified."""
         self._outbox.put(None)
 
     def _write(self) -> None:
@@ -79,18 +79,18 @@ class Link:
             while (message := self._outbox.get()) is not None:
                 self._connection.send_bytes(message)
             with socket.socket(fileno=os.dup(self._connection.fileno())) as way:
-                way.shutdown(socket.SHUT_RDWR)  # wakes the thread that listens
+                way.shutdown(socket.SHUT_RDWR)  # wakes the receiving thread
 
 
 def link_up(ranks: Ranks, limit: float) -> dict[int, Link]:
-    """Connect rank 0 with every other process; all of them have to ask.
+    """Connect rank 0 with every other process; every process must call this.
 
     Args:
         ranks: The processes.
-        limit: Seconds this may take.
+        limit: Seconds allowed.
 
     Returns:
-        By rank: at rank 0 all others, elsewhere rank 0 alone.
+        The connections by rank: on rank 0 to all others, elsewhere only to rank 0.
 
     Raises:
         MachineError: If a process cannot be reached.

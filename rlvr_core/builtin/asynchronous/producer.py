@@ -1,10 +1,10 @@
-"""Generation that goes on while training runs: a thread that keeps the buffer filled.
+"""Generation during training: a thread that keeps the buffer filled.
 
-The thread asks the sampler, gives draws to an engine that works in the background, and decides on
-what comes back. The trainer takes the groups of its step, and holds generation while weights
-change. With ``drain`` the thread hands out the draws of one step at a time and decides on them
-together, in draw order, so that with ``max_staleness: 1`` nothing depends on timing; with ``abort``
-and ``keep`` it decides on each group as it comes in.
+The thread gets draws from the sampler, submits them to a background engine, and decides whether to
+keep the resulting groups. The trainer takes the groups of its step, and pauses generation while
+weights change. With ``drain`` the thread submits the draws of one step at a time and decides on
+them together, in draw order, so that with ``max_staleness: 1`` nothing depends on timing; with
+``abort`` and ``keep`` it decides on each group as it arrives.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 InFlight = Literal["drain", "abort", "keep"]
 
 _GLANCE = 1.0
-"""Seconds between looks at deadlines while nothing happens."""
+"""Seconds between checks of deadlines while nothing happens."""
 _FAREWELL = 30.0
-"""Seconds the thread has to end."""
+"""Seconds the thread may take to end."""
 
 
 class Check(Protocol):
-    """Speaks up when too much goes wrong, as ``ErrorRate.check`` does."""
+    """Raises if too many verdicts fail, as ``ErrorRate.check`` does."""
 
     def __call__(self) -> None:
-        """Raise ``RunError`` if so."""
+        """Raise ``RunError`` if too many verdicts have failed."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A draw on its way."""
+    """A draw in flight."""
 
     draw: Draw
     answered: Answered
@@ -68,14 +68,14 @@ class _Pending:
 
 
 class Producer:
-    """Fills a buffer from a thread of its own.
+    """Fills a buffer from a background thread.
 
     Args:
-        generator: Makes judged groups; its engine works in the background.
-        sampler: Asked in this thread alone, once it runs.
-        params: How to sample.
-        buffer: What to fill.
-        in_flight: What becomes of unfinished requests at a weight sync.
+        generator: Produces judged groups; its engine works in the background.
+        sampler: The sampler; used only by the background thread once that runs.
+        params: Sampling parameters.
+        buffer: The buffer to fill.
+        in_flight: Handling of unfinished requests at a weight sync.
         check: Called after each verdict.
     """
 
@@ -110,10 +110,10 @@ class Producer:
         self._stopping = False
         self._error: BaseException | None = None
 
-    # -- the trainer's side ----------------------------------------------------------------------
+    # -- methods for the trainer -----------------------------------------------------------------
 
     def start(self, step: int, version: int, readings: Iterable[Reading] = ()) -> None:
-        """Begin to generate, for a step and under a version; ``readings`` as for ``sync``."""
+        """Start generating for a step and version; ``readings`` as for ``sync``."""
         self._version = version
         self._buffer.reread(readings)
         self._buffer.advance(step, version)
@@ -121,17 +121,17 @@ class Producer:
         self._thread.start()
 
     def take(self, step: int) -> Rollouts:
-        """The groups of a step, when they are all there.
+        """Wait for all groups of a step, and return them.
 
         Raises:
-            RunError: If that takes longer than the deadline, or generation failed.
+            RunError: If it takes longer than the deadline, or generation failed.
         """
         with self._changed:
             self._await(lambda: self._buffer.ready(step), f"step {step} waits for its groups", step)
             return self._buffer.take(step)
 
     def drawn(self) -> int:
-        """Completions that came in since the last call."""
+        """Return the number of completions that arrived since the last call."""
         with self._changed:
             drawn, self._drawn = self._drawn, 0
             return drawn
@@ -143,16 +143,16 @@ class Producer:
         load: Callable[[], None] | None,
         readings: Iterable[Reading] = (),
     ) -> None:
-        """Go on to a step: load new weights, and hold generation until ``release``.
+        """Advance to a step: load new weights, and pause generation until ``release``.
 
         Args:
             step: The next step.
-            version: The policy's version, from now on.
-            load: Loads the weights; None when they did not change.
-            readings: What that step can train on again.
+            version: The policy's version from now on.
+            load: Loads the weights; None if they did not change.
+            readings: Earlier groups that the step can train on again.
 
         Raises:
-            RunError: If unfinished requests do not come to an end, or generation failed.
+            RunError: If unfinished requests do not end in time, or generation failed.
         """
         self.hold(step, readings, updated=load is not None)
         if load is not None:
@@ -160,12 +160,12 @@ class Producer:
         self.go_on(step, version)
 
     def hold(self, step: int, readings: Iterable[Reading] = (), *, updated: bool) -> None:
-        """The first half of ``sync``: hold generation, so that weights can change if they did."""
+        """Pause generation, so that weights can change: the first half of ``sync``."""
         with self._changed:
-            # one deadline for both waits: other processes wait for them together
+            # one deadline for both waits: other processes wait for both together
             until = time.monotonic() + self._deadline
-            # with ``drain`` what was expected to be read again counts until all of it is there:
-            # else the groups drawn would depend on when this is said
+            # with ``drain`` the expected readings apply until all groups are there: otherwise the
+            # draws would depend on the timing of this call
             self._finish(step, until)
             self._buffer.reread(readings)
             self._changed.notify_all()
@@ -175,7 +175,7 @@ class Producer:
             self._generator.abort()
 
     def _finish(self, step: int, until: float) -> None:
-        """With ``drain``, wait for all that is unfinished and for all of a step's groups."""
+        """With ``drain``, wait for all unfinished requests and all groups of a step."""
         if self._in_flight != "drain":
             return
         self._last = step
@@ -187,17 +187,17 @@ class Producer:
         )
 
     def go_on(self, step: int, version: int) -> None:
-        """The other half: the step and the version from now on."""
+        """Set step and version: the second half of ``sync``."""
         with self._changed:
             self._raise()
             self._buffer.advance(step, version)
             self._version = version
 
     def quiet(self) -> None:
-        """Hold generation, and wait until nothing is unfinished.
+        """Pause generation, and wait until no request is unfinished.
 
         Raises:
-            RunError: If that takes longer than the deadline, or generation failed.
+            RunError: If it takes longer than the deadline, or generation failed.
         """
         with self._changed:
             self._paused = True
@@ -208,13 +208,13 @@ class Producer:
             )
 
     def release(self) -> None:
-        """Let generation go on."""
+        """Resume generation."""
         with self._changed:
             self._paused, self._last = False, None
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End the thread; what is unfinished is given up. Safe to call twice."""
+        """End the thread and discard unfinished requests. Safe to call twice."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -222,17 +222,17 @@ class Producer:
             self._thread.join(_FAREWELL)
 
     def sampler_metrics(self) -> dict[str, float]:
-        """Numbers of the sampler, for the step's line."""
+        """Return the sampler's metrics, for the step's line."""
         with self._changed:
             return sampler_metrics(self._sampler)
 
     def state_dict(self) -> dict[str, Json]:
-        """What ``load_state_dict`` needs; generation has to be held and quiet."""
+        """Return the state; generation must be paused and no request unfinished."""
         assert not self._pending, "groups are on their way"
         return self._buffer.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json], problems: Mapping[str, Problem]) -> None:
-        """Continue where ``state_dict`` was taken; before ``start``."""
+        """Restore the state from ``state_dict``; call before ``start``."""
         self._buffer.load_state_dict(state, problems)
 
     def _has_all(self, step: int) -> bool:
@@ -245,10 +245,10 @@ class Producer:
         step: int | None,
         until: float | None = None,
     ) -> None:
-        """Wait for the thread, with a deadline: ``until``, or ``run.timeout`` from now on.
+        """Wait for the thread until a deadline: ``until``, or ``run.timeout`` from now.
 
         Raises:
-            RunError: If it has passed; says what the thread is at.
+            RunError: If the deadline passes; the message says what the thread was doing.
         """
         until = time.monotonic() + self._deadline if until is None else until
         self._raise()
@@ -267,7 +267,7 @@ class Producer:
             raise self._error
 
     def _account_of(self, step: int | None) -> str:
-        """What generation is at, for whoever waits for it."""
+        """Describe the progress of generation, for timeout messages."""
         parts = []
         if step is not None and self._buffer.expects(step):
             parts.append(f"{self._buffer.count(step)} of its groups are there")
@@ -283,7 +283,7 @@ class Producer:
             )
         return "; ".join(parts)
 
-    # -- the thread's side -----------------------------------------------------------------------
+    # -- methods of the thread -------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -295,7 +295,7 @@ class Producer:
                 self._changed.notify_all()
 
     def _round(self) -> bool:
-        """Decide on what came in, and have more generated; False when it is time to end."""
+        """Process finished groups and submit more draws; return False when it is time to end."""
         with self._changed:
             if self._stopping:
                 return False
@@ -316,7 +316,7 @@ class Producer:
         return bool(self._landed)
 
     def _take_in(self) -> None:
-        """Decide on the groups that are judged."""
+        """Decide on the judged groups: keep, drop or extend."""
         if not self._can_take_in():
             return
         landed, self._landed = self._landed, []
@@ -338,7 +338,7 @@ class Producer:
             self._buffer.give_back(one.draw)
             return
         answered = replace(one.answered, verdicts=verdicts)
-        # what the engine says it began under; a sync may have come between asking and beginning
+        # the version the engine reports; a sync may have come between submission and start
         version = min((c.version for c in answered.completions), default=one.version)
         part = self._generator.sampled(answered, version, self._buffer.lot().step)
         whole = joined(self._begun.pop(one.draw.index, None), part)
@@ -364,7 +364,7 @@ class Producer:
         self._buffer.arrive(whole)
 
     def _draws(self) -> list[Draw]:
-        """What to have generated now."""
+        """Return the draws to submit now."""
         if self._paused:
             return []
         in_turn = self._in_flight == "drain"

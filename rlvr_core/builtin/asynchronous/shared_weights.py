@@ -1,6 +1,6 @@
-"""Weights for an engine in a process of its own, by default through memory that both share.
+"""Sends weights to an engine in its own process, by default through shared memory.
 
-The memory is a file without a name: it goes when both have gone, however they end.
+The memory is an anonymous file, freed when both processes have ended, however they end.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Place = tuple[str, str, tuple[int, ...], int]
 
 
 class SharedTensors:
-    """A row of tensors in shared memory.
+    """A sequence of tensors in shared memory.
 
     Args:
-        fd: The file; it may be written and read by position.
-        size: Its bytes.
+        fd: File descriptor, for reading and writing by position.
+        size: Size in bytes.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -48,7 +48,7 @@ class SharedTensors:
 
     @classmethod
     def create(cls, tensors: Iterable[Tensor]) -> SharedTensors:
-        """Room for tensors like these, in float32 too; none of it is taken before it is written."""
+        """Reserve room for tensors like these, in float32 too; allocated only when written."""
         size = sum(_room(tensor, least=4) for tensor in tensors)
         memory = Path("/dev/shm")
         with tempfile.TemporaryFile(dir=memory if memory.is_dir() else None) as file:
@@ -58,7 +58,7 @@ class SharedTensors:
 
     @torch.no_grad()
     def write(self, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
-        """Copy tensors in, from whatever device; says where each is."""
+        """Copy tensors in, from any device; return their places."""
         places: list[Place] = []
         offset = 0
         for name, tensor in tensors:
@@ -71,12 +71,12 @@ class SharedTensors:
         return places
 
     def read(self, places: Iterable[Place]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors by name, in the shared memory itself."""
+        """Yield each tensor with its name, as a view of the shared memory."""
         for place in places:
             yield place[0], self._view(place)
 
     def close(self) -> None:
-        """Let go of the file; the memory stays while a tensor refers to it."""
+        """Close the file; the memory stays while a tensor refers to it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -92,7 +92,7 @@ class SharedTensors:
 
 
 class SharedMemory:
-    """Transport ``shared-memory``: one copy by the trainer, none by the engine's process."""
+    """Transport ``shared-memory``: the trainer makes one copy, the engine's process none."""
 
     traits = TransportTraits(lasting=True)
 
@@ -100,57 +100,57 @@ class SharedMemory:
         self._shared: SharedTensors | None = None
 
     def open_files(self, like: Iterable[Tensor]) -> Sequence[int]:
-        """Reserve the memory; see ``InheritsFiles``."""
+        """Reserve the memory, and return its file descriptor; see ``InheritsFiles``."""
         self._shared = SharedTensors.create(like)
         return [self._shared.fd]
 
     def send(self, weights: OutgoingWeights, link: TransportLink) -> None:
-        """Copy the weights in, and say where each is."""
+        """Copy the weights in, and send their places."""
         assert self._shared is not None, "open_files comes first"
         places: list[Json] = [list(place) for place in self._shared.write(weights)]
         link.deliver({"fd": self._shared.fd, "size": self._shared.size, "places": places})
 
     def receive(self, message: Json, load: Callable[[NamedTensors], None], index: int) -> None:
-        """Hand on the tensors in the shared memory itself."""
+        """Pass on the tensors as views of the shared memory."""
         content: Any = message
         if self._shared is None:
             self._shared = SharedTensors(content["fd"], content["size"])
         load(self._shared.read(tuple(place) for place in content["places"]))
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         if self._shared is not None:
             self._shared.close()
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """What one sync sends; see ``OutgoingWeights``.
+    """The weights of one sync; see ``OutgoingWeights``.
 
     Attributes:
-        make: Begins to iterate over the weights.
+        make: Returns an iterator over the weights.
     """
 
     make: Callable[[], NamedTensors]
 
     @property
     def tensors(self) -> Sequence[TensorMeta]:
-        """A sharded policy is gathered for it: every process has to ask."""
+        """Names, dtypes and shapes; gathers a sharded policy, so every process must call it."""
         return [TensorMeta(name, one.dtype, tuple(one.shape)) for name, one in self.make()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors."""
+        """Iterate over names and tensors."""
         return iter(self.make())
 
 
 @dataclass(slots=True)
 class ReceivedSource:
-    """Where an engine in a process of its own takes new weights from.
+    """The received weights, as a source for an engine in its own process.
 
     Attributes:
-        module: Its copy of the trainer's model; None for an engine with weights of its own.
-        received: What arrived, by name.
-        adapter_config: Of the LoRA adapter that arrived; None for whole weights.
+        module: The process's copy of the trainer's model; None for an engine with its own weights.
+        received: The received tensors, by name.
+        adapter_config: Configuration of the received LoRA adapter; None for full weights.
     """
 
     module: Any
@@ -159,24 +159,24 @@ class ReceivedSource:
 
     @property
     def sharded(self) -> bool:
-        """Never: the tensors are whole."""
+        """Always False: the tensors are complete."""
         return False
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors by name."""
+        """Yield the tensors by name."""
         return iter(self.received.items())
 
     def adapter(self) -> Adapter:
-        """The LoRA adapter, for an engine that takes nothing else."""
+        """Return the LoRA adapter, for an engine that loads only adapters."""
         assert self.adapter_config is not None, "these are whole weights"
         return Adapter(dict(self.tensors()), self.adapter_config)
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Bring the copy of the trainer's model up to date.
+        """Copy the received tensors into the copy of the trainer's model.
 
         Raises:
-            ValueError: If it has no parameter of a name that came.
+            ValueError: If it has no parameter of a received name.
         """
         own = dict(self.module.named_parameters())
         for name, tensor in self.tensors():

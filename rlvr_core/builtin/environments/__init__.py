@@ -1,1 +1,1 @@
-"""Conversations of several turns: environments, their worker processes, tools."""
+"""Multi-turn conversations: environments, their worker processes, tools."""

@@ -1,7 +1,8 @@
-"""Conversations with an engine that works in the background, beside training.
+"""Conversations with a background engine, during training.
 
-The rounds are those of ``TurnTaking``, played by a thread of their own: what is begun together is
-asked for together, so that it is the same requests in the same order as when nothing else goes on.
+The rounds are those of ``TurnTaking``, played in a separate thread. Requests that begin together
+are submitted together, so that the engine gets the same requests in the same order as without
+background generation.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.turns import TurnTaking
 
 _FAREWELL = 30.0
-"""Seconds the thread has to end."""
+"""Seconds the thread may take to end."""
 
 
 class BackgroundTurns(TurnTaking):
     """A ``BackgroundEngine`` whose requests may be conversations.
 
     Args:
-        engine: What generates.
-        plan: Which environment plays which problem.
-        suffix: Tokens between two turns.
+        engine: The engine that generates.
+        plan: The environment of each problem.
+        suffix: Returns the tokens between two turns.
     """
 
     def __init__(self, engine: BackgroundEngine, plan: EnvironmentPlan, suffix: Suffix) -> None:
         super().__init__(engine, plan, suffix)
         self._background = engine
         self._eager = self._continuous
-        self._continuous = False  # the thread asks, not the one that brings answers
+        self._continuous = False  # the thread submits turns, not the one that delivers answers
         self._queued: list[Ticket] = []
         self._asked = 0
         self._closing = False
-        self._asking = threading.Lock()  # held while turns are asked for, and while weights change
+        self._asking = threading.Lock()  # held while turns are submitted, and while weights change
         self._thread = threading.Thread(target=self._play, name="turns", daemon=True)
 
     @property
     def in_flight(self) -> frozenset[str]:
-        """See ``BackgroundEngine``: an environment has no part in it."""
+        """See ``BackgroundEngine``; environments do not matter here."""
         return self._background.in_flight
 
     def start(self, context: EngineContext) -> None:
@@ -52,9 +53,9 @@ class BackgroundTurns(TurnTaking):
         self._thread.start()
 
     def begin(self) -> None:
-        """Begin everything that was submitted; see ``BackgroundEngine``.
+        """Begin all submitted requests; see ``BackgroundEngine``.
 
-        Single answers go with the first turns, if there are any.
+        Single-turn requests are sent together with the first turns, if there are any.
         """
         with self._changed:
             queued, self._queued = self._queued, []
@@ -64,7 +65,7 @@ class BackgroundTurns(TurnTaking):
             self._background.begin()
 
     def abort(self) -> None:
-        """Cancel every request; conversations are closed. See ``BackgroundEngine``."""
+        """Cancel every request and close the conversations; see ``BackgroundEngine``."""
         with self._asking:
             with self._changed:
                 queued, self._queued = self._queued, []
@@ -74,7 +75,7 @@ class BackgroundTurns(TurnTaking):
             ticket.future.cancel()
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until everything that was submitted is finished; see ``Engine.drain``."""
+        """Wait until every submitted request is finished; see ``Engine.drain``."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self.begin()
         try:
@@ -87,12 +88,12 @@ class BackgroundTurns(TurnTaking):
             raise
 
     def load_weights(self, version: int, source: WeightSource) -> None:
-        """See ``Engine.load_weights``; no turn is asked for meanwhile."""
+        """Load weights while no turn is being submitted; see ``Engine.load_weights``."""
         with self._asking:
             super().load_weights(version, source)
 
     def close(self) -> None:
-        """End the thread, the environments' processes and the engine."""
+        """End the thread, the environment processes and the engine."""
         self._closing = True
         self._abandon(RunError("the engine was closed before the conversation was finished"))
         with self._changed:
@@ -122,9 +123,9 @@ class BackgroundTurns(TurnTaking):
                 self._abandon(error)
 
     def _wait_for_round(self) -> None:
-        """Until something is to be asked for, and nothing that was is unanswered.
+        """Wait until turns can be submitted and no submitted turn is unanswered.
 
-        An engine that takes up requests while it works is asked at once.
+        A continuous engine, which accepts requests while it generates, gets them at once.
         """
         with self._changed:
             if self._eager:

@@ -1,4 +1,4 @@
-"""Reads a tool call that is written as JSON, and repairs small slips on request."""
+"""Parses a tool call written as JSON, and repairs small mistakes on request."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rlvr_core.builtin.environments.tools import unwritable
 
 
 def read_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCall | BadCall:
-    """The call that a text is.
+    """Parse a text as a tool call.
 
     Args:
-        text: JSON.
-        key: Where the arguments are.
+        text: The JSON text.
+        key: Key of the arguments.
         repair: See ``ToolFormat.parse``.
-        cut: Whether the end of the text may be missing, as nothing says where it is.
+        cut: Whether the text may be cut off, because nothing marks its end.
     """
     mended: list[str] = []
     try:
@@ -50,10 +50,10 @@ def read_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCa
 
 
 def _decoded(text: str, repair: bool, mended: list[str], cut: bool) -> Any:
-    """The JSON of a text, mended on request as long as nothing need be guessed.
+    """Decode JSON, repairing it on request as long as nothing must be guessed.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is not JSON.
         RecursionError: If it is nested too deeply.
     """
     try:
@@ -87,10 +87,10 @@ def _decoded(text: str, repair: bool, mended: list[str], cut: bool) -> Any:
 
 
 def _literal(text: str, otherwise: ValueError) -> Any:
-    """A Python literal that JSON could have said as well.
+    """Parse a Python literal that could have been written as JSON.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is not such a literal.
     """
     try:
         tree = ast.parse(text, mode="eval")
@@ -105,10 +105,10 @@ def _literal(text: str, otherwise: ValueError) -> Any:
 
 
 def _closed(text: str) -> str | None:
-    """The text with the brackets closed that are open at its end; None if none are.
+    """Close the brackets that are open at the end of a text; None if none are.
 
-    Where something may be missing, at the end of a text or behind an opening bracket, comma or
-    colon, it is not closed.
+    A text is not closed if content may be missing: inside a string, or after an opening bracket,
+    comma or colon.
     """
     waiting: list[str] = []
     inside = escaped = False

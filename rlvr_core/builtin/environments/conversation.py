@@ -1,4 +1,4 @@
-"""A conversation as it is played, token by token, and the request that it is for."""
+"""A conversation in progress, token by token, and the request that it belongs to."""
 
 from __future__ import annotations
 
@@ -37,18 +37,19 @@ class Ticket:
 
 @dataclass(eq=False, slots=True)
 class Conversation:
-    """One conversation; touched by one thread at a time, as one thing happens to it at a time.
+    """One conversation. Only one thread uses it at a time.
 
     Attributes:
-        number: Order in which conversations came.
-        ticket: What it is for.
-        index: Its place there.
-        version: The policy's under which its first turn was sampled.
-        state: The environment's, pickled; None before it is started and when it is closed.
-        versions: The policy's, of each token; an environment's have that of the turn they answer.
-        unsaid: What the environment said that has no tokens yet.
-        limit: Tokens that the turn being written may have.
-        last_turn: Tokens of the last turn that the model wrote.
+        number: Sequence number of the conversation.
+        ticket: The request it belongs to.
+        index: Its index in that request.
+        version: Policy version that sampled its first turn.
+        state: Pickled state of the environment; None before the start and after closing.
+        versions: Policy version of each token; an environment's tokens have that of the turn they
+            answer.
+        unsaid: Messages of the environment that are not tokenized yet.
+        limit: Token limit of the current turn.
+        last_turn: Number of tokens of the model's last turn.
     """
 
     number: int
@@ -69,24 +70,24 @@ class Conversation:
 
     @property
     def n_turns(self) -> int:
-        """Turns that the model has written."""
+        """Number of turns written by the model."""
         return sum(turn.role == "assistant" for turn in self.turns)
 
     @property
     def text(self) -> str:
-        """The last thing that the model wrote."""
+        """Text of the model's last turn."""
         return next((t.text for t in reversed(self.turns) if t.role == "assistant"), "")
 
     @property
     def reply_ids(self) -> list[int]:
-        """Its tokens; the model's turn is the last thing in the conversation."""
+        """Tokens of the model's last turn, which must be the end of the conversation."""
         return self.ids[len(self.ids) - self.last_turn :]
 
     def room(self, *, text_only: bool) -> int:
-        """Tokens that are left of the whole.
+        """Return the number of tokens left in the conversation.
 
         Args:
-            text_only: Whether the engine gives text, and the server counts.
+            text_only: Whether the engine returns text only, so that the server counts tokens.
         """
         used = len(self.ids)
         if text_only and self.usage is not None:
@@ -94,7 +95,7 @@ class Conversation:
         return self.ticket.request.params.max_tokens - used
 
     def say(self, generation: Generation) -> None:
-        """Put a turn of the model behind what there is."""
+        """Append a turn of the model."""
         n = len(generation.token_ids)
         if not self.turns:
             self.version = generation.version
@@ -108,7 +109,7 @@ class Conversation:
             self.usage = generation.usage if self.usage is None else self.usage + generation.usage
 
     def hear(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
-        """Put an environment's messages behind what there is, and the tokens that stand for all."""
+        """Append an environment's messages, and the tokens that encode them."""
         self.ids += ids
         self.logprobs += [0.0] * len(ids)
         self.mask += [False] * len(ids)
@@ -118,26 +119,26 @@ class Conversation:
             self.turns.append(Turn(role, message.content, 0 if index else len(ids)))
 
     def as_text(self, *, in_turns: bool) -> tuple[Message, ...]:
-        """All of it, as chat turns or as one turn with the whole raw text."""
+        """Return the conversation as chat turns, or as one turn with the whole raw text."""
         asked = self.ticket.request.turns
         if not self.turns:
             return asked
         if not in_turns:
             text = asked[0].content + "".join(turn.text for turn in self.turns)
             return (Message("user", text),)
-        # a message as 'tool' would have to name a call that the server has read
+        # a 'tool' message would have to refer to a call that the server has parsed
         return asked + tuple(
             Message("assistant" if turn.role == "assistant" else "user", turn.text)
             for turn in self.turns
         )
 
     def whole(self, ended: Ended, detail: str, verdict: Verdict | None) -> Generation:
-        """The conversation as one generation.
+        """Return the conversation as one generation.
 
         Args:
             ended: How it ended.
-            detail: What went wrong, if something did.
-            verdict: The environment's.
+            detail: The failure, if there was one.
+            verdict: Verdict of the environment.
         """
         transcript = Transcript(
             self.ticket.environment, tuple(self.turns), ended, detail, verdict, dict(self.counts)
@@ -157,10 +158,10 @@ class Conversation:
 
 
 def seconds_left(deadline: float | None, timeout: float | None) -> float | None:
-    """Seconds left.
+    """Return the seconds left until the deadline; None without a deadline.
 
     Raises:
-        RunError: If there are none.
+        RunError: If the deadline has passed.
     """
     if deadline is None:
         return None

@@ -1,7 +1,7 @@
-"""A question that only a tool can answer: the smallest task of several turns that can be learned.
+"""A question that only a tool can answer: the smallest multi-turn task that can be learned.
 
-The world is a table of numbers, another one in every conversation's draw, so an answer cannot be
-known: it has to be looked up. A tiny model learns to do so on a CPU in minutes.
+The world is a table of random numbers that differs from draw to draw, so the answer cannot be
+memorised: it must be looked up. A tiny model learns to do so on a CPU in minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rlvr_core.builtin.environments.tool_formats import Hermes
 
 DATASET = ENVIRONMENT = "core/lookup"
 MAX_TOKENS = 80
-"""Cap on a conversation: room for a call, its result and the answer, and a slip."""
+"""Cap on a conversation in tokens: enough for a call, its result, the answer and one mistake."""
 
 TOOL = Tool("count", "How many there are.", {"of": {"type": "string"}})
 FORMAT = Hermes()
@@ -43,7 +43,7 @@ FORMAT = Hermes()
 class Lookup(Questions):
     """Problems ``How many red cats?`` for the environment ``core/lookup``, and demonstrations.
 
-    A kind and a thing belong to one split together, by a hash of both.
+    The hash of kind and thing together decides the split of a question.
     """
 
     KINDS = "red big old shy sad new dry hot wet raw odd tan icy bad tiny blue grey dark wild calm"
@@ -72,7 +72,7 @@ class Lookup(Questions):
 
 @dataclass(slots=True)
 class _State:
-    """One conversation: what is asked, and the seed of the numbers."""
+    """State of one conversation: the question, and the seed of the numbers."""
 
     name: str
     seed: int
@@ -83,7 +83,7 @@ class _State:
 
 
 class LookupWorld:
-    """Answers calls of ``count(of)``; text without a call is the answer, and ends it."""
+    """Answers calls of ``count(of)``; text without a call is the final answer."""
 
     Config = NoConfig
 
@@ -91,11 +91,11 @@ class LookupWorld:
         del config
 
     def present(self, problem: Problem) -> Problem:
-        """The problem with what ends a turn: a call is answered before anything is added to it."""
+        """Return the problem with the stop strings that end a turn after a call."""
         return replace(problem, stop=(*problem.stop, *FORMAT.stop))
 
     def check(self, problem: Problem) -> None:
-        """Refuse a problem that does not say what is to be counted.
+        """Refuse a problem without the field that says what is counted.
 
         Raises:
             DataError: If ``of`` is missing.
@@ -129,7 +129,7 @@ class LookupWorld:
 
 
 class LookupHeldout:
-    """Questions that are never trained on, sampled at temperature 1 as in training."""
+    """Held-out questions, sampled at temperature 1 as in training."""
 
     Config: ClassVar = NoConfig
     n = 4
@@ -139,11 +139,11 @@ class LookupHeldout:
         del config
 
     def problems(self) -> list[Problem]:
-        """The problems, the same ones at every call."""
+        """Return the problems, the same ones at every call."""
         return list(Lookup(Lookup.Config(split="heldout")).load())
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Share of right answers, and of conversations in which the tool was called."""
+        """Return the share of right answers, and of conversations that called the tool."""
         members = [member for group in groups for member in group.members]
         passed = [member.passed for member in members if member.passed is not None]
         scripts = [member.completion.transcript for member in members]
@@ -157,7 +157,7 @@ class LookupHeldout:
 
 
 class LookupHeldoutGreedy(LookupHeldout):
-    """The same questions, answered greedily."""
+    """The same held-out questions, answered greedily."""
 
     n = 1
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)

@@ -1,4 +1,4 @@
-"""What an environment's ``step`` returned: checked, and turned into plain JSON."""
+"""Validates what an environment's ``step`` returned, and converts it to plain JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rlvr_core.api.services import plain_verdict
 
 ROLES = ("tool", "user")
 MAX_COUNTS = 100
-"""Things an environment may count."""
+"""Largest number of counters of an environment."""
 
 
 def said(found: object) -> dict[str, Json]:
-    """Check what ``step`` returned.
+    """Validate and convert the return value of ``step``.
 
     Raises:
-        TypeError: If it is neither observation nor end, or a field has the wrong type.
+        TypeError: If it is neither an ``Observation`` nor ``Done``, or a field has the wrong type.
         ValueError: If there is no message, or a role or number is wrong.
     """
     if isinstance(found, Done):
@@ -32,7 +32,7 @@ def said(found: object) -> dict[str, Json]:
             raise TypeError(f"messages are Message with text, not {type(message).__name__}")
         if message.role not in ROLES:
             raise ValueError(f"an environment speaks as {' or '.join(ROLES)}, not {message.role}")
-        message.content.encode()  # half a surrogate pair is no text
+        message.content.encode()  # raises for a lone surrogate
     messages = [[message.role, message.content] for message in found.messages]
     return {"messages": messages, "counts": _counts(found.counts)}
 

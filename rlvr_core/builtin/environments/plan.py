@@ -1,4 +1,4 @@
-"""Which environment plays which problem, and how each is constructed."""
+"""Decides which environment plays which problem, and how each is constructed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Host
 
 AUTO = "auto"
-"""In ``environment.use``: each problem's own."""
+"""Value of ``environment.use`` for each problem's own environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class EnvironmentPlan:
 
     Attributes:
         section: The config's ``environment``.
-        specs: How to construct each, by full name.
-        own: Full name of each that problems ask for, by the name they use.
-        instances: One of each, for ``present`` and ``check``.
-        every: The one that plays every problem; None where each has its own, or none.
+        specs: How to construct each environment, by full name.
+        own: Full name of each environment that problems name, by the name they use.
+        instances: One instance of each, for ``present`` and ``check``.
+        every: The environment that plays every problem; None if each problem has its own, or none.
     """
 
     section: EnvironmentSection
@@ -47,12 +47,12 @@ class EnvironmentPlan:
     def build(
         cls, section: EnvironmentSection, problems: Iterable[Problem], host: Host
     ) -> EnvironmentPlan:
-        """Look everything up.
+        """Look up all environments and build the plan.
 
         Args:
-            section: The config's.
-            problems: All that will be met.
-            host: Knows the installed environments.
+            section: The config's ``environment``.
+            problems: All problems of the run.
+            host: The host that resolves environments.
 
         Raises:
             ConfigError: If an environment is unknown.
@@ -73,10 +73,10 @@ class EnvironmentPlan:
         return cls(section, specs, own, instances)
 
     def name(self, problem: Problem) -> str | None:
-        """Full name of the environment that plays a problem; None for a single answer.
+        """Return the full name of a problem's environment; None for a single answer.
 
         Raises:
-            ConfigError: If the problem asks for one that the plan was not built with.
+            ConfigError: If the problem names one that the plan was not built with.
         """
         if self.every is not None or problem.environment is None:
             return self.every
@@ -89,7 +89,7 @@ class EnvironmentPlan:
             ) from None
 
     def present(self, problem: Problem) -> Problem:
-        """The problem as the model is to see it: prompt, tools and stop strings."""
+        """Return the problem as its environment presents it: prompt, tools and stop strings."""
         name = self.name(problem)
         environment = None if name is None else self.instances[name]
         if not isinstance(environment, PresentsProblems):
@@ -115,10 +115,10 @@ class EnvironmentPlan:
         return TurnTaking(engine, self, suffix)
 
     def check(self, problem: Problem) -> None:
-        """Let the problem's environment check its spec.
+        """Have the problem's environment check its spec.
 
         Raises:
-            DataError: If it cannot play it.
+            DataError: If the environment cannot play the problem.
         """
         name = self.name(problem)
         environment = None if name is None else self.instances[name]
@@ -126,7 +126,7 @@ class EnvironmentPlan:
             environment.check(problem)
 
     def lines(self) -> list[str]:
-        """For a person: what plays, and within which limits."""
+        """Describe which environments play, and the limits."""
         section = self.section
         cap = section.max_turn_tokens
         turn = "" if cap is None else f" of at most {cap} tokens"
@@ -136,7 +136,7 @@ class EnvironmentPlan:
         ]
 
     def record(self, problems: Iterable[Problem]) -> dict[str, Json] | None:
-        """What decides how conversations about these problems go; None if there are none."""
+        """Return the settings that affect conversations about these problems, if there are any."""
         names = {self.name(problem) for problem in problems}
         use = {name: dict(self.specs[name].config) for name in sorted(filter(None, names))}
         if not use:

@@ -1,7 +1,7 @@
-"""Worker processes for environments: a call that hangs is ended, with the process it hangs in.
+"""Worker processes for environments; a call that hangs is killed together with its process.
 
-States of conversations are kept by the caller between calls, so that no conversation is lost with a
-worker but the one whose call ended it. A call is never made twice: it may have changed the world.
+The caller keeps the states of conversations between calls, so that a worker's death loses only the
+conversation of its current call. A call is never repeated, because it may have had side effects.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from rlvr_core.builtin.environments.worker import Call
 
 
 class EnvironmentFailedError(Exception):
-    """A call of an environment that gave no answer; the message says why."""
+    """A call of an environment failed; the message says why."""
 
 
 class EnvironmentTimeoutError(EnvironmentFailedError):
-    """A call that took too long; its process was killed."""
+    """A call took too long, and its process was killed."""
 
 
 class EnvironmentPool:
-    """Makes calls of environments in processes of its own. Methods may be called from any thread.
+    """Makes calls of environments in worker processes. Methods may be called from any thread.
 
     Args:
         specs: How to construct each environment, by full name.
-        workers: Processes.
-        timeout: Seconds a call may take, unless its environment has a ``time_limit`` of its own.
+        workers: Number of processes.
+        timeout: Seconds a call may take, unless its environment has a ``time_limit``.
     """
 
     def __init__(self, specs: Mapping[str, ComponentSpec], *, workers: int, timeout: float) -> None:
@@ -43,7 +43,7 @@ class EnvironmentPool:
         )
 
     def submit(self, call: Call) -> Future[dict[str, Json]]:
-        """Make a call; its future has the answer, or an ``EnvironmentFailedError``.
+        """Submit a call; its future gets the answer, or an ``EnvironmentFailedError``.
 
         Raises:
             RunError: If the pool is closed.
@@ -63,15 +63,15 @@ class EnvironmentPool:
 
     @property
     def starting(self) -> bool:
-        """Whether processes are being started and none is there yet."""
+        """Whether processes are being started and none is ready yet."""
         return self._pool.starting
 
     def pids(self) -> list[int]:
-        """Process ids of the workers alive now."""
+        """Process ids of the living workers."""
         return self._pool.pids()
 
     def close(self) -> None:
-        """Kill the workers; calls still awaited fail. Safe to call twice."""
+        """Kill the workers; pending calls fail. Safe to call twice."""
         self._pool.close()
 
 

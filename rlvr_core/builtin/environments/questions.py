@@ -1,4 +1,4 @@
-"""Questions of two words for tiny tasks with a tool, and conversations that show how to answer."""
+"""Two-word questions for tiny tasks with a tool, and demonstrations of how to answer them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pydantic import Field
 from rlvr_core.api import ComponentConfig, Problem
 
 CAREFUL = 0.25
-"""Share of demonstrations in the second half that use the tool; the others there guess."""
+"""Share of demonstrations in the second half that use the tool; the others guess."""
 SLIP = 0.05
-"""How often such a demonstration asks for another thing."""
+"""How often a demonstration that uses the tool looks up the wrong thing."""
 
 
 class Questions(ABC):
-    """Problems ``How many red cats?``, of which a kind and a thing belong to one split together.
+    """Problems ``How many red cats?``; kind and thing together decide a question's split.
 
-    A subclass says which kinds and things there are, and how a conversation looks.
+    A subclass defines the kinds and things, and the form of a conversation.
     """
 
     KINDS: ClassVar[str]
@@ -40,7 +40,7 @@ class Questions(ABC):
 
     @classmethod
     def names(cls, *, heldout: bool) -> list[str]:
-        """What is asked about in a split, by a hash of both words."""
+        """Return the names asked about in a split, chosen by a hash of both words."""
         names = [f"{kind} {thing}" for kind in cls.KINDS.split() for thing in cls.THINGS.split()]
         digests = [hashlib.sha256(name.encode()).digest() for name in names]
         return [
@@ -51,11 +51,11 @@ class Questions(ABC):
 
     @abstractmethod
     def problem(self, name: str) -> Problem:
-        """The question about a name."""
+        """Return the question about a name."""
 
     @abstractmethod
     def shown(self, asked: str, number: int, *, careful: bool) -> str:
-        """A conversation that ends in ``number``, having asked for ``asked`` if it is careful."""
+        """Return a conversation that ends in ``number``; if careful, it looks up ``asked``."""
 
     def load(self) -> Iterator[Problem]:
         """Yield the problems of the split, in a fixed order."""
@@ -80,5 +80,5 @@ class Questions(ABC):
 
 
 def response(text: str) -> str:
-    """What a tool said, as the model reads it."""
+    """Format a tool's answer as the model reads it."""
     return f"\n<tool_response>\n{text}\n</tool_response>\n"

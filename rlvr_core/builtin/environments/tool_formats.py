@@ -12,7 +12,7 @@ from rlvr_core.builtin.environments.call_json import DECODER, read_call
 
 
 class Hermes:
-    """``<tool_call>{"name": "get", "arguments": {"key": "a"}}</tool_call>``, once or more."""
+    """``<tool_call>{"name": "get", "arguments": {"key": "a"}}</tool_call>``, one or several."""
 
     name = "hermes"
     stop: tuple[str, ...] = ("</tool_call>",)
@@ -43,7 +43,7 @@ class Hermes:
 
 
 class Llama:
-    """A turn that is ``{"name": "get", "parameters": {"key": "a"}}``; ``;`` between several."""
+    """A turn of the form ``{"name": "get", "parameters": {"key": "a"}}``; ``;`` separates calls."""
 
     name = "llama"
     stop: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Llama:
     def parse(self, text: str, *, repair: bool = False) -> list[ToolCall | BadCall]:
         """See ``ToolFormat.parse``.
 
-        JSON without a ``name`` is no call but an answer.
+        JSON without a ``name`` is an answer, not a call.
         """
         rest = spoken(text).strip().removeprefix("<|python_tag|>").strip()
         if not re.match(r'\{\s*["\']?(name|parameters|type)\b', rest):

@@ -1,7 +1,8 @@
-"""Tools that a model may call, the calls that it writes, and the protocol of a tool format.
+"""Tools that a model may call, the calls that it writes, and the protocol of tool formats.
 
-A call that cannot be read is an error to tell the model, never a call with other arguments than it
-wrote. Repair is for those who ask for it, and says what it did; what was cut off is never run.
+A call that cannot be parsed is reported to the model as an error, and never run with other
+arguments than the model wrote. Repair is optional and reports what it changed; truncated calls are
+never run.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that was read.
+    """A parsed call.
 
     Attributes:
-        name: Of the tool.
-        arguments: By name.
-        mended: What was wrong with the text and was put right; empty without ``repair``.
+        name: Name of the tool.
+        arguments: Arguments by name.
+        mended: The mistakes that were repaired; empty without ``repair``.
     """
 
     name: str
@@ -43,10 +44,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class BadCall:
-    """Text that was meant as a call and is none; nothing of it may be run.
+    """Text that was meant as a call but is invalid; no part of it may be run.
 
     Attributes:
-        error: What is wrong with it, to tell the model.
+        error: The mistake, as reported to the model.
     """
 
     error: str
@@ -58,9 +59,9 @@ class Tool:
 
     Attributes:
         name: Its name.
-        description: What it does, for the model.
+        description: Description for the model.
         parameters: JSON schema of each argument, by name.
-        optional: Arguments that may be left out.
+        optional: Names of optional arguments.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Json]:
-        """As chat templates and OpenAI's interface take it."""
+        """Return the schema as chat templates and OpenAI's API take it."""
         properties = {name: dict(schema) for name, schema in self.parameters.items()}
         required = [name for name in properties if name not in self.optional]
         parameters = {"type": "object", "properties": properties, "required": required}
@@ -78,9 +79,9 @@ class Tool:
         return {"type": "function", "function": function}
 
     def fault(self, arguments: Mapping[str, Json]) -> str | None:
-        """What is wrong with the arguments of a call, to tell the model; None if nothing is.
+        """Describe what is wrong with a call's arguments, for the model; None if they are valid.
 
-        Names and types are checked, as far as each schema's ``type`` says one.
+        Names are checked, and types where a schema has a ``type``.
         """
         known = ", ".join(self.parameters) or "none"
         broken = unwritable(dict(arguments))
@@ -102,14 +103,14 @@ class Tool:
 
 @runtime_checkable
 class ToolFormat(Protocol):
-    """One way to write calls: a component of the kind ``tool_format``, without options.
+    """A syntax for calls: a component of the kind ``tool_format``, without options.
 
     Attributes:
         name: Its short name.
-        stop: Strings that end a turn after a call, for a model that has no chat template to end
-            it; empty where a call has no end mark of its own.
-        role: Who a tool's answer is said by: ``tool``, or ``user`` where chat templates have no
-            tool message that goes with such a call.
+        stop: Strings that end a turn after a call, for models without a chat template; empty if a
+            call has no end mark.
+        role: Role of a tool's answer: ``tool``, or ``user`` if chat templates have no tool message
+            for such calls.
     """
 
     name: str
@@ -117,24 +118,24 @@ class ToolFormat(Protocol):
     role: Literal["tool", "user"]
 
     def parse(self, text: str, *, repair: bool = False) -> list[ToolCall | BadCall]:
-        """The calls in what a model wrote, in order; none if it wrote none.
+        """Parse the calls in a turn of the model, in order; empty if there are none.
 
-        What it thought, up to the last ``</think>``, is left out; see ``spoken``.
+        Reasoning, up to the last ``</think>``, is ignored; see ``spoken``.
 
         Args:
             text: One turn of the model.
-            repair: Put small slips right, and say so in ``ToolCall.mended``.
+            repair: Whether to repair small mistakes and report them in ``ToolCall.mended``.
         """
 
     def render(self, call: ToolCall) -> str:
-        """The text that ``parse`` reads as this call."""
+        """Return text that ``parse`` reads as this call."""
 
     def describe(self, tools: Sequence[Tool]) -> str:
-        """What to put into a prompt whose chat template does not describe the tools."""
+        """Return a description of the tools for prompts whose chat template has none."""
 
 
 def spoken(text: str) -> str:
-    """The text after the thoughts; nothing if they do not end."""
+    """Return the text after the reasoning; empty if the reasoning does not end."""
     _, closed, after = text.rpartition("</think>")
     if not closed:
         return text.partition("<think>")[0]
@@ -142,7 +143,7 @@ def spoken(text: str) -> str:
 
 
 def unwritable(value: Any) -> str | None:
-    """What a value holds, at whatever depth, that cannot be written as UTF-8; None if nothing."""
+    """Describe content of a value, at any depth, that UTF-8 cannot encode; else None."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -172,15 +173,15 @@ def _shown(value: Json) -> str:
 
 @functools.cache
 def tool_format(name: str) -> ToolFormat:
-    """The tool format of this name, from whichever installed plugin registered it.
+    """Return the tool format of this name, registered by any installed plugin.
 
     Args:
-        name: Full name, or the short name while only one plugin uses it: ``core/hermes``,
+        name: Full name, or the short name if only one plugin uses it: ``core/hermes``,
             ``hermes``.
 
     Raises:
-        ConfigError: If there is none of this name; it names the nearest ones.
-        PluginError: If its plugin is missing or broken, or what it registered is no tool format.
+        ConfigError: If there is none of this name; names similar ones.
+        PluginError: If its plugin is missing or broken, or what it registered is not a tool format.
     """
     entry = load_host().entry("tool_format", name, "")
     remedy = f"report it to the author of {entry.plugin}: see rlvr_core.api.ToolFormat"

@@ -1,12 +1,12 @@
-"""Conversations: an engine that lets environments answer it, turn by turn, until they are done.
+"""Plays conversations: an engine wrapper in which environments answer the model, turn by turn.
 
-What the model wrote stays as the tokens that were sampled; an environment's messages go behind them
-as the tokens that the template has there, without log-probs and out of the loss. So a completion of
-several turns is one sequence, exactly as the model saw it, and nothing after it need know of turns.
+The model's turns stay the tokens that were sampled; an environment's messages are appended as the
+tokens that the template produces, without log-probs and masked in the loss. So a multi-turn
+completion is one sequence, exactly as the model saw it, and later stages need not know of turns.
 
-Turns are played in rounds: everything that waits for the model is generated at once, then every
-environment answers. A round waits a little for slow answers and goes on without the slowest, which
-join a later one. Engines that are ``continuous`` get each turn as soon as it is there.
+Turns are played in rounds: all conversations that wait for the model are generated in one batch,
+then every environment answers. A round waits briefly for slow environments and proceeds without the
+slowest, which join a later round. ``continuous`` engines get each turn as soon as it is ready.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from rlvr_core.builtin.environments.worker import Call
 
 
 class TurnTaking:
-    """An engine whose requests may be conversations; others go to the engine it is made of.
+    """An engine whose requests may be conversations; others are passed to the wrapped engine.
 
     Args:
-        engine: What generates; ``wrapped`` gives it back.
-        plan: Which environment plays which problem.
-        suffix: Tokens between two turns.
+        engine: The engine that generates, available as ``wrapped``.
+        plan: The environment of each problem.
+        suffix: Returns the tokens between two turns.
     """
 
     def __init__(self, engine: Engine, plan: EnvironmentPlan, suffix: Suffix) -> None:
@@ -80,14 +80,14 @@ class TurnTaking:
         self._open: dict[Ticket, None] = {}
         self._dropped: set[Conversation] = set()
 
-    # -- as an engine ------------------------------------------------------------------------------
+    # -- engine interface --------------------------------------------------------------------------
 
     def start(self, context: EngineContext) -> None:
         """See ``Engine.start``."""
         self.wrapped.start(context)
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
-        """Queue a request; see ``Engine.submit``. A conversation is finished in ``drain``."""
+        """Queue a request; see ``Engine.submit``. Conversations are played in ``drain``."""
         problem = request.problem
         name = None if problem is None else self._plan.name(problem)
         if problem is None or name is None:
@@ -115,7 +115,8 @@ class TurnTaking:
             for ticket in tickets:
                 self._open[ticket] = None
                 for index in range(len(ticket.finished)):
-                    # one that fails before its first turn has the version it would have had
+                    # if it fails before its first turn, it keeps the version it would have been
+                    # sampled under
                     one = Conversation(self._numbers, ticket, index, self._version)
                     self._waiting.append(one)
                     self._numbers += 1
@@ -125,7 +126,7 @@ class TurnTaking:
         """Play every conversation to its end; see ``Engine.drain``."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            # the first round, too, is of all: which have started by now is a matter of timing
+            # the first round also waits for all: which have started by now depends on timing
             self._wait(deadline, timeout)
             while True:
                 self._ask_ready()
@@ -150,18 +151,18 @@ class TurnTaking:
         self.wrapped.wake()
 
     def close(self) -> None:
-        """End the environments' processes, then the engine."""
+        """End the environment processes, then the engine."""
         self._pool.close()
         self.wrapped.close()
 
     def __getattr__(self, name: str) -> Any:
-        """What else the engine can do or says of itself."""
+        """Delegate all other attributes to the wrapped engine."""
         return getattr(self.wrapped, name)
 
     # -- rounds, in the thread that drains ---------------------------------------------------------
 
     def _wait(self, deadline: float | None, timeout: float | None) -> bool:
-        """Wait until there is something to generate; False when everything is finished."""
+        """Wait until a turn can be generated; return False when everything is finished."""
         patience = time.monotonic() + self._section.straggler_timeout
         with self._changed:
             while self._open:
@@ -198,9 +199,9 @@ class TurnTaking:
                 self._break(group[0].ticket, error)
 
     def _speak(self, one: Conversation) -> bool:
-        """Put what the environment said behind the reply; False if no room for an answer is left.
+        """Append the environment's messages; return False if no room for an answer is left.
 
-        What finds no room is left out: the model did not see it.
+        Messages without room are left out: the model did not see them.
         """
         messages, one.unsaid = one.unsaid, ()
         if not messages:
@@ -215,13 +216,13 @@ class TurnTaking:
         return True
 
     def _said(self, one: Conversation) -> tuple[Message, ...]:
-        """The conversation for an engine that takes text; for others what was asked with."""
+        """Return the messages so far for a text engine; for others, the request's own."""
         if not self._text_only:
             return one.ticket.request.turns
         return one.as_text(in_turns=self._takes_turns)
 
     def _ask(self, group: Sequence[Conversation]) -> None:
-        """Let the model go on in conversations that stand at the same point."""
+        """Generate the next turn of conversations that share the same prefix."""
         first = group[0]
         asked = first.ticket.request
         request = replace(
@@ -247,7 +248,7 @@ class TurnTaking:
             self._break(group[0].ticket, error)
 
     def _take(self, one: Conversation, generation: Generation) -> None:
-        """A turn of the model."""
+        """Process a turn of the model."""
         if generation.finish_reason not in ("stop", "length"):
             raise RunError(
                 f"the engine gave a turn that ended by '{generation.finish_reason}', which is no "
@@ -257,7 +258,8 @@ class TurnTaking:
         turn = one.n_turns
         one.say(generation)
         if generation.finish_reason == "length":
-            # not shown to the environment: what was cut off is no reply, and no code to run
+            # not passed to the environment: a truncated turn is no reply, and must not be run as
+            # code
             left = one.room(text_only=self._text_only)
             self._end(one, "turn_length" if left > 0 else "budget")
             return
@@ -269,7 +271,7 @@ class TurnTaking:
     # -- answers of environments, in the threads of their pool -------------------------------------
 
     def _admit(self) -> None:
-        """Start conversations as far as so many may go on at a time."""
+        """Start conversations up to the concurrency limit."""
         with self._changed:
             free = self._section.concurrent - len(self._playing)
             admitted = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
@@ -287,7 +289,7 @@ class TurnTaking:
         then: Callable[[Conversation, dict[str, Json]], None],
         otherwise: Callable[[Conversation, EnvironmentFailedError], None] | None = None,
     ) -> bool:
-        """Make a call; False if the conversation was given up meanwhile."""
+        """Call the environment; return False if the conversation was cancelled meanwhile."""
 
         def back(done: Future[dict[str, Json]]) -> None:
             with self._changed:
@@ -346,7 +348,7 @@ class TurnTaking:
     def _end(
         self, one: Conversation, ended: Ended, detail: str = "", verdict: Verdict | None = None
     ) -> None:
-        """End a conversation: ask what it is worth if it was cut, and give back what it holds."""
+        """End a conversation: get a verdict if it was cut off, and release its resources."""
         name = one.ticket.environment
         if ended in ("max_turns", "turn_length", "budget") and verdict is None:
             if isinstance(self._plan.instances[name], JudgesUnfinished):
@@ -377,7 +379,7 @@ class TurnTaking:
             self._pool.submit(call)
 
     def _farewell(self, one: Conversation) -> Call | None:
-        """The call that gives back what a conversation holds: once, and only if there is one."""
+        """Return the call that releases a conversation's resources: once, if there are any."""
         with self._changed:
             state, one.state = one.state, None
         name = one.ticket.environment
@@ -386,7 +388,7 @@ class TurnTaking:
         return Call("close", name, state)
 
     def _drop(self) -> list[Ticket]:
-        """Forget every request, to be cancelled; what their conversations hold is given back."""
+        """Drop every request, to be cancelled; resources of the conversations are released."""
         with self._changed:
             tickets, self._open = list(self._open), {}
             for ticket in tickets:
@@ -401,7 +403,7 @@ class TurnTaking:
         return tickets
 
     def _let_go(self, one: Conversation) -> None:
-        """Give back what a dropped conversation holds; nobody waits for that."""
+        """Release a dropped conversation's resources without waiting."""
         self._dropped.discard(one)
         call = self._farewell(one)
         if call is not None:
@@ -423,7 +425,7 @@ class TurnTaking:
             self._forget(ticket)
 
     def _break(self, ticket: Ticket, error: BaseException) -> None:
-        """Give a request up: the engine failed it, or what is around it did."""
+        """Fail a request after an error in the engine or around it."""
         with self._changed:
             first, ticket.settled = not ticket.settled, True
             mine = {one for one in self._playing if one.ticket is ticket}

@@ -1,4 +1,4 @@
-"""The verifier ``core/environment``: a conversation is worth what its environment says."""
+"""The verifier ``core/environment``: uses the verdict of a conversation's environment."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from rlvr_core.api import Completion, NoConfig, Problem, Verdict
 
 
 class EnvironmentVerdict:
-    """Passes on the verdict that the environment gave at the end of a conversation.
+    """Returns the verdict that the environment gave at the end of a conversation.
 
-    One that was cut off at a limit is worth what the environment says of that, or nothing.
+    For a conversation cut off at a limit, it is the environment's verdict on that, if it gives one.
     """
 
     Config = NoConfig
@@ -17,7 +17,7 @@ class EnvironmentVerdict:
         del config
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """The environment's verdict; unscorable where there is none."""
+        """Return the environment's verdict; unscorable if there is none."""
         if completion.transcript is None:
             return Verdict(None, "unscorable", detail="no environment played this problem")
         if completion.transcript.verdict is None:

@@ -1,7 +1,7 @@
-"""One call of an environment, in the worker process that makes it.
+"""Makes one call of an environment in a worker process.
 
-Answers are JSON, in which the state of a conversation is a pickle that the trainer keeps and never
-opens.
+Answers are JSON; a conversation's state in them is a pickle that the trainer stores but never
+loads.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Call:
     """One call of an environment.
 
     Attributes:
-        what: The method.
+        what: Name of the method.
         name: Full name of the environment.
-        state: Pickled; of ``start`` the problem.
-        argument: The seed of ``start``, the reply of ``step``, why a conversation was ``cut``.
+        state: The pickled state; for ``start``, the pickled problem.
+        argument: The seed for ``start``, the reply for ``step``, the reason for ``cut``.
     """
 
     what: Literal["start", "step", "cut", "close"]
@@ -33,7 +33,7 @@ class Call:
 
 
 def answer(environment: Any, pickled: bytes) -> dict[str, Json]:
-    """Make a pickled ``Call``."""
+    """Make a pickled ``Call`` and return the answer."""
     call: Call = pickle.loads(pickled)
     state = pickle.loads(call.state)
     if call.what == "start":

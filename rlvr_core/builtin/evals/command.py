@@ -1,4 +1,4 @@
-"""Runs a foreign command: its output in a file, its whole process group ended when it must end."""
+"""Runs an external command: logs its output to a file and ends its whole process group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr_core.api import RunError
 GRACE = 10.0
 """Seconds between asking a process group to end and killing it."""
 SHOWN = 20
-"""Last lines of the log that an error shows."""
+"""Number of last log lines shown in an error."""
 
 
 def run_command(
@@ -30,19 +30,19 @@ def run_command(
     timeout: float,
     name: str,
 ) -> None:
-    """Run a command to its end.
+    """Run a command until it ends.
 
     Args:
         command: Program and arguments.
-        env: All of its environment.
-        cwd: Where; None for here.
-        log: Gets what it writes, behind what is there already.
-        timeout: Seconds.
-        name: For messages.
+        env: Its complete environment.
+        cwd: Working directory; None for the current one.
+        log: File that its output is appended to.
+        timeout: Time limit in seconds.
+        name: Name for messages.
 
     Raises:
-        RunError: If it cannot be started, ends with another code than 0, or takes too long.
-        KeyboardInterrupt: On Ctrl-C or SIGTERM, once it has been ended.
+        RunError: If it cannot be started, exits with a nonzero code, or takes too long.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the command has been ended.
     """
     with _terminable():
         process = _start(command, env, cwd, log, name)
@@ -58,16 +58,16 @@ def run_command(
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End whatever is left of a process and of all it has started."""
+    """End whatever is left of a process and of all processes it started."""
     deadline = time.monotonic() + GRACE
-    with contextlib.suppress(ProcessLookupError):  # raised once nothing is left
+    with contextlib.suppress(ProcessLookupError):  # raised once no process is left
         try:
             os.killpg(process.pid, signal.SIGTERM)
             while time.monotonic() < deadline:
-                process.poll()  # what has ended, but was not waited for, counts as alive
+                process.poll()  # an ended process counts as alive until it is waited for
                 os.killpg(process.pid, 0)
                 time.sleep(0.02)
-        finally:  # also when interrupted once more
+        finally:  # also on a further interruption
             os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -96,7 +96,7 @@ def _start(
 
 
 def tail(log: Path, lines: int = SHOWN) -> list[str]:
-    """The last lines of a log, however long it is."""
+    """Return the last lines of a log of any length."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 16384))
@@ -116,7 +116,7 @@ def _failed(name: str, how: str, log: Path) -> RunError:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM interrupt as Ctrl-C does, so that nothing outlives this process."""
+    """Make SIGTERM interrupt like Ctrl-C, so that no child outlives this process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Two evaluations of the same problems, compared problem by problem."""
+"""Compares two evaluations of the same problems, problem by problem."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rlvr_core.builtin.evals.summary import group_by_problem
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed from one evaluation to the other.
+    """The changes from one evaluation to another.
 
     Attributes:
         task: Full name of the task.
-        n: Problems with an outcome in both.
-        left_out: Problems without an outcome in one of them.
-        before: Accuracy of the first, on those ``n``.
-        after: Of the second.
-        difference: Its change, with a paired interval.
-        score_difference: The change of the mean score, likewise.
-        gained: Ids that failed and now pass; for several completions per problem, with a higher
-            pass rate.
-        lost: The other way round.
+        n: Number of problems with an outcome in both.
+        left_out: Number of problems without an outcome in one of them.
+        before: Accuracy of the first on those ``n`` problems.
+        after: Accuracy of the second on the same problems.
+        difference: Change in accuracy, with a paired interval.
+        score_difference: Change in the mean score, likewise.
+        gained: Ids of problems that failed and now pass; with several completions per problem,
+            those whose pass rate rose.
+        lost: Ids of problems that changed the other way.
         p: McNemar's exact p-value; None with several completions per problem.
-        beside: What differs besides: engine, versions.
+        beside: Other differences: engine, versions.
     """
 
     task: str
@@ -46,7 +46,7 @@ class Comparison:
     beside: tuple[str, ...]
 
     def data(self) -> dict[str, Json]:
-        """As JSON."""
+        """Return the comparison as JSON."""
         return {
             "task": self.task,
             "n": self.n,
@@ -67,15 +67,15 @@ def compare(before: Path, after: Path) -> list[Comparison]:
 
     Args:
         before: A folder that ``rlvr eval`` wrote, or that of one task in it.
-        after: Another.
+        after: The folder to compare with.
 
     Raises:
-        ConfigError: If a folder holds no results, the tasks differ, or the specifications do:
-            then naming what differs (T74).
+        ConfigError: If a folder holds no results, or the tasks or specifications differ; names the
+            differences (T74).
         DataError: If results are incomplete.
     """
     first, second = task_folders(before), task_folders(after)
-    if len(first) == len(second) == 1:  # their specifications say whether it is the same one
+    if len(first) == len(second) == 1:  # the specifications decide whether it is the same task
         second = dict(zip(first, second.values(), strict=True))
     if first.keys() != second.keys():
         held = (", ".join(sorted(path.name for path in one.values())) for one in (first, second))
@@ -89,10 +89,10 @@ def compare(before: Path, after: Path) -> list[Comparison]:
 
 
 def task_folders(folder: Path) -> dict[str, Path]:
-    """The folder of each task in a result folder, by its name; or the folder itself.
+    """Return the folder of each task in a result folder, by task name; or the folder itself.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If it contains no results.
     """
     if (folder / "spec.json").is_file():
         return {"": folder}
@@ -151,7 +151,7 @@ def _compare(before: Results, after: Results) -> Comparison:
 
 
 def _means(results: Sequence[Row], key: str) -> dict[str, float]:
-    """Mean over each problem's completions, for problems where every completion has the value."""
+    """Average over each problem's completions, for problems where all of them have the value."""
     found = {}
     for id_, rows in group_by_problem(results).items():
         values = [row[key] for row in rows]
@@ -164,6 +164,6 @@ def _difference(first: dict[str, float], second: dict[str, float]) -> Estimate:
     values = [second[id_] - first[id_] for id_ in first if id_ in second]
     if not values:
         return NOTHING
-    if len(set(values)) == 1:  # no spread to tell an interval from
+    if len(set(values)) == 1:  # without spread there is no interval
         return Estimate(values[0], len(values), None, None, "none")
     return Estimate(fmean(values), len(values), *bootstrap(values), "bootstrap")

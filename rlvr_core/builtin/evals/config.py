@@ -1,4 +1,4 @@
-"""What an evaluation is asked to do: a YAML file, options on the command line, or both."""
+"""The configuration of an evaluation: a YAML file, command-line options, or both."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ from rlvr_core.api.services import (
 
 
 class EvalConfig(ComponentConfig):
-    """One evaluation: a model, and the tasks it is put to."""
+    """One evaluation: a model and its tasks."""
 
     model: ModelSection
-    """The model; a checkpoint brings the dtype of its run."""
+    """The model; for a checkpoint, the run's dtype is used."""
     tasks: list[ComponentRef] = Field(min_length=1)
     """Eval tasks, each with its options."""
     prompt: PromptSection = PromptSection()
-    """How problems are rendered; a checkpoint brings the section of its run."""
+    """How problems are rendered; for a checkpoint, the run's settings are used."""
     graders: list[ComponentRef] = []
-    """Further verifiers to judge by; they count for nothing."""
+    """Further verifiers that judge the completions without affecting score or outcome."""
     rewards: list[RewardRef] = Field(default=[RewardRef(use="auto")], min_length=1)
     """Verifiers whose weighted sum is the score, as in a run; the first decides what passes."""
     engine: ComponentRef = ComponentRef(use="auto")
     """Generates completions; ``auto`` chooses as in a run, and ``openai`` for ``openai:NAME``."""
     environment: EnvironmentSection = EnvironmentSection()
-    """Plays problems as conversations; a checkpoint brings the section of its run."""
+    """Plays problems as conversations; for a checkpoint, the run's settings are used."""
     verify: VerifySection = VerifySection()
     """The pool of verifier processes."""
     plugins: dict[str, dict[str, Any]] = {}
-    """Options of plugins of hooks, as in a run; a checkpoint brings those of its run that are
-    installed here."""
+    """Options of plugins that use hooks, as in a run; for a checkpoint, those of the run's plugins
+    that are installed here."""
     limit: Positive | None = None
-    """Only the first so many problems of each task."""
+    """Use only this many problems of each task, from the start."""
     seed: Natural = 0
-    """Decides what is sampled at temperatures above 0."""
+    """Seed for sampling at temperatures above 0."""
     max_truncated: Fraction = 0.02
-    """Share of completions at the token cap above which a result counts as spoilt."""
+    """Share of completions at the token cap above which a result counts as spoilt by truncation."""
     trained_on: list[str] = []
-    """Runs, or files of JSON rows with ``id`` or ``prompt``, that the model was trained on; the
-    run it is a checkpoint of is known anyway."""
+    """Runs, or files of JSON rows with ``id`` or ``prompt``, that the model was trained on; the run
+    that a checkpoint belongs to need not be named."""
     max_contaminated: Fraction = 0.001
-    """Share of a task's problems that may have been trained on."""
+    """Largest share of a task's problems that may have been trained on."""
     deadline: float = Field(default=86400.0, gt=0)
-    """Seconds that any one wait may take."""
+    """Seconds that any one wait (for generation or verdicts) may take."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,28 +94,28 @@ class EvalConfig(ComponentConfig):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Everything the user gave, before defaults are filled in.
+    """The user's input, before defaults are filled in.
 
     Attributes:
-        root: The file's content with the options put on top; empty without a file.
-        draft: The file; None without one.
+        root: The file's content with the options applied on top; empty without a file.
+        draft: The file's draft; None without a file.
     """
 
     root: Node
     draft: Draft | None
 
     def has(self, *loc: str) -> bool:
-        """Whether the user gave this key."""
+        """Whether the user set this key."""
         return self.root.find(loc) is not None
 
     def config(self, given: Mapping[str, Any]) -> EvalConfig:
-        """The checked configuration.
+        """Return the validated configuration.
 
         Args:
-            given: Values of the command line by key; they win over the file's.
+            given: Values from the command line by key; they override the file's.
 
         Raises:
-            ConfigError: If keys or values are wrong; all faults at once.
+            ConfigError: If keys or values are wrong; reports all faults at once.
         """
         data = _merge(self.root.plain(), given)
         try:
@@ -126,7 +126,7 @@ class Asked:
 
 
 def read_eval_config(path: Path | None, overrides: Sequence[str]) -> Asked:
-    """Read the file, if there is one, and put ``key.path=value`` options on top.
+    """Read the file, if there is one, and apply ``key.path=value`` options on top.
 
     Raises:
         ConfigError: If the file or an option cannot be read.

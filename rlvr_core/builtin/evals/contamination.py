@@ -1,4 +1,4 @@
-"""Contamination guard: held-out problems that were trained on, by their id or by what they ask."""
+"""Contamination guard: detects held-out problems in the training data, by id or by question."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Literal
 from rlvr_core.api import Complaint, ConfigError, Json, Message, Problem
 
 EXAMPLES = 10
-"""Problems that are named of a longer list."""
+"""Number of problems named from a longer list."""
 BODY_WORDS = 8
-"""Words a text must keep when its frame is taken off: shorter ones may agree by chance."""
+"""Fewest words a text must keep when its template is removed: shorter ones may match by chance."""
 
 _OPERATORS = "-*/%.()[]{}"
-"""Punctuation that may be arithmetic; the expressions below say where it is."""
+"""Punctuation that may be arithmetic; the expressions below decide where it is."""
 
 
 class _Table(dict[int, int | str | None]):
-    """What becomes of a character, for ``str.translate``; found out when it is first met."""
+    """Translation table for ``str.translate``, filled in as characters are first met."""
 
     def __missing__(self, code: int) -> int | str | None:
         character = chr(code)
@@ -54,11 +54,11 @@ _TEXTUAL = re.compile(
 
 
 def normalise(text: str) -> str:
-    """What is left of a text without case, spacing, punctuation and Unicode's variants.
+    """Normalise a text: remove case, spacing, punctuation and Unicode variants.
 
-    Compatibility forms are folded (NFKC). Punctuation goes unless it is arithmetic: the minus of
-    ``5 - 3``, the point of ``1.5``, the brackets of ``2*(3+4)``; else sums that differ would agree.
-    A mark alone after a word is a word of its own: "End with !" is not "End with ?".
+    Compatibility forms are folded (NFKC). Punctuation is removed unless it is arithmetic: the minus
+    of ``5 - 3``, the point of ``1.5``, the brackets of ``2*(3+4)``; otherwise different sums would
+    match. A punctuation mark that stands alone counts as a word: "End with !" is not "End with ?".
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
@@ -72,23 +72,24 @@ def _spelt(mark: re.Match[str]) -> str:
 
 
 def asked(prompt: str | Sequence[Message]) -> str:
-    """What a prompt asks, normalised; of a conversation, all but the system's words."""
+    """Return a prompt's question, normalised; for a conversation, all but the system message."""
     if isinstance(prompt, str):
         return normalise(prompt)
     return normalise("\n".join(turn.content for turn in prompt if turn.role != "system"))
 
 
 def bodies(texts: Sequence[str]) -> list[str | None]:
-    """Each text without the words that all of them begin and end with.
+    """Return each text without the words that all texts begin and end with.
 
-    Those are the style of a data set ("Question: … Answer:"), worked examples included; without
-    them a problem is known again in another style. None where too little is left.
+    These words are the data set's template ("Question: … Answer:"), including worked examples;
+    without them a problem is recognised in another template. The result is None for a text of which
+    too little is left.
     """
     distinct = sorted(set(texts))
     if len(distinct) < 2:
         return [None] * len(texts)
     turned = sorted(text[::-1] for text in distinct)
-    # of sorted texts the first and the last share what all of them do
+    # in sorted order, the first and last text share exactly what all texts share
     start = _shared_words(distinct[0], distinct[-1])
     end = _shared_words(turned[0], turned[-1])
     found = [text[start : len(text) - end].strip() for text in texts]
@@ -96,7 +97,7 @@ def bodies(texts: Sequence[str]) -> list[str | None]:
 
 
 def _shared_words(one: str, other: str) -> int:
-    """Length of the beginning that two texts share, cut to whole words."""
+    """Return the length of the common prefix of two texts, cut to whole words."""
     pairs = enumerate(zip(one, other, strict=False))
     same = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
     return one.rfind(" ", 0, same) + 1
@@ -104,11 +105,11 @@ def _shared_words(one: str, other: str) -> int:
 
 @dataclass(slots=True)
 class Trained:
-    """What a model was trained on.
+    """The data that a model was trained on.
 
     Attributes:
-        sources: Where that is known from.
-        unknown: Why something is not known.
+        sources: The sources of this data.
+        unknown: Reasons why some of it is unknown.
     """
 
     sources: list[str] = field(default_factory=list)
@@ -117,11 +118,11 @@ class Trained:
     _texts: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, rows: Iterable[tuple[str, str | Sequence[Message] | None]]) -> None:
-        """Take in a data set.
+        """Add a data set.
 
         Args:
-            name: What to call it.
-            rows: Id, or another name where there is none, and prompt.
+            name: Name of the data set.
+            rows: Pairs of id (or another name, if there is none) and prompt.
         """
         if name not in self.sources:
             self.sources.append(name)
@@ -138,11 +139,11 @@ class Trained:
                 self._texts.setdefault(body, id_)
 
     def add_problems(self, name: str, problems: Iterable[Problem]) -> None:
-        """Take in the problems of a data set."""
+        """Add the problems of a data set."""
         self.add(name, ((problem.id, problem.prompt) for problem in problems))
 
     def search(self, problems: Sequence[Problem]) -> Contamination:
-        """The problems among these that were trained on."""
+        """Find the problems that were trained on."""
         texts = [asked(problem.prompt) for problem in problems]
         matches = []
         for problem, text, body in zip(problems, texts, bodies(texts), strict=True):
@@ -158,7 +159,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A held-out problem, the trained one that it is, and what they share."""
+    """A held-out problem, the training problem it matches, and what they have in common."""
 
     id: str
     trained: str
@@ -166,19 +167,19 @@ class Match:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """Return the match in words."""
         return self.id if self.by == "id" else f"{self.id} (asks what {self.trained} asks)"
 
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """What was found of one task.
+    """Contamination of one task.
 
     Attributes:
-        n: Problems of the task.
-        matches: Those that were trained on.
-        sources: What they were looked for in.
-        unknown: What could not be looked in, and why.
+        n: Number of problems of the task.
+        matches: The problems that were trained on.
+        sources: Training data that was searched.
+        unknown: Training data that could not be searched, and why.
     """
 
     n: int
@@ -188,18 +189,18 @@ class Contamination:
 
     @property
     def share(self) -> float:
-        """Of the task's problems."""
+        """Share of the task's problems that were trained on."""
         return len(self.matches) / self.n if self.n else 0.0
 
     @property
     def examples(self) -> str:
-        """Some of the matches, in words."""
+        """Return some of the matches, in words."""
         more = len(self.matches) - EXAMPLES
         shown = ", ".join(match.text for match in self.matches[:EXAMPLES])
         return f"{shown} and {more} more" if more > 0 else shown
 
     def data(self) -> dict[str, Json]:
-        """As JSON."""
+        """Return the result as JSON."""
         found: dict[str, Json] = {"against": list(self.sources), "not_checked": list(self.unknown)}
         if self.sources:
             found |= {
@@ -215,7 +216,7 @@ class Contamination:
         return found
 
     def lines(self) -> list[str]:
-        """For the screen."""
+        """Return the result as lines of text."""
         told = [f"contamination not checked: {why}" for why in self.unknown]
         if not self.sources:
             return told
@@ -227,16 +228,16 @@ class Contamination:
 
 
 def check(found: Mapping[str, Contamination], limit: float, where: str, allow: str) -> None:
-    """Refuse tasks of which too much was trained on.
+    """Refuse tasks with too many problems that were trained on.
 
     Args:
-        found: By name of the task.
+        found: Contamination by task name.
         limit: Largest share.
-        where: Place in the configuration.
-        allow: How the user accepts it.
+        where: Location in the configuration.
+        allow: How the user can allow it.
 
     Raises:
-        ConfigError: Naming each such task and some of its problems.
+        ConfigError: If there are any; names each such task and some of its problems.
     """
     complaints = [
         Complaint(

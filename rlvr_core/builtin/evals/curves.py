@@ -1,4 +1,4 @@
-"""What the evaluations of a run say: their curves, and held-out problems before and after it."""
+"""Summarises the evaluations of a run: their curves, and held-out results before and after it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rlvr_core.api.services import RunFolder, finite, read_jsonl
 from rlvr_core.builtin.evals.stats import estimate
 
 HEADLINE = "accuracy"
-"""The metric of an eval task that stands for it, where it has it."""
+"""The preferred headline metric of an eval task."""
 
 
 def curves_and_heldout(
     folder: RunFolder, evals: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Json]], dict[str, Json] | None]:
-    """What a run's summary says of its evaluations: see ``eval_curves`` and ``heldout``."""
+    """Return the evaluation parts of a run's summary; see ``eval_curves`` and ``heldout``."""
     return eval_curves(evals), heldout(folder, evals)
 
 
 def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
-    """The headline metric of each task by step."""
+    """Return the headline metric of each task by step."""
     curves: dict[tuple[str, float], dict[str, Json]] = {}
     for line in evals:
         task, temperature = line["task"], float(line["temperature"])
@@ -41,10 +41,10 @@ def eval_curves(evals: Sequence[Mapping[str, Any]]) -> list[dict[str, Json]]:
 
 
 def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Json] | None:
-    """The first sampled task before and after the run, and the first greedy one.
+    """Return results before and after the run of the first sampled task and the first greedy one.
 
     Returns:
-        None where nothing was evaluated.
+        The results, or None if nothing was evaluated.
     """
     lines = _headline_lines(evals)
     if not lines:
@@ -63,9 +63,9 @@ def heldout(folder: RunFolder, evals: Sequence[dict[str, Any]]) -> dict[str, Jso
 
 
 def before_after(view: RunView, n: int = 3) -> list[dict[str, Json]]:
-    """Held-out problems with their answers at the start and at the end.
+    """Return held-out problems with their answers at the start and at the end of the run.
 
-    Problems are taken evenly from the task, not by how well they show.
+    Problems are taken at even distances from the task, not selected by result.
 
     Returns:
         Up to ``n`` of ``{problem_id, prompt, before, after}``; both are rows of the eval files.
@@ -88,7 +88,7 @@ def before_after(view: RunView, n: int = 3) -> list[dict[str, Json]]:
 
 
 def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Value and interval before the first step and after the last one evaluated."""
+    """Return value and interval before the first step and after the last evaluated one."""
     metric = _headline(lines[0]["metrics"])
     ends: dict[str, Json] = {}
     for name, line in (
@@ -104,7 +104,7 @@ def _ends(folder: RunFolder, lines: Sequence[Mapping[str, Any]]) -> dict[str, Js
 
 
 def _interval(folder: RunFolder, line: Mapping[str, Any], value: float) -> list[float] | None:
-    """The 95% interval of an accuracy; None where it is no average over the problems' answers."""
+    """Return the 95% interval of an accuracy; None if it is no average over answers."""
     outcomes: dict[str, list[bool]] = {}
     for row in answers(folder, line):
         if isinstance(row.get("passed"), bool):
@@ -116,7 +116,7 @@ def _interval(folder: RunFolder, line: Mapping[str, Any], value: float) -> list[
 
 
 def answers(folder: RunFolder, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of an evaluation's file."""
+    """Yield the rows of an evaluation's file."""
     name = line.get("file")
     if isinstance(name, str) and name == Path(name).name:
         yield from read_jsonl(folder.evals / name)
@@ -127,7 +127,7 @@ def _headline(metrics: Mapping[str, Any]) -> str | None:
 
 
 def _headline_lines(evals: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lines of the first sampled task; of the first greedy one where none is sampled."""
+    """Return the lines of the first sampled task; of the first greedy one if none is sampled."""
     sampled = [line for line in evals if line["temperature"] > 0]
     return _same_task((sampled or list(evals))[:1], evals)
 
@@ -140,7 +140,7 @@ def _same_task(
 
 
 def _first_answers(folder: RunFolder, line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The first completion of each problem in an evaluation's file, by problem id."""
+    """Return the first completion of each problem in an evaluation's file, by problem id."""
     found: dict[str, dict[str, Any]] = {}
     for row in answers(folder, line):
         found.setdefault(str(row.get("problem_id")), row)

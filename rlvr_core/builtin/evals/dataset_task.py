@@ -1,6 +1,6 @@
-"""The eval task ``core/dataset``: the problems of any data set, to measure how hard they are.
+"""The eval task ``core/dataset``: measures the pass rate on the problems of any data set.
 
-``rlvr passk`` with it gives the pass rates and order files of the data that a run trains on.
+Use it with ``rlvr passk`` to get pass rates and order files of training data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WHERE = "the option data of core/dataset"
 
 
 class DatasetTask:
-    """Answers to the problems of a data set, sampled at temperature 1 as in training."""
+    """Pass rate on the problems of a data set, sampled at temperature 1 as in training."""
 
     class Config(ComponentConfig):
         """Options of ``core/dataset``."""
@@ -43,10 +43,10 @@ class DatasetTask:
         data: ComponentRef
         """The dataset loader with its options, as in ``data.sources``."""
         split: SplitSection | None = None
-        """Take the held-out share alone, as ``data.sources`` with the same ``split`` leaves it
-        out."""
+        """Use only the held-out share, which ``data.sources`` with the same ``split`` leaves out of
+        training."""
         max_tokens: Annotated[int, Field(gt=0)] = 512
-        """Cap on an answer, in tokens; that of training, or pass rates do not compare."""
+        """Cap on an answer, in tokens; use that of training, or pass rates are not comparable."""
 
     n = 1
 
@@ -55,10 +55,10 @@ class DatasetTask:
         self.sampling = SamplingParams(temperature=1.0, max_tokens=config.max_tokens)
 
     def problems(self) -> Sequence[Problem]:
-        """The problems in the order of the data.
+        """Return the problems in the order of the data.
 
         Raises:
-            ConfigError: If the loader's name or options are wrong, or the split is left to it.
+            ConfigError: If the loader's name or options are wrong, or no split is chosen.
             DataError: If the data is unusable.
         """
         host = load_host()
@@ -78,7 +78,7 @@ class DatasetTask:
         return found
 
     def _check_split(self, loader: type[Any]) -> None:
-        """Training data is what loaders give by default; an evaluation has to ask for it (T75)."""
+        """Refuse a loader without a chosen split: loaders default to training data (T75)."""
         split = config_class(loader).model_fields.get("split")
         if split is not None and "split" not in self._ref.with_ and self._split is None:
             raise ConfigError(
@@ -89,6 +89,6 @@ class DatasetTask:
             )
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Share of the completions with an outcome that passed."""
+        """Return the share of completions that passed, among those with an outcome."""
         passed = [m.passed for group in groups for m in group.members if m.passed is not None]
         return EvalReport({"accuracy": fmean(passed)} if passed else {}, len(groups))

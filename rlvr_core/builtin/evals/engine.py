@@ -1,4 +1,4 @@
-"""Which engine an evaluation gets and what it starts from, for a model on this machine or not."""
+"""Chooses and starts the engine of an evaluation, for a local or a remote model."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ Inputs = tuple[Callable[[Problem], Prompt], EngineContext, Suffix]
 
 
 def is_remote(model: str) -> bool:
-    """Whether a model's name says that it is on another machine."""
+    """Whether a model's name denotes a model on another machine."""
     return model.startswith(REMOTE)
 
 
 def find_component(host: Host, kind: str, ref: ComponentRef, where: str = "") -> Any:
-    """Look up a component outside a run's configuration and check its options."""
+    """Look up a component outside a run's configuration and validate its options."""
     return find(host, kind, ref.use, ref.with_, made({}, Mark(where)), ())
 
 
 def choose(config: EvalConfig, host: Host, path: str) -> tuple[ComponentRef, str]:
-    """The engine, with all its options, and why it is that one.
+    """Return the engine with all its options, and the reason for choosing it.
 
     Raises:
-        ConfigError: If options are wrong, or the engine is not for such a model.
+        ConfigError: If options are wrong, or the engine does not support this kind of model.
     """
     ref, why = config.engine, "as asked"
     if ref.use == AUTO:
@@ -73,7 +73,7 @@ def choose(config: EvalConfig, host: Host, path: str) -> tuple[ComponentRef, str
 
 
 def engine_record(engine: ComponentRef, path: str, section: ModelSection) -> dict[str, Json]:
-    """The engine as every result folder records it."""
+    """Return the description of the engine that every result folder records."""
     record: dict[str, Json] = {"use": engine.use, "with": engine.with_}
     if not is_remote(path):
         record |= {"dtype": section.dtype, "attention": section.attention}
@@ -81,7 +81,7 @@ def engine_record(engine: ComponentRef, path: str, section: ModelSection) -> dic
 
 
 def inputs(session: Session, engine: Engine, say: Say) -> Inputs:
-    """How problems become prompts, what the engine starts from, and what goes between turns.
+    """Return what generation starts from: prompt renderer, engine context, tokens between turns.
 
     Raises:
         ConfigError: If a prompt cannot be rendered.
@@ -130,7 +130,7 @@ def _remote(session: Session, engine: Engine, say: Say) -> Inputs:
     for task in session.tasks:
         if not isinstance(task.task, ExternalTask):
             for problem in task.problems:
-                renderer.prompt(problem)  # faults before the first request, not after a thousand
+                renderer.prompt(problem)  # finds faults before the first request
     context = EngineContext(
         model_path=session.model_path,
         model=None,
@@ -147,7 +147,7 @@ def _no_tokens(problem: Problem, reply: Sequence[int], messages: Sequence[Messag
 
 
 def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedModel:
-    """The model; without weights only its shape, for an engine that loads them itself."""
+    """Load the model; without weights only its architecture, if the engine loads them itself."""
     import torch
     from accelerate import PartialState
 
@@ -161,7 +161,7 @@ def _model(path: str, section: ModelSection, *, weights: bool) -> PreTrainedMode
     config = AutoConfig.from_pretrained(path, revision=section.revision, trust_remote_code=trust)
     with torch.device("meta"):
         shape: PreTrainedModel = auto.from_config(config, trust_remote_code=trust)
-    with contextlib.suppress(OSError):  # a model need not have one
+    with contextlib.suppress(OSError):  # a model need not have a generation config
         shape.generation_config = generation.from_pretrained(path, revision=section.revision)
     return shape
 

@@ -1,4 +1,4 @@
-"""``rlvr eval``: samples, judges and records what is missing, then sums up."""
+"""``rlvr eval``: samples, judges and records missing completions, then summarises."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from rlvr_core.builtin.evals.session import Ready, Session
 
 WINDOW = 16384
-"""Completions that are asked for at a time: bounds what is held in memory."""
+"""Completions requested at a time, which bounds memory use."""
 
 
 def evaluate(session: Session, out: Path, say: Callable[[str], None]) -> dict[str, Row]:
-    """Evaluate every task; what the folder already holds is not done again.
+    """Evaluate every task; results already in the folder are not computed again.
 
     Args:
-        session: What to evaluate.
+        session: The prepared evaluation.
         out: Folder of the results, one folder in it per task.
-        say: Told about progress.
+        say: Called with progress messages.
 
     Returns:
         The summary of each task, by name, as written.
@@ -53,7 +53,7 @@ def evaluate(session: Session, out: Path, say: Callable[[str], None]) -> dict[st
 
 
 def sample(session: Session, stores: Mapping[str, Store], say: Callable[[str], None]) -> None:
-    """Fill every store; the model is loaded only if something is missing.
+    """Complete every store; the model is loaded only if results are missing.
 
     Raises:
         RunError: If the engine fails or leaves answers out.
@@ -64,7 +64,7 @@ def sample(session: Session, stores: Mapping[str, Store], say: Callable[[str], N
         if missing:
             if missing < total:
                 say(f"going on: {total - missing} of {total} problems are done")
-            # what needs no engine comes first: the machine's memory is then its own
+            # tasks that need no engine come first, while the machine's memory is free
             elsewhere = [task for task in session.tasks if not task.needs_engine]
             for task in elsewhere:
                 _ask(task, stores[task.name], session, None, say)
@@ -88,7 +88,7 @@ def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -
 
     def write(answered: Answered) -> None:
         if any(one.finish_reason == "abort" for one in answered.completions):
-            return  # not an answer (T20); the problem stays open
+            return  # not an answer (T20); the problem stays pending
         members = []
         for completion, verdicts in zip(answered.completions, answered.verdicts, strict=True):
             reward, passed = plan.combine(verdicts, 0)
@@ -98,7 +98,7 @@ def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -
     pending = [problem for _, problem in store.pending]
     size = max(1, WINDOW // task.n)
     for start in range(0, len(pending), size):
-        # the position in the whole task: a resumed or sharded evaluation draws the same
+        # the position in the whole task, so that a resumed or sharded evaluation draws the same
         draws = [Draw(p, task.n, whole[p.id]) for p in pending[start : start + size]]
         generator.generate(draws, task.sampling, version=0, step=0, each=write)
         generator.judge.errors.check()
@@ -111,7 +111,7 @@ def _ask(
     generator: Generator | None,
     say: Callable[[str], None],
 ) -> None:
-    """Let a task ask for itself."""
+    """Run a task that generates its answers itself."""
     pending = [problem for _, problem in store.pending]
     if not pending:
         return
@@ -120,7 +120,7 @@ def _ask(
     model = ModelAccess(
         path=session.model_path,
         tokenizer=session.tokenizer() if generator else None,
-        # its questions are single ones, whatever else is played
+        # its requests are single-turn, even if other tasks play conversations
         engine=engine.wrapped if isinstance(engine, WrapsEngine) else engine,
         max_length=session.max_length() if generator else 0,
         folder=store.folder,
@@ -166,7 +166,7 @@ def _finish(task: Ready, store: Store) -> Row:
 
 
 def head_of_summary(head: Mapping[str, Any]) -> dict[str, Json]:
-    """What a summary says of where its numbers come from."""
+    """Return the summary fields that say where the numbers come from."""
     spec = Spec(head["spec"])
     return {
         "task": spec.task,
@@ -182,7 +182,7 @@ def head_of_summary(head: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def mark_truncation(summary: Row, head: Mapping[str, Any]) -> None:
-    """Note in a summary whether more answers were cut off than is allowed."""
+    """Record in a summary whether more answers were truncated than allowed."""
     summary["max_truncated"] = head["max_truncated"]
     summary["spoilt"] = summary["truncation_rate"] > summary["max_truncated"]
 
@@ -194,10 +194,10 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def check_truncation(summaries: Mapping[str, Row]) -> None:
-    """Refuse numbers of which too many come from answers cut off at the token cap (T72).
+    """Refuse results with too many answers truncated at the token cap (T72).
 
     Raises:
-        RunError: Naming each such task and its rate.
+        RunError: If there are any; names each such task and its rate.
     """
     spoilt: Sequence[Complaint] = [
         Complaint(

@@ -1,7 +1,7 @@
-"""Eval task ``external``: a team's own harness, run as a command, its metrics read back.
+"""Eval task ``external``: runs a team's own evaluation harness as a command, and reads its metrics.
 
-The harness lives in its own environment (T92): it gets the variables it is given here and a few
-that every program needs, no ``PYTHONPATH`` and no virtual environment of ours.
+The harness has its own environment (T92): it gets the variables configured here and a few that
+every program needs, but neither our ``PYTHONPATH`` nor our virtual environment.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "CUDA_VISIBLE_DEVICES")
-"""Variables every harness gets."""
+"""Environment variables passed to every harness."""
 _HASHED_BYTES = 16 << 20
 
 JsonPath = str | list[str | int]
 
 
 class Metric(ComponentConfig):
-    """Where a metric is in the harness's JSON, and what is known of it; its path alone will do."""
+    """Where a metric is in the harness's JSON, and its kind; the path alone is enough."""
 
     path: JsonPath
-    """Keys from the outside in, joined by dots; a list where a key has a dot in it, or for
-    positions in a list."""
+    """Keys from the outside in, joined by dots; a list if a key contains a dot, or for positions in
+    a list."""
     n: Positive | JsonPath | None = None
-    """Problems it is an average over: their number, or where that is in the JSON."""
+    """Number of problems the metric averages over, or the path of that number in the JSON."""
     rate: bool = False
-    """It is the share of those problems that passed: gives it Wilson's interval."""
+    """The metric is the share of those problems that passed: its interval is then Wilson's."""
 
     @model_validator(mode="before")
     @classmethod
@@ -73,30 +73,29 @@ class Metric(ComponentConfig):
 
 
 class External:
-    """Another harness, run on the checkpoint."""
+    """Evaluates a model with an external harness."""
 
     class Config(ComponentConfig):
-        """The command, and what to read of what it leaves."""
+        """The command, and the results to read from its output."""
 
         name: str
-        """What results are called; lower-case letters, digits, '.', '_' and '-'."""
+        """Name of the results; lower-case letters, digits, '.', '_' and '-'."""
         command: list[str] = Field(min_length=1)
         """Program and arguments, run without a shell. ``{checkpoint}`` is the model's folder,
         ``{output}`` the JSON file to write, ``{output_dir}`` the folder it lies in."""
         metrics: dict[str, Metric] = Field(min_length=1)
-        """Metrics by the name they are to have: where each is in the JSON. The first is the
-        headline."""
+        """Metrics by name: where each is in the JSON. The first is the headline."""
         result: str = "metrics.json"
-        """The JSON file, below ``{output_dir}``; may be a pattern such as ``**/metrics-all.json``
-        that one file fits."""
+        """The JSON file, relative to ``{output_dir}``; may be a pattern such as
+        ``**/metrics-all.json`` that matches one file."""
         env: dict[str, str] = {}
-        """Environment variables; recorded, so no secrets."""
+        """Environment variables; they are recorded, so use no secrets."""
         pass_env: list[str] = []
-        """Names of variables to hand on from rlvr's own environment; values are not recorded."""
+        """Names of variables to pass on from rlvr's own environment; values are not recorded."""
         cwd: str | None = None
-        """Where the command runs; null: where rlvr does."""
+        """Working directory of the command; null: that of rlvr."""
         timeout: Annotated[float, Field(gt=0)] = 86400.0
-        """Seconds after which it is stopped."""
+        """Seconds after which the command is stopped."""
 
         @field_validator("name")
         @classmethod
@@ -126,19 +125,19 @@ class External:
 
     @property
     def label(self) -> str:
-        """The name it was given."""
+        """The configured name."""
         return self.config.name
 
     def samples(self) -> bool:
-        """The harness decides."""
+        """Always False: the harness decides how it samples."""
         return False
 
     def identity(self) -> Mapping[str, Json]:
-        """Hashes of the files that the command names: a script that changed is another task."""
+        """Return hashes of the files that the command names: a changed script is another task."""
         return {"files": self._files()}
 
     def problems(self) -> list[Problem]:
-        """One: the harness's problems are its own."""
+        """Return one placeholder problem; the real ones are in the harness."""
         self._check()
         name = self.config.name
         return [Problem(name, shlex.join(self.config.command), "external", {}, "external")]
@@ -146,13 +145,13 @@ class External:
     def longest(
         self, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, limit: int
     ) -> int:
-        """Nothing is asked of our engine."""
+        """Return 1: our engine is not used."""
         return 1
 
     def answer(self, problems: Sequence[Problem], model: ModelAccess) -> Iterator[ExternalAnswer]:
-        """Run the command, which is done whole or not at all."""
+        """Run the command; it is completed as a whole or not at all."""
         output, log = model.folder / "output", model.folder / "external.log"
-        shutil.rmtree(output, ignore_errors=True)  # nothing of an earlier attempt may be read
+        shutil.rmtree(output, ignore_errors=True)  # no output of an earlier attempt may be read
         output.mkdir(parents=True)
         folder = Path(model.path).expanduser()
         command = self._filled(
@@ -176,13 +175,13 @@ class External:
         yield ExternalAnswer(problem, shlex.join(command), (self._judged(found),))
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """The metrics, as they were read."""
+        """Return the metrics as they were read."""
         (group,) = groups
         verdict = group.members[0].verdicts["external"]
         return EvalReport({name: verdict.parts[name] for name in self._metrics}, 1)
 
     def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate]:
-        """The metrics; n is 0 and there is no interval where the harness does not tell n."""
+        """Return the metrics; n is 0, without an interval, if the harness does not report n."""
         (group,) = groups
         found = json.loads(group.members[0].completion.text)
         return {
@@ -224,7 +223,7 @@ class External:
             raise ConfigError.collect(complaints)
 
     def _filled(self, values: Mapping[str, str]) -> list[str]:
-        """Placeholders filled in; other braces are the harness's own."""
+        """Fill in our placeholders; other braces are left for the harness."""
         words = []
         for word in self.config.command:
             for key, value in values.items():
@@ -235,7 +234,7 @@ class External:
     def _environment(self) -> dict[str, str]:
         names = (*PASSED_ON, *self.config.pass_env)
         handed = {name: os.environ[name] for name in names if name in os.environ}
-        # so that a log shows how far a Python program came before it was ended
+        # a log then shows the progress of a Python program that is killed
         return {"PYTHONUNBUFFERED": "1"} | handed | self.config.env
 
     def _files(self) -> dict[str, str]:
@@ -245,16 +244,16 @@ class External:
             if "{" in word or not path.is_file() or path.stat().st_size > _HASHED_BYTES:
                 continue
             content = path.read_bytes()
-            if not content.startswith(b"\x7fELF"):  # a program as such differs between machines
+            if not content.startswith(b"\x7fELF"):  # a binary differs between machines: not hashed
                 found[word] = hashlib.sha256(content).hexdigest()
         return found
 
     def _read(self, output: Path, log: Path) -> dict[str, dict[str, Any]]:
-        """Value and n of every metric.
+        """Return value and n of every metric.
 
         Raises:
-            RunError: If the file is missing or malformed, or a metric is no number; all faults at
-                once, with the end of the log.
+            RunError: If the file is missing or malformed, or a metric is no number; reports all
+                faults at once, with the end of the log.
         """
         path = self._result(output, log)
         try:
@@ -316,10 +315,10 @@ def _is_pattern(text: str) -> bool:
 
 
 def _at(data: Any, path: JsonPath) -> Any:
-    """What is at a path.
+    """Return the value at a path.
 
     Raises:
-        LookupError: Naming the key that is not there, and those that are.
+        LookupError: If it does not exist; names the missing key and the existing ones.
     """
     keys = path.split(".") if isinstance(path, str) else path
     for depth, key in enumerate(keys):

@@ -1,7 +1,7 @@
-"""The evaluations inside a run: the best checkpoint and an early stop follow from them.
+"""Evaluations during a run; they decide the best checkpoint and early stopping.
 
-A task is sampled by the run's own engine, prompts and verifiers: the generator that samples for
-training samples here, so that a prompt cannot differ between the two (T38).
+A task is sampled with the run's own engine, prompts and verifiers, by the same generator as in
+training, so that a prompt cannot differ between the two (T38).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import EarlyStopSection, Generator, Judge, Resolved
 
 TRIAL = 16
-"""Problems that are tried first; all of them only if the metric does not show in these."""
+"""Number of problems tried first; all are tried only if these do not yield the metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTask:
-    """An eval task and the name it goes by in records."""
+    """An eval task and its name in records."""
 
     name: str
     task: EvalTask
@@ -50,15 +50,16 @@ class Best:
 
 
 class RunEvaluations:
-    """The service ``core/evaluations``: see ``Evaluations`` of the run.
+    """The service ``core/evaluations``; see the run's ``Evaluations``.
 
     Args:
         resolved: The run's configuration.
 
     Attributes:
-        tasks: What to evaluate on.
+        tasks: The eval tasks.
         best: The best checkpoint so far; None before the first.
-        early_stop: Counts evaluations without improvement; None if the run has no such option.
+        early_stop: Tracks evaluations without improvement; None if early stopping is not
+            configured.
     """
 
     def __init__(self, resolved: Resolved) -> None:
@@ -82,11 +83,11 @@ class RunEvaluations:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the run should stop early."""
+        """Why the run should stop early; None if it should not."""
         return None if self.early_stop is None else self.early_stop.reason
 
     def check(self, judge: Judge) -> None:
-        """Refuse metrics that no evaluation will have, before anything is trained."""
+        """Refuse metrics that no evaluation reports, before training starts."""
         early = self._config.eval.early_stop
         metrics = {
             ("checkpoint", "keep_best"): self._config.checkpoint.keep_best,
@@ -113,14 +114,14 @@ class RunEvaluations:
             self._watch_progress(step, found)
 
     def state_dict(self) -> dict[str, Json]:
-        """The best value, and what the early stop counts."""
+        """Return the best checkpoint, and the state of early stopping."""
         return {
             "best": None if self.best is None else asdict(self.best),
             "early_stop": None if self.early_stop is None else self.early_stop.state_dict(),
         }
 
     def load_state_dict(self, state: Any) -> None:
-        """Continue from a checkpoint."""
+        """Restore the state from a checkpoint."""
         if state.get("best"):
             self.best = Best(**state["best"])
         if self.early_stop is not None and state.get("early_stop"):
@@ -131,14 +132,14 @@ class RunEvaluations:
         value = None if metric is None else value_of(metric, found, "checkpoint.keep_best")
         if value is None:
             return False
-        # the untrained model is the user's already, and needs no checkpoint
+        # the untrained model needs no checkpoint: the user already has it
         if step == 0 or (self.best is not None and value <= self.best.value):
             return False
         self.best = Best(step, value)
         return True
 
     def _watch_progress(self, step: int, found: Evaluation) -> None:
-        # one that is only made because the run ends here would not be there in a longer run
+        # an evaluation made only because the run ends here would be absent from a longer run
         if self.early_stop is None or step % self._config.eval.every != 0:
             return
         value = value_of(self.early_stop.section.metric, found, "eval.early_stop.metric")
@@ -148,16 +149,16 @@ class RunEvaluations:
 
 @dataclass(slots=True)
 class EarlyStop:
-    """Counts evaluations since the last improvement.
+    """Early stopping: counts evaluations since the last improvement.
 
-    The first evaluation, of the model the run began with, is what the second is held against. A
+    The first evaluation is that of the initial model, and the baseline for the second. A
     value counts as an improvement if it is better than the best one by more than ``min_delta``;
-    one that is no finite number never is.
+    a non-finite value never does.
 
     Attributes:
-        section: What the user asked for.
+        section: The configured options.
         best: The best value; None before the first.
-        best_step: Where it was.
+        best_step: Step of the best value.
         waited: Evaluations since then.
     """
 
@@ -167,7 +168,7 @@ class EarlyStop:
     waited: int = 0
 
     def observe(self, step: int, value: float) -> None:
-        """Take in the metric's value of one evaluation."""
+        """Record the metric's value in one evaluation."""
         if math.isfinite(value) and (self.best is None or self._gain(value) > 0):
             self.best, self.best_step, self.waited = value, step, 0
         else:
@@ -175,7 +176,7 @@ class EarlyStop:
 
     @property
     def reason(self) -> str | None:
-        """Why the run should stop; None while it should not."""
+        """Return why the run should stop; None if it should not."""
         if self.waited < self.section.patience:
             return None
         word = "risen" if self.section.direction == "maximize" else "fallen"
@@ -187,7 +188,7 @@ class EarlyStop:
         )
 
     def state_dict(self) -> dict[str, Json]:
-        """State for the checkpoint."""
+        """Return the state for the checkpoint."""
         return {
             "metric": self.section.metric,
             "direction": self.section.direction,
@@ -197,7 +198,7 @@ class EarlyStop:
         }
 
     def load_state_dict(self, state: dict[str, Json]) -> None:
-        """Go on from a checkpoint, unless that counted another metric."""
+        """Restore a checkpoint's state, unless it is about another metric."""
         same = {"metric": self.section.metric, "direction": self.section.direction}
         if state | same == state:
             self.best, self.best_step = state["best"], state["best_step"]
@@ -210,7 +211,7 @@ class EarlyStop:
 
 
 def _tasks(resolved: Resolved) -> list[NamedTask]:
-    """The eval tasks; one that is used again, with other options, gets ``#2``."""
+    """Build the eval tasks; repeated names get ``#2`` and so on."""
     named: list[NamedTask] = []
     for ref in resolved.config.eval.tasks:
         copies = sum(one.name.partition("#")[0] == ref.use for one in named)
@@ -222,7 +223,7 @@ def _tasks(resolved: Resolved) -> list[NamedTask]:
 
 
 def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int) -> Evaluation:
-    """Sample, judge and score the task's problems under the engine's current weights."""
+    """Sample, judge and score the task's problems with the engine's current weights."""
     task = named.task
     draws = [Draw(problem, task.n, index) for index, problem in enumerate(task.problems())]
     sampled = generator.generate(draws, task.sampling, version=version, step=step)
@@ -231,13 +232,13 @@ def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int)
 
 
 def check_metric(wanted: str, tasks: Sequence[NamedTask], judge: Judge, where: str) -> None:
-    """Refuse a metric that no evaluation will have.
+    """Refuse a metric that no evaluation reports.
 
-    Which metrics a task has shows only when it scores something. So it is given gold answers, as
-    far as its verifiers know them, and empty ones.
+    A task's metrics are known only when it scores something, so it scores gold answers, as far as
+    its verifiers provide them, and empty ones.
 
     Raises:
-        ConfigError: Naming the tasks, or the metrics, that there will be.
+        ConfigError: If there is none; names the available tasks or metrics.
     """
     task, _, metric = wanted.rpartition(":")
     named = next((one for one in tasks if one.name == task), None)
@@ -261,7 +262,7 @@ def check_metric(wanted: str, tasks: Sequence[NamedTask], judge: Judge, where: s
 
 
 def value_of(wanted: str, found: Evaluation, where: str) -> float | None:
-    """The metric's value in an evaluation; None if that is one of another task.
+    """Return the metric's value in an evaluation; None if that is of another task.
 
     Raises:
         RunError: If the evaluation lacks the metric.
@@ -280,7 +281,7 @@ def value_of(wanted: str, found: Evaluation, where: str) -> float | None:
 
 
 def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> list[str]:
-    """Names of the metrics on gold answers and on empty ones."""
+    """Return the metric names that a task reports for gold and for empty answers."""
     tries = [(p, [_answer(text) for text in (_gold(p, judge), "")]) for p in problems]
     futures = [judge.submit(problem, answers) for problem, answers in tries]
     right, empty = [], []
@@ -301,5 +302,5 @@ def _gold(problem: Problem, judge: Judge) -> str:
 
 
 def _answer(text: str) -> Completion:
-    """A completion of one token, so that a mean over tokens has something to be one of."""
+    """Build a completion of one token, so that a mean over tokens is not empty."""
     return Completion((), (0,), (0.0,), (True,), text=text, finish_reason="stop")

@@ -1,4 +1,4 @@
-"""Which model a user means: a folder, a hub id, or a checkpoint of a run."""
+"""Resolves the model a user names: a folder, a Hub id, or a checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class ModelRef:
     """A model to evaluate.
 
     Attributes:
-        path: Local folder or hub id.
-        run: The run it is a checkpoint of; None for any other model.
+        path: Local folder or Hub id.
+        run: The run that the checkpoint belongs to; None for any other model.
         step: The checkpoint's step.
     """
 
@@ -49,13 +49,13 @@ class ModelRef:
 
     @property
     def label(self) -> str:
-        """Short name, for folders and tables."""
+        """Short name for folders and tables."""
         if self.run is not None:
             return f"{self.run.name}-step{self.step:06d}"
         return Path(self.path).name if Path(self.path).is_dir() else self.path.replace("/", "--")
 
     def sections(self) -> dict[str, Any]:
-        """What a checkpoint brings from its run: its keys by section of an ``EvalConfig``."""
+        """The settings that a checkpoint takes from its run, by section of an ``EvalConfig``."""
         if self.run is None:
             return {}
         from rlvr_core.api.services import load_config
@@ -72,9 +72,9 @@ class ModelRef:
 
 
 def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
-    """Find what ``text`` means: a model's folder, a run's folder or name, or else a hub id.
+    """Resolve ``text``: a model's folder, a run's folder or name, or else a Hub id.
 
-    What a plugin opens (``s3://bucket/run/checkpoints/step000020``) is fetched first.
+    A URI that a plugin opens (``s3://bucket/run/checkpoints/step000020``) is fetched first.
 
     Args:
         text: What the user wrote.
@@ -82,7 +82,7 @@ def find_model(text: str, *, step: int | None, runs_dir: str) -> ModelRef:
         runs_dir: Folder of run folders.
 
     Raises:
-        ConfigError: If a step is given for what is no run, or the run lacks it.
+        ConfigError: If a step is given for something other than a run, or the run lacks it.
         MachineError: If it is a checkpoint that was never finished, or is damaged (T79).
     """
     if is_uri(text):
@@ -108,7 +108,7 @@ def _run(text: str, runs_dir: str) -> RunFolder | None:
         except ConfigError:
             return None
     if "/" in text or text.startswith((".", "~")):
-        return None  # a hub id, or a folder that is missing: the loader says so
+        return None  # a Hub id, or a missing folder, which the loader reports
     return find_run(text, runs_dir)
 
 
@@ -130,7 +130,7 @@ def _of_run(run: RunFolder, step: int | None) -> ModelRef:
 
 
 def run_of(checkpoint: Path) -> RunFolder | None:
-    """The run a folder is a checkpoint of, or is itself; None if it is neither."""
+    """Return the run of a checkpoint folder or run folder; None for any other folder."""
     real = checkpoint.resolve()
     inside = _STEP.match(real.name) and real.parent.name == "checkpoints"
     try:
@@ -140,7 +140,7 @@ def run_of(checkpoint: Path) -> RunFolder | None:
 
 
 def _checkpoint(folder: Path) -> ModelRef | None:
-    """A checkpoint of ours; None if the folder is any other model."""
+    """Return the checkpoint in a folder; None if it holds any other model."""
     real = folder.resolve()
     match = _STEP.match(real.name)
     if match is None or (real.parent.name != "checkpoints" and not (real / COMPLETE).is_file()):
@@ -156,11 +156,11 @@ def _checkpoint(folder: Path) -> ModelRef | None:
 
 
 def runnable(path: str, section: ModelSection) -> str:
-    """A model's path, or for a LoRA adapter's that of a merged copy, gone when the process ends.
+    """Return a model's path; for a LoRA adapter, that of a temporary merged copy.
 
     Raises:
         MachineError: If the adapter or its base model cannot be loaded.
-        RunError: If the copy cannot be written; TMPDIR says where.
+        RunError: If the copy cannot be written to the temporary folder (``TMPDIR``).
     """
     from rlvr_core.api.services import DTYPES, is_adapter, write_merged
 
@@ -178,9 +178,9 @@ def runnable(path: str, section: ModelSection) -> str:
 
 
 def fingerprint(path: str, revision: str | None) -> dict[str, Json]:
-    """What tells one model from another: names, sizes and a hash of samples of its files.
+    """Return a fingerprint of a model: names and sizes of its files, and a hash of samples of them.
 
-    A large file is not read whole: its ends and 64 blocks between them are.
+    Of a large file, only the ends and 64 blocks between them are read.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""``rlvr passk``: many samples of each problem, pass@k without bias, and each one's difficulty."""
+"""``rlvr passk``: many samples per problem, unbiased pass@k, and the difficulty of each problem."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One share of the problems: every ``of``-th, beginning with number ``index``."""
+    """One shard of the problems: every ``of``-th problem, starting at number ``index``."""
 
     index: int
     of: int
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read ``0/4``.
+        """Parse a shard such as ``0/4``.
 
         Raises:
-            ConfigError: If it is not such a thing.
+            ConfigError: If it is malformed.
         """
         index, slash, of = text.partition("/")
         if not slash or not index.isdecimal() or not of.isdecimal() or int(index) >= int(of):
@@ -44,16 +44,16 @@ class Shard:
 
     @property
     def folder(self) -> str:
-        """Name of its folder."""
+        """Name of the shard's folder."""
         return f"shard-{self.index}-of-{self.of}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a completion counts as correct.
+    """The rule by which a completion counts as correct.
 
     Attributes:
-        threshold: Least score; None for the verifier's own verdict of pass or fail.
+        threshold: Lowest score that is correct; None to use the verifier's own pass or fail.
     """
 
     threshold: float | None = None
@@ -67,12 +67,12 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """Return the rule in words."""
         return "passed" if self.threshold is None else f"score >= {self.threshold:g}"
 
 
 def run(session: Session, out: Path, shard: Shard | None, say: Callable[[str], None]) -> list[Path]:
-    """Sample every task's problems, or a shard of them; the folder of each task's results.
+    """Sample every task's problems, or a shard of them; return the folder of each task's results.
 
     Raises:
         ConfigError: If there are more shards than problems.
@@ -100,18 +100,18 @@ def run(session: Session, out: Path, shard: Shard | None, say: Callable[[str], N
 
 
 def merge(sources: Sequence[Path], out: Path, *, allow_truncation: bool) -> list[Path]:
-    """Put the shards of one or several tasks together.
+    """Merge the shards of one or several tasks.
 
     Args:
-        sources: Folders with ``shard-…`` folders somewhere in them.
-        out: Where the whole results go; one folder per task.
-        allow_truncation: Accept answers cut off at the cap, where the shards do not yet.
+        sources: Folders that contain ``shard-…`` folders at any depth.
+        out: Folder for the merged results, with one folder per task.
+        allow_truncation: Accept answers truncated at the cap, even if the shards do not.
 
     Returns:
         The folder of each task.
 
     Raises:
-        ConfigError: If there are no shards, they do not belong together, or some are missing.
+        ConfigError: If there are no shards, they do not match, or some are missing.
         DataError: If a shard is not finished.
     """
     gone = [str(source) for source in sources if not source.is_dir()]
@@ -165,7 +165,7 @@ def _merge(shards: Sequence[Path], out: Path, allow_truncation: bool) -> Path:
 
 
 def _leave_alone(out: Path, head: Row) -> None:
-    """Refuse a folder that holds something else, which merging would overwrite."""
+    """Refuse a folder with other content, which merging would overwrite."""
     if (out / "spec.json").is_file():
         told = other_evaluation(read_spec(out), head)
         if told:
@@ -178,15 +178,15 @@ def _leave_alone(out: Path, head: Row) -> None:
 
 
 def _interleave(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Undo the dealing out of problems to shards."""
+    """Interleave the shards' problems back into their original order."""
     total = sum(map(len, parts))
     return [parts[i % len(parts)][i // len(parts)] for i in range(total)]
 
 
 def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
-    """pass@k with intervals, and the difficulty of each problem, from a folder of results.
+    """Compute pass@k with intervals, and the difficulty of each problem, from a results folder.
 
-    Writes ``difficulty.jsonl`` and ``summary.json`` beside them.
+    Writes ``difficulty.jsonl`` and ``summary.json`` into the same folder.
 
     Raises:
         ConfigError: If a ``k`` is larger than the number of completions.
@@ -213,10 +213,10 @@ def summarise(folder: Path, ks: Sequence[int], rule: Rule) -> Row:
 
 
 def check_ks(ks: Sequence[int], n: int) -> None:
-    """Refuse a ``k`` that ``n`` completions cannot tell of.
+    """Refuse a ``k`` that cannot be estimated from ``n`` completions.
 
     Raises:
-        ConfigError: Naming it.
+        ConfigError: If there is one; names it.
     """
     bad = [k for k in ks if not 1 <= k <= n]
     if bad:
@@ -248,16 +248,16 @@ def _difficulty(problems: Sequence[Row], results: Sequence[Row], rule: Rule) -> 
 
 
 def _pass_at(k: int, difficulty: Sequence[Row]) -> dict[str, Json]:
-    """The mean over problems with at least ``k`` judged completions; the others are counted."""
+    """Average pass@k over problems with at least ``k`` judged completions; count the others."""
     values = [pass_at_k(row["n"], row["correct"], k) for row in difficulty if row["n"] >= k]
     return estimate(values).data() | {"left_out": len(difficulty) - len(values)}
 
 
 def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: float) -> int:
-    """Write the ids of problems with a pass rate in [low, high], the easiest first, one a line.
+    """Write the ids of problems with a pass rate in [low, high], easiest first, one per line.
 
     Returns:
-        How many there are.
+        The number of ids written.
 
     Raises:
         RunError: If the file cannot be written.
@@ -270,10 +270,10 @@ def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: floa
 
 
 def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> int:
-    """Write prompt and text of every distinct correct completion, one JSON object a line.
+    """Write prompt and text of every distinct correct completion, one JSON object per line.
 
     Returns:
-        How many there are.
+        The number of completions written.
 
     Raises:
         RunError: If the file cannot be written.

@@ -31,22 +31,23 @@ def evaluate(
     set: Mapping[str, Any] | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> EvaluationView:
-    """Evaluate a model or a run on held-out tasks; the same as ``rlvr eval``.
+    """Evaluate a model or a run on held-out tasks, as ``rlvr eval`` does.
 
     Args:
-        model: A folder, hub id or ``tiny:TASK``, or a run: its newest complete checkpoint.
+        model: A folder, Hub id or ``tiny:TASK``; or a run, for its newest complete checkpoint.
         tasks: Names of eval tasks, mappings as in YAML (``{"use": …, "with": {…}}``), or classes.
         config: A YAML file of an evaluation.
-        rewards: Functions, names of verifiers, or mappings as in YAML, in the place of each
-            problem's own verifier.
-        set: Values by dotted key, on top: ``{"limit": 100, "engine.use": "transformers"}``.
-        out: Folder of the results; ``evals/<model>`` if left out.
+        rewards: Functions, names of verifiers, or mappings as in YAML, instead of each problem's
+            own verifier.
+        set: Values by dotted key, which override the config: ``{"limit": 100, "engine.use":
+            "transformers"}``.
+        out: Folder of the results; ``evals/<model>`` if omitted.
 
     Returns:
-        The evaluation, as its folder has it.
+        The evaluation, read from its folder.
 
     Raises:
-        RlvrError: What ``rlvr eval`` would say; ``str(error)`` has it all.
+        RlvrError: For every error that ``rlvr eval`` reports; ``str(error)`` is the full message.
     """
     from rlvr_core.builtin.evals.evaluate import check_truncation, write_summary
     from rlvr_core.builtin.evals.evaluate import evaluate as carry_out

@@ -1,4 +1,4 @@
-"""``rlvr regrade``: stored completions before another verifier, and what it would have changed."""
+"""``rlvr regrade``: judges stored completions with another verifier; reports the differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_core.builtin.evals.store import Row
 from rlvr_core.builtin.evals.stored import EstimatorRef, Stored, StoredGroup
 
 AHEAD = 256
-"""Groups that may be with the verifiers at a time."""
+"""Number of groups that may be queued at the verifiers."""
 EXAMPLES = 5
 
 Rewards = Sequence[float | None]
@@ -23,21 +23,21 @@ Rewards = Sequence[float | None]
 
 @dataclass(slots=True)
 class Changes:
-    """What another verifier would have changed.
+    """The differences that another verifier would have made.
 
     Attributes:
-        advantage: How advantages are made of rewards; None if none are made, or if that takes
-            more than what is stored.
-        outcomes: Completions by outcome before and after, as in ``failed -> passed``.
-        scores: Change of the score of each completion that has one from both.
-        statuses: Verdicts of the new verifier by status.
-        groups: Groups with more than one completion.
-        reordered: Of those, groups in which two completions would change ranks.
-        gained_signal: Groups whose rewards were all the same and would now differ.
-        lost_signal: The other way round.
-        advantages: Advantage before and after of each completion that has both.
-        changed: Completions whose outcome or score changes.
-        examples: Some of them.
+        advantage: The advantage estimator; None if there is none, or if it needs data that is not
+            stored.
+        outcomes: Number of completions by outcome before and after, as in ``failed -> passed``.
+        scores: Change in score of each completion scored by both verifiers.
+        statuses: Number of verdicts of the new verifier by status.
+        groups: Number of groups with more than one completion.
+        reordered: Number of those in which two completions would swap ranks.
+        gained_signal: Number of groups whose rewards were all equal and would now differ.
+        lost_signal: Number of groups whose rewards differed and would now be all equal.
+        advantages: Advantage before and after, for each completion that has both.
+        changed: Number of completions whose outcome or score changes.
+        examples: Some of these completions.
     """
 
     advantage: EstimatorRef | None
@@ -53,7 +53,7 @@ class Changes:
     examples: list[Row] = field(default_factory=list)
 
     def data(self) -> dict[str, Json]:
-        """As JSON."""
+        """Return the differences as JSON."""
         flips = [one * two < 0 for one, two in self.advantages]
         shifts = [abs(two - one) for one, two in self.advantages]
         return {
@@ -80,15 +80,15 @@ def regrade(stored: Stored, pool: VerifierPool, verifier: str) -> Changes:
     The new score takes the place of the deciding verifier's in the reward, with its weight.
 
     Args:
-        stored: What to judge.
-        pool: Has the verifier.
+        stored: The stored completions.
+        pool: A pool that contains the verifier.
         verifier: Its name in the pool.
 
     Raises:
-        DataError: If completions and data do not fit.
+        DataError: If completions and data do not match.
     """
     changes = Changes(_repeatable(stored.advantage))
-    # advantages may depend on everything in a step
+    # an advantage estimator may use all groups of a step
     for step, groups in groupby(_judged(stored, pool, verifier), key=lambda one: one[0].step):
         weights = [term.weight_at(step) for term in stored.terms]
         before: list[Group] = []
@@ -141,7 +141,7 @@ def _deciding(row: Row) -> Row:
 
 
 def _reward(row: Row, verdict: Verdict, weight: float) -> float | None:
-    """The reward with the new score in place of the old; None if it cannot be told."""
+    """Return the reward with the new score in place of the old; None if it is unknown."""
     if verdict.score is None:
         return None
     if len(row["verdicts"]) == 1:
@@ -177,7 +177,7 @@ def _count(changes: Changes, group: StoredGroup, sample: int, row: Row, verdict:
             },
             "outcome": f"{_word(row['passed'])} -> {_word(passed)}",
         }
-        # those with another outcome come first
+        # changed outcomes first
         changes.examples.append(example)
         changes.examples.sort(key=lambda one: len(set(one["outcome"].split(" -> "))) == 1)
         del changes.examples[EXAMPLES:]
@@ -210,7 +210,7 @@ def _has_signal(rewards: Rewards) -> bool:
 
 
 def _repeatable(advantage: EstimatorRef | None) -> EstimatorRef | None:
-    """The estimator, unless it needs log-probs of models, which are not stored."""
+    """Return the estimator, unless it needs log-probs, which are not stored."""
     if advantage is None or advantage.estimator.component.traits.needs_reference_kl:
         return None
     return advantage
@@ -223,7 +223,7 @@ def _verdicts(row: Row) -> dict[str, Verdict]:
 def _judged_group(
     problem: Problem, group: StoredGroup, verdicts: Sequence[dict[str, Verdict]], rewards: Rewards
 ) -> Group:
-    """A stored group as an advantage estimator is given it."""
+    """Rebuild the judged group that an advantage estimator takes from a stored group."""
     members = [
         Judged(completion, found, reward, outcome(next(iter(found.values()))))
         for completion, found, reward in zip(group.completions, verdicts, rewards, strict=True)
@@ -239,7 +239,7 @@ def _count_advantages(
     weights: Sequence[float],
     factors: Sequence[float],
 ) -> None:
-    """Note the advantages of the completions of one step."""
+    """Record the advantages of the completions of one step."""
     if changes.advantage is None:
         return
     steps = [judged_step(groups, weights) for groups in (before, after)]

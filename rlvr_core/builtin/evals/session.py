@@ -1,6 +1,6 @@
-"""What an evaluation runs with: tasks, verifiers, tokenizer, engine, in the order they are needed.
+"""The parts of an evaluation in the order they are needed: tasks, verifiers, tokenizer, engine.
 
-The parts are those of a run: the same renderer, generator, engines and verifier pool, so that a
+They are those of a training run: the same renderer, generator, engines and verifier pool, so that a
 prompt cannot differ between training and evaluation (T38).
 """
 
@@ -61,13 +61,13 @@ class Ready:
     """A task whose problems are loaded and checked.
 
     Attributes:
-        name: Full name, with the label of a task that has one, and ``#2`` and so on where a task
-            is used again.
+        name: Full name, with the task's label if it has one, and ``#2`` and so on for repeated
+            tasks.
         task: The task.
         problems: Its problems, in order.
-        n: Completions per problem.
-        sampling: How they are drawn.
-        spec: All of it, frozen.
+        n: Number of completions per problem.
+        sampling: Sampling parameters.
+        spec: The frozen specification of all of this.
     """
 
     name: str
@@ -79,25 +79,25 @@ class Ready:
 
     @property
     def needs_engine(self) -> bool:
-        """Whether the model must be loaded for it."""
+        """Whether the task needs the model to be loaded."""
         return not isinstance(self.task, ExternalTask) or self.task.needs_engine
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Everything that is known before the model is loaded.
+    """Everything about an evaluation that is known before the model is loaded.
 
     Attributes:
-        config: What was asked.
-        host: The plugins.
-        model_path: Local folder or hub id.
-        tasks: What to evaluate.
-        plan: What judges.
-        conversations: How problems are generated: in one turn, or in several.
-        engine: The engine's reference, never ``auto``, with all its options.
-        why: Why that engine.
+        config: The evaluation's configuration.
+        host: The loaded plugins.
+        model_path: Local folder or Hub id of the model.
+        tasks: The tasks to evaluate.
+        plan: The reward plan: verifiers and weights.
+        conversations: Plays single-turn and multi-turn problems.
+        engine: The engine's ``ComponentRef`` with all its options, ``auto`` resolved.
+        why: The reason for choosing this engine.
         beside: Model, engine and versions, as every result folder records them.
-        contamination: Problems that the model was trained on, by name of the task.
+        contamination: Problems that the model was trained on, by task name.
     """
 
     config: EvalConfig
@@ -112,7 +112,7 @@ class Session:
     contamination: Mapping[str, Contamination]
 
     def beside_task(self, task: Ready) -> dict[str, Json]:
-        """What the folder of a task's results records beside the specification."""
+        """Return what a task's result folder records in addition to the specification."""
         return {
             **self.beside,
             **({} if task.needs_engine else {"engine": None}),
@@ -121,7 +121,7 @@ class Session:
         }
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer.
+        """Load the model's tokenizer.
 
         Raises:
             MachineError: If it cannot be loaded.
@@ -129,15 +129,15 @@ class Session:
         return load_tokenizer(self.model_path, self.config.model)
 
     def max_length(self) -> int:
-        """Tokens the model can attend to, by its configuration."""
+        """Return the model's context length in tokens, from its configuration."""
         return max_positions(self.model_path, self.config.model)
 
     @contextlib.contextmanager
     def generator(self, say: Callable[[str], None]) -> Iterator[Generator]:
-        """Load the model, start engine and verifiers; they end with the block.
+        """Load the model, and start engine and verifiers; they are closed at the end of the block.
 
         Args:
-            say: Told what is being waited for.
+            say: Called with what is being waited for.
 
         Raises:
             ConfigError: If a prompt cannot be rendered.
@@ -178,15 +178,15 @@ def prepare(
     sampling: Mapping[str, Any] | None = None,
     runs_dir: str = "runs",
 ) -> Session:
-    """Load and check the tasks, then find the model.
+    """Load and check the tasks, then locate the model.
 
     Args:
-        config: What was asked.
-        host: The plugins.
-        locate_model: Gives the model's folder or hub id; called once the tasks are known to be
-            good, since it may have to make the model first.
-        n: Completions per problem, instead of each task's own.
-        sampling: Fields of the sampling that replace each task's own.
+        config: The evaluation's configuration.
+        host: The loaded plugins.
+        locate_model: Returns the model's folder or Hub id; called after the tasks have been
+            checked, because it may have to create the model.
+        n: Number of completions per problem; overrides each task's own.
+        sampling: Sampling parameters that override each task's own.
         runs_dir: Folder of run folders.
 
     Raises:
@@ -279,7 +279,7 @@ def _contamination(task: Ready, trained: Trained) -> Contamination:
 
 
 def plugin_versions(host: Host) -> dict[str, str]:
-    """Version of each plugin distribution that is loaded."""
+    """Return the version of each loaded plugin distribution."""
     return {
         record.distribution: record.version
         for record in host.records
@@ -288,7 +288,7 @@ def plugin_versions(host: Host) -> dict[str, str]:
 
 
 class _AsLoader:
-    """A task's problems as a data source, so that they get the same checks."""
+    """Presents a task's problems as a data source, so that they get the same checks."""
 
     def __init__(self, name: str, task: EvalTask, limit: int | None) -> None:
         self._name, self._task, self._limit = name, task, limit
@@ -307,7 +307,7 @@ def _problems(name: str, task: EvalTask, limit: int | None) -> tuple[Problem, ..
 
 
 def _graders(tasks: Sequence[EvalTask]) -> tuple[str, ...]:
-    """Verifiers that every one of the tasks wants beside its own."""
+    """Return the additional verifiers that every one of the tasks uses."""
     wanted = [traits_of(task, EvalTaskTraits).graders for task in tasks]
     return tuple(name for name in wanted[0] if all(name in names for names in wanted))
 
@@ -315,7 +315,7 @@ def _graders(tasks: Sequence[EvalTask]) -> tuple[str, ...]:
 def _plan(
     config: EvalConfig, problems: Sequence[Problem], wanted: Sequence[str], host: Host
 ) -> RewardPlan:
-    """The rewards decide, unless told otherwise each problem's own verifier; graders look on."""
+    """Build the plan: configured rewards or each problem's own verifier, and the graders."""
     rewards, named = list(config.rewards), {ref.use for ref in config.graders}
     graders = [*config.graders, *(ComponentRef(use=name) for name in wanted if name not in named)]
     rewards += [

@@ -1,6 +1,6 @@
-"""The frozen specification of an evaluation: everything that must agree for two to be compared.
+"""The frozen specification of an evaluation: everything that must be equal for a comparison.
 
-The model is not part of it, nor is the engine: both are recorded beside it.
+Model and engine are not part of it; they are recorded separately.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What was asked, frozen.
+    """A frozen specification.
 
     Attributes:
         content: JSON: task, options, sampling, stop strings, prompt, problems, verifiers.
@@ -39,7 +39,7 @@ class Spec:
 
     @property
     def short(self) -> str:
-        """The first 16 digits of it, as every result carries it."""
+        """The first 16 digits of the hash, which every result carries."""
         return self.hash[:16]
 
     @property
@@ -49,12 +49,12 @@ class Spec:
 
     @property
     def n(self) -> int:
-        """Completions per problem."""
+        """Number of completions per problem."""
         return int(self.content["n"])
 
     @property
     def n_problems(self) -> int:
-        """Problems."""
+        """Number of problems."""
         return int(self.content["problems"]["n"])
 
 
@@ -76,17 +76,17 @@ def make_spec(
 
     Args:
         task: Full name of the task.
-        options: All its options, defaults filled in.
+        options: All its options, with defaults filled in.
         problems: Its problems, in order.
-        n: Completions per problem.
-        sampling: How they are drawn; None if another harness decides.
-        prompt: How problems are rendered; None likewise.
-        verifiers: Options of each verifier that judges, by full name.
-        rewards: Whose weighted sum the score is; left out where it is the problem's own verifier.
-            None if another harness decides.
-        seed: Decides what is drawn; of no effect, and left out, when greedy.
-        identity: What else a task that asks for itself depends on.
-        environment: What plays the problems as conversations, and its limits.
+        n: Number of completions per problem.
+        sampling: Sampling parameters; None if an external harness decides.
+        prompt: How problems are rendered; None if an external harness decides.
+        verifiers: Options of each verifier, by full name.
+        rewards: The rewards whose weighted sum is the score; omitted if it is the problem's own
+            verifier. None if an external harness decides.
+        seed: Sampling seed; omitted for greedy decoding, where it has no effect.
+        identity: What else a task that generates its own answers depends on.
+        environment: Environment that plays the problems as conversations, and its limits.
     """
     own = {stop for problem in problems for stop in problem.stop}
     content: dict[str, Json] = {
@@ -123,16 +123,16 @@ def make_spec(
 
 
 def ids_hash(ids: Sequence[str]) -> str:
-    """SHA-256 of ids, in order."""
+    """Return the SHA-256 of ids, in order."""
     return hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
 
 
 def verifier_options(
     plan: RewardPlan, host: Host
 ) -> tuple[dict[str, Json], dict[str, dict[str, Json]]]:
-    """All options of each verifier of a plan, defaults filled in, by the name of its verdicts.
+    """Return all options of each verifier of a plan, defaults included, by name of its verdicts.
 
-    Those that change no verdict are apart; a verifier without any is not among them.
+    Options that cannot change a verdict are returned separately, for the verifiers that have some.
     """
     found: dict[str, Json] = {}
     apart: dict[str, dict[str, Json]] = {}
@@ -148,7 +148,7 @@ def verifier_options(
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What differs between two pieces of JSON, one line a key."""
+    """Return the differences between two JSON values, one line per key."""
     first, second = _flat(one), _flat(other)
     return [
         f"{key}: {_shown(first.get(key, _ABSENT))} and {_shown(second.get(key, _ABSENT))}"
@@ -158,9 +158,9 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def other_evaluation(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What makes two ``spec.json`` those of different evaluations: specification or model.
+    """Return what makes two ``spec.json`` files belong to different evaluations or models.
 
-    A model that was read from a folder is told by its content, wherever the folder is.
+    A model read from a folder is identified by its content, not by its path.
     """
     first, second = (
         {"spec": head["spec"], "model": _identity(head["model"])} for head in (one, other)
@@ -173,7 +173,7 @@ def _identity(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampling_of(task: Any, overrides: Mapping[str, Any]) -> SamplingParams:
-    """The task's sampling with some of its fields replaced."""
+    """Return the task's sampling parameters with some fields overridden."""
     return SamplingParams(**{**asdict(task.sampling), **overrides})
 
 

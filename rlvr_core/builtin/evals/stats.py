@@ -1,4 +1,4 @@
-"""Estimates with their uncertainty: intervals for rates and means, paired tests, pass@k."""
+"""Statistical estimates: intervals for rates and means, paired tests, pass@k."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ NOTHING = Estimate(None, 0, None, None, "none")
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Wilson's score interval of a rate at 95%, Wilson 1927 (JASA 22:209).
+    """Return Wilson's 95% score interval of a rate (Wilson 1927, JASA 22:209).
 
     Args:
-        successes: How many of ``n``.
-        n: At least 1.
+        successes: Number of successes among ``n``.
+        n: Number of trials, at least 1.
     """
     rate, square = successes / n, Z95 * Z95
     scale = 1 + square / n
     centre = (rate + square / (2 * n)) / scale
     half = Z95 / scale * math.sqrt(rate * (1 - rate) / n + square / (4 * n * n))
-    # at the ends the exact value is 0 or 1, which rounding would miss
+    # at the ends the exact bound is 0 or 1, which rounding would miss
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == n else centre + half
     return low, high
 
 
 def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """95% percentile interval of the mean, by resampling the values; the same at every call."""
+    """Return the 95% percentile bootstrap interval of the mean; deterministic for a given seed."""
     import numpy as np
 
     data = np.asarray(values, dtype=np.float64)
@@ -52,10 +52,10 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of one value a problem: Wilson's interval if all are 0 or 1, else the bootstrap's.
+    """Estimate the mean of one value per problem, with Wilson's interval or the bootstrap's.
 
-    A single value that is neither, and values that are all the same, have no interval: the spread
-    cannot be told from them.
+    Wilson's interval is used if all values are 0 or 1. Otherwise a single value, and values that
+    are all equal, have no interval, because they say nothing about the spread.
     """
     if not values:
         return NOTHING
@@ -68,15 +68,15 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate:
-    """Interval of any statistic, from leaving out one of 20 blocks of problems at a time.
+    """Return the interval of any statistic by leaving out one of 20 blocks of problems at a time.
 
     The delete-a-group jackknife (Kott 2001, J. Official Statistics 17:521), with the t quantile
     of 19 degrees of freedom.
 
     Args:
         value: The statistic on everything.
-        n: Problems.
-        without: The statistic without each block in turn; None where it has no value then.
+        n: Number of problems.
+        without: The statistic without each block in turn; None if it is then undefined.
     """
     left = [one for one in without if one is not None and math.isfinite(one)]
     if n < BLOCKS or len(left) != BLOCKS or len(set(left)) == 1:
@@ -89,8 +89,8 @@ def mcnemar(gained: int, lost: int) -> float:
     """Exact two-sided p-value of McNemar's test, from the pairs that changed.
 
     Args:
-        gained: Failed before, passed after.
-        lost: Passed before, failed after.
+        gained: Number of problems that failed before and passed after.
+        lost: Number of problems that passed before and failed after.
     """
     n, fewer = gained + lost, min(gained, lost)
     tail = sum(math.comb(n, k) for k in range(fewer + 1))
@@ -98,9 +98,10 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Chance that at least one of ``k`` of ``n`` completions drawn without return is correct.
+    """Return the chance that at least one of ``k`` of ``n`` completions is correct.
 
-    1 - C(n - c, k) / C(n, k), Chen et al. 2021, arXiv:2107.03374.
+    The ``k`` completions are drawn without replacement: 1 - C(n - c, k) / C(n, k), Chen et al.
+    2021, arXiv:2107.03374.
 
     Raises:
         ValueError: If ``k`` is not between 1 and ``n``.

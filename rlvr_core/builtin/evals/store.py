@@ -1,15 +1,15 @@
-"""The folder of one task's results: one line per problem and sample, whatever kills come between.
+"""The results folder of one task: one line per problem and sample, robust to kills.
 
 Layout::
 
     spec.json          the frozen specification, its hash, and the model and engine beside it
     problems.jsonl     id, data set and tags of each problem, in order
-    completions.jsonl  what the model said
-    results.jsonl      what the verifiers said of it
+    completions.jsonl  the model's completions
+    results.jsonl      the verdicts on them
     summary.json       the numbers, written last
 
-A problem is finished once all its samples are in both files. What a kill left of any other is cut
-out when the folder is opened again, so that no problem can be in it twice (T76).
+A problem is finished once all its samples are in both files. Partial results left by a kill are
+removed when the folder is reopened, so that no problem can occur twice (T76).
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Store:
     """One task's results, open for writing; one process at a time.
 
     Args:
-        folder: Where; made if missing.
-        spec: What is being evaluated.
-        problems: The problems this process does, in order.
+        folder: The folder; created if missing.
+        spec: The specification of the evaluation.
+        problems: The problems that this process evaluates, in order.
         beside: Model, engine and versions, for the record.
-        tokens: Keep token ids and log-probs of completions.
+        tokens: Whether to store token ids and log-probs of completions.
 
     Raises:
         ConfigError: If the folder holds results of another specification or model.
@@ -92,7 +92,7 @@ class Store:
 
     @property
     def pending(self) -> list[tuple[int, Problem]]:
-        """Position and problem of those without results."""
+        """Return position and problem of each problem without results."""
         return [
             (position, problem)
             for position, problem in enumerate(self.problems)
@@ -100,7 +100,7 @@ class Store:
         ]
 
     def write(self, problem: Problem, prompt: str, members: Sequence[Judged]) -> None:
-        """Write all samples of a problem; callable from any thread."""
+        """Write all samples of a problem; thread-safe."""
         with self._lock:
             for sample, member in enumerate(members):
                 self._completions.write(
@@ -111,7 +111,7 @@ class Store:
             self.finished.add(problem.id)
 
     def close(self) -> None:
-        """Flush everything and put the lines in the order of the problems.
+        """Flush everything, and sort the lines in the order of the problems.
 
         Raises:
             RunError: If it cannot be written.
@@ -123,7 +123,7 @@ class Store:
         os.close(self._locked)
 
     def groups(self) -> Iterator[Group]:
-        """The judged group of each finished problem, in order, as read back."""
+        """Yield the judged group of each finished problem, in order, read back from disk."""
         by_id = {problem.id: problem for problem in self.problems}
         for said, judged in paired(self.folder):
             problem = by_id[said[0]["problem_id"]]
@@ -161,7 +161,7 @@ class Store:
         return results.exists() and results.stat().st_size > 0
 
     def _compact(self) -> set[str]:
-        """Keep finished problems only, each sample once, in order; the ids of those."""
+        """Keep only finished problems, each sample once, in order; return their ids."""
         whole = set(range(self.spec.n))
         found = {name: self._spans(name) for name in ("completions", "results")}
         done = [
@@ -175,7 +175,7 @@ class Store:
         return set(done)
 
     def _spans(self, name: str) -> dict[str, dict[int, Span]]:
-        """Where the line of each problem's samples is, the later one of two."""
+        """Return the byte ranges of each problem's samples; of duplicates, the last one."""
         found: dict[str, dict[int, Span]] = {}
         path = self.folder / f"{name}.jsonl"
         if not path.exists():
@@ -199,7 +199,7 @@ def _parse(raw: bytes) -> Row | None:
 
 
 def _keep(path: Path, wanted: Sequence[Span]) -> None:
-    """Rewrite a file as these lines of it, unless it is that already."""
+    """Rewrite a file to contain exactly these lines, unless it does already."""
     end = 0
     for start, length in wanted:
         if start != end:
@@ -226,15 +226,15 @@ def _keep(path: Path, wanted: Sequence[Span]) -> None:
 
 
 def slug(task: str) -> str:
-    """A task's name as that of a folder: ``math/gsm8k-test`` is ``math_gsm8k-test``."""
+    """Return a folder name for a task: ``math/gsm8k-test`` becomes ``math_gsm8k-test``."""
     return re.sub(r"[^A-Za-z0-9.-]+", "_", task)
 
 
 def read_spec(folder: Path) -> Row:
-    """The content of ``spec.json``.
+    """Read ``spec.json``.
 
     Raises:
-        ConfigError: If there is none, or it cannot be read.
+        ConfigError: If it is missing or unreadable.
     """
     path = folder / "spec.json"
     try:
@@ -254,11 +254,11 @@ def read_spec(folder: Path) -> Row:
 
 
 def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
-    """Spec with what is beside it, problems, and results of a finished evaluation.
+    """Return spec (with what is recorded beside it), problems and results of a finished evaluation.
 
     Raises:
-        ConfigError: If there is none.
-        DataError: If results are missing or there are too many: the ids must be the data set's.
+        ConfigError: If there is no evaluation.
+        DataError: If results are missing or surplus: the ids must be those of the data set.
     """
     head = read_spec(folder)
     spec = Spec(head["spec"])
@@ -284,7 +284,7 @@ def read_results(folder: Path) -> tuple[Row, list[Row], list[Row]]:
 
 
 def _check_outcomes(results: Sequence[Row], file: Path) -> None:
-    """Refuse results that were changed by hand into something that cannot be counted."""
+    """Refuse results that were edited by hand into invalid values."""
     for number, row in enumerate(results, 1):
         keys = isinstance(row.get("problem_id"), str) and isinstance(row.get("sample"), int)
         passed, score = row.get("passed"), row.get("score")
@@ -302,7 +302,7 @@ def _is_number_or_null(value: object) -> bool:
 
 
 def paired(folder: Path) -> Iterator[tuple[list[Row], list[Row]]]:
-    """What the model said and how it was judged, problem by problem."""
+    """Yield completions and their results, problem by problem."""
     completions = _by_problem(read_jsonl(folder / "completions.jsonl"))
     return zip(completions, _by_problem(read_jsonl(folder / "results.jsonl")), strict=True)
 
@@ -352,7 +352,7 @@ def _member(said: Row, judged: Row) -> Judged:
     completion = Completion(
         prompt_ids=tuple(said["prompt_ids"]),
         token_ids=ids,
-        # a number JSON does not know, which no sampled token should have, is stored as null
+        # a non-finite number, which no sampled token should have, is stored as null
         logprobs=tuple(float("nan") if p is None else p for p in said["logprobs"]),
         loss_mask=(True,) * len(ids) if transcript is None else transcript.loss_mask(len(ids)),
         text=said["text"],

@@ -1,4 +1,4 @@
-"""Completions that a run or an evaluation stored, with the problems they answer."""
+"""Reads the completions that a run or an evaluation stored, with the problems they answer."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class StoredGroup:
     """The stored completions of one problem.
 
     Attributes:
-        problem_id: Its id.
+        problem_id: Id of the problem.
         step: Step of the run; 0 in an evaluation.
-        completions: As a verifier takes them.
-        rows: As they were stored: ``verdicts``, ``reward``, ``passed``.
+        completions: The completions, as passed to a verifier.
+        rows: The stored rows: ``verdicts``, ``reward``, ``passed``.
     """
 
     problem_id: str
@@ -50,7 +50,7 @@ class EstimatorRef:
 
     Attributes:
         name: Its short name.
-        estimator: It.
+        estimator: The estimator.
         options: Its options.
     """
 
@@ -61,15 +61,15 @@ class EstimatorRef:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where stored completions come from.
+    """A source of stored completions.
 
     Attributes:
         path: Folder of the run, or of one task's results.
-        problems: By id.
+        problems: The problems by id.
         terms: The weight of each reward, the deciding verifier's first.
         is_run: Whether it is a run.
-        advantage: How the run made advantages of rewards; None if it made none.
-        scale: Factor on advantages by problem id; 1 where there is none.
+        advantage: The run's advantage estimator; None if it had none.
+        scale: Factor on advantages by problem id; 1 if missing.
     """
 
     path: Path
@@ -80,10 +80,10 @@ class Stored:
     scale: Mapping[str, float] = field(default_factory=dict)
 
     def groups(self) -> Iterator[StoredGroup]:
-        """Every group, in the order stored; read as they are asked for.
+        """Yield every group in stored order, reading lazily.
 
         Raises:
-            DataError: If there are none, or one is of a problem the data no longer have.
+            DataError: If there are none, or the data no longer contains the problem of one.
         """
         found = self._of_run() if self.is_run else self._of_results()
         empty = True
@@ -123,11 +123,11 @@ class Stored:
 
 
 def open_stored(text: str, host: Host, runs_dir: str = "runs") -> Stored:
-    """Find what the user means, and load its problems.
+    """Find the stored completions that the user names, and load their problems.
 
     Args:
         text: A folder of results of one task, or a run: its name, its folder, or ``last``.
-        host: The plugins.
+        host: The loaded plugins.
         runs_dir: Folder of run folders.
 
     Raises:

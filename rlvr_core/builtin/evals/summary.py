@@ -1,4 +1,4 @@
-"""The numbers of one task's results: rates and means with n and interval, also by tag."""
+"""Summarises one task's results: rates and means with n and interval, also by tag."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rlvr_core.builtin.evals.stats import BLOCKS, NOTHING, estimate, jackknife
 from rlvr_core.builtin.evals.store import Row
 
 MAX_STRATA = 60
-"""Values of one tag above which it is taken for a label, not for something to stratify by."""
+"""Number of values above which a tag is treated as a label and not stratified by."""
 
 ByProblem = Mapping[str, Sequence[Row]]
 
 
 def summarise(results: Sequence[Row]) -> dict[str, Json]:
-    """Numbers of a task from its results alone.
+    """Summarise a task from its results alone.
 
     Every estimate is an average over problems of the average over a problem's completions.
-    ``accuracy`` leaves out completions without an outcome; ``unscored`` is the share of those.
+    ``accuracy`` excludes completions without an outcome; ``unscored`` is their share.
     """
     by_problem = group_by_problem(results)
     return {
@@ -40,9 +40,9 @@ def summarise(results: Sequence[Row]) -> dict[str, Json]:
 
 
 def usage_of(rows: Sequence[Row]) -> dict[str, Json]:
-    """What it took to ask a remote model, under ``usage``; nothing if none was asked.
+    """Return the requests, tokens and cost of a remote model under ``usage``; empty if unused.
 
-    A sum is over those answers of which it is known; ``uncounted`` are the others.
+    A sum covers the answers whose usage is known; ``uncounted`` is the number of the others.
     """
     known = [row["usage"] for row in rows if row.get("usage")]
     if not known:
@@ -63,10 +63,10 @@ def usage_of(rows: Sequence[Row]) -> dict[str, Json]:
 
 
 def task_metrics(task: EvalTask, groups: Sequence[Group], report: EvalReport) -> dict[str, Json]:
-    """The task's own metrics, each with an interval.
+    """Return the task's own metrics, each with an interval.
 
-    A metric that is an average over problems is treated as one; of any other the interval comes
-    from leaving out blocks of problems. ``report`` is the task's own of all groups.
+    A metric that is an average over problems is treated as such; for any other, the interval is
+    computed by leaving out blocks of problems. ``report`` is the task's report on all groups.
     """
     singles = [task.score([group]).metrics for group in groups]
 
@@ -79,7 +79,7 @@ def task_metrics(task: EvalTask, groups: Sequence[Group], report: EvalReport) ->
     found: dict[str, Json] = {}
     for name, value in report.metrics.items():
         if not math.isfinite(value):
-            continue  # as good as absent
+            continue  # treated as absent
         mine = [single[name] for single in singles if name in single]
         if mine and math.isclose(fmean(mine), value, rel_tol=1e-9, abs_tol=1e-12):
             found[name] = estimate(mine).data()
@@ -90,7 +90,7 @@ def task_metrics(task: EvalTask, groups: Sequence[Group], report: EvalReport) ->
 
 
 def group_by_problem(results: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of each problem, in order."""
+    """Group the rows by problem, in order."""
     found: dict[str, list[Row]] = {}
     for row in results:
         found.setdefault(row["problem_id"], []).append(row)
@@ -98,7 +98,7 @@ def group_by_problem(results: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def per_problem(by_problem: ByProblem, number: Callable[[Row], float | bool | None]) -> list[float]:
-    """The mean of a number over each problem's completions, where there is one."""
+    """Average a number over each problem's completions, for problems that have it."""
     found = []
     for rows in by_problem.values():
         known = [float(one) for row in rows if (one := number(row)) is not None]
@@ -108,7 +108,7 @@ def per_problem(by_problem: ByProblem, number: Callable[[Row], float | bool | No
 
 
 def average(by_problem: ByProblem, number: Callable[[Row], float | bool | None]) -> Estimate:
-    """Estimate of a number over problems."""
+    """Estimate the mean of a number over problems."""
     return estimate(per_problem(by_problem, number))
 
 
@@ -124,7 +124,7 @@ def _metrics(by_problem: ByProblem) -> dict[str, Estimate]:
 
 
 def _graders(by_problem: ByProblem) -> dict[str, Json]:
-    """Of each verifier: pass rate, mean score, share with an answer found, mean of each part."""
+    """Return each verifier's pass rate, mean score, share of extracted answers, mean parts."""
     names = dict.fromkeys(
         name for rows in by_problem.values() for row in rows for name in row["verdicts"]
     )
@@ -166,7 +166,7 @@ def _passed(verdict: Row) -> bool | None:
 
 
 def _tag_values(by_problem: ByProblem) -> dict[str, dict[str, list[str]]]:
-    """Ids of the problems with each value of each tag; of a list, with each of its items."""
+    """Return the ids of the problems with each value of each tag; lists count for each item."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for id_, rows in by_problem.items():
         for tag, value in rows[0]["tags"].items():

@@ -1,4 +1,4 @@
-"""From a problem to the text a remote model is asked with: no tokenizer, no template of our own."""
+"""Renders a problem to the text sent to a remote model: without tokenizer or chat template."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class TextRenderer:
 
     Args:
         section: How problems are rendered.
-        as_chat: Whether the engine takes a chat; otherwise raw text.
-        present: A problem as its environment wants it shown; as it is when left out.
+        as_chat: Whether the engine takes chat messages rather than raw text.
+        present: Returns a problem as its environment presents it; the problem itself if omitted.
 
     Raises:
-        ConfigError: If the section asks for what such an engine cannot do.
+        ConfigError: If the section uses settings that such an engine does not support.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class TextRenderer:
             )
 
     def describe(self) -> str:
-        """What the model is given."""
+        """Describe the form of the prompts."""
         if self._as_chat:
             return "sent as a chat; the server puts it in its template"
         return "sent as raw text"
 
     def prompt(self, problem: Problem) -> Prompt:
-        """The prompt as turns, and as text for the record.
+        """Return the prompt as chat messages, and as text for the record.
 
         Raises:
-            DataError: If the problem cannot be put that way.
+            DataError: If the problem cannot be rendered in this form.
         """
         problem = problem if self._present is None else self._present(problem)
         if problem.tools:

@@ -1,4 +1,4 @@
-"""What a model was trained on, from the run it is a checkpoint of, or from a file."""
+"""Finds what a model was trained on, from the run of its checkpoint, or from a file."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Resolved
 
 PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
-"""Fields of a row in which a prompt is looked for, in this order."""
+"""Fields in which a row's prompt is looked for, in this order."""
 
 
 def trained_on(
     model_path: str, named: Sequence[str], host: Host, runs_dir: str = "runs"
 ) -> Trained:
-    """Everything that is known of a model's training data.
+    """Collect what is known of a model's training data.
 
     Args:
-        model_path: Its folder or hub id. Of a run's checkpoint the run's data are taken, and those
-            of the run whose checkpoint that one began with, and so on.
-        named: What the user says it was trained on: runs, or files of JSON rows.
-        host: The plugins.
+        model_path: Its folder or Hub id. For a checkpoint of a run, this includes the run's data,
+            the data of the run whose checkpoint it started from, and so on.
+        named: Further training data named by the user: runs, or files of JSON rows.
+        host: The loaded plugins.
         runs_dir: Folder of run folders.
 
     Raises:
-        ConfigError: If something named cannot be found or read. That a checkpoint's own data
-            cannot be read is noted in ``unknown`` instead: the model may have moved elsewhere.
+        ConfigError: If data named by the user cannot be found or read. If a checkpoint's own data
+            cannot be read, this is noted in ``unknown`` instead, because the model may have been
+            moved.
     """
     trained = Trained()
     for text in named:
@@ -56,10 +57,10 @@ def trained_on(
 
 
 def check_run(data: RunData) -> DataReport:
-    """Look for held-out problems in a run's training data, its model's earlier runs' included.
+    """Look for held-out problems in a run's training data, including that of its initial model.
 
     Raises:
-        ConfigError: If a task has more of them than the run accepts.
+        ConfigError: If a task has more of them than the run allows.
     """
     trained = Trained()
     for name, problems in data.trained.items():
@@ -75,7 +76,7 @@ def check_run(data: RunData) -> DataReport:
 
 
 def inherit(trained: Trained, model_path: str, host: Host | None = None) -> None:
-    """Take in what a model was trained on before, if it is a checkpoint of a run."""
+    """Add what a model was trained on before, if it is a checkpoint of a run."""
     run = run_of(Path(model_path).expanduser())
     if run is None or _name(run) in trained.sources:
         return
@@ -113,7 +114,7 @@ def _take_run(trained: Trained, run: RunFolder, host: Host) -> None:
 def _take_answers(
     trained: Trained, run: RunFolder, resolved: Resolved, recorded: dict[str, Any]
 ) -> None:
-    """Take in what losses with data of their own imitated; they are few, and need torch."""
+    """Add the given answers that losses with their own data imitated; rare, and needs torch."""
     own = {loc: ref for loc, ref in resolved.config.losses.items() if ref.data is not None}
     if not own:
         return
@@ -130,7 +131,7 @@ def _take_answers(
 
 
 def _changed(problems: Sequence[Problem], recorded: dict[str, Any]) -> bool:
-    # a run records its data without over-long prompts: it may have fewer problems, and another hash
+    # a run's recorded data excludes over-long prompts: it may have fewer problems and another hash
     fewer = len(problems) > recorded["problems"]
     return not fewer and fingerprint(problems) != recorded["sha256"]
 
@@ -159,7 +160,7 @@ def _rows(text: str) -> Iterator[tuple[str, str | Sequence[Message] | None]]:
 
 def _conversation(value: Any, where: str) -> tuple[Message, ...]:
     try:
-        # what the model said is no part of what was asked
+        # the model's answer is not part of the question
         turns = [(one["role"], one["content"]) for one in value if one["role"] != "assistant"]
     except (TypeError, KeyError):
         turns = []

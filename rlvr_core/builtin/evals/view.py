@@ -1,4 +1,4 @@
-"""An evaluation read back from its folder, as ``RunView`` reads a run."""
+"""Reads an evaluation back from its folder, as ``RunView`` does for a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlvr_core.api.services import Metrics, RunFolder
 from rlvr_core.builtin.evals.store import paired, slug
 
 _BESIDE = ("model", "engine", "versions")
-"""What is recorded beside the numbers of each task, the same for all."""
+"""Keys recorded beside the numbers of each task, equal for all tasks."""
 
 
 class EvaluationView(RunView):
-    """What an evaluation found: a ``RunView`` of the folder that ``rlvr eval`` writes.
+    """The results of an evaluation: a ``RunView`` of the folder that ``rlvr eval`` writes.
 
     ```python
     found = rlvr_core.evaluate(run, ["math/gsm8k-test"])
@@ -27,7 +27,7 @@ class EvaluationView(RunView):
     Nothing is trained, so it has no steps, ledger, or checkpoints.
 
     Args:
-        path: The folder of its results.
+        path: The results folder.
 
     Raises:
         ConfigError: If it holds no results of an evaluation.
@@ -46,7 +46,7 @@ class EvaluationView(RunView):
 
     @cached_property
     def tasks(self) -> Mapping[str, Mapping[str, Any]]:
-        """The summary of each task by name, as ``rlvr eval --json`` prints it."""
+        """The summary of each task by name, as printed by ``rlvr eval --json``."""
         try:
             text = (self.path / "summary.json").read_text(encoding="utf-8")
             found: Mapping[str, Mapping[str, Any]] = json.loads(text)["tasks"]
@@ -56,18 +56,18 @@ class EvaluationView(RunView):
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """Name of the folder."""
         return self.folder.name
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Model, engine and versions; empty before the first task has ended."""
+        """Model, engine and versions; empty before the first task has finished."""
         first = next(iter(self.tasks.values()), {})
         return {name: first[name] for name in _BESIDE if name in first}
 
     @property
     def outcome(self) -> str:
-        """``finished``, or ``unknown`` where the summary is missing; see ``notes``."""
+        """``finished``, or ``unknown`` if the summary is missing; see ``notes``."""
         return "finished" if self.tasks else "unknown"
 
     @property
@@ -77,11 +77,11 @@ class EvaluationView(RunView):
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The metrics as a table with one row a task, which ``metrics.rows`` names."""
+        """The metrics as a table with one row per task; ``metrics.rows`` has the task names."""
         return Metrics([{"task": line["task"], **line["metrics"]} for line in self.evaluations])
 
     def rollouts(self) -> Iterator[dict[str, Any]]:
-        """Every problem with its completions and their verdicts, task by task."""
+        """Yield every problem with its completions and their verdicts, task by task."""
         for task in self.tasks:
             for said, judged in paired(self.path / slug(task)):
                 rows = [one | other for one, other in zip(said, judged, strict=True)]
@@ -89,7 +89,7 @@ class EvaluationView(RunView):
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
-        """``task``, ``metrics`` and ``n`` (its problems) of each task."""
+        """``task``, ``metrics`` and ``n`` (number of problems) of each task."""
         return [
             {
                 "task": name,
@@ -100,10 +100,10 @@ class EvaluationView(RunView):
         ]
 
     def best(self) -> Path:
-        """Refused: an evaluation has no checkpoint of its own.
+        """Always raise: an evaluation has no checkpoint of its own.
 
         Raises:
-            ConfigError: Naming the model that was evaluated.
+            ConfigError: Always; names the model that was evaluated.
         """
         model = self.manifest.get("model") or {}
         raise ConfigError(
@@ -114,17 +114,17 @@ class EvaluationView(RunView):
 
     @property
     def notes(self) -> list[str]:
-        """What is missing, in sentences."""
+        """What is missing from the records, in sentences."""
         if self.tasks:
             return []
         return ["summary.json is missing: it has not finished; the same command goes on with it"]
 
     def summary(self) -> dict[str, Json]:
-        """Folder and tasks as one JSON object, as ``rlvr eval --json``."""
+        """Folder and tasks as one JSON object, as printed by ``rlvr eval --json``."""
         return {"folder": str(self.path), "tasks": self.tasks}
 
     def value(self, task: str, metric: str = "accuracy") -> float | None:
-        """One number; None where it could not be computed.
+        """Return one metric of a task; None if it could not be computed.
 
         Raises:
             KeyError: If there is no such task or metric.

@@ -1,7 +1,7 @@
-"""``rlvr watch``: evaluates a run's checkpoints as they appear, until the run has ended.
+"""``rlvr watch``: evaluates the checkpoints of runs as they appear, until the runs have ended.
 
-What is done is told by the result folders alone, so that a watcher may be stopped and started
-again, and a checkpoint counts as seen only once it has a result (T79).
+Progress is stored only in the result folders, so that a watcher can be stopped and restarted, and a
+checkpoint counts as done only if it has a result (T79).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlvr_core.api.services import (
 from rlvr_core.builtin.evals.spec import differences
 
 LASTING = (ConfigError.exit_code, PluginError.exit_code)
-"""Exit codes of what another attempt does not mend."""
+"""Exit codes of errors that another attempt would not fix."""
 COLUMNS = ("run", "step", "task", "metric", "value", "low", "high", "n", "spoilt")
 
 
@@ -37,9 +37,9 @@ class Job:
     """One checkpoint to evaluate.
 
     Attributes:
-        run: Its run.
-        step: Its step.
-        checkpoint: Its folder.
+        run: The run.
+        step: Step of the checkpoint.
+        checkpoint: Folder of the checkpoint.
         out: Folder of the results.
     """
 
@@ -50,17 +50,17 @@ class Job:
 
     @property
     def label(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return f"{self.run.name} step {self.step}"
 
     @property
     def done(self) -> bool:
-        """Whether there is a result."""
+        """Whether it has a result."""
         return (self.out / "summary.json").is_file()
 
     @property
     def spoilt(self) -> bool:
-        """Whether too many answers of a task were cut off."""
+        """Whether too many answers of a task were truncated."""
         return any(one["spoilt"] for one in _summaries(self.out / "summary.json").values())
 
 
@@ -69,15 +69,15 @@ class Watcher:
     """Evaluates checkpoints, one at a time on each device.
 
     Attributes:
-        runs: Gives the runs to watch, new ones included.
+        runs: Returns the runs to watch, including new ones.
         out: Folder of all results and of the table.
         command: The command that evaluates a job into its folder.
         devices: Values of CUDA_VISIBLE_DEVICES; None leaves it as it is.
-        attempts: How often a checkpoint is tried.
-        say: Told what happens.
-        busy: What runs where.
-        failed: Attempts that failed.
-        hopeless: Evaluations that would fail again however often they are tried.
+        attempts: Number of attempts per checkpoint.
+        say: Called with progress messages.
+        busy: The evaluation running on each device.
+        failed: Number of failed attempts of each evaluation.
+        hopeless: Evaluations that would fail again at every attempt.
     """
 
     runs: Callable[[], Sequence[RunFolder]]
@@ -91,13 +91,13 @@ class Watcher:
     hopeless: set[Path] = field(default_factory=set)
 
     def watch(self, seconds: float) -> None:
-        """Go on until every run has ended and its checkpoints are evaluated.
+        """Run until every run has ended and its checkpoints are evaluated.
 
         Args:
-            seconds: Between two looks.
+            seconds: Seconds between checks.
 
         Raises:
-            RunError: If a checkpoint could not be evaluated; the others are by then.
+            RunError: If a checkpoint could not be evaluated; raised after all others are done.
         """
         try:
             while self.look():
@@ -121,8 +121,8 @@ class Watcher:
             )
 
     def look(self) -> bool:
-        """Take finished evaluations in, begin new ones; whether there is more to wait for."""
-        # asked first: a checkpoint written between the two questions is then not missed
+        """Collect finished evaluations, start new ones; return whether any are left to wait for."""
+        # read before listing checkpoints, so that one written in between is not missed
         runs = self.runs()
         running = any(_running(run) for run in runs)
         self._take_in()
@@ -137,7 +137,7 @@ class Watcher:
             if process.poll() is None:
                 continue
             del self.busy[device]
-            if job.done:  # also when it ended with an error, as for truncated answers
+            if job.done:  # also if it ended with an error, as for truncated answers
                 spoilt = ", but too many answers were cut off: spoilt" if job.spoilt else ""
                 self.say(f"{job.label}: evaluated{spoilt}")
                 write_table(self.out)
@@ -181,12 +181,12 @@ class Watcher:
 
 
 def _running(run: RunFolder) -> bool:
-    """Whether a run may still write checkpoints; one whose process died has ended."""
+    """Whether a run may still write checkpoints; False if its process died."""
     return RunView(run).outcome == "running"
 
 
 def table(out: Path) -> list[dict[str, Any]]:
-    """One row per run, step, task and metric, from the summaries in a folder."""
+    """Return one row per run, step, task and metric, from the summaries in a folder."""
     rows = []
     for path in sorted(out.glob("*/step*/summary.json")):
         run, step = path.parts[-3], int(path.parts[-2].removeprefix("step"))
@@ -200,13 +200,13 @@ def table(out: Path) -> list[dict[str, Any]]:
 
 
 def _summaries(path: Path) -> dict[str, Any]:
-    """Summary of each task of one checkpoint, by the task's name."""
+    """Read the summary of each task of one checkpoint, by task name."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tasks"]
     return found
 
 
 def _last_words(out: Path) -> str:
-    """What an evaluation said last: the first line of its error, where it ended with one."""
+    """Return the error line at the end of an evaluation's log; else its last line."""
     lines = Path(f"{out}.log").read_text(encoding="utf-8", errors="replace").splitlines()
     told = [line.strip() for line in lines if line.strip()]
     errors = [line for line in told if "error:" in line.lower()]
@@ -214,18 +214,18 @@ def _last_words(out: Path) -> str:
 
 
 def claim(out: Path, asked: Mapping[str, Json]) -> int:
-    """Make a folder that of one watcher, which asks one thing of every checkpoint.
+    """Lock a folder for one watcher with one set of evaluation settings.
 
     Args:
-        out: Folder of the results; made if missing.
-        asked: What it asks; the folder keeps it.
+        out: Folder of the results; created if missing.
+        asked: The evaluation settings, which are stored in the folder.
 
     Returns:
-        The lock, which ends with this process.
+        The descriptor of the lock, which ends with this process.
 
     Raises:
-        ConfigError: If the folder holds answers to something else.
-        RunError: If another watcher is at work in it, or it cannot be written.
+        ConfigError: If the folder holds results for other settings.
+        RunError: If another watcher uses it, or it cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -250,7 +250,7 @@ def claim(out: Path, asked: Mapping[str, Json]) -> int:
 
 
 def write_table(out: Path) -> None:
-    """Write ``table.json``, ``table.csv`` and ``table.md``, all of the same rows (T83).
+    """Write ``table.json``, ``table.csv`` and ``table.md``, all with the same rows (T83).
 
     Raises:
         RunError: If they cannot be written.

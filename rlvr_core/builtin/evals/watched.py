@@ -1,4 +1,4 @@
-"""Which runs ``rlvr watch`` follows: names, folders, and patterns that later runs may fit too."""
+"""The runs that ``rlvr watch`` follows: names, folders, and patterns that match later runs too."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 class Watched:
-    """The runs that a user means.
+    """The runs that a user named.
 
     Args:
         texts: Each a run's name, its folder, ``last``, or a pattern such as ``gsm8k-*`` or
-            ``/data/runs/*``; a pattern without a slash is one of names in ``runs_dir``.
+            ``/data/runs/*``; a pattern without a slash matches names in ``runs_dir``.
         runs_dir: Folder of run folders.
 
     Raises:
-        ConfigError: If one is no run, or no run fits one.
+        ConfigError: If a name is not a run's, or nothing matches a text.
     """
 
     def __init__(self, texts: Sequence[str], runs_dir: str = "runs") -> None:
@@ -43,10 +43,10 @@ class Watched:
         self.runs()
 
     def runs(self) -> list[RunFolder]:
-        """The runs there are now, each once: those named, then those that fit a pattern.
+        """Return the current runs, each once: named ones first, then those that match a pattern.
 
         Raises:
-            ConfigError: If two of them have one name, by which their results would go.
+            ConfigError: If two of them have the same name, which their result folders would share.
         """
         fitting = [run for pattern in self._patterns for run in _fitting(pattern)]
         found = {run.path.resolve(): run for run in [*self._named, *fitting]}
@@ -78,5 +78,5 @@ def _fitting(pattern: str) -> list[RunFolder]:
         try:
             found.append(RunFolder.open(path))
         except ConfigError:
-            continue  # some other file or folder
+            continue  # not a run's folder
     return found

@@ -1,1 +1,1 @@
-"""Guards that a run asks for."""
+"""The built-in guards."""

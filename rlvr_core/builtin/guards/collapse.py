@@ -1,4 +1,4 @@
-"""Guard ``core/collapse``: stops a run whose policy has fallen apart (T5)."""
+"""Guard ``core/collapse``: stops a run whose policy has collapsed (T5)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Signal:
     """One metric, averaged over a window of steps.
 
     Attributes:
-        values: Of the last steps.
-        kept: Whether an average was on the right side of the bound already.
+        values: Values of the last steps.
+        kept: Whether some average so far was within the bound.
         best: Largest average so far; None before the first.
-        best_step: Where its window ended.
+        best_step: Step at which the window of ``best`` ended.
     """
 
     values: deque[float]
@@ -35,7 +35,7 @@ class _Signal:
     best_step: int = 0
 
     def observe(self, value: float, step: int) -> float | None:
-        """Take a value in; the average, once the window is full."""
+        """Add a value; return the average once the window is full."""
         self.values.append(value)
         if len(self.values) < (self.values.maxlen or 1):
             return None
@@ -46,26 +46,26 @@ class _Signal:
 
 
 class Collapse:
-    """Watches what a collapse shows in: reward, groups that all fail, length, entropy.
+    """Detects collapse in the metrics: reward, groups that all fail, length, entropy.
 
-    Each is averaged over a window. A bound counts from when it was kept for one window: a run that
-    begins with nearly every group failing has not collapsed, one that comes to it has.
+    Each is averaged over a window. A bound applies only after one window within it: a run in which
+    nearly every group fails from the start has not collapsed, but one that gets there has.
     """
 
     class Config(ComponentConfig):
-        """Bounds; null switches one off."""
+        """The bounds; null switches one off."""
 
         window: Annotated[int, Field(gt=0)] = 10
         """Steps to average over."""
         max_drop: Share | None = 0.5
-        """Share of the best average of ``reward/mean`` that may be lost."""
+        """Largest share of the best average of ``reward/mean`` that may be lost."""
         max_all_failed: Share | None = 0.7
-        """Share of the groups drawn in which no completion passed."""
+        """Largest share of the drawn groups in which no completion passed."""
         max_truncated: Share | None = 0.9
-        """Share of the completions cut off by the token cap."""
+        """Largest share of completions truncated at the token cap."""
         min_entropy: Annotated[float, Field(ge=0)] | None = 0.01
-        """``entropy/mean`` in nats; looked at where the loss reports it. null for tasks that are
-        to be answered without any doubt."""
+        """Smallest ``entropy/mean`` in nats, checked if the loss reports it; null for tasks whose
+        answers are certain."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -73,13 +73,13 @@ class Collapse:
         self._signals = {name: _Signal(deque(maxlen=config.window)) for name in names}
 
     def on_groups(self, event: GroupsScored) -> None:
-        """See ``Guard``; a step's metrics tell it all."""
+        """Do nothing: the metrics of a step are enough. See ``Guard``."""
 
     def on_step(self, event: StepFinished) -> None:
-        """Take in a step.
+        """Check the metrics of a step.
 
         Raises:
-            RunError: If a bound that was kept before is broken.
+            RunError: If a metric exceeds a bound that it was within before.
         """
         metrics, config = event.metrics, self.config
         drawn = metrics.get("groups/drawn", 0.0)
@@ -107,7 +107,7 @@ class Collapse:
             )
 
     def state_dict(self) -> dict[str, Json]:
-        """What has been seen, for a checkpoint."""
+        """Return the averages so far, for a checkpoint."""
         return {
             name: {
                 "values": list(one.values),
@@ -119,7 +119,7 @@ class Collapse:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the state from a checkpoint."""
         for name, one in self._signals.items():
             saved = state[name]
             one.values.extend(saved["values"])
@@ -150,7 +150,7 @@ class Collapse:
         words: str,
         sign: float = 1.0,
     ) -> str | None:
-        """What is wrong, if an average has gone beyond a bound it had kept."""
+        """Describe the fault if an average exceeds a bound that it was within before; else None."""
         if value is None or bound is None:
             return None
         signal = self._signals[name]

@@ -1,8 +1,8 @@
-"""Guard ``gold``: before a run, gold answers must get full marks and non-answers none (T39, T60).
+"""Guard ``gold``: before a run, gold answers must get full score and non-answers none (T39, T60).
 
-Each data set and verifier pair is tried on a few problems, in the same worker pool that will judge
-the run: with the gold answer, with none, and with the gold answer of another problem. A pair whose
-verifier cannot produce a gold response is left out and named.
+Each pair of data set and verifier is tried on a few problems, in the worker pool that will judge
+the run: with the gold answer, with an empty answer, and with the gold answer of another problem. A
+pair whose verifier cannot produce a gold response is skipped and named.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import Judge, Resolved
 
 SAMPLE = 16
-"""Problems tried per pair."""
+"""Number of problems tried per pair."""
 
 MAX_FOREIGN = 0.5
-"""Share of problems that may be passed by another problem's gold answer: two answers written
-differently can mean the same, a verifier that passes most of them does not look."""
+"""Largest share of problems for which another problem's gold answer may pass: differently written
+answers can be equivalent, but a verifier that passes most of them checks nothing."""
 
 Submit = Callable[[Problem, Sequence[Completion]], Future[list[dict[str, Verdict]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class GoldReport:
-    """What was tried.
+    """What the guard checked.
 
     Attributes:
-        checked: Gold answers judged, by ``dataset with verifier``.
+        checked: Number of gold answers judged, by ``dataset with verifier``.
         unknown: Pairs whose verifier offers no gold response.
     """
 
@@ -52,7 +52,7 @@ class GoldReport:
 
 
 def preflight(problems: Sequence[Problem], judge: Judge, resolved: Resolved) -> list[str]:
-    """The service ``core/gold``: check a run's verifiers, and say what was checked.
+    """The service ``core/gold``: check a run's verifiers, and describe what was checked.
 
     Raises:
         RunError: See ``check``.
@@ -64,7 +64,7 @@ def preflight(problems: Sequence[Problem], judge: Judge, resolved: Resolved) -> 
         plan.verifiers,
         judge.submit,
         seed=config.run.seed,
-        # a worker may have to start, and then take its full time for each of the two answers
+        # a worker may have to start, then take its full time for each of the two answers
         timeout=60.0 + 2 * SAMPLE * config.verify.timeout,
     )
     lines = [f"gold: {n} answers of {pair} judged right" for pair, n in report.checked.items()]
@@ -80,19 +80,19 @@ def check(
     seed: int,
     timeout: float,
 ) -> GoldReport:
-    """Judge gold answers, empty ones, and those of other problems.
+    """Judge gold answers, empty answers, and gold answers of other problems.
 
     Args:
         problems: All problems of the run.
-        name_of: Full name of the verifier that decides a problem's outcome.
-        verifiers: Its instances by full name, for ``gold``.
-        submit: Judges completions of a problem in the pool.
-        seed: Chooses the problems.
+        name_of: Returns the full name of the verifier that decides a problem's outcome.
+        verifiers: Verifier instances by full name, for ``gold``.
+        submit: Submits completions of a problem to the pool.
+        seed: Seed for the choice of problems.
         timeout: Seconds to wait for each answer.
 
     Raises:
-        RunError: Naming the problems whose gold answer failed, or whose empty answer passed, or
-            the pair that passes answers to other problems.
+        RunError: If a check fails; names the problems whose gold answer failed or whose empty
+            answer passed, or the pair that passes answers to other problems.
     """
     pairs: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
@@ -134,7 +134,7 @@ def check(
 
 
 def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
-    """The problems that the verifier knows an answer to, with the answers."""
+    """Return the problems for which the verifier has a gold answer, with the answers."""
     answers: list[tuple[Problem, Any]] = [(one, verifier.gold(one)) for one in problems]
     for problem, answer in answers:
         if not isinstance(answer, str | None):
@@ -148,7 +148,7 @@ def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Proble
 
 
 def _answers_of_others(answers: Sequence[str]) -> list[list[str]]:
-    """For each answer the next one that differs from it, if there is one."""
+    """For each answer, return the next one that differs from it, if there is one."""
     around = [*answers, *answers]
     return [
         next(([other] for other in around[i + 1 : i + len(answers)] if other != answer), [])

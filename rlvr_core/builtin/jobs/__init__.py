@@ -1,1 +1,1 @@
-"""Launching and following runs elsewhere: Accelerate, Slurm, stores, mirrors."""
+"""Runs elsewhere: launching with Accelerate and Slurm, stores and mirrors."""

@@ -1,8 +1,8 @@
-"""The launcher ``core/accelerate``: processes on several machines, started on each of them.
+"""The launcher ``core/accelerate``: training processes on several machines, started on each.
 
-``accelerate launch`` itself starts one process where there is no GPU, and hides the run's exit
-code; so what it would call, torch's elastic agent, is called here. Inside the processes Accelerate
-finds what it would have set.
+``accelerate launch`` itself starts only one process if there is no GPU, and hides the run's exit
+code; so torch's elastic agent, which it would call, is called directly. The processes get the
+environment that Accelerate would have set.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan,
 
 
 class AccelerateLauncher:
-    """This machine's processes of a run on several machines; the command waits for them."""
+    """Starts this machine's processes of a multi-machine run; the command waits for them."""
 
     class Config(ProcessConfig):
         """Options of ``core/accelerate``; ``processes`` is the number on each machine."""
 
         nodes: Annotated[int, Field(gt=0)] = 1
-        """Machines; the command is given once on each."""
+        """Number of machines; the command is run once on each."""
         node_rank: Annotated[int, Field(ge=0)] = 0
         """This machine's number. Machine 0 has process 0, which writes the run's folder."""
         main_address: str | None = None
         """Name or address of machine 0, as the others reach it."""
         main_port: Annotated[int, Field(gt=0, lt=65536)] = 29500
-        """A free port there, where the processes meet."""
+        """A free port on machine 0, where the processes meet."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """What would be started on this machine; see ``Launcher.plan``.
+        """Return what would be started on this machine; see ``Launcher.plan``.
 
         Raises:
-            ConfigError: If the machines are not described.
+            ConfigError: If the options do not describe the machines.
         """
         config = self._config
         if config.node_rank >= config.nodes:

@@ -1,4 +1,4 @@
-"""What another machine has begun: fetched, so that it can go on here, and sent back."""
+"""Continues a run of another machine: fetches it from a store, and sends results back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
     """Fetch the newest run of a mirror, with its newest and its best checkpoint.
 
     Args:
-        uri: Where run folders are, as ``run.mirror`` named it.
+        uri: URI of the run folders, as in ``run.mirror``.
         root: Folder of run folders.
-        say: Told what is fetched.
+        say: Called with what is fetched.
 
     Returns:
-        The run's folder; None where no run has got far enough to go on.
+        The run's folder; None if no run can be resumed.
 
     Raises:
         MachineError: If the store fails.
@@ -28,7 +28,7 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
     for name in reversed(runs_in(host.ask_store(uri))):
         folder = root / name
         fetch = Fetch(host.ask_store(f"{uri.rstrip('/')}/{name}"), folder, "last")
-        if {"run.json", "resolved.yaml"} <= fetch.there:  # else it ended before it had begun
+        if {"run.json", "resolved.yaml"} <= fetch.there:  # otherwise it ended before it had started
             say(f"going on with {name}: {fetch.files} files, {fetch.size:,} bytes")
             fetch.run()
             return folder
@@ -36,12 +36,12 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
 
 
 def unsent(root: Path) -> list[Path]:
-    """The runs in a folder of which a store is not known to have everything."""
+    """List the runs in a folder whose copy in the store may be incomplete."""
     return [mark.parent for mark in sorted(root.glob(f"*/{BEHIND}"))]
 
 
 def fetch_results(uri: str, folder: Path) -> None:
-    """Fetch what an evaluation has left at a URI, if it has left anything."""
+    """Fetch the results of an evaluation from a URI, if there are any."""
     Fetch(load_host().ask_store(uri), folder, "none").run()
 
 

@@ -1,7 +1,7 @@
-"""What a store has of a run's folder, and how the rest gets there.
+"""Tracks what a store has of a run's folder, and copies the rest.
 
-A checkpoint's ``COMPLETE`` goes last, after every other file of it was seen to be there; so what
-the store holds is whole or not there at all, as on disk.
+A checkpoint's ``COMPLETE`` is copied last, after checking that all its other files arrived; so a
+checkpoint in the store is complete or absent, as on disk.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Behind:
     """What a mirror has not copied yet.
 
     Attributes:
-        checkpoints: Complete ones that the store lacks.
-        files: Other files that it lacks, or has in an older state.
+        checkpoints: Number of complete checkpoints that the store lacks.
+        files: Number of other files that it lacks, or has in an older state.
     """
 
     checkpoints: list[str] = field(default_factory=list)
@@ -49,12 +49,12 @@ class FolderCopy:
     """The copy of a run's folder in a store.
 
     Args:
-        store: Where the folder's content goes.
+        store: The store to copy to.
         folder: The run's folder.
         keep: How many of the newest checkpoints the store keeps, beside the best one.
 
     Attributes:
-        puts: Files that went so far.
+        puts: Number of files copied so far.
     """
 
     def __init__(self, store: Store, folder: Path, keep: int) -> None:
@@ -70,21 +70,21 @@ class FolderCopy:
         self._known = False
 
     def update(self, *, everything: bool) -> None:
-        """Bring what is new.
+        """Copy new content.
 
         Args:
-            everything: Whether to look for what is to be taken away there, too.
+            everything: Whether to also look for files to delete in the store.
 
         Raises:
             RlvrError: If the store fails.
         """
         self._learn()
-        # first what a checkpoint goes on from: it counts the bytes of the files beside it. One that
-        # is finished meanwhile may count more than was copied: it is the next round's
+        # first the files that a checkpoint refers to by their length in bytes. A checkpoint
+        # finished meanwhile may refer to more bytes than were copied: it is left to the next round
         complete = self._complete()
         self._copy_files()
         sent = everything and self._take_away()
-        # the newest first: an older one may no longer be wanted when it is there
+        # newest first: an older one may be obsolete by the time it has been copied
         for name, seal in reversed(complete):
             if self._sealed.get(name) != seal:
                 sent = sent or self._take_away()
@@ -94,7 +94,7 @@ class FolderCopy:
             self._rotate()
 
     def behind(self) -> Behind:
-        """What the store lacks, as far as this process knows."""
+        """Return what the store lacks, as far as this process knows."""
         behind = Behind()
         for name, seal in self._complete():
             if self._sealed.get(name) != seal:
@@ -106,7 +106,7 @@ class FolderCopy:
         return behind
 
     def _learn(self) -> None:
-        """Once: which of the checkpoints here the store has already."""
+        """Find out, once, which of the local checkpoints the store already has."""
         if self._known:
             return
         shutil.rmtree(self._aside, ignore_errors=True)
@@ -126,7 +126,7 @@ class FolderCopy:
             aside.unlink(missing_ok=True)
 
     def _copy_files(self) -> None:
-        """The run's other files; those that grow up to their last whole line."""
+        """Copy the run's other files; growing ones up to their last complete line."""
         for key, path in self._files():
             with contextlib.suppress(FileNotFoundError):  # closed and compressed meanwhile
                 state = _state(path)
@@ -139,14 +139,14 @@ class FolderCopy:
         self.puts += 1
 
     def _copy_checkpoint(self, name: str, seal: str) -> None:
-        """Copy a checkpoint, which may be rotated away here meanwhile: links keep its files."""
+        """Copy a checkpoint; hard links keep its files if it is rotated away meanwhile."""
         there, arrived = f"{CHECKPOINTS}{name}/", self._arrived.setdefault(seal, set())
         try:
             local = _linked(self._folder / CHECKPOINTS / name, self._aside / name)
             if _digest(local / COMPLETE) != seal:
-                return  # written anew meanwhile: the next round has it
+                return  # rewritten meanwhile: left to the next round
             names = sorted(json.loads((local / COMPLETE).read_bytes())["files"])
-            if not arrived:  # of an attempt that was cut off, or of the run before it was resumed
+            if not arrived:  # a seal from an interrupted attempt, or from before a resumption
                 self._store.delete([f"{there}{COMPLETE}"])
             for file in names:
                 if file not in arrived:
@@ -154,7 +154,7 @@ class FolderCopy:
                     arrived.add(file)
             self._put(local / COMPLETE, f"{there}{COMPLETE}")
         except FileNotFoundError:
-            # rotated away before it was linked: newer ones are there
+            # rotated away before it was linked: there are newer ones
             self._store.delete(list(self._store.list(there)))
             return
         finally:
@@ -180,7 +180,7 @@ class FolderCopy:
             self._pointed[pointer] = target
 
     def _rotate(self) -> None:
-        """Take old checkpoints away there: the newest ``keep`` stay, and the best one."""
+        """Delete old checkpoints in the store, except the newest ``keep`` and the best one."""
         there = self._store.list(CHECKPOINTS)
         held: dict[str, list[str]] = {}
         for key in there:
@@ -193,13 +193,13 @@ class FolderCopy:
         local = {name for name, _ in self._complete()}
         for name in held.keys() - {*newest, best} - local:
             seal = f"{CHECKPOINTS}{name}/{COMPLETE}"
-            # without its seal first, so that half of one never looks whole
+            # the seal first, so that a half-deleted checkpoint never looks complete
             self._store.delete([seal])
             self._store.delete([key for key in held[name] if key != seal])
             self._sealed.pop(name, None)
 
     def _take_away(self) -> bool:
-        """Delete what the folder no longer has: segments that a resumption has cut off."""
+        """Delete what the folder no longer has: segments that a resumption has removed."""
         here = {key for key, _ in self._files()}
         gone = [
             key for key in self._store.list() if not key.startswith(CHECKPOINTS) and key not in here
@@ -208,7 +208,7 @@ class FolderCopy:
         return True
 
     def _complete(self) -> list[tuple[str, str]]:
-        """Names of the complete checkpoints here, oldest first, and what their seals say."""
+        """Return name and seal of each complete local checkpoint, oldest first."""
         found = []
         for path in (self._folder / CHECKPOINTS).glob("step*"):
             if path.is_symlink() or not re.fullmatch(r"step\d{6,}", path.name):
@@ -218,7 +218,7 @@ class FolderCopy:
         return sorted(found, key=lambda one: _number(one[0]))
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """Every other file of the run by its key; ``run.json`` last, since it says how it ended."""
+        """Yield every other file of the run by its key; ``run.json``, with the outcome, last."""
         last = []
         for path in sorted(self._walk()):
             key = path.relative_to(self._folder).as_posix()
@@ -231,9 +231,9 @@ class FolderCopy:
         yield from last
 
     def _walk(self) -> Iterator[Path]:
-        """What lies in the folder beside the checkpoints and hidden files.
+        """Yield the files in the folder, except checkpoints and hidden files.
 
-        Not by ``rglob``, which fails when a folder that it is about to enter has gone.
+        Does not use ``rglob``, which fails if a folder disappears before it is entered.
         """
         for root, folders, names in os.walk(self._folder):
             at_top = Path(root) == self._folder
@@ -243,7 +243,7 @@ class FolderCopy:
 
 
 def _linked(folder: Path, aside: Path) -> Path:
-    """A folder with the same files, which stays when the other is deleted.
+    """Create a folder of hard links to the same files, which remains when the original is deleted.
 
     Raises:
         FileNotFoundError: If it is being deleted already.
@@ -257,7 +257,7 @@ def _linked(folder: Path, aside: Path) -> Path:
                 target.hardlink_to(path)
     except FileNotFoundError:
         raise
-    except OSError:  # a file system without hard links: it has to be fast enough
+    except OSError:  # without hard links, copying must be fast enough
         return folder
     return aside
 

@@ -1,7 +1,7 @@
-"""A run's folder back from a store: for a job that goes on elsewhere, and for reading at home.
+"""Fetches a run's folder from a store, to resume it elsewhere or to read it.
 
-Each file comes whole or not at all, and a checkpoint's ``COMPLETE`` last, so a folder that is
-fetched half-way is one that can be opened, with fewer checkpoints.
+Each file is written atomically, and a checkpoint's ``COMPLETE`` last, so a partly fetched folder is
+valid, with fewer checkpoints.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Which = Literal["none", "last", "all"]
 """Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""
 
 RUN_FILES = frozenset({"run.json", "resolved.yaml", "config.yaml"})
-"""What tells of a run how it was configured."""
+"""Files that describe how a run was configured."""
 
 TAGS = ".fetched.json"
-"""Beside the run's files: the tag of each as it was fetched."""
+"""File in the run's folder with the tag of each fetched file."""
 
 _CHECKPOINT = re.compile(r"^checkpoints/(step\d{6,})/(.+)$")
 _POINTERS = tuple(f"checkpoints/{name}" for name in (LATEST, BEST))
 
 
 def runs_in(store: Store) -> list[str]:
-    """Names of the run folders in a store, oldest first by the time in their names."""
+    """List the names of the run folders in a store, oldest first by the time in their names."""
     found = {key.partition("/")[0] for key in store.list() if "/" in key}
     return sorted(found, key=lambda name: (re.findall(r"\d{8}-\d{6}", name)[-1:], name))
 
 
 def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> list[str]:
-    """The keys to fetch.
+    """Return the keys to fetch.
 
     Args:
-        there: What the store has of a run.
+        there: What the store has of the run, by key.
         which: Which checkpoints.
         best: Name of the best checkpoint.
     """
@@ -63,14 +63,14 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
 
 
 class Fetch:
-    """One run on its way from a store to a folder.
+    """The transfer of one run from a store to a folder.
 
     Args:
         store: Where the run is.
-        folder: Where it goes; what is there already and has not changed is left alone.
-        which: Which checkpoints come.
-        at_once: Files fetched at the same time.
-        only: Says of each key whether it comes, in the place of ``which``.
+        folder: Destination; files that are already there and unchanged are skipped.
+        which: Which checkpoints to fetch.
+        at_once: Number of files fetched concurrently.
+        only: Predicate that selects keys, instead of ``which``.
     """
 
     def __init__(
@@ -96,22 +96,22 @@ class Fetch:
 
     @property
     def files(self) -> int:
-        """Files that have to be fetched."""
+        """Number of files to fetch."""
         return len(self._left)
 
     @property
     def size(self) -> int:
-        """Their bytes."""
+        """Their size in bytes."""
         return sum(file.size for file in self._left.values())
 
     def run(self, told: Callable[[int], None] | None = None) -> None:
-        """Fetch them.
+        """Fetch the files.
 
         Args:
-            told: Told of bytes as they come, from several threads.
+            told: Called with the number of bytes received, from several threads.
 
         Raises:
-            MachineError: If the store fails; what has come is then kept.
+            MachineError: If the store fails; files already fetched are kept.
             DataError: If the store has a name that would lie outside of the folder.
         """
         seals = {key for key in self._left if PurePosixPath(key).name == COMPLETE}
@@ -136,7 +136,7 @@ class Fetch:
             self._tags[key] = self._left[key].tag
 
     def _drop_gone(self) -> None:
-        """Files that came from there and are there no more: segments that a resumption cut off."""
+        """Delete fetched files that the store no longer has: segments that a resumption removed."""
         for key in self._tags.keys() - self.there:
             if not _CHECKPOINT.match(key):
                 self._path(key).unlink(missing_ok=True)
@@ -164,7 +164,7 @@ class Fetch:
 
 
 def fetch_model(uri: str) -> Path | None:
-    """A run's checkpoint from the store it is in, into the cache, with the run's configuration.
+    """Fetch a run's checkpoint from a store into the cache, with the run's configuration.
 
     Args:
         uri: ``s3://bucket/run/checkpoints/step000020``.
@@ -186,12 +186,12 @@ def fetch_model(uri: str) -> Path | None:
 
 
 def fetch_checkpoint(store: Store, folder: Path, name: str) -> Path:
-    """Fetch one checkpoint, with what says how its run asked its model.
+    """Fetch one checkpoint, with the files that describe how its run rendered prompts.
 
     Args:
         store: Where the run is.
-        folder: Where it goes.
-        name: Of the checkpoint.
+        folder: Destination folder.
+        name: Name of the checkpoint.
 
     Raises:
         DataError: If there is no such checkpoint.

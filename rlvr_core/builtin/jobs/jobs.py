@@ -1,8 +1,8 @@
-"""The book of jobs: what was submitted where, with which config, written by itself (T90).
+"""The job book: an automatic record of what was submitted where, with which config (T90).
 
-One JSON line for each job in ``$XDG_DATA_HOME/rlvr/jobs.jsonl``, appended under a lock, so that
-commands at the same time lose nothing. A launcher's options are kept with it, without secrets:
-they are all that is needed to ask for the job again.
+Each job is one JSON line in ``$XDG_DATA_HOME/rlvr/jobs.jsonl``, appended under a lock, so that
+concurrent commands lose nothing. It includes the launcher's options, without secrets, which suffice
+to query the job later.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from rlvr_core.api import ConfigError, Json, MachineError
 from rlvr_core.api.services import Redactor
 
 LEAST = 1 << 16
-"""Bytes that have to be free for a job to be written down."""
+"""Free bytes required to record a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that was submitted.
+    """A submitted job.
 
     Attributes:
-        job: Its name or number where it runs.
+        job: Name or number of the job at its scheduler.
         launcher: Full name of the launcher.
         name: ``run.name``.
-        config: The config's file, absolute.
+        config: Absolute path of the config file.
         submitted: Seconds since 1970.
         options: The launcher's options.
-        runs: Where its run folders are: a URI, or a folder; empty where that is not known.
-        details: What else the launcher wants to remember.
+        runs: Location of its run folders, a URI or a folder; empty if unknown.
+        details: Further data of the launcher.
     """
 
     job: str
@@ -52,20 +52,20 @@ class Job:
 
 
 class JobBook:
-    """The file that jobs are written down in.
+    """The file that records jobs.
 
     Args:
-        path: The file; that of this user when left out.
+        path: The file; the user's default if omitted.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
 
     def ready(self) -> None:
-        """Make sure, before something is submitted, that it can be written down.
+        """Check, before a job is submitted, that it can be recorded.
 
         Raises:
-            MachineError: If it could not.
+            MachineError: If it cannot.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,10 +86,10 @@ class JobBook:
             )
 
     def add(self, job: Job) -> None:
-        """Write a job down, without secrets.
+        """Record a job, without secrets.
 
         Raises:
-            MachineError: If it cannot be written; it says what to write there by hand.
+            MachineError: If the file cannot be written; the message has the line to add by hand.
         """
         hide = Redactor()
         line = json.dumps(_clean(hide.tree(asdict(job)), hide), ensure_ascii=False) + "\n"
@@ -100,7 +100,7 @@ class JobBook:
                 end = file.seek(0, os.SEEK_END)
                 if end > 0:
                     file.seek(-1, os.SEEK_END)
-                    if file.read(1) != b"\n":  # a line that something cut off stays alone
+                    if file.read(1) != b"\n":  # an interrupted line stays on its own
                         line = "\n" + line
                 try:
                     _write(file, line.encode())
@@ -120,19 +120,19 @@ class JobBook:
             ) from error
 
     def jobs(self) -> list[Job]:
-        """Every job, newest first; one that was written twice counts as it was last.
+        """List all jobs, newest first; for a job recorded twice, the last record counts.
 
         Raises:
-            MachineError: If the book is there and cannot be read.
+            MachineError: If the file exists but cannot be read.
         """
         return self.read()[0]
 
     def read(self) -> tuple[list[Job], list[int]]:
-        """The jobs, as ``jobs`` has them, and the numbers of lines that are none."""
+        """Return the jobs, as ``jobs`` does, and the numbers of invalid lines."""
         found: dict[tuple[str, str], Job] = {}
         damaged = []
         try:
-            lines = self.path.read_bytes().split(b"\n")  # and not at whatever Unicode calls a line
+            lines = self.path.read_bytes().split(b"\n")  # not at Unicode line separators
         except FileNotFoundError:
             return [], []
         except OSError as error:
@@ -147,11 +147,10 @@ class JobBook:
         return sorted(found.values(), key=lambda job: job.submitted, reverse=True), damaged
 
     def find(self, text: str) -> Job:
-        """The job a user means.
+        """Find the job a user names.
 
         Args:
-            text: ``last``, a job's name, or the beginning of one; or a run's name, whose newest
-                job it is.
+            text: ``last``, a job's name or a prefix of it, or a run's name (for its newest job).
 
         Raises:
             ConfigError: If there is none, or there are several.
@@ -187,7 +186,7 @@ def _write(file: io.FileIO, data: bytes) -> None:
 
 
 def _job(line: bytes) -> Job | None:
-    """The job of a line; what later versions write besides is left alone."""
+    """Parse the job of a line, ignoring fields of later versions; None if it is invalid."""
     try:
         data = json.loads(line)
         known = {field.name: data[field.name] for field in fields(Job) if field.name in data}
@@ -203,7 +202,7 @@ def _job(line: bytes) -> Job | None:
 
 
 def _clean(value: Any, hide: Redactor) -> Any:
-    """A value whose secrets by key are out already, without those in its texts."""
+    """Remove secrets from the texts of a value whose secrets by key are already removed."""
     if isinstance(value, dict):
         return {key: _clean(item, hide) for key, item in value.items()}
     if isinstance(value, list):
@@ -212,7 +211,7 @@ def _clean(value: Any, hide: Redactor) -> Any:
 
 
 def damaged_words(damaged: Sequence[int], path: Path) -> str:
-    """What to tell of lines that are no jobs."""
+    """Describe lines that are no valid jobs."""
     return f"{_lines(damaged)} of {path} cannot be read, and may have been a job"
 
 
@@ -222,6 +221,6 @@ def _lines(numbers: Sequence[int]) -> str:
 
 
 def default_path() -> Path:
-    """This user's book."""
+    """Return the path of the user's job book."""
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(home) / "rlvr" / "jobs.jsonl"

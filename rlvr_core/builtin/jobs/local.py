@@ -7,7 +7,7 @@ from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan,
 
 
 class LocalLauncher:
-    """Processes on this machine; the command waits for them."""
+    """Starts processes on this machine; the command waits for them."""
 
     class Config(ProcessConfig):
         """Options of ``core/local``."""
@@ -16,9 +16,9 @@ class LocalLauncher:
         self._config = config
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """What would be started; see ``Launcher.plan``."""
+        """Return what would be started; see ``Launcher.plan``."""
         return process_plan("core/local", self._config, request, Nodes())
 
     def submit(self, plan: LaunchPlan) -> int:
-        """Start it and wait; see ``Launcher.submit``."""
+        """Start the processes and wait; see ``Launcher.submit``."""
         return supervise(plan)

@@ -1,7 +1,7 @@
-"""A run's folder copied to a store while the run goes on: ``run.mirror``.
+"""Copies a run's folder to a store during the run: ``run.mirror``.
 
-A thread of its own does it, so that no step waits for the network. A store that fails is asked
-again, ever more rarely, and never stops a run.
+A separate thread does this, so that no step waits for the network. If the store fails, it is
+retried with growing pauses, and never stops a run.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from rlvr_core.api.services import RunObserver
 from rlvr_core.builtin.jobs.copying import Behind, FolderCopy
 
 BEHIND = ".mirror-behind"
-"""File in a run's folder for as long as its store is not known to have everything."""
+"""File in a run's folder that exists as long as its store may not have everything."""
 
 PATIENCE = 600.0
-"""Seconds without any progress after which the end of a run no longer waits for its mirror."""
+"""Seconds without progress after which the end of a run no longer waits for its mirror."""
 
 GRACE = 60.0
-"""The same for a run that was asked to stop: a managed machine goes two minutes after notice."""
+"""The same for a run that was told to stop: managed machines shut down two minutes after notice."""
 
 _LONGEST_WAIT = 60.0
 _TRIES = 5
 
 
 class RunMirror(RunObserver):
-    """The mirror of a run: it hears of the run's events, and copies what they left in the folder.
+    """The mirror of a run: observes the run's events, and copies new content of the folder.
 
     Args:
         uri: ``run.mirror``.
         open_store: Opens the store at a URI.
         keep: How many of the newest checkpoints the store keeps, beside the best one.
-        say: Tells the user something.
+        say: Shows a message to the user.
 
     Raises:
-        PluginError: If no plugin opens such URIs: known before the run has a folder.
+        PluginError: If no plugin opens such URIs; raised before the run has a folder.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class RunMirror(RunObserver):
 
     @contextlib.contextmanager
     def copying(self, folder: Path, *, fresh: bool) -> Iterator[None]:
-        """Mirror a folder for the length of the block; at its end, copy all that is left.
+        """Mirror a folder within the block; at its end, copy all that is left.
 
         Args:
             folder: The run's folder.
-            fresh: Whether the run has just begun.
+            fresh: Whether the run has just started.
 
         Raises:
             ConfigError: If the store already holds a run of this name.
@@ -90,15 +90,15 @@ class RunMirror(RunObserver):
                 self._say(text)
 
     def step_finished(self, event: StepFinished) -> None:
-        """Copy soon what the step wrote."""
+        """Schedule a copy of what the step wrote."""
         self._changed()
 
     def eval_finished(self, event: EvalFinished) -> None:
-        """Copy soon what the evaluation wrote."""
+        """Schedule a copy of what the evaluation wrote."""
         self._changed()
 
     def checkpoint_saved(self, event: CheckpointSaved) -> None:
-        """Copy the checkpoint at once."""
+        """Start copying the checkpoint at once."""
         self._changed(checkpoint=True)
 
     def _changed(self, *, checkpoint: bool = False) -> None:
@@ -108,13 +108,13 @@ class RunMirror(RunObserver):
 
 
 class Mirror:
-    """Keeps a copy of a run's folder in a store.
+    """Keeps a copy of a run's folder in a store up to date.
 
     Args:
-        store: Where the folder's content goes.
+        store: The store to copy to.
         folder: The run's folder.
         keep: How many of the newest checkpoints the store keeps, beside the best one.
-        every: Seconds between two copies of files that grow.
+        every: Seconds between copies of growing files.
     """
 
     def __init__(self, store: Store, folder: Path, *, keep: int, every: float = 20.0) -> None:
@@ -134,13 +134,13 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
 
     def start(self, *, fresh: bool) -> None:
-        """Begin to copy; from now on ``BEHIND`` is in the folder until the store has everything.
+        """Start copying; from now on ``BEHIND`` is in the folder until the store has everything.
 
         Args:
-            fresh: Whether the run has just begun, so that nothing of it can be there.
+            fresh: Whether the run has just started, so that the store must be empty for it.
 
         Raises:
-            ConfigError: If something is.
+            ConfigError: If it is not.
         """
         if fresh and self._taken():
             raise ConfigError(
@@ -159,13 +159,13 @@ class Mirror:
             return False
 
     def changed(self, *, checkpoint: bool = False) -> list[str]:
-        """Say that the folder has changed; never waits.
+        """Notify the mirror that the folder has changed; never blocks.
 
         Args:
             checkpoint: Whether there is a new checkpoint, which is copied at once.
 
         Returns:
-            What there is to tell the user since the last call.
+            Messages for the user since the last call.
         """
         with self._wake:
             self._asked += 1
@@ -175,7 +175,7 @@ class Mirror:
         return self.news()
 
     def news(self) -> list[str]:
-        """What there is to tell the user since it was last asked."""
+        """Return messages for the user since the last call."""
         with self._wake:
             told, self._told = self._told, []
         return told
@@ -184,10 +184,10 @@ class Mirror:
         """Copy what is left, and stop.
 
         Args:
-            limit: Seconds to go on for after the last bytes that went.
+            limit: Seconds without progress after which to give up.
 
         Returns:
-            What there is to tell the user.
+            Messages for the user.
         """
         with self._wake:
             self._closing = True
@@ -209,7 +209,7 @@ class Mirror:
         return told
 
     def once(self) -> None:
-        """Copy everything now, in this thread.
+        """Copy everything now, in the calling thread.
 
         Raises:
             RlvrError: If the store fails.
@@ -218,13 +218,13 @@ class Mirror:
         self._settle()
 
     def _progress(self) -> tuple[int, int]:
-        """Changes while something moves; bytes that went to no end count for a while only."""
+        """Return values that change while copying progresses; failed uploads count only briefly."""
         if self._failures < _TRIES and isinstance(self._store, CountsBytes):
             self._moved = self._store.moved
         return self._copy.puts, self._moved
 
     def _settle(self) -> Behind:
-        """What the store lacks; the mark in the folder says whether it is anything."""
+        """Return what the store lacks, and update the marker file in the folder."""
         behind = self._copy.behind()
         if not behind:
             (self._folder / BEHIND).unlink(missing_ok=True)
@@ -240,7 +240,7 @@ class Mirror:
                 self._urgent = False
             try:
                 self._copy.update(everything=closing)
-            except Exception as error:  # none may end this thread, or the run
+            except Exception as error:  # no error may end this thread, or the run
                 self._failed(error)
                 continue
             self._recovered()
@@ -251,7 +251,7 @@ class Mirror:
                     return
 
     def _wait_until_due(self) -> None:
-        """Until there is a new checkpoint or the end, or for ``every`` seconds."""
+        """Wait for a new checkpoint or the end, at most ``every`` seconds."""
         while not (self._closing or self._urgent):
             left = self._last + self._every - time.monotonic()
             if left <= 0 and self._asked != self._done:
@@ -263,7 +263,7 @@ class Mirror:
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, RlvrError):
             what = error.complaints[0].what
-        # anew each time, and apart from other jobs that the same outage has hit
+        # random, so that jobs that met the same outage do not retry together
         longest = min(_LONGEST_WAIT, 2.0 ** min(self._failures, 10))
         again = time.monotonic() + random.uniform(longest / 2, longest)
         with self._wake:

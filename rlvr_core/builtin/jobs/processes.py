@@ -1,7 +1,8 @@
-"""Processes on this machine, watched by torch's elastic agent (what torchrun and accelerate use).
+"""Processes on this machine, supervised by torch's elastic agent (as in torchrun and accelerate).
 
-The agent starts them, tells them where to meet, and ends all when one fails. Signals are ours: the
-agent would give the processes 30 seconds, and a step with its checkpoint may take longer.
+The agent starts them, sets up their rendezvous, and ends all if one fails. Signals are handled
+here: the agent would give the processes only 30 seconds, and a step with its checkpoint may take
+longer.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from rlvr_core.api import (
 from rlvr_core.api.services import LOST
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
-"""Environment variable with the GPUs that ``--engine-gpus`` keeps for engines."""
+"""Environment variable with the GPUs that ``--engine-gpus`` reserves for engines."""
 
 _MEETING = 600
-"""Seconds within which all machines of a run have to be there."""
+"""Seconds within which all machines of a run must have joined."""
 
 _ANYWHERE = "192.0.2.1"
-"""An address that is nobody's: where the way out of this machine is looked for."""
+"""A documentation address that no machine has, used to find the outgoing network interface."""
 
 Gpu = Annotated[int, Field(ge=0)]
 
@@ -49,18 +50,18 @@ class ProcessConfig(ComponentConfig):
     """Options of launchers that start processes on this machine."""
 
     processes: Annotated[int, Field(gt=0)] | None = None
-    """Processes on this machine; null: one per GPU of ``gpus``."""
+    """Number of processes on this machine; null: one per GPU of ``gpus``."""
     gpus: list[Gpu] | None = None
-    """GPUs they train on, one each; null: those the machine shows, or its processors."""
+    """GPUs to train on, one per process; null: all visible GPUs, or the CPU if there are none."""
     engine_gpus: list[Gpu] | None = None
-    """GPUs kept for an engine that works in processes of its own."""
+    """GPUs reserved for an engine that runs in its own processes."""
 
 
 def count_of(config: ProcessConfig) -> int:
-    """Processes to start on this machine.
+    """Return the number of processes to start on this machine.
 
     Raises:
-        ConfigError: If it is not said, or does not fit the GPUs.
+        ConfigError: If it is not given, or does not match the GPUs.
     """
     gpus, engine_gpus = config.gpus or [], config.engine_gpus or []
     if config.processes is None and not gpus:
@@ -84,10 +85,10 @@ def count_of(config: ProcessConfig) -> int:
 
 
 def environment_of(config: ProcessConfig, request: LaunchRequest) -> dict[str, str]:
-    """Environment variables of the processes, set before any of them starts (T31).
+    """Return the processes' environment variables, set before any of them starts (T31).
 
     Raises:
-        ConfigError: If GPUs are kept for an engine that would not use them.
+        ConfigError: If GPUs are reserved for an engine that would not use them.
     """
     found: dict[str, str] = {}
     if config.gpus:
@@ -108,10 +109,10 @@ class Nodes:
     """The machines of a run.
 
     Attributes:
-        count: How many.
-        index: This one.
+        count: Number of machines.
+        index: Index of this machine.
         address: Where processes meet: a name or address of machine 0.
-        port: A free port there.
+        port: A free port on machine 0.
     """
 
     count: int = 1
@@ -123,7 +124,7 @@ class Nodes:
 def process_plan(
     launcher: str, config: ProcessConfig, request: LaunchRequest, nodes: Nodes
 ) -> LaunchPlan:
-    """What would be started on this machine."""
+    """Return what would be started on this machine."""
     processes = count_of(config)
     environment = environment_of(config, request)
     command = ["python", "-m", "rlvr_core.builtin.jobs.commands.rank", *request.arguments]
@@ -154,16 +155,16 @@ def supervise(plan: LaunchPlan) -> int:
 
     Raises:
         MachineError: If the machines of the run do not meet.
-        RunError: If a process was killed, or this machine's ended because of another machine's.
+        RunError: If a process was killed, or the processes ended because another machine's did.
     """
     details = plan.details
-    # before torch is imported: the agent hands its own environment on
+    # before torch is imported: the agent passes its own environment on
     os.environ.update(details["environment"])
     os.environ["PYTHONUNBUFFERED"] = "1"
-    # a store that is gone would be told of hundreds of times, with frames of C++
+    # a lost rendezvous store would be reported hundreds of times, with C++ stack traces
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if details["nodes"] > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
-        # gloo would listen at what this machine's own name stands for, which may be 127.0.1.1
+        # gloo would listen on the address of this machine's own name, which may be 127.0.1.1
         os.environ["GLOO_SOCKET_IFNAME"] = interface_to(details["main_address"])
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -198,10 +199,10 @@ def supervise(plan: LaunchPlan) -> int:
 
 
 def interface_to(address: str) -> str:
-    """The network interface by which this machine and that at ``address`` reach each other.
+    """Return the network interface that connects this machine with the one at ``address``.
 
     Raises:
-        MachineError: If there is no way to it.
+        MachineError: If there is no route to it.
     """
     import psutil
 
@@ -212,7 +213,7 @@ def interface_to(address: str) -> str:
             where="--main-address",
             remedy="name machine 0 by an address that all machines reach",
         )
-    if _loops(own):  # machine 0, which knows its own name so: there, the way to anywhere tells
+    if _loops(own):  # machine 0, whose own name resolves to loopback: use the default route instead
         own = _own_address(_ANYWHERE)
     for name, addresses in psutil.net_if_addrs().items():
         if own in [one.address.partition("%")[0] for one in addresses]:
@@ -221,7 +222,7 @@ def interface_to(address: str) -> str:
 
 
 def _own_address(target: str) -> str | None:
-    """This machine's address on the way to another; nothing is sent."""
+    """Return this machine's address on the route to another; sends nothing."""
     try:
         found = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, place = found[0]
@@ -255,7 +256,7 @@ def _agent(details: Mapping[str, Any], logs: str) -> Any:
         else f"{details['main_address']}:{details['main_port']}",
         rdzv_configs={} if alone else {"rank": details["node_rank"], "timeout": _MEETING},
         max_restarts=0,
-        # rank 0 has the terminal; what others say is passed on with their number before it
+        # rank 0 has the terminal; output of the others is prefixed with their rank
         logs_specs=DefaultLogsSpecs(log_dir=logs, redirects={}, tee=shown),
         log_line_prefix_template="[rank ${rank}] ",
         signals_to_handle="SIGHUP,SIGQUIT",  # SIGINT and SIGTERM: see _Forwarded
@@ -263,12 +264,13 @@ def _agent(details: Mapping[str, Any], logs: str) -> Any:
 
 
 def exit_code(codes: Mapping[int, int]) -> int:
-    """The run's exit code from those of its failed processes.
+    """Return the run's exit code from those of its failed processes.
 
-    Which failed first is told by the codes: a process that went because another did says so.
+    The codes show which failed first: a process that ended because of another one has a code that
+    says so.
 
     Raises:
-        RunError: If one was killed: it could not say so itself.
+        RunError: If one was killed, and so could not report it itself.
     """
     own = [code for _, code in sorted(codes.items()) if code > 0 and code not in (LOST, 130)]
     if own:
@@ -287,9 +289,10 @@ def exit_code(codes: Mapping[int, int]) -> int:
 
 
 class _Forwarded:
-    """Passes SIGINT and SIGTERM on to the processes; a third one ends them at once.
+    """Forwards SIGINT and SIGTERM to the processes; a third signal kills them at once.
 
-    They have sessions of their own, so that Ctrl-C in a terminal reaches them through here alone.
+    The processes have their own sessions, so that Ctrl-C in a terminal reaches them only through
+    this class.
     """
 
     def __init__(self) -> None:

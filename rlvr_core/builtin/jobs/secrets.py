@@ -1,7 +1,7 @@
-"""Finds what must not leave this machine with a job: secrets in its config and its files.
+"""Detects secrets in the config and files of a job before they leave this machine.
 
-Files of any size are read, in pieces. The careful look is slow, so it is taken only around the
-words without which there is no secret.
+Files of any size are read in pieces. The thorough search is slow, so it is limited to the
+surroundings of keywords without which there is no secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = {"", ".cfg", ".conf", ".ini", ".json", ".properties", ".toml", ".yaml", ".yml"}
-"""Files of keys and values; elsewhere a "token" is mostly a variable, and only a literal counts."""
+"""Suffixes of key-value files; elsewhere a "token" is mostly a variable: only literals count."""
 _PIECE = 1 << 20
 _OVERLAP = 1 << 14
 _YAML = 1 << 18
@@ -36,9 +36,9 @@ _HINTS = (
     *("xoxs-", "akia", "asia", "aiza", "npm_", "pypi-agei", "wandb_v", "://", "amz-signature"),
     *("eyj", "eya", "ewo", "ew0", "ewk", "ls0tls1crudj"),
 )
-"""No secret is without one of them, in lower case."""
-# what a hint begins that is more than a word of a text: the end of a key and a separator, or the
-# body of a credential
+"""Every secret contains one of these, in lower case."""
+# what turns a hint into more than a word of a text: the end of a key and a separator, or the body
+# of a credential
 _LIKELY = re.compile(
     rb"(?:token|secrets?|passwo?r?d|passphrase|pwd|credentials?|auth(?:orization)?|"
     rb"(?:api|access|private|secret|signing)[_.-]?key[\w.-]{0,64})[\"']?[ \t]*[:=]|"
@@ -57,11 +57,11 @@ _REMEDY = (
 
 
 def secrets_in(path: Path, shown: str) -> Iterator[Complaint]:
-    """What looks like a secret in a file, a complaint for each line; archives are not opened.
+    """Yield a complaint for each line with an apparent secret; archives are not opened.
 
     Args:
         path: The file.
-        shown: What to call it.
+        shown: Name of the file in messages.
 
     Raises:
         ConfigError: If it cannot be read.
@@ -90,7 +90,7 @@ def secrets_in(path: Path, shown: str) -> Iterator[Complaint]:
 
 
 def secrets_in_words(words: Sequence[str]) -> Iterator[Complaint]:
-    """What looks like a secret in a command line; the place that is told does not hold it."""
+    """Yield complaints about apparent secrets in a command line, without quoting them."""
     hide = Redactor()
     for word, clean in zip(words, hide.command(list(words)), strict=True):
         if word != clean:
@@ -102,7 +102,7 @@ def secrets_in_words(words: Sequence[str]) -> Iterator[Complaint]:
 
 
 def _pieces(path: Path) -> Iterator[tuple[bytes, int]]:
-    """A file in pieces that overlap, each with the number of its first line."""
+    """Yield a file in overlapping pieces, each with the number of its first line."""
     with path.open("rb") as file:
         wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         file.seek(0)
@@ -116,7 +116,7 @@ def _pieces(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _suspects(piece: bytes, hide: Redactor) -> Iterator[tuple[int, int]]:
-    """Parts of a piece that may have a secret in them."""
+    """Yield the parts of a piece that may contain a secret."""
     low = piece.lower()
     spots = {at for hint in _HINTS for at in _all(low, hint) if _LIKELY.match(low, at)}
     spots |= {*_all(low, "private key-----"), *_all(low, "private key block-----")}
@@ -127,7 +127,7 @@ def _suspects(piece: bytes, hide: Redactor) -> Iterator[tuple[int, int]]:
         newline = piece.find(b"\n", at)
         last = min(at + _AFTER, newline if newline >= 0 else len(piece))
         if low.startswith(_LONG, at):
-            last = at + _OVERLAP // 2  # of several lines
+            last = at + _OVERLAP // 2  # it may span several lines
         if first > end:
             if end >= 0:
                 yield begin, end
@@ -146,7 +146,7 @@ def _all(piece: bytes, text: str) -> Iterator[int]:
 
 
 def _encoded(text: str, hide: Redactor) -> Iterator[tuple[int, str]]:
-    """Where base64 begins that has a secret inside, as ``Redactor.places`` says it."""
+    """Yield the offsets of base64 that contains a secret, as ``Redactor.places`` does."""
     for match in _BASE64.finditer(text):
         bare = re.sub(r"\s", "", match.group()).translate(str.maketrans("-_", "+/"))
         inside = base64.b64decode(bare[: len(bare) // 4 * 4]).decode(errors="replace")
@@ -155,7 +155,7 @@ def _encoded(text: str, hide: Redactor) -> Iterator[tuple[int, str]]:
 
 
 def _in_tree(path: Path, hide: Redactor) -> dict[int, str]:
-    """Lines of a YAML file whose values are secrets by their keys, however they are written."""
+    """Return the lines of a YAML file with values under secret keys, in any notation."""
     try:
         root = read(path.read_text(encoding="utf-8-sig"), "")
     except (ConfigError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The launcher ``core/slurm``: a batch job on a cluster whose machines share their files."""
+"""The launcher ``core/slurm``: a batch job on a cluster with a shared file system."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STATES: dict[str, JobState] = {
 
 
 def _number(value: object) -> object:
-    """A number of GPUs, which the command line gives as a list."""
+    """Accept a number of GPUs that the command line passes as a list."""
     if isinstance(value, list):
         if len(value) != 1:
             raise ValueError("Slurm itself says which GPUs a job gets: give their number, as in 2")
@@ -55,7 +55,7 @@ def _number(value: object) -> object:
 Count = Annotated[int, Field(gt=0), BeforeValidator(_number)]
 
 RUNS = "runs"
-"""Folder of the jobs' run folders, in the directory the job was submitted from."""
+"""Folder of the jobs' run folders, in the directory of submission."""
 
 _SHARE = """\
 IFS=, read -ra shown <<< "${{CUDA_VISIBLE_DEVICES:-}}"
@@ -87,46 +87,46 @@ srun --kill-on-bad-exit=1 bash -c {command}
 
 
 class SlurmLauncher:
-    """A batch job; the command goes on without it."""
+    """Submits a batch job; the command does not wait for it."""
 
     class Config(ComponentConfig):
-        """Options of ``core/slurm``. How many GPUs is asked for; which ones, Slurm says."""
+        """Options of ``core/slurm``. GPUs are given by number; Slurm assigns them."""
 
         processes: Annotated[int, Field(gt=0)] | None = None
-        """Processes on each machine; null: one for each of ``gpus``."""
+        """Number of processes on each machine; null: one per GPU of ``gpus``."""
         gpus: Count | None = None
         """Number of GPUs on each machine to train on."""
         engine_gpus: Count | None = None
-        """Number of GPUs more for an engine that works in processes of its own."""
+        """Number of additional GPUs for an engine that runs in its own processes."""
         nodes: Annotated[int, Field(gt=0)] = 1
-        """Machines."""
+        """Number of machines."""
         main_port: Annotated[int, Field(gt=0, lt=65536)] = 29500
         """A port that is free on the first machine."""
         partition: str | None = None
-        """Partition; null takes the cluster's own choice."""
+        """Partition; null uses the cluster's default."""
         account: str | None = None
         """Account to charge."""
         time: str | None = Field(default=None, pattern=r"^[0-9:-]+$")
-        """Longest time, as ``sbatch`` takes it: ``04:00:00``, ``2-00:00:00``."""
+        """Time limit, as ``sbatch`` takes it: ``04:00:00``, ``2-00:00:00``."""
         cpus: Annotated[int, Field(gt=0)] | None = None
-        """Processors for each machine's task."""
+        """CPUs for the task on each machine."""
         memory: str | None = Field(default=None, pattern=r"^[0-9]+[KMGT]?$")
         """Memory of each machine, as in ``64G``."""
         grace: Annotated[int, Field(gt=0)] = 120
-        """Seconds before the end of the time at which the run is asked to stop."""
+        """Seconds before the time limit at which the run is asked to stop."""
         extra: list[Annotated[str, Field(pattern=r"^--[^\s].*$")]] = []
-        """More options of ``sbatch``, as ``--constraint=a100``."""
+        """Further options of ``sbatch``, such as ``--constraint=a100``."""
         log: str = "slurm-%j.log"
-        """File of what the job prints; ``%j`` is its number."""
+        """Log file of the job; ``%j`` is its number."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """The batch script; see ``Launcher.plan``.
+        """Build the batch script; see ``Launcher.plan``.
 
         Raises:
-            ConfigError: If the options do not fit.
+            ConfigError: If the options do not match the run.
         """
         config = self._config
         if "\n" in "".join([*config.extra, config.log, config.partition or ""]):
@@ -154,7 +154,7 @@ class SlurmLauncher:
         return LaunchPlan("core/slurm", lines, details)
 
     def submit(self, plan: LaunchPlan) -> int:
-        """Hand the script to ``sbatch`` and write the job down; see ``Launcher.submit``."""
+        """Submit the script with ``sbatch`` and record the job; see ``Launcher.submit``."""
         details: Mapping[str, Any] = plan.details
         JobBook().ready()
         answer = _slurm(["sbatch", "--parsable"], details["script"])
@@ -175,7 +175,7 @@ class SlurmLauncher:
         return 0
 
     def status(self, job: str) -> JobStatus:
-        """What the scheduler says; see ``JobLauncher.status``."""
+        """Query the scheduler; see ``JobLauncher.status``."""
         text = _slurm(["squeue", "--noheader", "--format=%T", f"--jobs={job}"], check=False)
         if not text.strip():  # no longer in the queue
             text = _slurm(["sacct", "--noheader", "-X", "--format=State", f"--jobs={job}"])
@@ -183,7 +183,7 @@ class SlurmLauncher:
         return JobStatus(_STATES.get(words[0], "unknown") if words else "unknown", text.strip())
 
     def logs(self, job: str) -> Iterator[str]:
-        """Lines of the log file; see ``JobLauncher.logs``."""
+        """Yield the lines of the log file; see ``JobLauncher.logs``."""
         directory = str(JobBook().find(job).details["directory"])
         path = Path(directory) / self._config.log.replace("%j", job)
         if not path.is_file():
@@ -193,7 +193,7 @@ class SlurmLauncher:
                 yield line.rstrip("\n")
 
     def stop(self, job: str) -> None:
-        """SIGTERM to the run, which writes a checkpoint; see ``JobLauncher.stop``."""
+        """Send SIGTERM to the run, which then writes a checkpoint; see ``JobLauncher.stop``."""
         begun = self.status(job).state == "running"
         _slurm(["scancel", *(["--signal=TERM"] if begun else []), job])
 
@@ -238,14 +238,14 @@ class SlurmLauncher:
 
     @property
     def _gpus(self) -> int:
-        """GPUs of each machine."""
+        """Return the number of GPUs of each machine."""
         return (self._config.gpus or 0) + (self._config.engine_gpus or 0)
 
     def _checked(self, request: LaunchRequest) -> int:
-        """Processes on each machine, as the launcher there will see it.
+        """Return the processes on each machine, as the launcher there will compute them.
 
         Raises:
-            ConfigError: If the options do not fit.
+            ConfigError: If the options do not match the run.
         """
         config = self._config
         every = list(range(self._gpus))
@@ -258,10 +258,10 @@ class SlurmLauncher:
 
 
 def _slurm(command: list[str], script: str | None = None, *, check: bool = True) -> str:
-    """What a command of the scheduler prints.
+    """Run a scheduler command and return its output.
 
     Raises:
-        MachineError: If it is not there, or fails.
+        MachineError: If it is not installed, or fails.
     """
     try:
         done = subprocess.run(

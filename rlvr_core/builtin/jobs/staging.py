@@ -1,7 +1,7 @@
-"""Which files a job needs that runs on other machines, and where they go there.
+"""Determines which files a job needs on other machines, and their paths there.
 
-A config travels as it is. Its relative paths hold on the other side because the files keep their
-places to each other; an absolute one is replaced where it stands, never in the text (T89).
+A config is sent unchanged. Its relative paths stay valid because the files keep their relative
+locations; an absolute path is overridden by its key, never edited in the text (T89).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _FILE = re.compile(r"\.(?:jsonl?|txt|csv|parquet|ya?ml)(?:\.gz)?$")
 
 
 def references(data: Any, file: str = "") -> tuple[Reference, ...]:
-    """Values of a resolved config that name files or folders of this machine.
+    """Return the values of a resolved config that name files or folders of this machine.
 
     Args:
         data: The config as plain data.
-        file: Its name, for messages.
+        file: Name of the config file, for messages.
 
     Raises:
-        ConfigError: If a value can only be a path, and nothing is there; or if it is absolute, and
-            stands where ``--set`` does not reach.
+        ConfigError: If a value can only be a path and does not exist; or if it is an absolute path
+            at a location that ``--set`` cannot override.
     """
     found: list[Reference] = []
     faults: list[Complaint] = []
@@ -65,13 +65,13 @@ def references(data: Any, file: str = "") -> tuple[Reference, ...]:
 
 
 def _of_component(key: str, use: str, named: files.Written) -> list[Reference]:
-    """A file that a component is named by, and those beside it that it imports."""
+    """Return the file that a component is named by, and the files beside it that it imports."""
     beside = [Reference(key, os.path.relpath(one), one) for one in files.siblings(named.file)]
     return [Reference(key, use, named.file), *beside]
 
 
 def uris(data: Any) -> tuple[str, ...]:
-    """Values of a resolved config that are URIs, each once."""
+    """Return the values of a resolved config that are URIs, each once."""
     found = (value for key, value in _texts(data, ()) if key[-1] not in _LEFT_OUT)
     return tuple(dict.fromkeys(value for value in found if _URI.match(value)))
 
@@ -79,7 +79,7 @@ def uris(data: Any) -> tuple[str, ...]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a text that is no path: a name too long, a link that goes round
+    except OSError:  # not a path: a name too long, or a circular link
         return path.is_symlink()
 
 
@@ -88,12 +88,12 @@ def _odd(key: Sequence[str | int]) -> str:
 
 
 def moves(value: str) -> bool:
-    """Whether a path, as it is written, names another file on another machine."""
+    """Whether a path, as written, names another file on another machine."""
     return value.startswith("~") or Path(value).is_absolute()
 
 
 def absolute_bases(files: Sequence[Path]) -> Iterator[Complaint]:
-    """What keeps a config's ``extends`` from holding elsewhere; ``--set`` cannot replace it.
+    """Yield complaints about ``extends`` paths that are invalid elsewhere; ``--set`` cannot help.
 
     Args:
         files: The YAML files a config was read from.
@@ -125,11 +125,11 @@ def _texts(value: Any, key: tuple[str | int, ...]) -> Iterator[tuple[tuple[str |
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where files of this machine lie on another one.
+    """Locations of this machine's files on another machine.
 
     Attributes:
-        root: Folder of this machine that holds all of them.
-        here: The working directory, below it.
+        root: Folder of this machine that contains all the files.
+        here: The working directory, within ``root``.
     """
 
     root: Path
@@ -137,27 +137,27 @@ class Layout:
 
     @classmethod
     def of(cls, here: Path, paths: Sequence[Path]) -> Layout:
-        """The layout in which all ``paths`` keep their places to each other and to ``here``."""
+        """Build the layout in which ``paths`` and ``here`` keep their relative locations."""
         here = here.absolute()
         absolute = [_absolute(path) for path in paths]
         return cls(Path(os.path.commonpath([here, *(path.parent for path in absolute)])), here)
 
     def place(self, path: Path) -> str:
-        """A path as it is called below the root."""
+        """Return a path relative to the root."""
         return _absolute(path).relative_to(self.root).as_posix()
 
     @property
     def directory(self) -> str:
-        """The working directory, below the root."""
+        """The working directory, relative to the root."""
         return self.place(self.here)
 
     def moved(self, path: Path) -> str:
-        """A path as the job has it, relative to its working directory."""
+        """Return a path on the other machine, relative to the job's working directory."""
         return os.path.relpath(path, self.here)
 
 
 def overrides(found: Sequence[Reference], layout: Layout) -> list[str]:
-    """``--set`` for references that do not hold on another machine as they are written."""
+    """Return ``--set`` options for the references that are invalid elsewhere as written."""
     return [f"{one.key}={_written(_moved(one, layout))}" for one in found if moves(one.value)]
 
 
@@ -168,7 +168,7 @@ def _moved(one: Reference, layout: Layout) -> str:
 
 
 def _written(path: str) -> str:
-    """A path so written that ``--set`` reads it back."""
+    """Format a path so that ``--set`` reads it back."""
     text = escape(path)
     try:
         plain = read_option(text.strip(), "").value == text
@@ -178,4 +178,4 @@ def _written(path: str) -> str:
 
 
 def _absolute(path: Path) -> Path:
-    return Path(os.path.normpath(path.absolute()))  # links stay links
+    return Path(os.path.normpath(path.absolute()))  # symbolic links are kept

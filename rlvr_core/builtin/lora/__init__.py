@@ -1,1 +1,1 @@
-"""Training LoRA adapters, and exporting them."""
+"""Training and exporting LoRA adapters."""

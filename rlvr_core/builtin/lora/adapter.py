@@ -1,7 +1,7 @@
-"""Weights of a model with LoRA adapters in it, as if it had none; and the adapter alone.
+"""Reads the weights of a model with LoRA adapters: merged as if it had none, or the adapter alone.
 
-peft puts a layer of its own in the place of each adapted one: ``base_layer``, and by adapter name
-the matrices ``lora_A`` (rank, in) and ``lora_B`` (out, rank). Nothing here imports peft.
+peft replaces each adapted layer by a wrapper with ``base_layer`` and, by adapter name, the matrices
+``lora_A`` (rank, in) and ``lora_B`` (out, rank). Nothing here imports peft.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor, nn
 
 from rlvr_core.api import Adapter
 
-POLICY = "default"  # the name under which peft loads an adapter when it is given none
+POLICY = "default"  # peft's name for an adapter loaded without a name
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
-_PREFIX = "base_model.model."  # where peft's wrapper keeps the model
+_PREFIX = "base_model.model."  # prefix of the model's names within peft's wrapper
 
 
 def is_adapted(module: nn.Module) -> bool:
-    """Whether a module is a layer with LoRA adapters beside it."""
+    """Whether a module is a layer with LoRA adapters."""
     return isinstance(getattr(module, "base_layer", None), nn.Module) and hasattr(module, "lora_A")
 
 
 def is_plain_linear(module: Any) -> bool:
-    """Whether a module is a linear layer, or one whose adapters only add to its weight.
+    """Whether a module is a linear layer, possibly with adapters that only add to its weight.
 
-    With dropout at work, an adapter's part depends on more than its weights.
+    With active dropout, an adapter's output is not a function of its weights alone.
     """
     if type(module) is nn.Linear:
         return True
@@ -45,15 +45,15 @@ def is_plain_linear(module: Any) -> bool:
 
 
 def weight_of(module: Any) -> Tensor:
-    """The weight a linear layer computes with, adapters added; differentiable."""
+    """Return a linear layer's effective weight, adapters added; differentiable."""
     weight: Tensor = module.weight
     return _with_adapters(module, weight) if is_adapted(module) else weight
 
 
 def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters by the names they have without adapters, those added to the weights.
+    """Yield the parameters merged with their adapters, by the names of the plain model.
 
-    A tied weight comes once. Sharded ones are gathered: every process has to iterate.
+    A tied weight is yielded once. Sharded weights are gathered, so every process must iterate.
     """
     adapted = {name: module for name, module in model.named_modules() if is_adapted(module)}
     for name, parameter in model.named_parameters():
@@ -68,7 +68,7 @@ def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def matrices(model: nn.Module, adapter: str = POLICY) -> dict[str, nn.Parameter]:
-    """The matrices of an adapter by their names in the model."""
+    """Return the matrices of an adapter, by their names in the model."""
     return {
         name: p
         for name, p in model.named_parameters()
@@ -77,16 +77,16 @@ def matrices(model: nn.Module, adapter: str = POLICY) -> dict[str, nn.Parameter]
 
 
 def name_in_file(name: str) -> str:
-    """What a matrix of the policy's adapter is called in peft's file."""
+    """Return the name of a matrix of the policy's adapter in peft's file."""
     return _PREFIX + name.replace(f".{POLICY}.", ".")
 
 
 def adapter_of(model: Any, tensors: dict[str, Tensor] | None = None) -> Adapter:
-    """The policy's adapter, as peft saves it. If it is sharded every process has to ask.
+    """Return the policy's adapter as peft saves it; if it is sharded, every process must call this.
 
     Args:
         model: The policy.
-        tensors: Its ``matrices``, whole; gathered here when left out.
+        tensors: Its full ``matrices``; gathered here if omitted.
     """
     if tensors is None:
         tensors = {name: _whole(matrix.detach()) for name, matrix in matrices(model).items()}
@@ -97,7 +97,7 @@ def adapter_of(model: Any, tensors: dict[str, Tensor] | None = None) -> Adapter:
 
 
 def write_adapter(folder: Path, adapter: Adapter) -> None:
-    """Write an adapter into an existing folder; peft and vLLM load it."""
+    """Write an adapter into an existing folder, as peft and vLLM load it."""
     from safetensors.torch import save_file
 
     save_file(adapter.tensors, folder / WEIGHTS, metadata={"format": "pt"})
@@ -110,7 +110,7 @@ def _with_adapters(layer: Any, weight: Tensor) -> Tensor:
         return weight
     for name in layer.active_adapters:
         a_RI, b_OR = (_whole(half[name].weight) for half in (layer.lora_A, layer.lora_B))
-        # a weight in half precision is added to in that of the adapter
+        # an adapter is added to half-precision weights in the adapter's own precision
         delta_OI = layer.scaling[name] * (b_OR @ a_RI)
         weight = weight.to(torch.promote_types(weight.dtype, delta_OI.dtype)) + (
             delta_OI.T if layer.fan_in_fan_out else delta_OI

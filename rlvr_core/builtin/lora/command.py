@@ -1,4 +1,4 @@
-"""``rlvr export``: a checkpoint as a folder to hand on."""
+"""``rlvr export``: writes a checkpoint as a folder for other programs."""
 
 from __future__ import annotations
 

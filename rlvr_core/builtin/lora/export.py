@@ -1,6 +1,6 @@
-"""A checkpoint as a folder to hand on: the model, the adapter, or the adapter merged into its base.
+"""Exports a checkpoint as a folder: the model, the adapter, or the adapter merged into its base.
 
-Written under a temporary name and renamed, so that there is a whole folder or none.
+The folder is written under a temporary name and renamed, so that it is complete or absent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlvr_core.builtin.lora.adapter import CONFIG
 
 
 def is_adapter(path: str | Path) -> bool:
-    """Whether a folder holds an adapter and no model."""
+    """Whether a folder contains an adapter and no model."""
     folder = Path(path).expanduser()
     return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
 
@@ -29,12 +29,12 @@ def is_adapter(path: str | Path) -> bool:
 def write_merged(
     adapter: Path, out: Path, dtype: torch.dtype, *, trust_remote_code: bool = False
 ) -> None:
-    """Write the model that an adapter and its base make; transformers and vLLM load it as it is.
+    """Write the merged model of an adapter and its base, for transformers and vLLM.
 
     Args:
-        adapter: The adapter's folder, with a tokenizer if it brings its own.
+        adapter: The adapter's folder, with a tokenizer if it has its own.
         out: The new folder.
-        dtype: Of the written weights; they are merged in float32.
+        dtype: Dtype of the written weights; they are merged in float32.
         trust_remote_code: Whether code that comes with the base model may run.
 
     Raises:
@@ -55,7 +55,7 @@ def write_merged(
 
 
 def copy_model(checkpoint: Path, out: Path) -> None:
-    """Copy a checkpoint without what only its run needs.
+    """Copy a checkpoint without the files that only its run needs.
 
     Raises:
         ConfigError: If ``out`` exists and is not empty.
@@ -69,7 +69,7 @@ def copy_model(checkpoint: Path, out: Path) -> None:
 
 @contextlib.contextmanager
 def _new(out: Path) -> Iterator[Path]:
-    """An empty folder that becomes ``out`` when the block ends well."""
+    """Yield an empty folder that becomes ``out`` if the block succeeds."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(
             f"'{out}' exists", where="OUT", remedy="name a folder that is not there yet"

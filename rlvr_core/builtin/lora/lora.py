@@ -1,7 +1,7 @@
-"""LoRA by peft: adapters put into the policy, taken out as a file that peft loads, and merged.
+"""LoRA with peft: adds adapters to the policy, saves and loads them as peft files, merges them.
 
 The adapters are layers inside the policy, which stays the Hugging Face model it is. ``policy`` is
-the adapter that is trained; ``reference`` is a second one, where the reference moves.
+the adapter that is trained; ``reference`` is a second one, used if the reference model is synced.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def check_installed() -> None:
-    """Refuse early what peft is missing for.
+    """Raise early if peft is not usable.
 
     Raises:
-        MachineError: If it does not import.
+        MachineError: If it cannot be imported.
     """
     try:
         import peft  # noqa: F401
@@ -68,17 +68,17 @@ def attach(
     revision: str | None,
     where: str = "model.lora.target_modules",
 ) -> None:
-    """Put an adapter into a model, in place, and freeze all else.
+    """Add an adapter to a model, in place, and freeze all other weights.
 
-    At first the adapter changes nothing: its ``lora_B`` is 0 (Hu et al. 2021, section 4.1).
+    Initially the adapter changes nothing: its ``lora_B`` is 0 (Hu et al. 2021, section 4.1).
 
     Args:
-        model: The policy, float32.
-        section: What the adapter is like.
-        seed: Of its ``lora_A``.
-        compute: Dtype that the frozen weights are kept in; the adapter is float32.
-        path: Where the model came from, for the adapter's file.
-        revision: Its hub revision.
+        model: The policy, in float32.
+        section: Rank and other settings of the adapter.
+        seed: Seed of the initial ``lora_A``.
+        compute: Dtype of the frozen weights; the adapter is float32.
+        path: Folder or Hub id of the model, for the adapter's file.
+        revision: Hub revision of the model.
         where: Where ``target_modules`` was written.
 
     Raises:
@@ -105,7 +105,7 @@ def attach(
         torch.default_generator.manual_seed(seed)
         peft.inject_adapter_in_model(config, model, adapter_name=POLICY)
     config.target_modules = _shortest(model, linear)
-    config.inference_mode = True  # what peft is to do on loading it
+    config.inference_mode = True  # what peft should do when loading it
     for parameter in model.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(compute)
@@ -113,7 +113,7 @@ def attach(
 
 
 def attach_reference(model: Any) -> None:
-    """Put a second adapter in, equal to the first, for a reference that moves."""
+    """Add a second adapter, equal to the first, for a reference that is synced with the policy."""
     import peft
 
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -129,17 +129,17 @@ def attach_reference(model: Any) -> None:
 
 
 def is_lora(model: nn.Module) -> bool:
-    """Whether there is an adapter in the model."""
+    """Whether the model has an adapter."""
     return hasattr(model, "peft_config")
 
 
 def layers(model: nn.Module) -> list[Any]:
-    """Layers of peft in the model."""
+    """Return peft's layers in the model."""
     return [module for module in model.modules() if is_adapted(module)]
 
 
 def pairs(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
-    """Name, the reference's matrix and the policy's."""
+    """Yield name, reference matrix and policy matrix of each pair."""
     own = matrices(model)
     for name, theirs in matrices(model, REFERENCE).items():
         yield name, theirs, own[name.replace(f".{REFERENCE}.", f".{POLICY}.")]
@@ -147,7 +147,7 @@ def pairs(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
 
 @contextlib.contextmanager
 def base(model: nn.Module) -> Iterator[None]:
-    """Within it the model is the one without adapters. No graph of the policy may be alive."""
+    """Disable the adapters in the block. No autograd graph of the policy may be alive."""
     found = layers(model)
     for layer in found:
         layer.enable_adapters(False)
@@ -160,7 +160,7 @@ def base(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reference(model: nn.Module) -> Iterator[None]:
-    """Within it the model has the reference's adapter. No graph of the policy may be alive."""
+    """Use the reference's adapter in the block. No autograd graph of the policy may be alive."""
     found = layers(model)
     for layer in found:
         layer.set_adapter(REFERENCE, inference_mode=True)
@@ -173,11 +173,11 @@ def reference(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dropout(model: nn.Module, *key: int) -> Iterator[None]:
-    """Within it the adapter's dropout is at work, drawing what ``key`` decides.
+    """Enable the adapter's dropout in the block, with random numbers determined by ``key``.
 
     Args:
         model: The policy; nothing happens if it has no such dropout.
-        key: Seed of the run, step, process: a resumed run draws what it would have drawn.
+        key: Seed of the run, step and process, so that a resumed run draws the same numbers.
     """
     found = layers(model) if is_lora(model) else []
     modules = [layer.lora_dropout[POLICY] for layer in found]
@@ -198,12 +198,12 @@ def dropout(model: nn.Module, *key: int) -> Iterator[None]:
 
 
 def write(folder: Path, model: Any, tensors: dict[str, Tensor]) -> None:
-    """Write an adapter as peft loads it, and which weights it was trained on.
+    """Write an adapter as peft loads it, with a fingerprint of the weights it was trained on.
 
     Args:
         folder: An existing folder.
         model: The policy.
-        tensors: Its ``matrices``, whole.
+        tensors: Its full ``matrices``.
     """
     write_adapter(folder, adapter_of(model, tensors))
     text = json.dumps({"fingerprint": _BASES[model]}, indent=1)
@@ -211,7 +211,7 @@ def write(folder: Path, model: Any, tensors: dict[str, Tensor]) -> None:
 
 
 def read(folder: Path, model: nn.Module) -> dict[str, Tensor]:
-    """The matrices ``write`` wrote, by their names in the model, if it has them.
+    """Read the matrices that ``write`` wrote, by their names in the model where it has them.
 
     Raises:
         ValueError: If the adapter was trained on other weights.
@@ -225,14 +225,14 @@ def read(folder: Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_base(folder: Path, fingerprint: str) -> None:
-    """Refuse a base model that is not the one the adapter in ``folder`` was trained on.
+    """Refuse a base model other than the one the adapter in ``folder`` was trained on.
 
     Raises:
-        ValueError: If it is another one.
+        ValueError: If it differs.
     """
     path = folder / BASE
     if not path.is_file():
-        return  # an adapter made by another program
+        return  # an adapter made by another program has no fingerprint
     if json.loads(path.read_text(encoding="utf-8"))["fingerprint"] != fingerprint:
         raise ValueError(
             f"the adapter in {folder} was trained on other weights than those that are now at "
@@ -241,7 +241,7 @@ def check_base(folder: Path, fingerprint: str) -> None:
 
 
 def merged(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """The base model of an adapter with the adapter merged into it, float32.
+    """Load an adapter's base model with the adapter merged into it, in float32.
 
     Args:
         folder: An adapter as peft saves it.
@@ -279,7 +279,7 @@ def merged(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
 
 
 def _rest(model: nn.Module) -> None:
-    """Turn dropout off in layers that are new, and leave the flags of all others as they are."""
+    """Disable dropout in new layers, and leave the flags of all others unchanged."""
     for layer in layers(model):
         layer.train(False)
 
@@ -292,19 +292,19 @@ def _unloadable(folder: Path, error: Exception) -> MachineError:
 
 
 def _fingerprint(model: nn.Module) -> str:
-    """Tells one model's weights from another's by names, shapes and 256 numbers of each tensor."""
+    """Return a fingerprint of a model's weights: names, shapes and 256 numbers of each tensor."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         flat = parameter.detach().flatten()
         digest.update(json.dumps([name, list(parameter.shape)]).encode())
-        # in integers: floating-point steps of a range may differ from machine to machine
+        # integer arithmetic: floating-point ranges may differ from machine to machine
         place = torch.arange(min(256, len(flat)), device=flat.device) * max(1, len(flat) // 256)
         digest.update(flat[place].float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
 def _linear_layers(model: Any) -> list[str]:
-    """Names of what may be adapted: every linear layer but the LM head."""
+    """Return the names of adaptable layers: every linear layer except the LM head."""
     from transformers.pytorch_utils import Conv1D
 
     head = model.get_output_embeddings()
@@ -337,7 +337,7 @@ def _check_targets(targets: list[str], linear: list[str], where: str) -> None:
 
 
 def _shortest(model: nn.Module, linear: list[str]) -> list[str]:
-    """What to call the adapted layers: the last parts of their names, if that is unambiguous."""
+    """Return names for the adapted layers: the last parts of their names, if unambiguous."""
     adapted = {name for name, module in model.named_modules() if is_adapted(module)}
     kinds = {name.rpartition(".")[2] for name in adapted}
     meant = {name for name in linear if name.rpartition(".")[2] in kinds}

@@ -1,4 +1,4 @@
-"""LoRA as what of the policy is trained: ``ModelAdapter`` by the functions of this room."""
+"""The ``ModelAdapter`` for LoRA, built from the functions of this folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_core.builtin.lora import adapter, lora
 
 
 class LoraAdapter:
-    """See ``ModelAdapter``."""
+    """Trains LoRA adapters; see ``ModelAdapter``."""
 
     keeps_base = True
 
@@ -24,7 +24,7 @@ class LoraAdapter:
         lora.check_installed()
 
     def lines(self, section: Any) -> list[str]:
-        """Rank, factor and layers."""
+        """Describe rank, factor and layers."""
         targets = section.target_modules
         named = targets if isinstance(targets, str) else ", ".join(targets)
         return [
@@ -49,7 +49,7 @@ class LoraAdapter:
         )
 
     def trained_tensors(self, model: Any) -> dict[str, Tensor]:
-        """The matrices of the policy's adapter."""
+        """Return the matrices of the policy's adapter."""
         return {name: matrix.detach() for name, matrix in adapter.matrices(model).items()}
 
     def merged_tensors(self, model: Any) -> Iterator[tuple[str, Tensor]]:
@@ -63,7 +63,7 @@ class LoraAdapter:
     def save(
         self, folder: Path, model: Any, tensors: dict[str, Tensor], dtype: torch.dtype
     ) -> None:
-        """Write the adapter as peft loads it; float32 in any case."""
+        """Write the adapter as peft loads it, always in float32."""
         lora.write(folder, model, tensors)
 
     def load(self, folder: Path, model: Any) -> dict[str, Tensor]:
@@ -75,11 +75,11 @@ class LoraAdapter:
         return lora.dropout(model, *key)
 
     def add_reference(self, model: Any) -> None:
-        """A second adapter, equal to the first."""
+        """Add a second adapter, equal to the first."""
         lora.attach_reference(model)
 
     def as_reference(self, model: Any, *, moving: bool) -> contextlib.AbstractContextManager[None]:
-        """With the second adapter, or with none."""
+        """Use the second adapter if the reference moves; else disable the adapters."""
         return lora.reference(model) if moving else lora.base(model)
 
     def reference_pairs(self, model: Any) -> Iterator[tuple[str, Tensor, Tensor]]:

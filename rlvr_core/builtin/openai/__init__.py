@@ -1,1 +1,1 @@
-"""Models behind OpenAI's HTTP interface: an engine and a judge."""
+"""Models behind OpenAI's HTTP API: an engine and a judge."""

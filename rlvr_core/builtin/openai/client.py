@@ -1,4 +1,4 @@
-"""Requests to a server that speaks OpenAI's interface, tried again while there is hope."""
+"""A client of servers with OpenAI's HTTP API, with retries."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 Fault = Literal["unreachable", "key", "model", "quota", "too_long", "refused", "gave_up", "timeout"]
 PASSING = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that a later try may not meet."""
+"""HTTP statuses below 500 that are worth a retry."""
 CONNECT_TRIES = 4
-"""Tries of a server that does not even take the connection."""
+"""Tries to connect to a server that does not accept connections."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the second try; doubled from try to try up to the longest."""
+"""Seconds before the second try, doubled at each further try up to the longest."""
 _TOO_LONG = ("context_length_exceeded", "context length", "context window", "too many tokens")
 _SHOWN = 300
 
 
 class RemoteError(Exception):
-    """A request that got no answer.
+    """A request failed.
 
     Attributes:
         fault: What kind of failure it is.
-        usage: What it took.
-        everyone: Whether every other request is sure to meet it too.
+        usage: Tokens and requests used.
+        everyone: Whether every other request would certainly fail the same way.
     """
 
     def __init__(self, fault: Fault, text: str, usage: Usage) -> None:
@@ -47,9 +47,9 @@ class Reply:
     """An answer of the server.
 
     Attributes:
-        text: What the model said.
-        finish_reason: As the server names it.
-        usage: What it took.
+        text: Text of the model.
+        finish_reason: Finish reason in the server's words.
+        usage: Tokens and requests used.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Reply:
 
 
 class _PassingError(Exception):
-    """A fault that a later try may not meet; ``wait`` is what the server asked for."""
+    """A failure worth a retry; ``wait`` is the pause in seconds that the server asked for."""
 
     def __init__(self, text: str, wait: float = 0.0, *, connected: bool = True) -> None:
         super().__init__(text)
@@ -72,7 +72,7 @@ class _FinalError(Exception):
 
 
 class Client:
-    """Asks one server. Every method may be called from any thread.
+    """A client of one server. Every method may be called from any thread.
 
     Args:
         endpoint: The server.
@@ -104,19 +104,19 @@ class Client:
         self._not_before = 0.0
 
     def chat(self, messages: list[dict[str, str]], fields: Mapping[str, Json], **kw: Any) -> Reply:
-        """One answer of ``/chat/completions``; arguments and errors as of ``ask``."""
+        """Request one answer of ``/chat/completions``; arguments and errors as for ``ask``."""
         return self.ask("/chat/completions", {"messages": messages, **fields}, **kw)
 
     def ask(self, path: str, fields: Mapping[str, Json], *, deadline: float | None = None) -> Reply:
-        """One answer.
+        """Request one answer.
 
         Args:
             path: ``/chat/completions`` or ``/completions``.
-            fields: The body, but for the model and the configured extra fields.
-            deadline: On the clock of ``time.monotonic``, where it is nearer than the configured.
+            fields: The request body, without the model and the configured extra fields.
+            deadline: Deadline in ``time.monotonic`` seconds, if earlier than the configured one.
 
         Raises:
-            RemoteError: If there is none.
+            RemoteError: If no answer is received.
         """
         began = time.monotonic()
         until = min(began + self._endpoint.deadline, deadline or float("inf"))
@@ -138,7 +138,7 @@ class Client:
                     text = f"{last}, at each of {tries} tries" if tries > 1 else last
                     raise self._error(kind, text, tries, began) from None
                 again = time.monotonic() + max(fault.wait, _backoff(tries))
-                if fault.wait:  # the server asks everybody to wait
+                if fault.wait:  # the server's pause applies to all requests
                     self._not_before = max(self._not_before, again)
                 try:
                     self._pause(again, until, last)
@@ -151,7 +151,7 @@ class Client:
                 return replace(reply, usage=replace(usage, cost=price.of(usage) if price else None))
 
     def models(self) -> dict[str, str]:
-        """The models the server says it has and their owners; none if it does not tell.
+        """Return the server's models and their owners; empty if it does not list them.
 
         Raises:
             RemoteError: If it cannot be reached, or refuses the key.
@@ -180,7 +180,7 @@ class Client:
         return RemoteError(fault, f"{self._endpoint.base_url}: {text}", usage)
 
     def _pause(self, again: float, until: float, last: str) -> None:
-        """Sleep until ``again``; raises if that is too late."""
+        """Sleep until ``again``; raise if that is too late."""
         now = time.monotonic()
         if max(again, now) >= until:
             wait = f", and the next may come in {again - now:.0f} s" if again > now else ""
@@ -209,7 +209,7 @@ class Client:
     def _send(
         self, method: str, path: str, body: bytes, limit: float
     ) -> tuple[int, bytes, httpx2.Headers]:
-        """Status, body and headers; all of it must be there at ``limit``."""
+        """Send a request and return status, body and headers, complete before ``limit``."""
         httpx, url = self._httpx, self._endpoint.base_url + path
         seconds = max(0.001, limit - time.monotonic())
         try:
@@ -217,7 +217,7 @@ class Client:
                 parts = []
                 for part in response.iter_bytes():
                     parts.append(part)
-                    if time.monotonic() > limit:  # however slowly it drips
+                    if time.monotonic() > limit:  # even if the server sends slowly
                         raise httpx.ReadTimeout("")
                 return response.status_code, self._hide(b"".join(parts)), response.headers
         except httpx.ConnectTimeout:
@@ -230,12 +230,12 @@ class Client:
             raise _PassingError(f"the connection broke: {type(error).__name__} {error}") from None
 
     def _hide(self, raw: bytes) -> bytes:
-        """Take the key out of what a server may have echoed."""
+        """Remove the API key from a response that may echo it."""
         return raw.replace(self._key.encode(), b"***") if self._key else raw
 
 
 def _told(status: int, raw: bytes) -> str:
-    """The status, and what the server said to it."""
+    """Format the status and the server's message."""
     text: Any = raw.decode("utf-8", "replace")
     try:
         found = json.loads(text)
@@ -250,13 +250,13 @@ def _told(status: int, raw: bytes) -> str:
 
 
 def _backoff(tries: int) -> float:
-    """Seconds before the next try: doubling, with a random half so that not all come at once."""
+    """Return seconds before the next try: doubling, half of it random so that tries spread out."""
     wait = min(FIRST_WAIT * 2.0 ** min(tries - 1, 30), LONGEST_WAIT)
     return wait * random.Random().uniform(0.5, 1.0)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds the server asks to wait; 0 if it does not."""
+    """Return the seconds the server asks to wait; 0 if it does not."""
     for name, factor in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -274,7 +274,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _reply(raw: bytes) -> Reply:
-    """Read an answer; what is none may have been spoilt on its way."""
+    """Parse a response; a malformed one, perhaps damaged in transit, is worth a retry."""
     try:
         data = json.loads(raw)
         choice = data["choices"][0]
@@ -291,7 +291,7 @@ def _reply(raw: bytes) -> Reply:
     usage = data.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     return Reply(
-        text or "",  # a model that only reasoned, up to the cap, has said nothing
+        text or "",  # a model that only reasoned up to the cap has no answer text
         reason,
         Usage(1, _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))),
     )

@@ -1,4 +1,4 @@
-"""How to reach a server that speaks OpenAI's HTTP interface; the judge and the engine share it."""
+"""Settings to reach a server with OpenAI's HTTP API, shared by the judge and the engine."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rlvr_core.api import ComponentConfig, ConfigError, Json, Usage
 Seconds = Annotated[float, Field(gt=0)]
 _SAMPLING = {"max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed", "stop"}
 OURS = _SAMPLING | {"model", "messages", "prompt", "n", "stream"}
-"""Fields of a request's body that come from elsewhere in the configuration."""
+"""Fields of a request body that other parts of the configuration set."""
 
 
 class Price(ComponentConfig):
-    """What a million tokens cost, in any one currency."""
+    """Price of a million tokens, in any one currency."""
 
     input: Annotated[float, Field(ge=0)]
-    """A million prompt tokens."""
+    """Price of a million prompt tokens."""
     output: Annotated[float, Field(ge=0)]
-    """A million completion tokens."""
+    """Price of a million completion tokens."""
 
     def of(self, usage: Usage) -> float | None:
-        """The cost of some tokens; None if they were not counted."""
+        """Return the cost of the tokens used; None if they were not counted."""
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         both = usage.prompt_tokens * self.input + usage.completion_tokens * self.output
@@ -33,26 +33,25 @@ class Price(ComponentConfig):
 
 
 class Endpoint(ComponentConfig):
-    """A server, and how patient to be with it."""
+    """A server, with timeouts and retries."""
 
     base_url: str
-    """Root of the interface with its version, as in ``http://localhost:8000/v1``."""
+    """Base URL of the API including its version, such as ``http://localhost:8000/v1``."""
     api_key_env: str | None = None
-    """Environment variable with the API key, which is never written down; null where none is
-    needed."""
+    """Environment variable with the API key, which is never recorded; null if none is needed."""
     timeout: Seconds = 600.0
     """Seconds one try may take."""
     deadline: Seconds = 1800.0
-    """Seconds an answer may take, all tries and the waits between them together."""
+    """Seconds one answer may take, including all tries and the pauses between them."""
     retries: Annotated[int, Field(ge=0)] = 8
-    """Tries after the first, where the fault may pass: 408, 409, 425, 429, 5xx, a broken
-    connection, an answer that is none. ``Retry-After`` is honoured."""
+    """Retries after failures that may pass: 408, 409, 425, 429, 5xx, a broken connection, a
+    malformed answer. ``Retry-After`` is honoured."""
     price: Price | None = None
-    """What tokens cost; without it no cost is given."""
+    """Price of tokens; without it no cost is reported."""
     max_tokens_field: Annotated[str, Field(pattern="^max_(completion_)?tokens$")] = "max_tokens"
     """Name of the token cap in a request; some newer models take only ``max_completion_tokens``."""
     extra: dict[str, Json] = {}
-    """Further fields of each request's body, as they are: ``{reasoning_effort: low}``."""
+    """Further fields of each request body, sent unchanged: ``{reasoning_effort: low}``."""
 
     @field_validator("base_url")
     @classmethod
@@ -82,10 +81,10 @@ class Endpoint(ComponentConfig):
         return self
 
     def key(self) -> str | None:
-        """The API key.
+        """Read the API key from the environment; None if none is needed.
 
         Raises:
-            ConfigError: If it is to be in the environment and is not, or cannot be sent.
+            ConfigError: If the variable is not set, or its value cannot be sent in a header.
         """
         if self.api_key_env is None:
             return None

@@ -1,6 +1,6 @@
-"""The engine ``core/openai``: a model on another machine, behind OpenAI's HTTP interface.
+"""The engine ``core/openai``: a remote model behind OpenAI's HTTP API.
 
-It takes text and gives text: no token ids, no log-probs. So it evaluates and cannot train.
+It takes and returns text, without token ids or log-probs, so it can evaluate but not train.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from rlvr_core.builtin.openai.client import Client, RemoteError, Reply
 from rlvr_core.builtin.openai.config import Endpoint
 
 VLLM = "vllm"
-"""What a vLLM server gives as owner of its models."""
+"""Owner that a vLLM server reports for its models."""
 GIVE_UP = 5
-"""Answers in a row that did not come, whatever was asked, after which no other is tried."""
+"""Consecutive failed requests after which no further request is sent."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A submitted request and its answers so far, in seed order."""
+    """A submitted request and its answers so far, in the order of its seeds."""
 
     request: GenerationRequest
     future: Future[tuple[Generation, ...]]
@@ -50,22 +50,22 @@ class _Pending:
 
 
 class OpenAIEngine:
-    """Asks a server, several requests at a time; each completion is a request of its own."""
+    """Sends several requests at a time to a server, one for each completion."""
 
     class Config(Endpoint):
-        """The server, and what it is asked."""
+        """The server, and how it is used."""
 
         api: Literal["chat", "completions"] = "chat"
-        """``chat`` sends turns to ``/chat/completions``, where the server puts them in the model's
+        """``chat`` sends messages to ``/chat/completions``, where the server applies the model's
         template; ``completions`` sends raw text to ``/completions``, for base models."""
         concurrency: Annotated[int, Field(gt=0)] = 16
-        """Requests at a time."""
+        """Number of concurrent requests."""
         omit: list[Literal["temperature", "top_p", "seed", "stop"]] = []
-        """Settings not to send, to a server that refuses them. It then does as it likes; without
-        ``stop`` an answer is cut here."""
+        """Settings not to send, for a server that refuses them. The server's defaults apply then;
+        without ``stop``, answers are cut here."""
         content_filter: Literal["fail", "answer"] = "fail"
-        """What an answer is that the server's filter took: a failure of the evaluation, or an
-        answer like any other, with what is left of it."""
+        """How to treat an answer stopped by the server's content filter: ``fail`` the evaluation,
+        or use what is left as an ``answer``."""
 
     traits = EngineTraits(text_only=True, continuous=True)
 
@@ -83,7 +83,7 @@ class OpenAIEngine:
         self._stopped: RunError | None = None
 
     def start(self, context: EngineContext) -> None:
-        """Reach the server.
+        """Connect to the server.
 
         Raises:
             MachineError: If it cannot be reached, or refuses the key.
@@ -97,7 +97,7 @@ class OpenAIEngine:
             raise MachineError(str(error), where="engine", remedy=self._remedy(error)) from error
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
-        """Queue a request; its future is resolved by another thread.
+        """Queue a request; another thread resolves its future.
 
         Raises:
             RunError: If the engine is not started.
@@ -113,7 +113,7 @@ class OpenAIEngine:
         for index in range(len(request.seeds)):
             self._jobs.put((pending, index))
             if len(self._threads) < self._config.concurrency:
-                # daemons: a server that hangs must not keep this process from ending
+                # daemon threads: a server that hangs must not keep this process from ending
                 thread = threading.Thread(target=self._work, name="openai", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -139,7 +139,7 @@ class OpenAIEngine:
         raise error
 
     def load_weights(self, version: int, source: WeightSource) -> None:
-        """It has no weights.
+        """Always raise: the engine has no weights.
 
         Raises:
             RunError: Always.
@@ -147,13 +147,13 @@ class OpenAIEngine:
         raise RunError("engine openai cannot take weights: its model is on another machine")
 
     def sleep(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources to release."""
 
     def wake(self) -> None:
-        """Nothing to undo."""
+        """Do nothing: there is nothing to restore."""
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop sending requests."""
         self._stopped = self._stopped or RunError("engine openai is closed")
         for _ in self._threads:
             self._jobs.put(None)
@@ -164,7 +164,7 @@ class OpenAIEngine:
         while (job := self._jobs.get()) is not None:
             pending, index = job
             if pending.future.done():
-                continue  # another completion of it failed
+                continue  # another completion of the request failed
             if self._stopped is not None:
                 self._fail(pending, self._stopped)
                 continue
@@ -201,17 +201,17 @@ class OpenAIEngine:
             "top_p": params.top_p,
         }
         if params.temperature > 0:
-            fields["seed"] = seed % 2**31  # some servers take no more
+            fields["seed"] = seed % 2**31  # some servers accept no larger seed
         if params.stop:
             fields["stop"] = list(params.stop)
         if params.top_k:
-            fields["top_k"] = params.top_k  # not OpenAI's, but vLLM's and others'
+            fields["top_k"] = params.top_k  # not OpenAI's, but supported by vLLM and others
         if self._models.get(self._model) == VLLM:
-            # it would fill in what the model's own generation config says
+            # vLLM would otherwise apply the model's own generation config
             fields |= {"top_k": params.top_k or -1, "min_p": 0.0, "repetition_penalty": 1.0}
             fields["include_stop_str_in_output"] = True
             if "seed" in fields:
-                fields["seed"] = seed % 2**63  # as in this process, so that both draw the same
+                fields["seed"] = seed % 2**63  # as in this process, so that both sample the same
         return {name: value for name, value in fields.items() if name not in self._config.omit}
 
     def _answer(self, pending: _Pending, index: int, answer: Generation) -> None:
@@ -237,7 +237,7 @@ class OpenAIEngine:
             self._state.notify_all()
 
     def _remedy(self, error: RemoteError) -> Sequence[str]:
-        """What to do about it."""
+        """Return what the user can do about an error."""
         env, again = self._config.api_key_env, "run the same command again: it goes on"
         if error.fault == "unreachable":
             return ("is the server running, and engine.with.base_url right?",)
@@ -263,10 +263,10 @@ _VERSION = "base_url ends with the version of the interface, as in http://localh
 def _generation(
     reply: Reply, request: GenerationRequest, filtered: Literal["fail", "answer"]
 ) -> Generation:
-    """An answer as engines give it.
+    """Convert an answer to a ``Generation``.
 
     Raises:
-        RunError: If it is none.
+        RunError: If it is not a usable answer.
     """
     reason = reply.finish_reason
     if reason == "content_filter" and filtered == "fail":
@@ -282,6 +282,6 @@ def _generation(
 
 
 def _cut(text: str, stops: Sequence[str]) -> str:
-    """The text up to the end of the first stop string in it."""
+    """Return the text up to and including the first stop string in it."""
     ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
     return text[: min(ends)] if ends else text

@@ -16,46 +16,47 @@ from rlvr_core.builtin.openai.config import Endpoint, Seconds
 from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric
 
 MARGIN = 10.0
-"""Seconds beyond its deadline after which a judge that did not keep it is killed."""
+"""Seconds beyond its deadline after which a judge is killed."""
 _SHOWN = 300
 
 
 class Judge:
-    """Asks a model behind OpenAI's HTTP interface for a score; the completions of a group at once.
+    """Scores completions with a model behind OpenAI's HTTP API, all of a group concurrently.
 
-    Where no score can be had the verdict has none: ``timeout`` if the deadline passed,
+    A failure gives a verdict without a score, with status ``timeout`` if the deadline passed,
     ``unscorable`` if the completion is too long for the judge, else ``error``.
     """
 
     class Config(Endpoint):
-        """The judge, and what it is asked."""
+        """The judge model, and its rubric."""
 
         model: Annotated[str, Field(min_length=1)]
         """The judge's name on the server."""
         rubric: str = "correct"
-        """``correct`` (against the right answer: 0 or 1), ``quality`` (1 to 10), or a text of your
-        own with places ``{response}``, ``{prompt}``, ``{reference}`` and fields of the spec."""
+        """``correct`` (compares with the reference answer: 0 or 1), ``quality`` (1 to 10), or a
+        text of your own with placeholders ``{response}``, ``{prompt}``, ``{reference}`` and fields
+        of the spec."""
         scale: tuple[float, float] | None = None
-        """Worst and best score of a rubric of your own; they become 0 and 1."""
+        """Worst and best score of a custom rubric; they are mapped to 0 and 1."""
         reference: str = "answer"
-        """Field of the spec that holds the right answer."""
+        """Field of the spec with the reference answer."""
         pass_at: Annotated[float, Field(ge=0, le=1)] = 1.0
-        """Least score, from 0 to 1, that passes."""
+        """Lowest score, from 0 to 1, that passes."""
         pattern: str = SCORE
         """Regular expression whose first group is the score; the last match counts."""
         asks: Annotated[int, Field(gt=0)] = 2
-        """How often it is asked before an answer without a score is an error."""
+        """How often to ask before an answer without a score becomes an error."""
         temperature: Annotated[float, Field(ge=0)] | None = 0.0
-        """Of the judge; null does not send any."""
+        """Sampling temperature of the judge; null sends none."""
         max_tokens: Annotated[int, Field(gt=0)] = 1024
-        """Cap on its answer."""
+        """Cap on the judge's answer, in tokens."""
         timeout: Seconds = 60.0
         """Seconds one try may take."""
         deadline: Seconds = 120.0
-        """Seconds a verdict may take, all tries together, in place of ``verify.timeout``; the
-        verdicts of a group are asked for at once and share it."""
+        """Seconds a verdict may take, including all tries, instead of ``verify.timeout``; the
+        verdicts of a group are requested together and share it."""
         concurrency: Annotated[int, Field(gt=0)] = 16
-        """Requests at a time, in each verifier process."""
+        """Number of concurrent requests in each verifier process."""
 
         @field_validator("pattern")
         @classmethod
@@ -84,7 +85,7 @@ class Judge:
             return self
 
         def made(self) -> Rubric:
-            """The rubric."""
+            """Return the rubric."""
             if self.scale is None:
                 return RUBRICS[self.rubric]
             return Rubric(self.rubric, *self.scale)
@@ -102,11 +103,11 @@ class Judge:
 
     @staticmethod
     def time_limit(config: Config) -> float:
-        """Seconds after which a verdict is given up from outside."""
+        """Return the seconds after which the pool kills a call."""
         return config.deadline + MARGIN
 
     def check(self, problem: Problem) -> None:
-        """Refuse a problem that lacks what the rubric wants filled in.
+        """Refuse a problem without a field that the rubric uses.
 
         Raises:
             DataError: If a field of its spec is missing or empty.
@@ -121,11 +122,11 @@ class Judge:
                 )
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
-        """Ask for one score."""
+        """Request one score."""
         return self._verdict(problem, completion, time.monotonic() + self._config.deadline)
 
     def verify_group(self, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
-        """Ask for the score of each, at once."""
+        """Request the score of each completion, concurrently."""
         until = time.monotonic() + self._config.deadline
         with ThreadPoolExecutor(min(self._config.concurrency, len(completions))) as threads:
             asked = [threads.submit(self._verdict, problem, one, until) for one in completions]
@@ -199,6 +200,6 @@ def _prompt(problem: Problem) -> str:
 
 
 def _short(text: str) -> str:
-    """On one line; the end, where the score is, is what is kept of a long text."""
+    """Shorten a text to one line, keeping its end, where the score is."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"... {line[-_SHOWN:]}"

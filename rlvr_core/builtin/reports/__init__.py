@@ -1,1 +1,1 @@
-"""What a run did, read from its folder: the view, `RESULTS.md`, and the command `show`."""
+"""Reports about a run, read from its folder: the view, `RESULTS.md`, and the command `show`."""

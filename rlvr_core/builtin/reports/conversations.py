@@ -1,4 +1,4 @@
-"""``rlvr show --conversation``: what was said in a conversation, turn by turn."""
+"""``rlvr show --conversation``: prints a conversation turn by turn."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlvr_core.api import ConfigError, RunView
 from rlvr_core.api.services import RunFolder, answers, printable, read_jsonl
 
 LISTED = 20
-"""Conversations that are listed when a name fits several."""
+"""Number of conversations listed when a name matches several."""
 
 
 def find_conversations(folder: RunFolder, wanted: str) -> list[Mapping[str, Any]]:
-    """The conversation of this id, in training or evaluation; else all whose ids hold the text.
+    """Return the conversation of this id, in training or evaluation; else all whose id contains it.
 
     Raises:
         ConfigError: If there is none.
@@ -35,7 +35,7 @@ def find_conversations(folder: RunFolder, wanted: str) -> list[Mapping[str, Any]
 
 
 def lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """One conversation in full, or a list of several; safe on a terminal."""
+    """Yield the lines of one conversation, or a list of several; safe on a terminal."""
     if len(found) == 1:
         yield from _full(found[0])
         return
@@ -80,5 +80,5 @@ def _full(row: Mapping[str, Any]) -> Iterator[str]:
     said += [(turn.get("role"), turn.get("text")) for turn in row.get("turns", [])]
     for role, text in said:
         yield from ("", f"  {role}")
-        # each line behind a bar, so that none can pass for ours
+        # each line is prefixed by a bar, so that none can imitate our output
         yield from (f"  | {line}" for line in printable(str(text or "")).split("\n"))

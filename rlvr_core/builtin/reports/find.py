@@ -1,4 +1,4 @@
-"""How to find a run again: by its name, the beginning of it, or `last`."""
+"""Finds a run by its name, a prefix of it, or `last`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOLDER_NAME = re.compile(r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d+)
 
 
 def list_runs(root: str | Path) -> list[RunFolder]:
-    """All runs under ``root``, newest first."""
+    """List all runs under ``root``, newest first."""
     try:
         folders = [RunFolder(path) for path in Path(root).iterdir() if looks_like_run(path)]
     except OSError:
@@ -24,16 +24,16 @@ def list_runs(root: str | Path) -> list[RunFolder]:
 
 
 def find_run(text: str, root: str | Path = "runs", elsewhere: str = "--runs-dir DIR") -> RunFolder:
-    """The run a user means.
+    """Find the run a user names.
 
     Args:
-        text: ``last``, a path, a folder's name, a run's name (its newest run), or the beginning
-            of either while only one run's name begins so.
+        text: ``last``, a path, a folder's name, a run's name (its newest run), or a prefix of
+            either that matches only one run name.
         root: Folder of run folders.
-        elsewhere: What a user writes to have another folder searched, for messages.
+        elsewhere: How a user selects another folder to search, for messages.
 
     Raises:
-        ConfigError: If there is none, or the beginning fits runs of several names.
+        ConfigError: If there is none, or the prefix matches several run names.
     """
     if not text:
         raise ConfigError("which run? none was named", remedy="say 'last', a name or a path")
@@ -90,14 +90,14 @@ def _run_name(folder: str) -> str:
 
 
 def _started(folder: RunFolder) -> tuple[float, int]:
-    """Sort key by start: seconds since the epoch, then the number of a name taken twice."""
+    """Sort key by start: seconds since the epoch, then the counter of a repeated name."""
     match = _FOLDER_NAME.match(folder.name)
     copy = int(match["copy"] or 1) if match else 1
     try:
         created = RunView(folder).manifest["created"]
         return datetime.fromisoformat(created).timestamp(), copy
     except (ValueError, TypeError, KeyError):
-        pass  # an older or half-broken folder: its name says when
+        pass  # an older or damaged folder: its name has the time
     try:
         return time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S")) if match else 0, copy
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""A plot made of characters."""
+"""Text plots."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plot(series: Mapping[str, Points], *, width: int = 76, height: int = 15) -> str:
-    """Draw series over steps, as lines of text without colour.
+    """Plot series over steps as lines of text, without colour.
 
     Args:
-        series: Steps and values by label; values that are None or not finite are left out.
+        series: Steps and values by label; None and non-finite values are skipped.
         width: Columns.
-        height: Rows, the legend not counted.
+        height: Rows, without the legend.
 
     Returns:
-        The plot with its legend below; empty when there is nothing to draw.
+        The plot with its legend below; empty if there are no values.
     """
     drawn = {label: points for label, raw in series.items() if (points := _usable(raw))}
     if not drawn:
@@ -55,7 +55,7 @@ def plot(series: Mapping[str, Points], *, width: int = 76, height: int = 15) -> 
 def _with_markers(
     drawn: Mapping[str, list[tuple[float, float]]],
 ) -> list[tuple[str, list[tuple[float, float]], str]]:
-    """Long series as lines, short ones as single marks on top of them."""
+    """Add markers: long series become lines, short ones single marks on top of them."""
     result: list[tuple[str, list[tuple[float, float]], str]] = []
     marks = iter(_MARKERS[1:] * len(drawn))
     for label, points in sorted(drawn.items(), key=lambda item: -len(item[1])):
@@ -73,7 +73,7 @@ def _usable(points: Points) -> list[tuple[float, float]]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Up to seven whole numbers over a range, at 1, 2 or 5 times a power of ten."""
+    """Return up to seven integer ticks over a range, at 1, 2 or 5 times a power of ten."""
     span = max(high - low, 1.0)
     step = 10 ** math.floor(math.log10(span))
     for factor in (0.1, 0.2, 0.5, 1, 2, 5):

@@ -1,4 +1,4 @@
-"""``rlvr show``: what a run did, from its folder alone."""
+"""``rlvr show``: reports on a run, using only its folder."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def report(
     pairs: Sequence[Mapping[str, Any]],
     groups: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
-    """The lines of the report, safe on a terminal whatever a model wrote."""
+    """Yield the lines of the report, safe on a terminal whatever a model wrote."""
     from rlvr_core.api.services import facts, printable
     from rlvr_core.builtin.reports.plot import plot
 
@@ -121,7 +121,7 @@ def report(
 
 
 def _chosen_metrics(view: RunView, names: Sequence[str]) -> dict[str, Points]:
-    """Series of the metrics asked for.
+    """Return the series of the requested metrics.
 
     Raises:
         ConfigError: If the run has no metric of that name.
@@ -150,7 +150,8 @@ def _chosen_metrics(view: RunView, names: Sequence[str]) -> dict[str, Points]:
 
 def _learning_curve(summary: Mapping[str, Any]) -> dict[str, Points]:
     curve = summary["curve"]
-    # a step's line tells of the policy before it, as an evaluation after as many steps does
+    # a step's metrics are those of the policy before its update, like an evaluation after that many
+    # steps
     series: dict[str, Points] = {
         "reward": (curve["step"], curve["reward"]),
         "pass rate": (curve["step"], curve["pass_rate"]),
@@ -221,7 +222,7 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _block(label: str, text: Any, limit: int) -> Iterator[str]:
-    """A labelled text, each of its lines behind a bar, so that none can pass for ours."""
+    """Yield a labelled text, each line prefixed by a bar so that none can imitate our output."""
     from rlvr_core.api.services import printable
 
     yield f"    {printable(label)}"

@@ -1,4 +1,4 @@
-"""The last lines of a run's traces."""
+"""Reads the last lines of a run's traces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlvr_core.api.services import open_segment, parse_line, segments
 
 
 def tail_jsonl(path: Path, n: int) -> list[dict[str, Any]]:
-    """The last ``n`` whole lines of a stream, without reading all of a large one."""
+    """Return the last ``n`` complete lines of a stream, without reading all of a large one."""
     if n <= 0:
         return []
     lines: list[dict[str, Any]] = []
@@ -24,7 +24,7 @@ def tail_jsonl(path: Path, n: int) -> list[dict[str, Any]]:
 
 
 def _last_raw(part: Path, n: int) -> list[bytes]:
-    """The last ``n`` whole lines, and a torn one after them if there is one."""
+    """Return the last ``n`` complete lines, and an incomplete one after them if there is one."""
     if part.suffix == ".gz":
         with open_segment(part) as file:
             return list(deque(file, maxlen=n))

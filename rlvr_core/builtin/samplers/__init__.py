@@ -1,1 +1,1 @@
-"""The samplers that come with rlvr."""
+"""The built-in samplers."""

@@ -1,6 +1,6 @@
-"""What all samplers share: group sizes, which groups are kept, refills, state.
+"""Base class of the samplers: group sizes, which groups are kept, refills, state.
 
-A new sampler says which problems come next (``begin``, ``choose``) and what it must remember
+A new sampler defines which problems come next (``begin``, ``choose``) and its resumable state
 (``position``, ``seek``).
 """
 
@@ -42,18 +42,18 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class AdaptiveConfig(ComponentConfig):
-    """When a group has completions enough."""
+    """When a group is complete."""
 
     k_success: Natural = 0
-    """Completions that must have passed."""
+    """Number of completions that must have passed."""
     k_failure: Natural = 0
-    """Completions that must have failed."""
+    """Number of completions that must have failed."""
     max_completions: Positive | None = None
-    """The most a group may have; null for ``sampling.n``."""
+    """Most completions of a group; null for ``sampling.n``."""
     chunk_size: Positive = 1
     """Completions drawn at a time."""
     max_total_tokens: Positive | None = None
-    """Completion tokens from which on a group gets no further chunk; null is off."""
+    """Completion tokens at which a group gets no further chunk; null is off."""
 
     @model_validator(mode="after")
     def _stops(self) -> AdaptiveConfig:
@@ -67,12 +67,12 @@ class AdaptiveConfig(ComponentConfig):
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """How many completions groups get.
+    """Number of completions of a group.
 
     Attributes:
-        first: In the first chunk.
-        most: In all.
-        adaptive: When to stop before that; None if ``first`` is all.
+        first: Size of the first chunk.
+        most: Most completions in total.
+        adaptive: When to stop before that; None if there is only the first chunk.
     """
 
     first: int
@@ -81,7 +81,7 @@ class GroupSize:
 
     @classmethod
     def of(cls, n: int, adaptive: AdaptiveConfig | None) -> GroupSize:
-        """The sizes that ``sampling.n`` and the options give.
+        """Return the sizes given by ``sampling.n`` and the options.
 
         Raises:
             ConfigError: If a group could never meet the rule.
@@ -100,11 +100,12 @@ class GroupSize:
         return cls(min(adaptive.chunk_size, most), most, adaptive)
 
     def next(self, members: Sequence[Judged]) -> int:
-        """Completions to draw now that these are judged; 0 when the group is complete.
+        """Return the completions to draw after these were judged; 0 if the group is complete.
 
-        In this order: ``max_completions`` is a cap; a group with ``max_total_tokens`` gets no more;
-        one with ``k_success`` that passed and ``k_failure`` that failed is complete; else a chunk
-        is drawn. What could not be judged neither passed nor failed.
+        Rules in order: ``max_completions`` is a cap; a group that has reached ``max_total_tokens``
+        gets no more; a group with ``k_success`` passed and ``k_failure`` failed completions is
+        complete; otherwise a chunk is drawn. A completion that could not be judged counts as
+        neither.
         """
         rule, total = self.adaptive, len(members)
         if rule is None or total >= self.most:
@@ -123,25 +124,25 @@ class SamplerConfig(ComponentConfig):
     """Options of every sampler."""
 
     drop_zero_variance: bool = True
-    """Drop groups whose rewards, the weighted sums of their scores, are all equal: their advantages
-    are zero, but for ``combine: normalise_then_sum``."""
+    """Drop groups whose rewards (the weighted sums of scores) are all equal: their advantages are
+    zero, except with ``combine: normalise_then_sum``."""
     refill: Annotated[float, Field(ge=0)] = 1.0
-    """Problems drawn in one step to replace dropped groups, at most, as a share of
+    """Cap on the problems drawn in one step to replace dropped groups, as a share of
     ``train.prompts_per_step``."""
     adaptive: AdaptiveConfig | None = None
-    """Let the number of completions depend on how the first ones did, by ``k_success``,
-    ``k_failure``, ``max_completions``, ``chunk_size`` and ``max_total_tokens``; null for
-    ``sampling.n`` of each problem."""
+    """Make the number of completions depend on the results of the first ones, by ``k_success``,
+    ``k_failure``, ``max_completions``, ``chunk_size`` and ``max_total_tokens``; null draws
+    ``sampling.n`` for each problem."""
     max_reads: Positive = 1
-    """Steps that a kept group is trained on. Above 1, what a step can take from earlier groups it
-    does not generate."""
+    """Number of steps in which a kept group is trained on. Above 1, a step generates fewer groups,
+    by the number of earlier groups that it reads again."""
 
 
 class SamplerBase(ABC):
-    """A sampler but for the choice of problems."""
+    """Everything of a sampler except the choice of problems."""
 
     source_keys: ClassVar[frozenset[str]] = frozenset()
-    """Which of ``weight``, ``order`` and ``count`` of a source it heeds; others are refused."""
+    """Which of the source keys ``weight``, ``order`` and ``count`` it uses; others are refused."""
 
     def __init__(self, config: SamplerConfig) -> None:
         self._options = config
@@ -151,37 +152,37 @@ class SamplerBase(ABC):
         self._seed = 0
         self._drawn = 0
 
-    # -- what a sampler is -----------------------------------------------------------------------
+    # -- to be implemented by a sampler ------------------------------------------------------------
 
     @abstractmethod
     def begin(self, sources: Sequence[Source]) -> None:
-        """Take the data, none of it empty, and stand before the first problem."""
+        """Take the sources, none of them empty, and position before the first problem."""
 
     @abstractmethod
     def choose(self, n_problems: int, step: int) -> Iterable[Problem]:
-        """The next problems. ``drawn`` is the number of problems before them."""
+        """Yield the next problems. ``drawn`` is the number of problems before them."""
 
     @abstractmethod
     def identity(self) -> Json:
-        """What a run must not change to be resumed, such as ``digest`` of its ids."""
+        """Return what must not change for a run to be resumed, such as ``digest`` of its ids."""
 
     @abstractmethod
     def position(self) -> Json:
-        """Everything ``seek`` needs to go on exactly."""
+        """Return the state that ``seek`` needs to continue exactly."""
 
     @abstractmethod
     def seek(self, position: Json) -> None:
-        """Go where ``position`` was taken."""
+        """Restore a state from ``position``."""
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn what became of the groups of one ``draw``; nothing unless overridden."""
+        """Observe the outcomes of the groups of one ``draw``; does nothing unless overridden."""
         del outcomes
 
     def metrics(self) -> dict[str, float]:
-        """Numbers for the step's line; none unless overridden."""
+        """Return metrics for the step's line; empty unless overridden."""
         return {}
 
-    # -- what all have ---------------------------------------------------------------------------
+    # -- common to all samplers --------------------------------------------------------------------
 
     @property
     def seed(self) -> int:
@@ -190,11 +191,11 @@ class SamplerBase(ABC):
 
     @property
     def drawn(self) -> int:
-        """Problems drawn so far in the run."""
+        """Number of problems drawn so far in the run."""
         return self._drawn
 
     def start(self, sources: Sequence[Source], *, n: int, prompts_per_step: int, seed: int) -> None:
-        """Begin a run over these sources.
+        """Start a run over these sources.
 
         Raises:
             DataError: If a source has no problems.
@@ -219,11 +220,10 @@ class SamplerBase(ABC):
         self.begin(sources)
 
     def draw(self, n_problems: int, *, step: int) -> list[Draw]:
-        """The next problems.
+        """Draw the next problems.
 
         Raises:
-            PluginError: If ``choose`` gives no problems, more than were asked for, or something
-                else.
+            PluginError: If ``choose`` yields no problems, more than requested, or anything else.
         """
         chosen = list(islice(self.choose(n_problems, step), n_problems + 1))
         odd = [type(one).__name__ for one in chosen if not isinstance(one, Problem)]
@@ -240,9 +240,9 @@ class SamplerBase(ABC):
         return draws
 
     def observe(self, group: Group) -> Keep | Drop | Extend:
-        """Extend what is too small; drop what cannot teach.
+        """Extend a group that is too small; drop one without a learning signal; keep the others.
 
-        Groups without any score are dropped, and on request those whose rewards are all equal.
+        Groups without any score are dropped, and, if configured, those whose rewards are all equal.
         """
         more = self._size.next(group.members)
         if more:
@@ -264,12 +264,12 @@ class SamplerBase(ABC):
         return Drop("zero_variance", "all_failed" if outcomes == {False} else "equal")
 
     def refill(self, kept: int, drawn: int) -> int:
-        """Replace what was dropped, up to the cap."""
+        """Return how many problems to draw in place of dropped ones, up to the cap."""
         most = self.prompts_per_step + replacements(self._options.refill, self.prompts_per_step)
         return max(0, min(self.prompts_per_step - kept, most - drawn))
 
     def state_dict(self) -> dict[str, Json]:
-        """How far it is, and what data it counts over."""
+        """Return the position, and the identity of the data it refers to."""
         state = {
             "seed": self._seed,
             "drawn": self._drawn,
@@ -283,7 +283,7 @@ class SamplerBase(ABC):
         return state
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Continue exactly.
+        """Restore a state to continue exactly.
 
         Raises:
             ConfigError: If the state was taken with another seed or over other problems.
@@ -321,15 +321,14 @@ class SamplerBase(ABC):
 
 
 def digest(ids: Iterable[str]) -> str:
-    """SHA-256 of ids in the order given."""
+    """Return the SHA-256 of ids in the given order."""
     return hashlib.sha256("\n".join(ids).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def seeded_hash(*parts: object) -> int:
-    """A 64-bit number that the parts decide: what samplers have in place of a generator.
+    """Return a 64-bit hash of the parts, which samplers use instead of a random generator.
 
-    Nothing is drawn, so there is no generator state to save, and choices do not depend on how many
-    were made before.
+    There is no generator state to save, and choices do not depend on the number of earlier ones.
     """
     key = repr(parts).encode("utf-8", "backslashreplace")
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")

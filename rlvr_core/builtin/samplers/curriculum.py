@@ -13,23 +13,23 @@ from rlvr_core.builtin.samplers.order import read_order
 
 
 class Curriculum(EpochSampler):
-    """Each problem of the file once per epoch, in the file's order; others not at all."""
+    """Yields each problem of the file once per epoch, in the file's order; ignores all others."""
 
     class Config(SamplerConfig):
         """Options of ``core/curriculum``."""
 
         order: Annotated[str, Field(min_length=1)]
-        """File of problem ids, one a line, as ``rlvr passk --curriculum`` writes it; or its URI."""
+        """File of problem ids, one per line, as ``rlvr passk --curriculum`` writes, or its URI."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._file = config.order
 
     def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
-        """One pool in the order of the file.
+        """Return one pool in the order of the file.
 
         Raises:
-            DataError: If the file names problems that the data do not have.
+            DataError: If the file names problems that are not in the data.
         """
         problems = {problem.id: problem for problem in all_problems(sources)}
         left_out = [id_ for source in sources for id_ in source.left_out]

@@ -1,8 +1,8 @@
-"""The sampler ``core/difficulty``: problems by how often the model solves them now (T33).
+"""The sampler ``core/difficulty``: chooses problems by the model's current pass rate (T33).
 
-A problem that always passes, or never does, gives groups without variance, and is generated for
-nothing. Here each problem is in a pool by its recent pass rate, and pools are drawn from by weight;
-tiers, by a tag of the problem, may be phased in on top of that.
+A problem that always passes, or never does, yields groups without variance, which teach nothing.
+Each problem belongs to a pool by its recent pass rate, and pools are sampled by weight. In
+addition, tiers, defined by a tag of the problem, can be phased in.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ POOLS: tuple[Pool, ...] = get_args(Pool)
 
 @dataclass(slots=True)
 class Record:
-    """What is remembered of a problem.
+    """What is remembered about a problem.
 
     Attributes:
         last: Index of its last draw; -1 before the first.
-        streak: Its last groups in a row in which all passed.
-        window: Successes and failures of its last groups, the newest at the end.
+        streak: Number of its most recent consecutive groups in which all completions passed.
+        window: Successes and failures of its last groups, newest last.
     """
 
     last: int = -1
@@ -44,7 +44,7 @@ class Record:
 
 
 class Difficulty(SamplerBase):
-    """Draws by recent pass rate, within a pool what was drawn longest ago."""
+    """Draws problems by recent pass rate; within a pool, the least recently drawn first."""
 
     reports = (
         Metric("sampler/unseen", "Problems whose pass rate is not known yet.", "problems"),
@@ -58,13 +58,13 @@ class Difficulty(SamplerBase):
         """Options of ``core/difficulty``."""
 
         window: Annotated[int, Field(gt=0)] = 2
-        """Groups of a problem, the newest ones, that make its pass rate."""
+        """Number of most recent groups of a problem that make up its pass rate."""
         hard_threshold: Rate = 0.0
         """A problem is hard up to this pass rate, inclusive."""
         easy_threshold: Rate = 1.0
         """A problem is easy from this pass rate on, inclusive; between the two it is normal."""
         unseen: Weight = 1.0
-        """Weight of problems whose pass rate is not known."""
+        """Weight of problems whose pass rate is unknown."""
         hard: Weight = 0.1
         """Weight of hard problems."""
         normal: Weight = 1.0
@@ -72,14 +72,14 @@ class Difficulty(SamplerBase):
         easy: Weight = 0.1
         """Weight of easy problems."""
         solved_after: Annotated[int, Field(gt=0)] | None = None
-        """Groups in a row in which all passed, after which a problem is solved and left out; null
-        leaves none out."""
+        """Consecutive groups in which all completions passed, after which a problem is solved and
+        no longer drawn; null keeps drawing all."""
         pass_rates: Annotated[str, Field(min_length=1)] | None = None
-        """``difficulty.jsonl`` of ``rlvr passk``, or its URI: pass rates to begin with."""
+        """``difficulty.jsonl`` of ``rlvr passk``, or its URI: initial pass rates."""
         tier_by: Annotated[str, Field(min_length=1)] | None = None
-        """Tag of the problems whose values are tiers, or ``dataset``."""
+        """Tag of the problems that defines their tier, or ``dataset``."""
         phases: tuple[Phase, ...] = ()
-        """Weights of the tiers, step by step."""
+        """Weights of the tiers over the steps."""
 
         @model_validator(mode="after")
         def _order(self) -> Difficulty.Config:
@@ -103,16 +103,16 @@ class Difficulty(SamplerBase):
         self._ranks: dict[str, int] = {}
 
     def begin(self, sources: Sequence[Source]) -> None:
-        """Take the data, and the pass rates to begin with.
+        """Take the sources and the initial pass rates.
 
         Raises:
-            DataError: If a problem lacks the tag, or pass rates are given of unknown problems.
+            DataError: If a problem lacks the tag, or pass rates are given for unknown problems.
             ConfigError: If phases name a tier that no problem has, or leave one out.
         """
         config = self._config
         self._problems = {problem.id: problem for problem in all_problems(sources)}
         self._records = {}
-        # ties are settled by the seed, not by the order of the file
+        # ties are broken by the seed, not by the order of the file
         self._ranks = {id_: seeded_hash(self.seed, "rank", id_) for id_ in self._problems}
         self._tiers = {
             id_: tier_of(problem, config.tier_by) for id_, problem in self._problems.items()
@@ -124,10 +124,10 @@ class Difficulty(SamplerBase):
             self._given = read_pass_rates(config.pass_rates, self._problems, left_out)
 
     def choose(self, n_problems: int, step: int) -> Iterator[Problem]:
-        """Tier by phase, pool by weight, then what was drawn longest ago.
+        """Yield problems: a tier by phase, a pool by weight, then the least recently drawn problem.
 
-        A problem comes twice in one call only if there are too few others: before that, pools of
-        weight 0 are drawn from too, the solved last.
+        A problem is repeated within a call only if there are too few others: before that, pools of
+        weight 0 are used too, solved problems last.
         """
         tiers = phase_at(self._config.phases, step)
         queues = self._queues(tiers)
@@ -140,7 +140,7 @@ class Difficulty(SamplerBase):
             yield self._problems[id_]
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
-        """Take the newest pass rates into account."""
+        """Update the pass rates with the newest groups."""
         for outcome in outcomes:
             if outcome.successes + outcome.failures == 0:
                 continue
@@ -150,7 +150,7 @@ class Difficulty(SamplerBase):
             record.streak = 0 if outcome.failures else record.streak + 1
 
     def pass_rate(self, id_: str) -> float | None:
-        """Share of completions that passed in the window, or as given; None when unknown."""
+        """Return the pass rate in the window, or the initial one; None if unknown."""
         record = self._records.get(id_)
         if record is None or not record.window:
             return self._given.get(id_)
@@ -158,7 +158,7 @@ class Difficulty(SamplerBase):
         return successes / sum(map(sum, record.window))
 
     def pool(self, id_: str) -> Pool:
-        """The pool a problem is in."""
+        """Return the pool of a problem."""
         config = self._config
         streak = self._records[id_].streak if id_ in self._records else 0
         if config.solved_after is not None and streak >= config.solved_after:
@@ -171,32 +171,32 @@ class Difficulty(SamplerBase):
         return "easy" if rate >= config.easy_threshold else "normal"
 
     def metrics(self) -> dict[str, float]:
-        """Problems by pool."""
+        """Return the number of problems in each pool."""
         counts = Counter(self.pool(id_) for id_ in self._problems)
         return {pool: float(counts[pool]) for pool in POOLS}
 
     def identity(self) -> Json:
-        """The problems, their tiers and the pass rates given."""
+        """Return the identity of problems, tiers and initial pass rates."""
         ids = sorted(self._problems)
         rates = json.dumps(self._given, sort_keys=True)
         return digest([*ids, *(self._tiers[id_] for id_ in ids), rates])
 
     def position(self) -> Json:
-        """What is remembered of each problem drawn."""
+        """Return what is remembered about each drawn problem."""
         return {
             id_: [record.last, record.streak, [list(pair) for pair in record.window]]
             for id_, record in self._records.items()
         }
 
     def seek(self, position: Json) -> None:
-        """Go where ``position`` was taken."""
+        """Restore a state from ``position``."""
         self._records = {
             id_: Record(last, streak, [list(pair) for pair in window])
             for id_, (last, streak, window) in position.items()
         }
 
     def _queues(self, tiers: Mapping[str, float] | None) -> dict[tuple[str, Pool], deque[str]]:
-        """Ids by tier and pool, what was drawn longest ago first; tiers of weight 0 left out."""
+        """Return ids by tier and pool, least recently drawn first, without tiers of weight 0."""
         queues: dict[tuple[str, Pool], deque[str]] = {}
         new = Record()
         by_age = sorted(
@@ -214,7 +214,7 @@ class Difficulty(SamplerBase):
         tiers: Mapping[str, float] | None,
         index: int,
     ) -> tuple[str, Pool]:
-        """A tier and a pool that are not empty."""
+        """Choose a tier and a pool that are not empty."""
         weights = self._weights()
         ready = {key for key, queue in queues.items() if queue}
         able = {key for key in ready if weights[key[1]] > 0}
@@ -240,7 +240,7 @@ class Difficulty(SamplerBase):
 
 
 def _pick(weights: Sequence[float], chance: int) -> int:
-    """An index with a probability in proportion to its weight; ``chance`` is a 64-bit number."""
+    """Pick an index with probability proportional to its weight; ``chance`` is a 64-bit number."""
     point = chance / 2**64 * sum(weights)
     for index, weight in enumerate(weights):
         point -= weight

@@ -1,4 +1,4 @@
-"""Samplers that go through the data again and again, in a new order or in its own."""
+"""Samplers that go through the data in epochs, shuffled or in order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rlvr_core.builtin.samplers.base import digest, seeded_hash
 
 
 class Pool:
-    """Problems that take turns: an endless row of epochs.
+    """An endless sequence of problems, epoch after epoch.
 
     Args:
         problems: The problems.
-        shuffle: Seed of the order, which is another in each epoch; None for the order given.
-        count: Use only so many, the first of the first epoch's order; None for all.
+        shuffle: Seed of the order, which differs from epoch to epoch; None keeps the given order.
+        count: Use only this many problems, the first in the order of the first epoch; None for all.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class Pool:
 
     @property
     def drawn(self) -> int:
-        """Problems drawn from it so far."""
+        """Number of problems drawn from the pool so far."""
         return self.epoch * len(self) + self.position
 
     def seek(self, epoch: int, position: int) -> None:
-        """Stand before the problem at a position of an epoch."""
+        """Move to a position in an epoch."""
         self.epoch, self.position = epoch, position
         self._now = self._order(epoch)
 
     def next(self) -> Problem:
-        """The next problem; after the last one a new epoch begins."""
+        """Return the next problem; a new epoch begins after the last one."""
         if self.position == len(self):
             self.seek(self.epoch + 1, 0)
         self.position += 1
@@ -62,11 +62,12 @@ class Pool:
 
 
 class Turns:
-    """Who is next, so that every pool has its share at every moment (smooth weighted round robin).
+    """Chooses pools so that each has its share at every moment (smooth weighted round robin).
 
-    Each pool's credit grows by its weight at each turn, and who has most pays for all. After any
-    number of turns a pool has had its share, give or take the number of pools. Whole numbers, so
-    that nothing is lost to rounding in a long run.
+    At each turn, every pool's credit grows by its weight, and the pool with the most credit is
+    chosen and pays the sum of the weights. After any number of turns a pool has had its share, up
+    to an error of the number of pools. Credits are integers, so that long runs have no rounding
+    errors.
     """
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -76,7 +77,7 @@ class Turns:
         self.credits = [0] * len(weights)
 
     def next(self, can: Sequence[bool]) -> int:
-        """The pool whose turn it is, among those that can."""
+        """Return the pool whose turn it is, among the pools in ``can``."""
         able = [index for index, ready in enumerate(can) if ready]
         for index in able:
             self.credits[index] += self._weights[index]
@@ -86,7 +87,7 @@ class Turns:
 
 
 class EpochSampler(SamplerBase):
-    """Every problem of a pool once per epoch; several pools take turns."""
+    """Yields every problem of a pool once per epoch; several pools take turns."""
 
     reports = (
         Metric("sampler/epoch", "Passes over the data, the one that goes on in part.", "epochs"),
@@ -101,51 +102,51 @@ class EpochSampler(SamplerBase):
 
     @abstractmethod
     def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
-        """The pools and their weights."""
+        """Return the pools and their weights."""
 
     def begin(self, sources: Sequence[Source]) -> None:
-        """Make the pools."""
+        """Create the pools."""
         made = self.pools(sources)
         self._pools = [pool for pool, _ in made]
         self._names = _distinct([source.name for source in sources])
         self._turns = Turns([weight for _, weight in made])
 
     def choose(self, n_problems: int, step: int) -> Iterator[Problem]:
-        """The next problems of the pools whose turn it is."""
+        """Yield the next problems of the pools whose turn it is."""
         for _ in range(n_problems):
             yield self._pools[self.turn()].next()
 
     def turn(self) -> int:
-        """Index of the pool that is next."""
+        """Return the index of the next pool."""
         return self._turns.next([True] * len(self._pools))
 
     def metrics(self) -> dict[str, float]:
-        """Passes over the data, by source where sources have pools of their own."""
+        """Return the passes over the data, by source if sources have pools of their own."""
         passes = [pool.drawn / len(pool) for pool in self._pools]
         if len(passes) == 1:
             return {"epoch": passes[0]}
         return {f"epoch/{name}": done for name, done in zip(self._names, passes, strict=True)}
 
     def identity(self) -> Json:
-        """The problems of each pool, and their order where it is given."""
+        """Return the identity of each pool's problems, and of their order if it is given."""
         return [pool.digest for pool in self._pools]
 
     def position(self) -> Json:
-        """Epoch and position of each pool, and whose turn it is."""
+        """Return epoch and position of each pool, and the state of the turns."""
         return {
             "pools": [[pool.epoch, pool.position] for pool in self._pools],
             "credits": list(self._turns.credits),
         }
 
     def seek(self, position: Json) -> None:
-        """Go where ``position`` was taken."""
+        """Restore a state from ``position``."""
         for pool, (epoch, place) in zip(self._pools, position["pools"], strict=True):
             pool.seek(epoch, place)
         self._turns.credits = list(position["credits"])
 
 
 def shares(sources: Sequence[Source], sizes: Sequence[int]) -> list[float]:
-    """Weight of each source: its own, or else its share of the problems."""
+    """Return the weight of each source: its own, or else its share of the problems."""
     total = sum(sizes)
     return [
         size / total if source.weight is None else source.weight
@@ -154,7 +155,7 @@ def shares(sources: Sequence[Source], sizes: Sequence[int]) -> list[float]:
 
 
 def all_problems(sources: Sequence[Source]) -> list[Problem]:
-    """The problems of all sources, one source after the other."""
+    """Return the problems of all sources, one source after the other."""
     return [problem for source in sources for problem in source.problems]
 
 
@@ -168,7 +169,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 class Shuffle(EpochSampler):
-    """Each problem once per epoch, in an order that the seed decides."""
+    """Yields each problem once per epoch, in an order determined by the seed."""
 
     source_keys = frozenset({"weight"})
 
@@ -176,7 +177,7 @@ class Shuffle(EpochSampler):
         """Options of ``core/shuffle``."""
 
     def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
-        """One pool; with weights, one of each source."""
+        """Return one pool; if sources have weights, one per source."""
         if all(source.weight is None for source in sources):
             return [(Pool(all_problems(sources), (self.seed, 0)), 1.0)]
         weights = shares(sources, [len(source.problems) for source in sources])
@@ -187,11 +188,11 @@ class Shuffle(EpochSampler):
 
 
 class Sequential(EpochSampler):
-    """Each problem once per epoch, in the order of the data, one source after the other."""
+    """Yields each problem once per epoch, in the order of the data, source by source."""
 
     class Config(SamplerConfig):
         """Options of ``core/sequential``."""
 
     def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
-        """One pool in the order of the data."""
+        """Return one pool in the order of the data."""
         return [(Pool(all_problems(sources), None), 1.0)]

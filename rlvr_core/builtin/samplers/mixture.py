@@ -13,7 +13,7 @@ Mode = Literal["weighted", "epoch", "sequential"]
 
 
 class Mixture(EpochSampler):
-    """A pool of each source, with its ``order``, ``count`` and ``weight`` of ``data.sources``."""
+    """Draws from one pool per source, by its ``order``, ``count`` and ``weight``."""
 
     source_keys = frozenset({"weight", "order", "count"})
 
@@ -21,20 +21,20 @@ class Mixture(EpochSampler):
         """Options of ``core/mixture``."""
 
         mode: Mode = "weighted"
-        """``weighted``: draws by weight, and a source that ends begins again. ``epoch``: by weight,
-        but a source that ends waits until all have, so that each problem comes once per epoch.
-        ``sequential``: one source after the other, then again."""
+        """``weighted``: draw by weight; an exhausted source starts again. ``epoch``: draw by
+        weight, but an exhausted source waits until all are, so that each problem comes once per
+        epoch. ``sequential``: one source after the other, then again from the first."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._mode = config.mode
 
     def pools(self, sources: Sequence[Source]) -> list[tuple[Pool, float]]:
-        """A pool of each source.
+        """Return one pool per source.
 
         Raises:
-            ConfigError: If a weight has no effect or a count is more than there is.
-            DataError: If an order file does not fit its source.
+            ConfigError: If a weight has no effect, or a count exceeds the number of problems.
+            DataError: If an order file does not match its source.
         """
         made = [self._pool(source, index) for index, source in enumerate(sources)]
         faults = [
@@ -71,7 +71,7 @@ class Mixture(EpochSampler):
         return Pool([problems[id_] for id_ in order], None, source.count)
 
     def turn(self) -> int:
-        """Index of the source that is next."""
+        """Return the index of the next source."""
         if self._mode == "weighted":
             return super().turn()
         epoch = min(pool.drawn // len(pool) for pool in self._pools)
@@ -79,9 +79,9 @@ class Mixture(EpochSampler):
         if self._mode == "sequential":
             return unfinished.index(True)
         if all(pool.drawn == epoch * len(pool) for pool in self._pools):
-            self._turns.credits = [0] * len(self._pools)  # every epoch begins alike
+            self._turns.credits = [0] * len(self._pools)  # every epoch starts with equal credits
         return self._turns.next(unfinished)
 
     def identity(self) -> Json:
-        """The mode, and what pools of epochs are told apart by."""
+        """Return the mode, and the identity of the pools as in ``EpochSampler``."""
         return [self._mode, super().identity()]

@@ -1,7 +1,7 @@
-"""Order files: problem ids, one a line, as ``rlvr passk --curriculum`` writes them.
+"""Order files: problem ids, one per line, as ``rlvr passk --curriculum`` writes them.
 
-An id of the file that the data do not have is an error that names it and those nearest to it: a
-curriculum that silently lost a third of its problems is trap T41.
+An id that is not in the data is an error that names it and similar ids: a curriculum that silently
+loses a third of its problems is trap T41.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from rlvr_core.api import Complaint, DataError
 from rlvr_core.api.services import local_path, read_rows
 
 SHOWN = 5
-"""Faulty ids that are reported one by one; of the others there is the number."""
+"""Number of faulty ids reported individually; the others are only counted."""
 
 
 def read_order(uri: str, known: Collection[str], left_out: Iterable[str] = ()) -> list[str]:
-    """The ids of an order file, in its order.
+    """Return the ids of an order file, in its order.
 
     Args:
         uri: A path, or a URI that a plugin opens.
-        known: Ids the data have.
-        left_out: Ids the data had but for their length; they are skipped where the file has them.
+        known: Ids in the data.
+        left_out: Ids dropped from the data for their length; they are skipped in the file.
 
     Returns:
-        Ids of ``known``, each once. Those the file does not name are not among them.
+        The ids of ``known`` that the file names, each once.
 
     Raises:
         DataError: If the file cannot be read, names no problem, names one twice, or names one that
-            the data do not have; all faults at once.
+            is not in the data; reports all faults at once.
         PluginError: If no installed plugin opens such URIs.
     """
     path = local_path(uri)
@@ -66,18 +66,18 @@ def read_order(uri: str, known: Collection[str], left_out: Iterable[str] = ()) -
 def read_pass_rates(
     uri: str, known: Collection[str], left_out: Iterable[str] = ()
 ) -> dict[str, float]:
-    """Pass rate by id, from a ``difficulty.jsonl`` of ``rlvr passk``.
+    """Return the pass rate by id, from a ``difficulty.jsonl`` of ``rlvr passk``.
 
     Args:
         uri: A path, or a URI that a plugin opens.
-        known: Ids the data have.
-        left_out: Ids the data had but for their length.
+        known: Ids in the data.
+        left_out: Ids dropped from the data for their length.
 
     Returns:
-        What is known of problems of ``known``; a problem without a verdict is not among them.
+        The pass rates of problems in ``known``, without those that have no verdict.
 
     Raises:
-        DataError: As for ``read_order``, or if a row has no id or a pass rate that is none.
+        DataError: As for ``read_order``, or if a row has no id or an invalid pass rate.
         PluginError: If no installed plugin opens such URIs.
     """
     path = local_path(uri)
@@ -106,13 +106,13 @@ def check_ids(
     left_out: Collection[str],
     faults: Sequence[Complaint] = (),
 ) -> None:
-    """Refuse ids that the data do not have (T41).
+    """Refuse ids that are not in the data (T41).
 
     Args:
         places: Where each id is written.
-        known: Ids the data have.
-        left_out: Ids they had but for their length.
-        faults: Other faults, to be reported with these.
+        known: Ids in the data.
+        left_out: Ids dropped from the data for their length.
+        faults: Other faults, to be reported together with these.
 
     Raises:
         DataError: If there is any fault.

@@ -12,30 +12,30 @@ from pydantic import BeforeValidator, Field
 from rlvr_core.api import Complaint, ComponentConfig, ConfigError, DataError, Json, Problem
 
 DATASET = "dataset"
-"""What ``tier_by`` says for tiers by data set, which is no tag."""
+"""Value of ``tier_by`` for tiers by data set rather than by tag."""
 
 
 def _text_keys(value: Json) -> Json:
-    """Tiers such as levels may be written as numbers."""
+    """Convert the keys to text, because tiers such as levels may be written as numbers."""
     return {str(key): weight for key, weight in value.items()} if isinstance(value, dict) else value
 
 
 class Phase(ComponentConfig):
-    """Weights of the tiers for some steps."""
+    """Weights of the tiers for a range of steps."""
 
     until_step: Annotated[int, Field(gt=0)] | None = None
-    """First step that is no longer of this phase; null, in the last phase, for all that follow."""
+    """Step at which the phase ends (exclusive); null, in the last phase, for all later steps."""
     tiers: Annotated[
         dict[str, Annotated[float, Field(ge=0)]], Field(min_length=1), BeforeValidator(_text_keys)
     ]
-    """Share of draws by tier, relative to each other; a tier that is not named is not drawn."""
+    """Relative share of draws by tier; a tier that is not listed is not drawn."""
 
 
 def check_phases(phases: Sequence[Phase], tier_by: str | None) -> None:
-    """Refuse phases that do not cover all steps, each once.
+    """Refuse phases that do not cover every step exactly once.
 
     Raises:
-        ValueError: Saying what is wrong.
+        ValueError: If they do not; says what is wrong.
     """
     if bool(phases) != (tier_by is not None):
         missing = "tier_by says which tag the tiers are" if phases else "phases says their weights"
@@ -54,14 +54,14 @@ def check_phases(phases: Sequence[Phase], tier_by: str | None) -> None:
 
 
 def check_tiers(phases: Sequence[Phase], tiers: Sequence[str]) -> None:
-    """Refuse tiers that do not exist, phases without a problem, and problems without a phase.
+    """Refuse unknown tiers, phases without a problem, and problems without a phase.
 
     Args:
         phases: The phases.
         tiers: The tier of each problem.
 
     Raises:
-        ConfigError: With all faults.
+        ConfigError: If there are any; reports all of them.
     """
     if not phases:
         return
@@ -90,7 +90,7 @@ def check_tiers(phases: Sequence[Phase], tiers: Sequence[str]) -> None:
 
 
 def tier_of(problem: Problem, tier_by: str | None) -> str:
-    """The tier a problem is in; all are in one when there are none.
+    """Return a problem's tier; without tiers, all problems are in one.
 
     Raises:
         DataError: If the problem lacks the tag.
@@ -109,7 +109,7 @@ def tier_of(problem: Problem, tier_by: str | None) -> str:
 
 
 def phase_at(phases: Sequence[Phase], step: int) -> Mapping[str, float] | None:
-    """Weights of the tiers at a step; None when there are no phases."""
+    """Return the weights of the tiers at a step; None if there are no phases."""
     for phase in phases:
         if phase.until_step is None or step < phase.until_step:
             return phase.tiers

@@ -1,4 +1,4 @@
-"""What the first steps of a run would draw, for ``rlvr run --dry-run``."""
+"""Previews the first draws of a run, for ``rlvr run --dry-run``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PREVIEW_IDS = 4
 
 
 def preview(sampler: Sampler) -> list[str]:
-    """The problems of the first steps, if no group were dropped and nothing learnt from verdicts.
+    """List the problems of the first steps, if no group is dropped and no verdict is used.
 
-    The sampler stands afterwards where it stood before.
+    The sampler's state is restored afterwards.
     """
     before = sampler.state_dict()
     lines = []
