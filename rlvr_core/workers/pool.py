@@ -155,7 +155,10 @@ class _Worker(Child):
             count = len(self._take.recv(TICKETS, socket.MSG_DONTWAIT))
         except BlockingIOError:
             count = 0
-        return [self.batch.pop() for _ in range(count)][::-1]
+        taken = [self.batch.pop() for _ in range(count)][::-1]
+        if not self.batch:  # it had not begun the first one either: nothing is awaited of it
+            self.held, self.began, self.deadline = False, None, None
+        return taken
 
     def has_news(self) -> bool:
         """Whether output or an end of file is waiting to be read."""
@@ -224,7 +227,7 @@ class ProcessPool:
         self._workers: list[_Worker] = []
         self._queue: deque[PoolCall] = deque()
         self._lock = threading.Lock()
-        self._closing = False
+        self._closing, self._why_closed = False, f"the {name} is closed"
         self._wake_r, self._wake_w = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_r, selectors.EVENT_READ)
@@ -248,7 +251,7 @@ class ProcessPool:
         """
         with self._lock:
             if self._closing and threading.current_thread() is not self._thread:
-                raise RunError(f"the {self._name} is closed")
+                raise RunError(self._why_closed)
             if first:
                 self._queue.extendleft(reversed(list(calls)))
             else:
@@ -289,7 +292,7 @@ class ProcessPool:
                 self._listen()
                 self._check_clocks()
         except BaseException as error:
-            reason = f"the {self._name} failed: {describe_error(error)}"
+            reason = self._why_closed = f"the {self._name} failed: {describe_error(error)}"
             raise
         finally:
             with self._lock:

@@ -34,7 +34,9 @@ def test_a_tiny_model_learns_to_have_a_program_read_a_page(rlvr, tmp_path):
     assert len(right) > len(rows) / 3
     for row in right:
         turns = row["transcript"]["turns"]
-        assert [turn["role"] for turn in turns][:3] == ["assistant", "tool", "assistant"]
+        roles = [turn["role"] for turn in turns]  # a turn may call the tool more than once
+        assert roles[:2] == ["assistant", "tool"]
+        assert roles[-1] == "assistant"
         assert "make_soup()" in turns[0]["text"]
         tokens = [turn["n_tokens"] for turn in turns]
         mask = [

@@ -123,6 +123,14 @@ class RunLab(Lab):
             text=True,
         )
 
+    def descendants(self, process: subprocess.Popen[str], words: str) -> list[psutil.Process]:
+        """Processes below a command whose command line contains these words, and that live."""
+        found = []
+        for one in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended, or a zombie
+                found += [one] if words in " ".join(one.cmdline()) else []
+        return found
+
     def wait_until_idle(self, process: subprocess.Popen[str], but: list[psutil.Process]) -> None:
         """Until all a command can do is wait for processes that the test has stopped.
 

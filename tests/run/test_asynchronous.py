@@ -231,7 +231,7 @@ def test_t32_a_run_ends_cleanly_by_signal_and_by_the_death_of_its_engine(lab, bl
         assert time.monotonic() < until
         time.sleep(0.05)
     children = psutil.Process(process.pid).children(recursive=True)
-    (engine,) = [one for one in children if "child_host" in " ".join(one.cmdline())]
+    (engine,) = lab.descendants(process, "child_host")
     if blow == "engine":
         engine.kill()
     else:
@@ -264,8 +264,7 @@ def killed_in_the_middle(lab, *words, step):
 
     wait(lambda: len(lab.runs()) > before)
     run = lab.runs()[-1]
-    children = psutil.Process(process.pid).children(recursive=True)
-    (engine,) = [one for one in children if "child_host" in " ".join(one.cmdline())]
+    (engine,) = lab.descendants(process, "child_host")
     wait(lambda: steps_of(run) >= step)
     engine.suspend()
     lab.wait_until_idle(process, [engine, *engine.children(recursive=True)])
@@ -305,8 +304,7 @@ def test_t32_a_run_whose_engine_was_killed_is_resumed_and_nothing_is_counted_twi
     while not engines or max(map(steps_of, lab.runs()), default=0) < 25:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < until
-        children = psutil.Process(process.pid).children(recursive=True)
-        engines = [one for one in children if "child_host" in " ".join(one.cmdline())]
+        engines = lab.descendants(process, "child_host")
         time.sleep(0.01)
     (engine,) = engines
     engine.kill()

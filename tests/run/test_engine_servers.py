@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 STEPS = 4
+SERVER = "rlvr_core.builtin.vllm.server_main"
 
 
 def lines(path):
@@ -49,11 +50,7 @@ def test_two_processes_train_on_servers_one_of_which_is_killed(lab, tmp_path):
         assert process.poll() is None, process.stdout.read()[-4000:]
         assert time.monotonic() < until
         time.sleep(0.02)
-    (server,) = [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "rlvr_core.builtin.vllm.server_main" in " ".join(child.cmdline())
-    ]
+    (server,) = lab.descendants(process, SERVER)
     os.kill(server.pid, signal.SIGKILL)
     told, _ = process.communicate(timeout=500)
     assert process.returncode == 0, told[-4000:]
@@ -89,15 +86,6 @@ def test_each_process_has_a_vllm_and_gives_it_the_weights(lab, tmp_path, strateg
     for step in steps:
         assert step["grad_norm"] > 1e-3
         assert step["mismatch/abs_max"] < 1e-3
-
-
-def server_of(process):
-    (server,) = [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "rlvr_core.builtin.vllm.server_main" in " ".join(child.cmdline())
-    ]
-    return server
 
 
 def distance(folder, group):
@@ -136,7 +124,7 @@ def test_t32_servers_generate_while_training_runs_and_one_is_killed_in_the_middl
 
     while taken() < 2:
         time.sleep(0.01)
-    server = server_of(process)
+    (server,) = lab.descendants(process, SERVER)
     family = [server, *server.children(recursive=True)]
     for one in family:
         one.suspend()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import stat
 import time
 from pathlib import Path
@@ -61,6 +62,18 @@ class Tool:
         """The copy comes back from the call, like the original."""
         os.fork()
         return "forked"
+
+    def slow_to_take_calls(self, _):
+        """As on a busy machine: from now on this worker is slow to take the next call, once."""
+        receive = socket.socket.recv
+
+        def slow(self, *arguments):
+            socket.socket.recv = receive
+            time.sleep(0.5)
+            return receive(self, *arguments)
+
+        socket.socket.recv = slow
+        return "slow"
 
     def unwritable(self, _):
         return {"a set": {1}}

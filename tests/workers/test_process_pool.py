@@ -160,6 +160,20 @@ def test_a_call_that_may_be_made_twice_gets_a_fresh_worker_once(tmp_path):
     pool.close()
 
 
+def test_a_worker_that_is_slow_to_take_its_next_call_loses_all_and_is_used_again(tmp_path, use):
+    """Nothing has begun, so nothing can be late, and the worker is no worse for it."""
+    pool = open_pool(use, workers=1, note=tmp_path / "calls")
+    made = Made(pool)
+    made(("echo", "warm"))
+    before = pool.pids()
+    calls = made(("slow_to_take_calls", ""), *[("note", str(n)) for n in range(20)], limit=1.0)
+    assert [answer for answer, _ in calls[1:]] == [str(n) for n in range(20)]
+    assert sorted(map(int, (tmp_path / "calls").read_text().split())) == [*range(20)]
+    assert made(("echo", "a")) == [({"text": "a"}, None)]
+    assert pool.pids() == before
+    pool.close()
+
+
 def test_two_pools_at_once_have_nothing_to_do_with_each_other(use):
     first, second = open_pool(use), open_pool(use)
     one, two = Made(first), Made(second)
