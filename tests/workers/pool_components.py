@@ -39,6 +39,10 @@ class Tool:
         time.sleep(1.5)
         return text
 
+    def sleep(self, milliseconds):
+        time.sleep(int(milliseconds) / 1000)
+        return milliseconds
+
     def note_and_die(self, text):
         self.note(text)
         os.kill(os.getpid(), signal.SIGKILL)

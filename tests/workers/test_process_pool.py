@@ -1,11 +1,14 @@
 """The pool itself, as verifiers use it (calls may be made twice) and as environments do."""
 
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -289,3 +292,59 @@ def test_workers_that_were_started_as_needed_die_with_the_parent():
     while any(map(psutil.pid_exists, pids)) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(map(psutil.pid_exists, pids))
+
+
+SEEDS = range(20) if os.environ.get("RLVR_TEST_ALL") else range(2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_befalls_the_workers_each_call_has_one_end_and_the_pool_goes_on(
+    seed, use, tmp_path
+):
+    """Workers stopped, continued and killed at random moments, as a busy machine might."""
+    draw = random.Random(seed)
+    pool = open_pool(use, note=tmp_path / "calls")
+    made = Made(pool)
+    made(("echo", "warm"))
+    over = threading.Event()
+
+    def befall():
+        while not over.is_set():
+            for pid in pool.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL if draw.random() < 0.04 else signal.SIGSTOP)
+                    time.sleep(draw.choice([0.0, 0.002, 0.15, 0.3]))
+                    os.kill(pid, signal.SIGCONT)
+            time.sleep(draw.choice([0.0, 0.01, 0.1]))
+
+    thread = threading.Thread(target=befall)
+    thread.start()
+    try:
+        asked = []
+        for number in range(600):
+            kind = draw.random()
+            if kind < 0.6:
+                asked.append(("echo", str(number)))
+            elif kind < 0.8:
+                asked.append(("note", str(number)))
+            else:
+                asked.append(("sleep", str(draw.choice([1, 5, 30, 120]))))
+        numbers = []
+        for start in range(0, 600, 60):
+            numbers += made.submit(*asked[start : start + 60], limit=draw.choice([0.5, 5.0]))
+            time.sleep(draw.choice([0.0, 0.2]))
+        results = made.wait(numbers, 120.0)
+    finally:
+        over.set()
+        thread.join()
+    for (what, text), (answer, fault) in zip(asked, results, strict=True):
+        if fault is None:
+            assert answer == ({"text": text} if what == "echo" else text)
+        else:
+            assert fault.kind in ("died", "timeout")
+    assert sum(fault is not None for _, fault in results) < 200
+    written = Counter((tmp_path / "calls").read_text().split())
+    if "repeatable" not in use:
+        assert max(written.values()) == 1
+    assert made(*[("echo", "a")] * 200) == [({"text": "a"}, None)] * 200
+    pool.close()
