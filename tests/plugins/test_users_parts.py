@@ -499,6 +499,8 @@ def test_what_escapes_a_part_is_raised_as_its_fault(part):
         ({"rewards": "./mine.py:it"}, "rewards is a str, not a list"),
         ({"set": ["train.steps=3"]}, "set is a list, not a mapping"),
         ({"display": "loud"}, "there is no display 'loud'"),
+        ({"display": object()}, "there is no display <object object at"),
+        ({"display": print}, "there is no display <built-in function print>"),
     ],
 )
 def test_arguments_of_train_of_another_type_are_refused(arguments, said):

@@ -57,6 +57,7 @@ def train(
     """
     from rlvr_core.api import RunView
     from rlvr_core.api.services import (
+        Display,
         Stop,
         carry_out,
         faults_named,
@@ -68,11 +69,11 @@ def train(
     )
 
     check_arguments(set, rewards=rewards)
-    if isinstance(display, str) and display not in DISPLAYS:
+    if not (display is None or display in DISPLAYS or isinstance(display, Display)):
         raise ConfigError(
-            f"there is no display '{display}'",
+            f"there is no display {display!r}",
             where="display",
-            remedy=f"take {', '.join(DISPLAYS)}",
+            remedy=f"take {', '.join(DISPLAYS)}, or give an object of a subclass of Display",
         )
     overrides = [] if rewards is None else [option("rewards", list(rewards))]
     overrides += [option(key, value) for key, value in (set or {}).items()]
