@@ -45,6 +45,21 @@ def register_datasets(registrar: Registrar) -> None:
         summary="Problems from a data set on the Hugging Face hub.",
     )
     registrar.add(
+        "gpqa",
+        "rlvr_core.builtin.datasets.choice:Gpqa",
+        summary="GPQA: questions of experts in biology, physics and chemistry, four options.",
+    )
+    registrar.add(
+        "mmlu_pro",
+        "rlvr_core.builtin.datasets.choice:MmluPro",
+        summary="MMLU-Pro: 12,032 questions of 14 subjects, up to ten options.",
+    )
+    registrar.add(
+        "supergpqa",
+        "rlvr_core.builtin.datasets.choice:SuperGpqa",
+        summary="SuperGPQA: 26,529 questions of 285 fields, up to ten options.",
+    )
+    registrar.add(
         "lookup",
         "rlvr_core.builtin.environments.lookup:Lookup",
         summary="Generated questions that only a tool can answer; a tiny model learns to call it.",
@@ -58,6 +73,11 @@ def register_verifiers(registrar: Registrar) -> None:
         "exact",
         "rlvr_core.builtin.verifiers.exact:Exact",
         summary="The whole completion must be the answer.",
+    )
+    registrar.add(
+        "choice",
+        "rlvr_core.builtin.choice.verifier:ChoiceVerifier",
+        summary="Multiple choice: the answer names the right option, by letter or text.",
     )
     registrar.add(
         "judge",

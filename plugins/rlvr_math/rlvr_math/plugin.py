@@ -39,6 +39,26 @@ def register_datasets(registrar: Registrar) -> None:
         summary="AIME 2024: 30 problems.",
     )
     registrar.add(
+        "aime25",
+        "rlvr_math.recent:Aime25",
+        summary="AIME 2025: 30 problems.",
+    )
+    registrar.add(
+        "aime26",
+        "rlvr_math.recent:Aime26",
+        summary="AIME 2026: 30 problems.",
+    )
+    registrar.add(
+        "hmmt",
+        "rlvr_math.recent:Hmmt",
+        summary="HMMT February and November: 30 problems a round.",
+    )
+    registrar.add(
+        "dapo17k",
+        "rlvr_math.recent:Dapo",
+        summary="DAPO-Math-17k: about 17,000 competition problems to train on.",
+    )
+    registrar.add(
         "aime_validation",
         "rlvr_math.competition:AimeValidation",
         summary="AIME 2022-2024: 90 problems for validation.",

@@ -1,0 +1,148 @@
+"""GPQA, MMLU-Pro and SuperGPQA from files in their published columns."""
+
+import csv
+import json
+
+import pytest
+
+from rlvr_core.api import Completion, DataError
+from rlvr_core.builtin.choice.verifier import ChoiceVerifier
+from rlvr_core.builtin.datasets.choice import Gpqa, MmluPro, SuperGpqa
+
+GPQA = {
+    "Record ID": "rec0",
+    "Question": "Which makes ATP?\n",
+    "Correct Answer": "mitochondria\n",
+    "Incorrect Answer 1": "nucleus",
+    "Incorrect Answer 2": "ribosome",
+    "Incorrect Answer 3": "lysosome",
+    "Subdomain": "Cell biology",
+    "High-level domain": "Biology",
+}
+MMLU = {
+    "question_id": 70,
+    "question": "2 + 2?",
+    "options": ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"],
+    "answer": "D",
+    "answer_index": 3,
+    "cot_content": "",
+    "category": "math",
+    "src": "ours",
+}
+SUPER = {
+    "uuid": "u1",
+    "question": "2 + 3?",
+    "options": ["4", "5", "6"],
+    "answer": "5",
+    "answer_letter": "B",
+    "discipline": "Science",
+    "field": "Mathematics",
+    "subfield": "Arithmetic",
+    "difficulty": "easy",
+    "is_calculation": True,
+}
+
+
+def write(folder, *rows):
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def load(cls, path, **options):
+    return list(cls(cls.Config(path=str(path), **options)).load())
+
+
+def texts(problem):
+    return problem.spec["options"]["ABCDEFGHIJ".index(problem.spec["answer"])]
+
+
+@pytest.mark.parametrize(
+    ("cls", "row", "right"),
+    [(Gpqa, GPQA, "mitochondria"), (MmluPro, MMLU, "4"), (SuperGpqa, SUPER, "5")],
+)
+def test_a_row_becomes_a_problem_whose_gold_passes(cls, row, right, tmp_path):
+    (problem,) = load(cls, write(tmp_path, row))
+    assert texts(problem) == right
+    assert problem.verifier == "core/choice"
+    for letter, option in zip("ABCDEFGHIJ", problem.spec["options"], strict=False):
+        assert f"({letter}) {option}\n" in problem.prompt
+    verifier = ChoiceVerifier(ChoiceVerifier.Config())
+    verifier.check(problem)
+    assert verifier.verify(problem, Completion.from_text(verifier.gold(problem))).passed
+    for letter in "ABCDEFGHIJ":
+        verdict = verifier.verify(problem, Completion.from_text(f"The answer is ({letter})."))
+        assert verdict.passed is (letter == problem.spec["answer"])
+
+
+def test_gpqa_is_read_from_its_csv(tmp_path):
+    path = tmp_path / "gpqa_diamond.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(GPQA))
+        writer.writeheader()
+        writer.writerow(GPQA)
+    (problem,) = load(Gpqa, path)
+    assert problem.id.startswith("gpqa_diamond_")
+    assert problem.tags == {"subject": "Biology"}
+
+
+def test_order_is_decided_by_id_and_seed_and_recorded(tmp_path):
+    rows = [MMLU | {"question": f"2 + 2? ({n})"} for n in range(60)]
+    path = write(tmp_path, *rows)
+    problems = load(MmluPro, path)
+    assert [p.spec for p in problems] == [p.spec for p in load(MmluPro, path)]
+    backwards = load(MmluPro, write(tmp_path, *rows[::-1]))[::-1]
+    assert problems == backwards
+    for problem in problems:
+        assert [MMLU["options"][i] for i in problem.spec["order"]] == problem.spec["options"]
+        assert texts(problem) == "4"
+    # 60 draws of ten letters: no letter holds the right answer as often as once in three
+    letters = [problem.spec["answer"] for problem in problems]
+    assert max(letters.count(letter) for letter in letters) < 20
+    other = load(MmluPro, write(tmp_path, *rows), seed=1)
+    assert [p.id for p in other] == [p.id for p in problems]
+    assert [p.spec["answer"] for p in other] != letters
+    plain = load(MmluPro, write(tmp_path, *rows), shuffle=False)
+    assert {p.spec["answer"] for p in plain} == {"D"}
+    assert [p.id for p in plain] == [p.id for p in problems]
+
+
+@pytest.mark.parametrize(
+    "option", ["All of the above", "None of the above", "Both A and B", "A and C only", "Options B"]
+)
+def test_options_that_speak_of_others_keep_their_order(option, tmp_path):
+    rows = [SUPER | {"question": f"? {n}", "options": ["4", "5", option]} for n in range(20)]
+    for problem in load(SuperGpqa, write(tmp_path, *rows)):
+        assert problem.spec["order"] == [0, 1, 2]
+
+
+def test_options_that_only_fill_up_are_left_out(tmp_path):
+    row = MMLU | {"options": ["1", "2", "3", "4", "N/A", "N/A"]}
+    (problem,) = load(MmluPro, write(tmp_path, row))
+    assert sorted(problem.spec["options"]) == ["1", "2", "3", "4"]
+
+
+def test_equal_rows_get_ids_of_their_own_and_limit_counts(tmp_path):
+    path = write(tmp_path, SUPER, SUPER, SUPER | {"question": "3 + 2?"})
+    ids = [p.id for p in load(SuperGpqa, path)]
+    assert len(set(ids)) == 3
+    assert ids[1] == ids[0] + "-2"
+    assert [p.id for p in load(SuperGpqa, path, limit=2)] == ids[:2]
+
+
+@pytest.mark.parametrize(
+    ("cls", "row", "said"),
+    [
+        (Gpqa, {k: v for k, v in GPQA.items() if k != "Correct Answer"}, "'Correct Answer'"),
+        (MmluPro, MMLU | {"answer_index": 2}, "'answer_index' 2"),
+        (MmluPro, MMLU | {"answer": "K"}, "'answer' must be a letter"),
+        (SuperGpqa, SUPER | {"answer": "6"}, "not the text of option B"),
+        (SuperGpqa, SUPER | {"options": "4, 5"}, "'options' must be a list"),
+        (SuperGpqa, SUPER | {"question": " "}, "'question' must be text"),
+    ],
+)
+def test_a_row_that_lacks_something_is_refused_with_its_place(cls, row, said, tmp_path):
+    with pytest.raises(DataError) as caught:
+        load(cls, write(tmp_path, row))
+    assert said in str(caught.value)
+    assert "rows.jsonl:1" in str(caught.value)

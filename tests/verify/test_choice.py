@@ -1,0 +1,109 @@
+"""Multiple choice: right and wrong answers of many forms, hedges, and what must stay quick."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr_core.api import Completion, DataError, Problem
+from rlvr_core.builtin.choice.reading import read_choice
+from rlvr_core.builtin.choice.verifier import ChoiceVerifier
+from rlvr_core.testing import conformance
+
+CASES = Path(__file__).parent / "cases" / "choice.jsonl"
+ROWS = [json.loads(line) for line in CASES.read_text().splitlines()]
+CELL = ["nucleus", "mitochondria", "ribosome", "Golgi apparatus"]
+
+test_choice_keeps_its_promises = conformance(ChoiceVerifier, cases=CASES)
+
+
+def verify(text, options=CELL, answer="B"):
+    problem = Problem("p", "?", "core/choice", {"options": options, "answer": answer}, "toy")
+    return ChoiceVerifier(ChoiceVerifier.Config()).verify(problem, Completion.from_text(text))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: ascii(row["response"])[:60])
+def test_an_answer_is_read_as_a_person_reads_it(row):
+    verdict = verify(row["response"], row["spec"]["options"], row["spec"]["answer"])
+    assert verdict.passed is row["passed"], verdict
+
+
+def test_the_table_has_many_answers_of_both_kinds():
+    assert sum(row["passed"] for row in ROWS) >= 140
+    assert sum(not row["passed"] for row in ROWS) >= 180
+
+
+@pytest.mark.parametrize("letter", "ABCDEFGHIJ")
+def test_each_of_ten_letters_in_each_form(letter):
+    options = [f"the {n}th thing" for n in range(10)]
+    text = options["ABCDEFGHIJ".index(letter)]
+    for form in ("{}", "({})", "**{}**", "The answer is {}.", "The answer is ({}).", "Answer: {}"):
+        assert verify(form.format(letter), options, letter).passed, form
+        other = "ABCDEFGHIJ"[("ABCDEFGHIJ".index(letter) + 1) % 10]
+        assert not verify(form.format(letter), options, other).passed, form
+    for form in (r"\boxed{{{}}}", "{}", "The answer is {}.", "<answer>{}</answer>"):
+        assert verify(form.format(text), options, letter).passed, form
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("<answer>B</answer> C", "answer tag"),
+        (r"The answer is C. \boxed{B}", "box"),
+        ("The answer is B.\n\nC", "statement"),
+        ("B", "whole answer"),
+        ("Well.\nB", "last line"),
+        ("B\nThat is why.", "first line"),
+        ("That leaves (B).", "last sentence"),
+    ],
+)
+def test_the_verdict_names_the_place(text, place):
+    assert verify(text).passed
+    assert verify(text).detail == f"B, from the {place}"
+
+
+def test_one_text_under_two_letters_is_one_answer():
+    options = ["1", "2", "2", "3"]
+    assert verify("C", options, "B").passed
+    assert verify("The answer is 2.", options, "C").passed
+    assert not verify("A", options, "B").passed
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "it is ", "the answer is ", r"\boxed{", r"\boxed{A} or ", "<answer>", "(", "{", "A, ",
+        "A. ", " ", "\n", "B is correct, ", r"\or", "not A but ", "I say ", "'", "**", "The ",
+        "<answer>A</answer>",
+    ],
+)  # fmt: skip
+def test_hostile_answers_cost_little(piece):
+    text = piece * (200_000 // len(piece)) + "B"
+    began = time.process_time()
+    verify(text)
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"options": CELL},
+        {"options": CELL, "answer": "E"},
+        {"options": CELL, "answer": "mitochondria"},
+        {"options": CELL, "answer": 1},
+        {"options": "ABCD", "answer": "A"},
+        {"options": ["one"], "answer": "A"},
+        {"options": ["one", " "], "answer": "A"},
+        {"options": ["x"] * 11, "answer": "A"},
+    ],
+)
+def test_check_refuses_what_cannot_be_judged(spec):
+    with pytest.raises(DataError, match="p7"):
+        ChoiceVerifier(ChoiceVerifier.Config()).check(Problem("p7", "?", "core/choice", spec, "t"))
+
+
+def test_a_letter_that_no_option_has_is_read_and_wrong():
+    assert read_choice("The answer is H.", CELL).letter == "H"
+    assert not verify("The answer is H.").passed
