@@ -80,6 +80,11 @@ def register_verifiers(registrar: Registrar) -> None:
         summary="Multiple choice: the answer names the right option, by letter or text.",
     )
     registrar.add(
+        "first-of",
+        "rlvr_core.builtin.verifiers.first_of:FirstOf",
+        summary="A rule first; another verifier only where the rule says no.",
+    )
+    registrar.add(
         "judge",
         "rlvr_core.builtin.openai.judge:Judge",
         summary="A language model scores the completion by a rubric.",

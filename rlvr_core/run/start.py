@@ -15,6 +15,7 @@ from rlvr_core.api import (
     ConfigError,
     EngineContext,
     EngineTraits,
+    Guard,
     Reporter,
     ReportsMetrics,
     traits_of,
@@ -85,12 +86,10 @@ def start(
         stack.callback(engine.close)
         transport = _transport(prepared, bare)
         engine.start(_engine_context(prepared, engine, trainer, source, transport))
-        guards = Guards(
-            {
-                f"{place}: {ref.use}": prepared.resolved.make(("guards", "use", place))
-                for place, ref in enumerate(prepared.config.guards.use)
-            }
-        )
+        named = enumerate(prepared.config.guards.use)
+        make, judging = prepared.resolved.make, prepared.judge.plan.verifiers.items()
+        made = {f"{place}: {ref.use}": make(("guards", "use", place)) for place, ref in named}
+        guards = Guards(made | {name: one for name, one in judging if isinstance(one, Guard)})
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)
         folder, recorder, manifest = stack.enter_context(recording)
