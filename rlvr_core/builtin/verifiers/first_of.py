@@ -221,9 +221,8 @@ def _limit(ref: ComponentRef, usual: float) -> float:
     if ref.use == AUTO:
         return usual
     cls = _host().entry("verifier", ref.use, "core/first-of").load()
-    if not isinstance(cls, LimitsTime):
-        return usual
-    return float(cls.time_limit(config_class(cls)(**ref.with_)))
+    options = config_class(cls)(**ref.with_)
+    return float(cls.time_limit(options)) if isinstance(cls, LimitsTime) else usual
 
 
 def _judged(verifier: Any, problem: Problem, completions: Sequence[Completion]) -> list[Verdict]:
