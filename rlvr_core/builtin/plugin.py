@@ -671,6 +671,11 @@ def register_commands(registrar: Registrar) -> None:
         summary="Try a verifier on a file of answers.",
     )
     registrar.add(
+        "data",
+        "rlvr_core.builtin.datacheck.command:data",
+        summary="Check task sets.",
+    )
+    registrar.add(
         "list",
         "rlvr_core.builtin.catalog.list:list_",
         summary="List datasets, verifiers, losses and the like.",

@@ -1,0 +1,361 @@
+"""The checks of a task set, and their report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from rlvr_core.api import Problem
+from rlvr_core.api.services import outcome
+from rlvr_core.builtin.datacheck.blind import Fitted, Subject, Tried, fit, guesses
+from rlvr_core.builtin.datacheck.corrupt import corruptions
+from rlvr_core.builtin.datacheck.forms import Form, form_of
+from rlvr_core.builtin.datacheck.intervals import wilson
+from rlvr_core.builtin.datacheck.judging import Judge
+
+CHECKS: Mapping[str, str] = {
+    "references": "the responses that the verifier calls right pass",
+    "corrupted": "references that were made wrong do not pass",
+    "blind": "no strategy that ignores the question passes a fifth of a tag's problems",
+    "shuffled": "answers of other problems with the tag do not pass",
+    "told": "prompts do not hold their answers",
+    "copies": "problems do not repeat the prompts of others",
+    "verdicts": "each response gets a verdict",
+    "stable": "ids and contents are the same in every process",
+}
+"""What is checked, and what then holds."""
+
+LIMIT = 0.2
+"""Rate from which on a strategy that ignores the question is too good."""
+RARE = 0.05
+"""Share of corrupted references that may pass, of prompts that may hold the answer, and of problems
+that may be copies: some are right by chance."""
+FEW = 20
+"""Problems below which a rate above the limit fails only if its whole interval is above."""
+PER_TAG = 100
+OTHERS = 5
+"""Answers of other problems that each problem is tried with."""
+
+
+class Fault(NamedTuple):
+    """Something that is wrong, and which of ``CHECKS`` found it."""
+
+    check: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A share with its 95 % interval (Wilson)."""
+
+    passed: int
+    n: int
+    what: str = ""
+
+    @property
+    def value(self) -> float:
+        """The share; 0 of nothing."""
+        return self.passed / self.n if self.n else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the true share is, at 95 %."""
+        return wilson(self.passed, self.n) if self.n else (0.0, 1.0)
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether it is too high: certainly, or as measured on enough problems."""
+        return self.n > 0 and (self.interval[0] >= limit or (self.n >= FEW and self.value >= limit))
+
+    def data(self) -> dict[str, Any]:
+        """As JSON."""
+        low, high = self.interval
+        return {**asdict(self), "rate": round(self.value, 4), "low": low, "high": high}
+
+
+@dataclass(slots=True)
+class TagReport:
+    """What was found of the problems with one tag.
+
+    Attributes:
+        tag: The tag, as ``archetype=table size=small``.
+        n: Problems that were tried.
+        references: References that pass.
+        corrupted: The kind of corrupted reference that passes most often.
+        blind: The best strategy that ignores the question, on problems it was not chosen by.
+        shuffled: Answers of other problems that pass.
+        told: Prompts that hold the answer.
+        faults: What is wrong.
+    """
+
+    tag: str
+    n: int
+    references: Rate
+    corrupted: Rate
+    blind: Rate
+    shuffled: Rate
+    told: Rate
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether there are too few problems to know that the best strategy is below the limit."""
+        return not self.faults and self.blind.interval[1] >= LIMIT
+
+    def data(self) -> dict[str, Any]:
+        """As JSON."""
+        rates = {
+            name: getattr(self, name).data()
+            for name in ("references", "corrupted", "blind", "shuffled", "told")
+        }
+        return {
+            "tag": self.tag,
+            "n": self.n,
+            **rates,
+            "faults": [one._asdict() for one in self.faults],
+            "unsure": self.unsure,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found of a task set."""
+
+    source: str
+    problems: int
+    tags: list[TagReport]
+    duplicates: int
+    faults: list[Fault]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults and not any(tag.faults for tag in self.tags)
+
+    def data(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "source": self.source,
+            "ok": self.ok,
+            "problems": self.problems,
+            "duplicates": self.duplicates,
+            "faults": [one._asdict() for one in self.faults],
+            "tags": [tag.data() for tag in self.tags],
+        }
+
+
+def check_problems(
+    source: str,
+    problems: Sequence[Problem],
+    judge: Judge,
+    *,
+    by: Sequence[str] = (),
+    per_tag: int = PER_TAG,
+) -> Report:
+    """Check the problems of a source.
+
+    Args:
+        source: Its name, for the report.
+        problems: The problems.
+        judge: Judges responses to them; it is opened here.
+        by: Tags to report by; if empty, those with few values, all in combination.
+        per_tag: Problems that are tried of each tag.
+    """
+    groups = {name: _sample(found, per_tag) for name, found in sorted(by_tag(problems, by).items())}
+    judge.open(one for found in groups.values() for one in found)
+    copies, faults = _copies(problems)
+    tags = [_check_tag(name, found, judge) for name, found in groups.items()]
+    if judge.failed:
+        counts = ", ".join(f"{status} {n}" for status, n in sorted(judge.failed.items()))
+        what = f"verdicts could not be given: {counts}; first: {judge.example}"
+        faults.append(Fault("verdicts", what))
+    return Report(source, len(problems), tags, copies, faults)
+
+
+def by_tag(problems: Sequence[Problem], by: Sequence[str] = ()) -> dict[str, list[Problem]]:
+    """Group problems by data set and tags."""
+    keys = tuple(by) or _telling(problems)
+    groups: dict[str, list[Problem]] = defaultdict(list)
+    for one in problems:
+        tags = [f"{key}={one.tags[key]}" for key in keys if key in one.tags]
+        groups[" ".join(tags) or one.dataset].append(one)
+    return dict(groups)
+
+
+def _telling(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Return the tags whose values have enough problems each, alone and together."""
+    keys = dict.fromkeys(key for one in problems for key in one.tags)
+    chosen: tuple[str, ...] = ()
+    for key in keys:
+        combined = {tuple(str(one.tags.get(k)) for k in (*chosen, key)) for one in problems}
+        if len(combined) * FEW <= len(problems) or len(combined) == 1:
+            chosen = (*chosen, key)
+    return chosen
+
+
+def _sample(problems: Sequence[Problem], n: int) -> list[Problem]:
+    def order(one: Problem) -> bytes:
+        return hashlib.sha256(one.id.encode()).digest()
+
+    return sorted(problems, key=order)[:n]
+
+
+def text_of(problem: Problem) -> str:
+    """Return the prompt as one text."""
+    if isinstance(problem.prompt, str):
+        return problem.prompt
+    return "\n".join(message.content for message in problem.prompt)
+
+
+def _copies(problems: Sequence[Problem]) -> tuple[int, list[Fault]]:
+    """Count problems that repeat another's prompt, and name what is wrong with that."""
+    groups: dict[str, list[Problem]] = defaultdict(list)
+    for one in problems:
+        # a conversation's world is in the spec; the prompt alone does not say what is asked
+        world = json.dumps(dict(one.spec), sort_keys=True) if one.environment else ""
+        groups[" ".join(text_of(one).lower().split()) + world].append(one)
+    repeated = [group for group in groups.values() if len(group) > 1]
+    copies = sum(len(group) - 1 for group in repeated)
+    faults = []
+    if Rate(copies, len(problems)).exceeds(RARE):
+        first = repeated[0]
+        what = (
+            f"{copies} of {len(problems)} problems repeat the prompt of another, such as "
+            f"{first[1].id} that of {first[0].id}"
+        )
+        faults.append(Fault("copies", what))
+    return copies, faults
+
+
+def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagReport:
+    subjects, references = _subjects(problems, judge)
+    halves = [[one for one in subjects if one.half == half] for half in (0, 1)]
+    fitted = [fit(halves[1]), fit(halves[0])]
+    rng = random.Random(name)
+    tried, shuffled, wrong = Tried(), Counter[bool](), defaultdict[str, list[bool]](list)
+    answers = {id(one): one.form.answer for one in subjects if one.gold is not None}
+    for batch in _batches(subjects, 32):
+        pending = []
+        for one in batch:
+            others = [answer for key, answer in answers.items() if key != id(one)]
+            shown = rng.sample(others, min(len(others), OTHERS))
+            pending.append(_Attempt.make(one, fitted[one.half], shown))
+        results = [(one, judge.outcomes(one.subject.problem, one.responses)) for one in pending]
+        for attempt, future in results:
+            passed = future.result()
+            tried.add(
+                attempt.subject.half,
+                {name: passed[text] for name, text in attempt.blind.items()},
+            )
+            shuffled.update(passed[text] for text in attempt.others)
+            for how, text in attempt.wrong.items():
+                wrong[how].append(passed[text])
+    best, most = tried.best()
+    rates = [Rate(sum(found), len(found), how) for how, found in wrong.items()]
+    found = TagReport(
+        tag=name,
+        n=len(subjects),
+        references=references,
+        corrupted=max(rates, key=lambda rate: (rate.value, rate.n), default=Rate(0, 0)),
+        blind=Rate(tried.cross_fitted(), len(subjects), f"{best} ({most} of {len(subjects)})"),
+        shuffled=Rate(shuffled[True], shuffled.total()),
+        told=Rate(sum(map(_told, subjects)), len(answers)),
+    )
+    found.faults = _faults(found, rates)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The responses that one problem is tried with."""
+
+    subject: Subject
+    blind: Mapping[str, str]
+    others: Sequence[str]
+    wrong: Mapping[str, str]
+
+    @classmethod
+    def make(cls, subject: Subject, fitted: Fitted, others: Sequence[Any]) -> _Attempt:
+        form = subject.form
+        blind = {guess.strategy: guess.response for guess in guesses(subject, fitted)}
+        wrong = dict(corruptions(form)) if subject.gold is not None else {}
+        return cls(subject, blind, [form.write(one) for one in others], wrong)
+
+    @property
+    def responses(self) -> list[str]:
+        return [*self.blind.values(), *self.others, *self.wrong.values()]
+
+
+def _subjects(problems: Sequence[Problem], judge: Judge) -> tuple[list[Subject], Rate]:
+    """Take references apart, and count those that pass."""
+    golds = [judge.gold(one) for one in problems]
+    futures = [
+        None if gold is None else judge.verdicts(one, [gold])
+        for one, gold in zip(problems, golds, strict=True)
+    ]
+    subjects, passed, failed = [], 0, ""
+    for index, (one, gold, future) in enumerate(zip(problems, golds, futures, strict=True)):
+        form = Form("", "", "")
+        if gold is not None and future is not None:
+            verdict = future.result()[0]
+            passed += bool(outcome(verdict))
+            if not outcome(verdict):
+                failed = failed or f"{one.id}: {gold[-60:]!r}: {verdict.detail or verdict.status}"
+            form = form_of(gold, verdict.extracted)
+        subjects.append(Subject(one, text_of(one), gold, form, index % 2))
+    known = sum(gold is not None for gold in golds)
+    return subjects, Rate(passed, known, failed)
+
+
+def _told(subject: Subject) -> bool:
+    """Whether the prompt says what the answer is."""
+    if subject.gold is None:
+        return False
+    form = subject.form
+    answer = form.answer if isinstance(form.answer, str) else json.dumps(form.answer)
+    if not answer.strip():
+        return False
+    if len(subject.gold) > len(answer) and subject.gold.strip() in subject.prompt:
+        return True
+    label = r"\b(?:answer|solution)\s*(?:is|:|=)\s*" + re.escape(answer.strip()) + r"(?!\w)"
+    return re.search(label, subject.prompt, re.IGNORECASE) is not None
+
+
+def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Fault]:
+    found: list[tuple[str, bool, str]] = [
+        (
+            "references",
+            tag.references.passed < tag.references.n,
+            f"{tag.references.n - tag.references.passed} of {tag.references.n} references do not "
+            f"pass: {tag.references.what}",
+        ),
+        *(
+            (
+                "corrupted",
+                one.passed > 1 and one.value > RARE,
+                f"{one.passed} of {one.n} corrupted references pass ({one.what})",
+            )
+            for one in corrupted
+        ),
+        ("blind", tag.blind.exceeds(LIMIT), f"answered without the question: {tag.blind.what}"),
+        (
+            "shuffled",
+            tag.shuffled.exceeds(LIMIT),
+            f"{tag.shuffled.passed} of {tag.shuffled.n} answers of other problems pass",
+        ),
+        (
+            "told",
+            tag.told.exceeds(RARE),
+            f"{tag.told.passed} of {tag.told.n} prompts hold the answer",
+        ),
+    ]
+    return [Fault(check, what) for check, wrong, what in found if wrong]
+
+
+def _batches(items: Sequence[Subject], n: int) -> Iterable[Sequence[Subject]]:
+    return (items[at : at + n] for at in range(0, len(items), n))
