@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextvars
 import re
 import symtable
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
 _LANGUAGES = ("", "python", "python3", "py", "py3", "pycon", "ipython", "cpython")
@@ -19,9 +22,74 @@ BUILTIN = frozenset(vars(builtins)) | {"__name__", "__file__"}
 """Names that are Python's own."""
 KNOWN = BUILTIN | sys.stdlib_module_names
 """Names that tests may use without defining them."""
+WORK = 1_500_000
+"""Characters that may be parsed for one response, all tries together: about a processor second."""
+_EACH = 60
+"""Characters that a parse costs beside those of its text."""
+_TREES = 8
+"""Syntax trees that are kept for the next question about the same text."""
 
 
-def program(text: str, *, wanted: Collection[str] = (), prompt: str = "", cut: bool = True) -> str:
+class OverBudgetError(Exception):
+    """Finding the program in a response takes more work than it may."""
+
+
+class _Budget:
+    """Work that is left for one response, and the syntax trees of the texts parsed last."""
+
+    def __init__(self) -> None:
+        self._left = WORK
+        self._trees: OrderedDict[str, ast.Module | Exception] = OrderedDict()
+
+    def tree(self, code: str) -> ast.Module:
+        """The syntax tree of a text.
+
+        Raises:
+            OverBudgetError: If the work done so far leaves no room for this.
+        """
+        if code not in self._trees:
+            self._left -= len(code) + _EACH
+            if self._left < 0:
+                raise OverBudgetError(f"more than {WORK:,} characters to parse")
+            try:
+                self._trees[code] = _ast(code)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                self._trees[code] = error.with_traceback(None)
+            if len(self._trees) > _TREES:
+                self._trees.popitem(last=False)
+        self._trees.move_to_end(code)
+        found = self._trees[code]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+_budget: contextvars.ContextVar[_Budget | None] = contextvars.ContextVar("budget", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Fenced code of a response.
+
+    Attributes:
+        code: What stands between the fences.
+        closed: Whether there is a closing fence.
+        named: Whether the opening one says that it is Python.
+    """
+
+    code: str
+    closed: bool
+    named: bool
+
+
+def program(
+    text: str,
+    *,
+    wanted: Collection[str] = (),
+    prompt: str = "",
+    cut: bool = True,
+    trim: bool = True,
+) -> str:
     """The program that a response consists of or contains.
 
     Fenced code goes first: the last block that defines what is wanted, together with blocks before
@@ -34,15 +102,29 @@ def program(text: str, *, wanted: Collection[str] = (), prompt: str = "", cut: b
         prompt: Code that the response may continue, or repeat.
         cut: Whether to end a program without fence after the definitions wanted and those they
             need, wherever these stand.
+        trim: Whether to leave out the end of a program that is in no closed fence if only what is
+            before it parses. What stands in a closed fence is taken as it is.
+
+    Raises:
+        OverBudgetError: If that takes more work than a response is worth.
     """
+    before = _budget.set(_Budget())
+    try:
+        return _program(text, wanted, prompt, cut, trim)
+    finally:
+        _budget.reset(before)
+
+
+def _program(text: str, wanted: Collection[str], prompt: str, cut: bool, trim: bool) -> str:
     text = _closed_early(_said(text), wanted, prompt)
     blocks = _blocks(text)
     if blocks:
-        return _from_blocks(blocks, wanted, prompt)
+        return _from_blocks(blocks, wanted, prompt, trim)
     for end in _ENDS:
         text = text.partition(end)[0]
     text = text.removeprefix("[BEGIN]")
-    whole = _parseable(_continued(text, wanted, prompt), wanted)
+    whole = _continued(text, wanted, prompt, trim)
+    whole = _parseable(whole, wanted) if trim else whole
     return _cut(whole, wanted) if cut and wanted else whole
 
 
@@ -132,9 +214,9 @@ def _said(text: str) -> str:
     return text.partition("<think>")[0]
 
 
-def _blocks(text: str) -> list[str]:
+def _blocks(text: str) -> list[Block]:
     """Contents of fenced code; a fence that is not closed runs to the end."""
-    found: list[str] = []
+    found: list[Block] = []
     place = 0
     while opening := _FENCE.search(text, place):
         mark, language = opening[1], opening[2].lower()
@@ -142,10 +224,13 @@ def _blocks(text: str) -> list[str]:
         end = closing.search(text, opening.end())
         body = text[opening.end() + 1 : end.start() if end else len(text)]
         place = end.end() if end else len(text)
+        if margin := opening[0].index(mark):  # within a list; its lines may be as far in
+            body = re.sub(rf"^[ \t]{{1,{margin}}}", "", body, flags=re.MULTILINE)
         if language in _LANGUAGES:
-            found.append(body.partition("[DONE]")[0])
+            code, _, _ = body.partition("[DONE]")
+            found.append(Block(code, bool(end), bool(language)))
     if not found and "```" in text and (inline := re.search(r"```(?:python|py)?(.+?)```", text)):
-        found.append(inline[1])  # a fence within one line
+        found.append(Block(inline[1], True, True))  # a fence within one line
     return found
 
 
@@ -155,20 +240,42 @@ def _closed_early(text: str, wanted: Collection[str], prompt: str) -> str:
     if len(fences) % 2 == 0 or fences[0][2] or not text[: fences[0].start()].strip():
         return text
     before = text[: fences[0].start()]
-    whole = _continued(before, wanted, prompt)
+    whole = _continued(before, wanted, prompt, trim=False)
     return before if wanted and set(wanted) <= defined(whole) else text
 
 
-def _from_blocks(blocks: Sequence[str], wanted: Collection[str], prompt: str) -> str:
+def _from_blocks(blocks: Sequence[Block], wanted: Collection[str], prompt: str, trim: bool) -> str:
     if not wanted:
-        parsed = [block for block in blocks if _parse(block) is not None and block.strip()]
-        return (parsed or blocks)[-1]
+        return _whole_program(blocks, trim)
+    codes = [block.code for block in blocks]
     for place in range(len(blocks) - 1, -1, -1):
-        block = _parseable(blocks[place], wanted)
+        loose = trim and not blocks[place].closed
+        block = _parseable(codes[place], wanted) if loose else codes[place]
         if set(wanted) <= defined(block):
-            return "\n".join([*_needed(block, blocks[:place]), _continued(block, wanted, prompt)])
-    together = "\n".join(blocks)
-    return together if set(wanted) <= defined(together) else _continued(blocks[0], wanted, prompt)
+            whole = _continued(block, wanted, prompt, loose)
+            return "\n".join([*_needed(block, codes[:place]), whole])
+        if not loose and _parse(block) is None and _seems_to_define(block, wanted):
+            return block  # the answer, and it does not compile
+    together = "\n".join(codes)
+    if set(wanted) <= defined(together):
+        return together
+    return _continued(codes[0], wanted, prompt, trim and not blocks[0].closed)
+
+
+def _whole_program(blocks: Sequence[Block], trim: bool) -> str:
+    """The last block that is Python by its fence; where none is, the last that parses."""
+    named = [block for block in blocks if block.named and block.code.strip()]
+    if named:
+        last = named[-1]
+        return _parseable(last.code, ()) if trim and not last.closed else last.code
+    parsed = [block for block in blocks if block.code.strip() and _parse(block.code) is not None]
+    return (parsed or blocks)[-1].code
+
+
+def _seems_to_define(code: str, wanted: Collection[str]) -> bool:
+    """Whether lines begin the definitions wanted, in a text that does not parse."""
+    begun = re.findall(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", code, re.MULTILINE)
+    return set(wanted) <= {name for pair in begun for name in pair}
 
 
 def _needed(block: str, before: Sequence[str]) -> list[str]:
@@ -182,14 +289,14 @@ def _needed(block: str, before: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _continued(text: str, wanted: Collection[str], prompt: str) -> str:
+def _continued(text: str, wanted: Collection[str], prompt: str, trim: bool) -> str:
     """The text behind the prompt if it goes on there, else with what the prompt defines before it.
 
     A response that repeats the signature needs the prompt's imports and helpers all the same.
     """
     if not prompt:
         return text
-    if set(wanted) <= defined(_parseable(text, wanted)):
+    if set(wanted) <= defined(_parseable(text, wanted) if trim else text):
         return _helpers(prompt, wanted, text) + text
     return prompt + _indented(text, prompt)
 
@@ -268,22 +375,23 @@ def _cut(code: str, wanted: Collection[str]) -> str:
 
 def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Definitions after the cut of names that nothing before it binds and something kept uses."""
-    bound = {name for node in kept for name in _binds(node)}
-    missing = {name for node in kept for name in _reads(node)} - bound - BUILTIN
+    binders: dict[str, list[int]] = {}
+    for place, node in enumerate(rest):
+        for name in set(_binds(node)):
+            binders.setdefault(name, []).append(place)
+    known = {name for node in kept for name in _binds(node)} | BUILTIN
+    asked = {name for node in kept for name in _reads(node)} - known
     chosen: set[int] = set()
-    while True:
-        more = {
-            place
-            for place, node in enumerate(rest)
-            if place not in chosen and missing & set(_binds(node))
-        }
-        if not more:
-            return [rest[place] for place in sorted(chosen)]
-        chosen |= more
-        for place in more:
-            missing |= _reads(rest[place])
-            bound |= set(_binds(rest[place]))
-        missing -= bound | BUILTIN
+    while asked:
+        name = asked.pop()
+        if name in known:
+            continue
+        known.add(name)
+        for place in binders.get(name, ()):
+            if place not in chosen:  # each statement is read once
+                chosen.add(place)
+                asked |= _reads(rest[place]) - known
+    return [rest[place] for place in sorted(chosen)]
 
 
 def _first(node: ast.stmt) -> int:
@@ -300,31 +408,36 @@ def _parse(code: str) -> ast.Module | None:
 
 
 def _parse_or_raise(code: str) -> ast.Module:
+    budget = _budget.get()
+    return _ast(code) if budget is None else budget.tree(code)
+
+
+def _ast(code: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that mean nothing
         return ast.parse(code)
 
 
 def _binds(node: ast.stmt) -> Iterator[str]:
-    """Names that a statement at top level binds."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-        return
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        for alias in node.names:
-            yield _bound(alias)
-        return
-    inner = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.stmt)]
-    for one in inner:
-        yield from _binds(one)
-    for handler in getattr(node, "handlers", ()):
-        if handler.name:
-            yield handler.name
-        for one in handler.body:
-            yield from _binds(one)
-    for name in ast.walk(node):
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store):
-            yield name.id
+    """Names that a statement at top level binds, in the order of the text."""
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield one.name
+            continue
+        if isinstance(one, ast.Import | ast.ImportFrom):
+            yield from map(_bound, one.names)
+            continue
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+            yield one.id
+        elif isinstance(one, ast.ExceptHandler) and one.name:
+            yield one.name
+        elif isinstance(one, ast.MatchAs | ast.MatchStar) and one.name:
+            yield one.name
+        elif isinstance(one, ast.MatchMapping) and one.rest:
+            yield one.rest
+        waiting += reversed(list(ast.iter_child_nodes(one)))
 
 
 def _reads(node: ast.AST) -> set[str]:

@@ -12,6 +12,9 @@ HUB = ("openai/openai_humaneval", None, "test")
 STOP = ("\nif __name__", "\nprint(", "\nassert ")
 """What comes after an answer of a base model. A new ``def`` may be a helper."""
 
+WHOLE = ("instruction", "question", "text", "description")
+"""Where a row whose prompt is empty says what is asked for."""
+
 
 class HumanEval:
     """HumanEval, to evaluate on; never train on it."""
@@ -30,9 +33,13 @@ class HumanEval:
             MachineError: If the hub cannot be reached.
         """
         for where, row in islice(located(self.config.path, HUB), self.config.limit):
-            prompt = field(row, ("prompt",), where)
             base = self.config.style == "base"
-            request = f"Complete this function.\n\n```python\n{prompt}```\n\n{INSTRUCT}"
+            if row.get("prompt") == "":  # the response is the whole program
+                prompt = f"{field(row, WHOLE, where).rstrip()}\n\n"
+                request = prompt + INSTRUCT
+            else:
+                prompt = field(row, ("prompt",), where)
+                request = f"Complete this function.\n\n```python\n{prompt}```\n\n{INSTRUCT}"
             yield Problem(
                 id=field(row, ("task_id",), where).lower().replace("/", "_"),
                 prompt=prompt if base else request,

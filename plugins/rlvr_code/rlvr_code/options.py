@@ -7,6 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
+from rlvr_code import extract
 from rlvr_code.judge.outcome import Budget, Outcome
 from rlvr_code.sandbox.backends import Choice
 from rlvr_code.sandbox.sandbox import Sandbox
@@ -38,6 +39,10 @@ class JudgeConfig(ComponentConfig):
     cut: bool = True
     """End a program that is in no fence after the definitions it was asked for and what they
     need."""
+    trim: bool = True
+    """Leave out the end of a program that is in no fence, or in one that is never closed, if only
+    what is before it parses: for base models, which write on, and for answers cut off by a length
+    limit. What stands in a closed fence is run as it is, and fails if it does not compile."""
     backend: Choice = "auto"
     """The sandbox: the first that works of bwrap, namespaces, landlock, podman and docker, or one
     by name; ``unsafe`` is none at all."""
@@ -100,6 +105,11 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         """Seconds after which a verdict is given up from outside."""
         return config.total_seconds + MARGIN
 
+    @property
+    def how(self) -> dict[str, bool]:
+        """Options of ``extract.program``."""
+        return {"cut": self.config.cut, "trim": self.config.trim}
+
     @abstractmethod
     def prepare(self, problem: Problem) -> Prepared:
         """The tests of a problem.
@@ -135,7 +145,11 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         if len(completion.text) > LONGEST:
             why = f"a response of {len(completion.text):,} characters is not read"
             return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why)
-        code = self.extract(problem, tests, completion.text)
+        try:
+            code = self.extract(problem, tests, completion.text)
+        except (extract.OverBudgetError, RecursionError, MemoryError) as error:
+            why = f"no program can be read from the response: {error or type(error).__name__}"
+            return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why[:300])
         outcome = self.judge(problem, tests, code)
         share = outcome.passed / outcome.total
         return Verdict(

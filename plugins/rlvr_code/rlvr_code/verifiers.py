@@ -59,7 +59,7 @@ class Mbpp(ProgramVerifier[Tests]):
 
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, with every name that the tests use."""
-        return extract.program(text, wanted=tests.program, cut=self.config.cut)
+        return extract.program(text, wanted=tests.program, **self.how)
 
     def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
         """Run the assertions in the testers' sandbox."""
@@ -70,7 +70,7 @@ class Mbpp(ProgramVerifier[Tests]):
 class HumanEval(ProgramVerifier[Tests]):
     """Right when ``check`` of ``spec.test`` accepts the function named ``spec.entry_point``.
 
-    What ``spec.prompt`` defines beside that function is defined for the tests too, from the
+    The response continues ``spec.prompt``, or repeats it; an empty one asks for a whole program. What ``spec.prompt`` defines beside that function is defined for the tests too, from the
     prompt and not from the response.
     """
 
@@ -88,10 +88,13 @@ class HumanEval(ProgramVerifier[Tests]):
 
     def prepare(self, problem: Problem) -> Tests:
         """The check; prompt, test and entry point must be there."""
-        prompt, test, name = (text(problem, key) for key in ("prompt", "test", "entry_point"))
-        setup = prompt if name in extract.defined(prompt) else f"{prompt}    pass\n"
+        test, name = text(problem, "test"), text(problem, "entry_point")
+        prompt = text(problem, "prompt", blank=True)
         if "check" not in extract.defined(test):
             raise DataError(f"{problem.id}: 'test' defines no function 'check'")
+        if not prompt.strip():  # the program is all the response's
+            return Tests((f"check({name})",), late=test, program=(name,))
+        setup = prompt if name in extract.defined(prompt) else f"{prompt}    pass\n"
         if name not in extract.defined(setup):
             raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
         return Tests((f"check({name})",), setup=setup, late=test, program=(name,))
@@ -99,7 +102,7 @@ class HumanEval(ProgramVerifier[Tests]):
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, perhaps a continuation of the prompt."""
         prompt = str(problem.spec["prompt"])
-        return extract.program(text, wanted=tests.program, prompt=prompt, cut=self.config.cut)
+        return extract.program(text, wanted=tests.program, prompt=prompt, **self.how)
 
     def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
         """Run the check in the testers' sandbox."""
@@ -143,7 +146,7 @@ class Stdin(ProgramVerifier[list[Case]]):
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
         """The whole program."""
-        return extract.program(text)
+        return extract.program(text, **self.how)
 
     def judge(self, problem: Problem, cases: list[Case], code: str) -> Outcome:
         """Run the program on each input."""
@@ -184,10 +187,10 @@ class Call(ProgramVerifier[list[Case]]):
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
         """The program with the function, or the class that has it."""
-        name, cut = str(problem.spec["fn_name"]), self.config.cut
-        code = extract.program(text, wanted=(name,), cut=cut)
+        name = str(problem.spec["fn_name"])
+        code = extract.program(text, wanted=(name,), **self.how)
         if name not in extract.defined(code):
-            code = extract.program(text, wanted=("Solution",), cut=cut)
+            code = extract.program(text, wanted=("Solution",), **self.how)
         return code
 
     def judge(self, problem: Problem, cases: list[Case], code: str) -> Outcome:
@@ -217,14 +220,14 @@ def fenced(code: object, prompt: str = "") -> str | None:
     return f"```python\n{prompt}{code}\n```" if isinstance(code, str) and code.strip() else None
 
 
-def text(problem: Problem, key: str) -> str:
-    """A field of the spec that must be text.
+def text(problem: Problem, key: str, *, blank: bool = False) -> str:
+    """A field of the spec that must be text; ``blank`` says whether that may be empty.
 
     Raises:
         DataError: If it is not.
     """
     value = problem.spec.get(key)
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not (blank or value.strip()):
         there = ", ".join(sorted(problem.spec)) or "none"
         raise DataError(
             f"{problem.id}: text in field {key!r} is needed", remedy=f"fields there are: {there}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_code.extract import defined, program
+from rlvr_code.extract import OverBudgetError, defined, program
+from rlvr_core.testing.clock import cpu_limit
 
 PROMPT = '''from typing import List
 
@@ -121,6 +120,66 @@ def test_hostile_text_raises_nothing(text):
     ],
 )
 def test_long_text_takes_no_long_time(text):
-    begin = time.process_time()
-    program(text, wanted=["f"], prompt=PROMPT)
-    assert time.process_time() - begin < 20
+    with cpu_limit(20.0):
+        program(text, wanted=["f"], prompt=PROMPT)
+
+
+CHAIN = "".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(1000))
+
+
+@pytest.mark.parametrize("text", [CHAIN, f"```python\n{CHAIN}```", f"{CHAIN}(((", CHAIN * 6])
+def test_chained_definitions_are_followed_in_one_pass(text):
+    with cpu_limit(5.0):
+        assert program(text, wanted=["f0"]).count("return f999(x)") >= 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nx\n```\n" * 10_000,
+        "```python\ndef g(x):\n~~~\n" * 8_000,
+        "if x: f = 1\n" + "elif x: f = 2\n" * 2_000,
+        "".join(f"{' ' * n}if x:\n" for n in range(99)) + " " * 99 + "f = 1\n",
+        "lambda:(" * 5_000,
+        "not " * 40_000,
+        "def g(x):\n  return 1\n" + "x\n" * 60_000 + "x y\n" * 20,
+    ],
+)
+def test_deep_and_broken_text_costs_little_and_raises_nothing_else(text):
+    with cpu_limit(10.0):
+        try:
+            assert isinstance(program(text, wanted=["f"]), str)
+        except OverBudgetError:
+            pass
+
+
+def test_work_beyond_the_budget_is_refused(monkeypatch):
+    monkeypatch.setattr("rlvr_code.extract.WORK", 10_000)
+    with pytest.raises(OverBudgetError):
+        program("def g(x): pass\n" * 1_000, wanted=["f"])
+
+
+def test_what_stands_in_a_closed_fence_is_taken_as_it_is():
+    """And its end is not cut off until it compiles, as that of an open text is."""
+    broken = "def f(x):\n    return 3 * x\nprint(f(1)\n"
+    assert program(f"```python\n{broken}```", wanted=["f"]) == broken
+    assert program(f"```python\n{broken}```") == broken
+    for text in (broken, f"```python\n{broken}"):
+        assert value(program(text, wanted=["f"]), 3) == 9
+        assert program(text, wanted=["f"], trim=False).rstrip().endswith("print(f(1)")
+
+
+def test_an_answer_that_does_not_compile_is_not_replaced_by_a_draft():
+    draft, answer = "def f(x): return 3 * x\n", "def f(x):\n    return 3 * x)\n"
+    assert program(f"```python\n{draft}```\n```python\n{answer}```", wanted=["f"]) == answer
+    shown = f"```python\n{draft}```\n```\n>>> f(3)\n9\n```\n```python\nprint(f(3)) # 9 !\n```"
+    assert program(shown, wanted=["f"]) == draft
+
+
+def test_output_shown_in_a_fence_without_language_is_no_program():
+    assert program("```python\nprint(2 + 3)\n```\nIt prints:\n```\n5\n```") == "print(2 + 3)\n"
+
+
+def test_fences_in_lists_are_as_far_in_as_their_lines():
+    text = "1. So:\n   ```python\n   def f(x):\n       return x * 3\n   ```\n"
+    assert value(program(text, wanted=["f"]), 3) == 9
