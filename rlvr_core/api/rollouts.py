@@ -93,7 +93,7 @@ class Sampled:
     def _fate(self, member: Judged) -> Fate:
         if member.reward is None:
             statuses = {verdict.status for verdict in member.verdicts.values()}
-            return "error" if statuses & {"error", "timeout"} else "unscorable"
+            return "error" if statuses & {"error", "timeout", "busy"} else "unscorable"
         return self.drop.fate if self.drop else "trained"
 
 

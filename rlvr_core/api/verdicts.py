@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlvr_core.api.problems import Json
 
-VerdictStatus = Literal["ok", "unscorable", "timeout", "error"]
+VerdictStatus = Literal["ok", "unscorable", "timeout", "busy", "error"]
 SpanUnit = Literal["token", "turn"]
 
 
@@ -92,7 +92,7 @@ class Verdict:
     Attributes:
         score: Usually in [0, 1]; None when the completion could not be judged.
         status: ``ok``, ``unscorable`` (the problem or answer cannot be judged), ``timeout``,
-            ``error``.
+            ``busy`` (the machine was too busy to tell; the pool judges it again), ``error``.
         passed: Whether the answer counts as right; None when the verifier has no such notion.
         parts: Named partial scores, in a fixed order.
         extracted: The text taken as the answer, or None.

@@ -75,7 +75,7 @@ def _verdict_means(members: Sequence[Judged]) -> dict[str, float]:
     for member in members:
         for name, verdict in member.verdicts.items():
             judged += 1
-            failed += verdict.status in ("error", "timeout")
+            failed += verdict.status in ("error", "timeout", "busy")
             if verdict.score is not None:
                 scores.setdefault(name, []).append(verdict.score)
     means = {f"reward/{name}": fmean(values) for name, values in sorted(scores.items())}

@@ -16,7 +16,7 @@ MINIMUM = 20
 
 @dataclass(slots=True)
 class ErrorRate:
-    """Share of each verifier's recent verdicts that are errors or timeouts.
+    """Share of each verifier's recent verdicts that are errors, timeouts or still busy.
 
     Attributes:
         limit: Largest share that is tolerated.
@@ -27,7 +27,7 @@ class ErrorRate:
 
     def observe(self, name: str, verdict: Verdict) -> None:
         """Count a verdict of the verifier ``name``."""
-        bad = verdict.status in ("error", "timeout")
+        bad = verdict.status in ("error", "timeout", "busy")
         window = self.recent.setdefault(name, deque(maxlen=WINDOW))
         window.append(f"{verdict.status}: {verdict.detail}" if bad else None)
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 from rlvr_core.api import Completion, GroupVerifier, Json, Problem, Verdict, Verifier
@@ -24,6 +25,9 @@ __all__ = ["VerifierPool", "VerifierSpec", "VerifierStats"]
 
 RECENT = 10_000
 """Number of most recent verdicts that the percentiles cover."""
+
+BUSY_TRIES = 4
+"""Times that a completion is judged before a verdict ``busy`` counts."""
 
 _FINAL = ("construct", "start", "closed")
 """Faults that a call with fewer completions would meet too."""
@@ -39,7 +43,7 @@ class VerifierStats:
         p50: Median seconds per verdict, over the most recent ones.
         p99: 99th percentile of the same seconds.
         unscorable: Verdicts with status ``unscorable``.
-        timeouts: Verdicts that passed their deadline.
+        timeouts: Verdicts that passed their deadline, or found the machine busy to the last.
         errors: Verdicts that failed.
     """
 
@@ -62,7 +66,7 @@ class Tally:
 
     def add(self, verdict: Verdict, seconds: float) -> None:
         """Count one verdict that took ``seconds``."""
-        self.statuses[verdict.status] += 1
+        self.statuses["timeout" if verdict.status == "busy" else verdict.status] += 1
         self.seconds += seconds
         self.recent.append(seconds)
 
@@ -78,8 +82,7 @@ def percentile(ordered: list[float], share: float) -> float:
     """Return the smallest value that ``share`` of the values do not exceed; 0.0 if empty."""
     if not ordered:
         return 0.0
-    rank = -(-len(ordered) * share // 1)  # ceiling
-    return ordered[max(int(rank), 1) - 1]
+    return ordered[max(ceil(len(ordered) * share), 1) - 1]
 
 
 @dataclass(slots=True)
@@ -112,6 +115,7 @@ class _Item:
         note: Text to add to the details of the verdicts.
         trial: The trial it belongs to.
         last: Whether it judges the completions that passed a trial.
+        tries: How often it was judged with the verdict ``busy``.
     """
 
     name: str
@@ -123,6 +127,7 @@ class _Item:
     note: str = ""
     trial: _Trial | None = None
     last: bool = False
+    tries: int = 1
 
     def part(self, rows: Sequence[int], **changes: Any) -> _Item:
         """Return the same call for some of the completions."""
@@ -213,13 +218,12 @@ class VerifierPool:
             return result.future
         asked = pickle.dumps(problem, pickle.HIGHEST_PROTOCOL)
         answers = tuple(pickle.dumps(c, pickle.HIGHEST_PROTOCOL) for c in completions)
-        rows = tuple(range(len(completions)))
         items: list[_Item] = []
         for name in names:
             if name not in self._limits:
                 raise KeyError(f"the pool has no verifier {name!r}")
             together = name in self._comparing or (name in self._grouped and len(completions) > 1)
-            whole = _Item(name, asked, answers, rows, result, True)
+            whole = _Item(name, asked, answers, tuple(range(len(answers))), result, True)
             items.extend([whole] if together else whole.singles())
         self._pool.submit(map(self._call, items))
         return result.future
@@ -256,9 +260,11 @@ class VerifierPool:
         elif item.trial is not None:
             self._tried(item.trial)
         else:
-            each = seconds / len(item.rows)
-            for row, verdict in zip(item.rows, answer, strict=True):
-                self._settle(item, row, from_plain(verdict), each)
+            for row, verdict in zip(item.rows, map(from_plain, answer), strict=True):
+                if verdict.status == "busy" and item.tries < BUSY_TRIES and not item.grouped:
+                    self._pool.submit([self._call(replace(item, tries=item.tries + 1))])
+                else:
+                    self._settle(item, row, verdict, seconds / len(item.rows))
 
     def _conclude(self, item: _Item, verdict: Verdict, seconds: float, *, again: bool) -> None:
         """Finish a failed item; one of several completions is retried one by one."""
@@ -305,9 +311,6 @@ class VerifierPool:
 
 
 def _fault_verdict(fault: Fault) -> Verdict:
-    detail = {
-        "died": f"worker died: {fault.detail}",
-        "construct": f"cannot be constructed: {fault.detail}",
-        "start": "verifier workers do not start",
-    }.get(fault.kind, fault.detail)
+    what = {"died": "worker died: ", "construct": "cannot be constructed: "}.get(fault.kind, "")
+    detail = "verifier workers do not start" if fault.kind == "start" else what + fault.detail
     return Verdict(None, "timeout" if fault.kind == "timeout" else "error", detail=detail)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
@@ -234,8 +235,6 @@ def _check_auto(rewards: Sequence[RewardRef], automatic: Sequence[int]) -> None:
 
 
 def _free(name: str, taken: Mapping[str, VerifierSpec]) -> str:
-    key, number = name, 1
-    while key in taken:
-        number += 1
-        key = f"{name}#{number}"
-    return key
+    if name not in taken:
+        return name
+    return next(key for n in count(2) if (key := f"{name}#{n}") not in taken)

@@ -18,7 +18,7 @@ from rlvr_core.api import Completion, Json, Span, Usage, Verdict, VerifierTraits
 from rlvr_core.host.functions import component
 from rlvr_core.workers.process import ComponentSpec
 
-STATUSES = ("ok", "unscorable", "timeout", "error")
+STATUSES = ("ok", "unscorable", "timeout", "busy", "error")
 MAX_DETAIL = 500
 """Characters of a verdict's detail that are kept."""
 MAX_EXTRACTED = 20_000
@@ -160,6 +160,5 @@ def _finite(value: object, what: str) -> float:
 def from_plain(value: Sequence[Json]) -> Verdict:
     """Rebuild the verdict that was passed to ``plain_verdict``."""
     score, status, passed, parts, extracted, detail, usage, spans = value
-    spent = None if usage is None else Usage(**usage)
-    stretches = tuple(Span(*span) for span in spans)
+    spent, stretches = usage and Usage(**usage), tuple(Span(*span) for span in spans)
     return Verdict(score, status, passed, parts, extracted, detail, spent, stretches)

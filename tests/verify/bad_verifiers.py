@@ -37,6 +37,18 @@ class Sleeps(Plain):
         return Verdict(1.0, passed=True)
 
 
+class BusyAtFirst(Plain):
+    """Finds the machine too busy the first ``spec.busy`` times; ``spec.file`` counts the tries."""
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        tries = Path(problem.spec["file"])
+        with tries.open("a") as file:
+            file.write(".")
+        if len(tries.read_text()) <= problem.spec["busy"]:
+            return Verdict(None, status="busy", detail="the machine is busy")
+        return Verdict(1.0, passed=True)
+
+
 class HangsInC(Plain):
     """Never returns to the interpreter on "hang": no signal handler of Python can run."""
 

@@ -189,6 +189,15 @@ def test_memory_leaked_by_earlier_verdicts_does_not_fail_a_later_one():
         assert [v.status for v in judge(pool, "Leaks", *"abcdefgh")] == ["ok"] * 8
 
 
+@pytest.mark.parametrize(("busy", "status"), [(0, "ok"), (3, "ok"), (4, "busy")])
+def test_a_verdict_on_a_busy_machine_is_judged_again_and_never_a_score(tmp_path, busy, status):
+    with make_pool("BusyAtFirst") as pool:
+        (verdict,) = judge(pool, "BusyAtFirst", "x", file=str(tmp_path / "tries"), busy=busy)
+        assert (verdict.status, verdict.score) == (status, 1.0 if status == "ok" else None)
+        assert (tmp_path / "tries").read_text() == "." * min(busy + 1, 4)
+        assert pool.stats()["BusyAtFirst"].timeouts == (status == "busy")
+
+
 def test_exceptions_are_errors_with_type_and_message():
     with make_pool("Raises") as pool:
         plain, leaving, mute = judge(pool, "Raises", "thing", "system exit", "unspeakable")

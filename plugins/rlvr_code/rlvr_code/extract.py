@@ -274,7 +274,9 @@ def _whole_program(blocks: Sequence[Block], trim: bool) -> str:
 
 def _seems_to_define(code: str, wanted: Collection[str]) -> bool:
     """Whether lines begin the definitions wanted, in a text that does not parse."""
-    begun = re.findall(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", code, re.MULTILINE)
+    begun = re.findall(
+        r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", code, re.MULTILINE
+    )
     return set(wanted) <= {name for pair in begun for name in pair}
 
 
@@ -431,9 +433,9 @@ def _binds(node: ast.stmt) -> Iterator[str]:
             continue
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
             yield one.id
-        elif isinstance(one, ast.ExceptHandler) and one.name:
-            yield one.name
-        elif isinstance(one, ast.MatchAs | ast.MatchStar) and one.name:
+        elif (isinstance(one, ast.ExceptHandler) and one.name) or (
+            isinstance(one, ast.MatchAs | ast.MatchStar) and one.name
+        ):
             yield one.name
         elif isinstance(one, ast.MatchMapping) and one.rest:
             yield one.rest

@@ -10,6 +10,7 @@ from pydantic import Field
 from rlvr_code import extract
 from rlvr_code.judge.outcome import Budget, Outcome
 from rlvr_code.sandbox.backends import Choice
+from rlvr_code.sandbox.meter import PATIENCE, BusyError
 from rlvr_code.sandbox.sandbox import Sandbox
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict, VerifierTraits
 
@@ -28,9 +29,10 @@ class JudgeConfig(ComponentConfig):
     score: Literal["all", "fraction"] = "all"
     """``all``: 1 if every test passes, else 0. ``fraction``: the share that passes."""
     case_seconds: Seconds = 5.0
-    """Seconds that one test may take; loading the program counts as one."""
+    """Processor seconds that one test may take; loading the program counts as one. By the clock it
+    may take twice as long, not counting the time in which it waits for a processor."""
     total_seconds: Seconds = 30.0
-    """Seconds that all tests of a program may take together."""
+    """Processor seconds that all tests of a program may take together; the clock likewise."""
     stop_after: Annotated[int, Field(gt=0)] | None = None
     """Failed tests in a row after which the rest counts as failed; 1 for ``all``, 3 for
     ``fraction`` if absent."""
@@ -103,7 +105,7 @@ class ProgramVerifier(ABC, Generic[Prepared]):
     @staticmethod
     def time_limit(config: JudgeConfig) -> float:
         """Seconds after which a verdict is given up from outside."""
-        return config.total_seconds + MARGIN
+        return PATIENCE * config.total_seconds + MARGIN
 
     @property
     def how(self) -> dict[str, bool]:
@@ -150,7 +152,10 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         except (extract.OverBudgetError, RecursionError, MemoryError) as error:
             why = f"no program can be read from the response: {error or type(error).__name__}"
             return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why[:300])
-        outcome = self.judge(problem, tests, code)
+        try:
+            outcome = self.judge(problem, tests, code)
+        except BusyError as error:
+            return Verdict(score=None, status="busy", detail=f"the machine is busy: {error}"[:300])
         share = outcome.passed / outcome.total
         return Verdict(
             score=share if self.config.score == "fraction" else float(outcome.all_passed),

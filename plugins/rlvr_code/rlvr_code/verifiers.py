@@ -78,7 +78,7 @@ class HumanEval(ProgramVerifier[Tests]):
         """Options of the verifier of check functions."""
 
         case_seconds: Annotated[float, Field(gt=0)] = 15.0
-        """Seconds that the check may take, all its calls together."""
+        """Processor seconds that the check may take, all its calls together."""
 
     config: Config
 

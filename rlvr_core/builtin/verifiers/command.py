@@ -232,7 +232,7 @@ class Summary:
         return "\n".join(lines)
 
 
-_STATUSES = ("ok", "unscorable", "timeout", "error")
+_STATUSES = ("ok", "unscorable", "timeout", "busy", "error")
 
 
 @dataclass(slots=True)

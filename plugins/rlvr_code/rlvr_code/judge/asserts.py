@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import time
 from dataclasses import dataclass
 
 from rlvr_code.inside import serve, tester
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
 from rlvr_code.judge.talk import FailedError, Talk
 from rlvr_code.sandbox.limits import Limits
+from rlvr_code.sandbox.meter import PATIENCE, Timer
 from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
 from rlvr_code.sandbox.server import BrokenError, Server
 
@@ -56,14 +55,12 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
         budget: Time and memory.
     """
     tally = Tally(len(tests.tests), budget)
-    until: float | None = None
+    timer = Timer(budget.case_seconds, budget.total_seconds)
     breaks = 0
-    while not tally.done and (until is None or time.monotonic() < until):
+    while not tally.done and not timer.over:
         with programs.server() as program, testers.server() as server:
-            # servers that have to be started first do so on nobody's time
-            until = until or time.monotonic() + budget.total_seconds
             try:
-                _Match(program, server, code, tests, tally, budget, until).play()
+                _Match(program, server, code, tests, tally, budget, timer).play()
             except BrokenError:
                 program.close()
                 server.close()
@@ -72,6 +69,8 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
                 program.close()  # nobody knows what they are at
                 server.close()
                 raise
+            finally:
+                timer.end()
         if breaks == BREAKS:
             tally.add("it took the sandbox down")
             breaks = 0
@@ -91,16 +90,15 @@ class _Match:
         tests: Tests,
         tally: Tally,
         budget: Budget,
-        until: float,
+        timer: Timer,
     ) -> None:
         self._program, self._server, self._code, self._tests = program, server, code, tests
-        self._tally, self._budget, self._until = tally, budget, until
+        self._tally, self._timer = tally, timer
         self._nonce = os.urandom(16).hex()
         self._awaited = 0
-        self._deadline = self._next_deadline()
         self._limits = Limits(
             cpu_seconds=budget.total_seconds + 1,
-            wall_seconds=budget.total_seconds + MARGIN,
+            wall_seconds=PATIENCE * budget.total_seconds + MARGIN,
             memory_mb=budget.memory_mb,
         )
 
@@ -109,11 +107,13 @@ class _Match:
 
         Raises:
             BrokenError: If a sandbox breaks.
+            BusyError: If the machine is too busy for it.
         """
+        self._timer.begin(self._program)
         self._program.open("serve", as_bytes(self._code), {}, self._limits)
         candidate = Talk(self._program, self._limits)
         try:
-            candidate.loaded(self._deadline)
+            candidate.loaded(self._timer)
         except FailedError as error:
             while not self._tally.done:
                 self._tally.add(str(error))
@@ -121,11 +121,12 @@ class _Match:
             return
         self._server.open("test", self._job(), {}, self._limits)
         referee = Talk(self._server, self._limits)
-        self._deadline = self._next_deadline()
+        self._timer.begin(self._program, self._server)
         try:
             self._relay(candidate, referee)
         except FailedError as error:
             self._tally.add(str(error))
+        self._timer.end()
         candidate.end()
         referee.end()
 
@@ -140,7 +141,7 @@ class _Match:
                 raise FailedError(ended(candidate.run.result))
             if referee.run.result is not None:
                 raise FailedError(f"the tests themselves: {ended(referee.run.result)}")
-            ready = self._ready()
+            ready = self._timer.ready()
             if not ready:
                 raise FailedError("time limit")
             if self._program in ready:
@@ -155,12 +156,6 @@ class _Match:
                     elif self._decided(kind, body):
                         return
 
-    def _ready(self) -> list[Server]:
-        """The servers that have news before the deadline."""
-        both = [self._program, self._server]
-        left = max(self._deadline - time.monotonic(), 0.0)
-        return [one for one in both if one.pending] or select.select(both, [], [], left)[0]
-
     def _answered(self, kind: bytes) -> None:
         """See that a program speaks only when it is asked."""
         if kind not in (serve.ANSWER, serve.BACK) or self._awaited == 0:
@@ -173,7 +168,7 @@ class _Match:
         if nonce != self._nonce:
             raise BrokenError("the results of other tests were told")
         if kind == tester.BEGIN:
-            self._deadline = self._next_deadline()
+            self._timer.begin(self._program, self._server)
         elif kind == tester.RESULT:
             self._tally.add(said[1])
         elif kind == tester.FINISHED:
@@ -181,9 +176,6 @@ class _Match:
                 raise FailedError(said[0])
             return True
         return False
-
-    def _next_deadline(self) -> float:
-        return min(time.monotonic() + self._budget.case_seconds, self._until)
 
     def _job(self) -> bytes:
         job = {

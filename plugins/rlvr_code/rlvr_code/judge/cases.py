@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,8 @@ from rlvr_code.judge.asserts import BREAKS, MARGIN
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
 from rlvr_code.judge.talk import FailedError, Talk
 from rlvr_code.sandbox import answers
-from rlvr_code.sandbox.limits import Limits
+from rlvr_code.sandbox.limits import Limits, Result
+from rlvr_code.sandbox.meter import PATIENCE, Timer
 from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
 from rlvr_code.sandbox.server import BrokenError, Run, Server
 
@@ -44,16 +44,18 @@ def judge_output(sandbox: Sandbox, code: str, cases: Sequence[Case], budget: Bud
     longest = max((case.size for case in cases), default=0)
     limits = Limits(
         cpu_seconds=budget.case_seconds,
-        wall_seconds=budget.case_seconds,
+        wall_seconds=PATIENCE * budget.case_seconds + MARGIN,
         memory_mb=budget.memory_mb,
         output_kb=4096 + longest // 128,
     )
 
-    def some(server: Server, tally: Tally, until: float) -> None:
+    def some(server: Server, tally: Tally, timer: Timer) -> None:
         server.open("script", as_bytes(code), {}, limits)
-        while not tally.done and time.monotonic() < until:
+        while not tally.done and not timer.over:
             case = cases[tally.seen]
-            result = Run(server, limits, as_bytes(case.given)).finish()
+            timer.begin(server)
+            result = _finished(Run(server, limits, as_bytes(case.given)), timer)
+            timer.end()
             if not result.ok:
                 tally.add(ended(result))
             elif result.dropped[0]:
@@ -79,40 +81,52 @@ def judge_calls(
     """
     limits = Limits(
         cpu_seconds=budget.total_seconds + 1,
-        wall_seconds=budget.total_seconds + MARGIN,
+        wall_seconds=PATIENCE * budget.total_seconds + MARGIN,
         memory_mb=budget.memory_mb,
     )
 
     # what the program has changed of its arguments comes back too; tags can be ten times the data
     longest = (1 << 20) + 10 * max((case.size + size(case.given) for case in cases), default=0)
 
-    def some(server: Server, tally: Tally, until: float) -> None:
+    def some(server: Server, tally: Tally, timer: Timer) -> None:
         server.open("serve", as_bytes(code), {}, limits)
+        timer.begin(server)
         talk = Talk(server, limits, min(longest, codec.LONGEST))
         try:
-            talk.loaded(min(time.monotonic() + budget.case_seconds, until))
+            talk.loaded(timer)
         except FailedError as error:
             while not tally.done:
                 tally.add(str(error))
         try:
-            while not tally.done and time.monotonic() < until:
-                case = cases[tally.seen]
-                deadline = min(time.monotonic() + budget.case_seconds, until)
-                tally.add(_call(talk, function, case, deadline))
+            while not tally.done and not timer.over:
+                timer.begin(server)
+                tally.add(_call(talk, function, cases[tally.seen], timer))
         except FailedError as error:
             tally.add(str(error))
+        timer.end()
         talk.end()
 
     return _all(sandbox, len(cases), budget, some)
 
 
-def _call(talk: Talk, function: str, case: Case, deadline: float) -> str:
+def _finished(run: Run, timer: Timer) -> Result:
+    """The end of a program, which is brought about when its time is over."""
+    while run.result is None:
+        if not timer.ready():
+            run.kill()
+            return run.finish()
+        for kind, body in run.server.news():
+            run.take(kind, body)
+    return run.result
+
+
+def _call(talk: Talk, function: str, case: Case, timer: Timer) -> str:
     """Why a call was not right; empty if it was."""
     if talk.unasked:
         raise FailedError("it broke the protocol")
     asked = {"op": "call", "to": _Method(function), "args": case.given}
     talk.tell(serve.ASK, codec.dumps(asked, _tag))
-    kind, body = talk.wait(deadline)
+    kind, body = talk.wait(timer)
     if kind != serve.ANSWER:
         raise FailedError("it broke the protocol")
     try:
@@ -145,24 +159,24 @@ def size(value: Any) -> int:
 
 
 def _all(
-    sandbox: Sandbox, total: int, budget: Budget, some: Callable[[Server, Tally, float], None]
+    sandbox: Sandbox, total: int, budget: Budget, some: Callable[[Server, Tally, Timer], None]
 ) -> Outcome:
     """Go through the cases with as many servers as it takes."""
     tally = Tally(total, budget)
-    until: float | None = None
+    timer = Timer(budget.case_seconds, budget.total_seconds)
     breaks = 0
-    while not tally.done and (until is None or time.monotonic() < until):
+    while not tally.done and not timer.over:
         with sandbox.server() as server:
-            # a server that has to be started first does so on nobody's time
-            until = until or time.monotonic() + budget.total_seconds
             try:
-                some(server, tally, until)
+                some(server, tally, timer)
             except BrokenError:
                 server.close()
                 breaks += 1
             except BaseException:
                 server.close()  # nobody knows what it is at
                 raise
+            finally:
+                timer.end()
         if breaks == BREAKS:
             tally.add("it took the sandbox down")
             breaks = 0

@@ -12,8 +12,8 @@ class Budget:
     """How long tests may take, and when to give up.
 
     Attributes:
-        case_seconds: Each test by the clock; loading the program counts as one.
-        total_seconds: All of them together.
+        case_seconds: Processor time of each test; loading the program counts as one.
+        total_seconds: Of all of them together.
         stop_after: Failures in a row after which the rest counts as failed.
         memory_mb: Memory of the program.
     """

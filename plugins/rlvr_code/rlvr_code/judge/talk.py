@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
 
 from rlvr_code.inside import codec, frames, serve
 from rlvr_code.judge.outcome import ended
 from rlvr_code.sandbox.limits import Limits
-from rlvr_code.sandbox.server import BrokenError, Run, Server
+from rlvr_code.sandbox.meter import Timer
+from rlvr_code.sandbox.server import Run, Server
 
 
 class FailedError(Exception):
@@ -50,31 +50,27 @@ class Talk:
             self.run.take(kind, body)
         return self._messages()
 
-    def wait(self, deadline: float) -> tuple[bytes, bytes]:
+    def wait(self, timer: Timer) -> tuple[bytes, bytes]:
         """The next message.
 
         Raises:
             FailedError: If it has ended, or none comes in time.
+            BusyError: If that is not the program's doing.
         """
         while not self._frames:
-            if time.monotonic() >= deadline:
+            if not timer.ready():
                 raise FailedError("time limit")
-            try:
-                self.run.take(*self.server.wait(deadline))
-            except BrokenError:
-                if self.server.alive and time.monotonic() >= deadline:
-                    raise FailedError("time limit") from None
-                raise
-            self._frames += self._messages()
+            self._frames += self.take_in()
         return self._frames.popleft()
 
-    def loaded(self, deadline: float) -> None:
+    def loaded(self, timer: Timer) -> None:
         """Wait until its top level has run.
 
         Raises:
             FailedError: If that does not succeed in time.
+            BusyError: If that is not the program's doing.
         """
-        kind, body = self.wait(deadline)
+        kind, body = self.wait(timer)
         try:
             said = json.loads(body)
             fine = kind == serve.LOADED and said["ok"] is True

@@ -61,6 +61,11 @@ class Server:
         return self._out
 
     @property
+    def pid(self) -> int:
+        """Number of the process that was started; all others descend from it."""
+        return self._launched.process.pid
+
+    @property
     def pending(self) -> bool:
         """Whether frames are here already."""
         return bool(self._events)

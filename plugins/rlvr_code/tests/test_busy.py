@@ -1,0 +1,167 @@
+"""Limits are processor seconds: a busy machine costs no right program its reward."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import time
+
+import pytest
+
+from rlvr_code.sandbox import meter
+from rlvr_code.sandbox.meter import BusyError, Timer, Usage
+from rlvr_code.verifiers import Call, Mbpp, Stdin
+from rlvr_core.api import Completion, Problem
+from rlvr_core.verify.pool import VerifierPool
+from rlvr_core.verify.verdicts import VerifierSpec
+
+SPECS = {
+    "Mbpp": {"test_list": ["assert f(1) == 2"]},
+    "Call": {"fn_name": "f", "inputs": [[1]], "outputs": [2]},
+    "Stdin": {"inputs": ["1\n"], "outputs": ["2\n"]},
+}
+COMPUTES = """
+import time
+def f(x):
+    end = time.process_time() + {}
+    while time.process_time() < end: pass
+    return x + 1
+"""
+
+
+def spin():
+    """Take a processor for good."""
+    while True:
+        pass
+
+
+@contextlib.contextmanager
+def hogs(count):
+    """Processes that leave nothing of the machine idle."""
+    made = [multiprocessing.get_context("fork").Process(target=spin) for _ in range(count)]
+    for one in made:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in made:
+            one.kill()
+            one.join()
+
+
+def response(kind, code):
+    return Completion.from_text(f"```python\n{code}\n{'print(f(1))' * (kind == 'Stdin')}\n```")
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_right_programs_pass_on_a_busy_machine(kind):
+    """Each needs half of its limit, and gets a small share of a processor."""
+    problem = Problem("p", "", "code/x", SPECS[kind], "code/busy")
+    spec = VerifierSpec(f"rlvr_code.verifiers:{kind}", {"case_seconds": 1.0})
+    with hogs(6), VerifierPool({"v": spec}, workers=4, timeout=60.0, memory_mb=2048) as pool:
+        completions = [response(kind, COMPUTES.format(0.5))] * 8
+        rows = pool.submit_group(problem, completions, ["v"]).result(600)
+    assert [row["v"].score for row in rows] == [1.0] * 8, rows
+
+
+@pytest.mark.parametrize("load", [0, 4])
+@pytest.mark.parametrize("does", ["time.sleep(10**8)", "os.kill(os.getpid(), signal.SIGSTOP)"])
+def test_programs_that_wait_for_ever_end_as_wrong_on_any_machine(does, load):
+    code = f"import os, signal, time\ndef f(x): {does}"
+    for verifier, kind in ((Mbpp, "Mbpp"), (Call, "Call"), (Stdin, "Stdin")):
+        judge = verifier(verifier.Config(case_seconds=0.5, total_seconds=2.0))
+        problem = Problem("p", "", "code/x", SPECS[kind], "code/busy")
+        with hogs(load):
+            verdict = judge.verify(problem, response(kind, code))
+        judge.close()
+        assert (verdict.score, verdict.status) == (0.0, "ok"), verdict
+        assert "time limit" in verdict.detail
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_program_that_computes_too_long_is_wrong(kind):
+    verifier = {"Mbpp": Mbpp, "Call": Call, "Stdin": Stdin}[kind]
+    judge = verifier(verifier.Config(case_seconds=0.5, total_seconds=2.0))
+    problem = Problem("p", "", "code/x", SPECS[kind], "code/busy")
+    verdict = judge.verify(problem, response(kind, COMPUTES.format(60)))
+    judge.close()
+    assert (verdict.score, verdict.status) == (0.0, "ok")
+    assert "limit" in verdict.detail
+
+
+class Clocks:
+    """Clocks of a program, set by hand."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.cpu, self.waited = 0.0, 0.0, 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(meter, "_usage", lambda servers: Usage(self.cpu, self.waited))
+
+    def pass_by(self, *, running=0.0, waiting=0.0, sleeping=0.0):
+        self.now += running + waiting + sleeping
+        self.cpu += running
+        self.waited += waiting
+
+
+def test_what_counts_against_the_limits(monkeypatch):
+    clocks = Clocks(monkeypatch)
+    timer = Timer(2.0, 5.0)
+    timer.begin("a server")
+    clocks.pass_by(running=1.5, waiting=10.0)
+    assert timer.left() == pytest.approx(0.5)  # of processor time
+    clocks.pass_by(running=0.5)
+    assert timer.left() == 0.0
+    timer.begin("a server")  # 3 s are left of all 5
+    clocks.pass_by(sleeping=3.9)
+    assert timer.left() == pytest.approx(0.1)  # 2 s of the processor may take 4 s by the clock
+    clocks.pass_by(sleeping=0.1)
+    assert timer.left() == 0.0
+    timer.begin("a server")
+    clocks.pass_by(running=1.9)
+    timer.begin("a server")
+    clocks.pass_by(running=1.1)
+    assert timer.left() == 0.0  # 2.0 + 1.9 + 1.1
+    timer.end()
+    assert timer.over
+
+
+def test_a_program_that_only_waits_for_the_machine_is_not_judged(monkeypatch):
+    clocks = Clocks(monkeypatch)
+    timer = Timer(2.0, 5.0)
+    timer.begin("a server")
+    clocks.pass_by(running=0.5, waiting=19.0)
+    assert timer.left() > 0
+    clocks.pass_by(waiting=1.0)
+    with pytest.raises(BusyError):
+        timer.left()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_where_the_kernel_does_not_tell_the_machine_is_asked(monkeypatch, busy):
+    """In containers: the clock's limit is the program's doing only if there is room to run."""
+    clocks = Clocks(monkeypatch)
+    clocks.waited = None
+    monkeypatch.setattr(meter, "_busy", lambda: busy)
+    timer = Timer(2.0, 5.0)
+    timer.begin("a server")
+    clocks.now = 4.1
+    if busy:
+        with pytest.raises(BusyError):
+            timer.left()
+    else:
+        assert timer.left() == 0.0
+
+
+def test_a_busy_machine_is_a_verdict_without_a_score(monkeypatch):
+    def refuse(self):
+        raise BusyError("6 processes wait")
+
+    judge = Mbpp(Mbpp.Config())
+    monkeypatch.setattr(Timer, "left", refuse)
+    verdict = judge.verify(
+        Problem("p", "", "code/x", SPECS["Mbpp"], "code/busy"),
+        response("Mbpp", "def f(x): return 2"),
+    )
+    judge.close()
+    assert (verdict.score, verdict.status) == (None, "busy")
+    assert "6 processes wait" in verdict.detail
