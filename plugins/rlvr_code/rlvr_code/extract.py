@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
+_BEGUN = re.compile(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", re.MULTILINE)
 _LANGUAGES = ("", "python", "python3", "py", "py3", "pycon", "ipython", "cpython")
 _ENDS = ("[DONE]", "</code>", "<|endoftext|>", "<|im_end|>")
 _TRIES = 20
@@ -274,10 +275,7 @@ def _whole_program(blocks: Sequence[Block], trim: bool) -> str:
 
 def _seems_to_define(code: str, wanted: Collection[str]) -> bool:
     """Whether lines begin the definitions wanted, in a text that does not parse."""
-    begun = re.findall(
-        r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", code, re.MULTILINE
-    )
-    return set(wanted) <= {name for pair in begun for name in pair}
+    return set(wanted) <= {name for pair in _BEGUN.findall(code) for name in pair}
 
 
 def _needed(block: str, before: Sequence[str]) -> list[str]:
@@ -433,9 +431,7 @@ def _binds(node: ast.stmt) -> Iterator[str]:
             continue
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
             yield one.id
-        elif (isinstance(one, ast.ExceptHandler) and one.name) or (
-            isinstance(one, ast.MatchAs | ast.MatchStar) and one.name
-        ):
+        elif isinstance(one, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and one.name:
             yield one.name
         elif isinstance(one, ast.MatchMapping) and one.rest:
             yield one.rest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
 
 from pydantic import Field
 
@@ -90,6 +90,13 @@ class Sandboxes:
         self._made.clear()
 
 
+class How(TypedDict):
+    """Options of ``extract.program``."""
+
+    cut: bool
+    trim: bool
+
+
 Prepared = TypeVar("Prepared")
 
 
@@ -108,9 +115,9 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         return PATIENCE * config.total_seconds + MARGIN
 
     @property
-    def how(self) -> dict[str, bool]:
+    def how(self) -> How:
         """Options of ``extract.program``."""
-        return {"cut": self.config.cut, "trim": self.config.trim}
+        return How(cut=self.config.cut, trim=self.config.trim)
 
     @abstractmethod
     def prepare(self, problem: Problem) -> Prepared:

@@ -70,8 +70,9 @@ class Mbpp(ProgramVerifier[Tests]):
 class HumanEval(ProgramVerifier[Tests]):
     """Right when ``check`` of ``spec.test`` accepts the function named ``spec.entry_point``.
 
-    The response continues ``spec.prompt``, or repeats it; an empty one asks for a whole program. What ``spec.prompt`` defines beside that function is defined for the tests too, from the
-    prompt and not from the response.
+    The response continues ``spec.prompt``, or repeats it; an empty one asks for a whole program.
+    What the prompt defines beside that function is defined for the tests too, from the prompt and
+    not from the response.
     """
 
     class Config(JudgeConfig):

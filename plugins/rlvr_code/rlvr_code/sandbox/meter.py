@@ -73,11 +73,9 @@ class Timer:
         """End a test; starting a server, for one, is on nobody's time."""
         if self._servers:
             clock, cpu, own = self._spent()
-            self._cpu, self._own, self._clock = (
-                self._cpu + cpu,
-                self._own + own,
-                self._clock + clock,
-            )
+            self._clock += clock
+            self._cpu += cpu
+            self._own += own
         self._servers = ()
 
     @property
@@ -105,8 +103,8 @@ class Timer:
         most = min(PATIENCE * self._case, PATIENCE * self._total - self._clock)
         if clock >= most:
             raise BusyError(
-                f"{clock:.1f} s by the clock, of which the program had the processor for {cpu:.1f} s "
-                f"and waited for it most of the others"
+                f"in {clock:.1f} s by the clock the program had the processor for {cpu:.1f} s, and "
+                "waited for it most of the others"
             )
         return max(min(left, most - clock, _LOOK), 0.001)
 
