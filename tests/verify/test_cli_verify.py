@@ -63,7 +63,7 @@ def test_the_summary_may_be_json(run, tmp_path):
     assert code == 0
     assert (summary["n"], summary["passed"], summary["repeated_ids"]) == (4, 2, 1)
     assert summary["mean_score"] == pytest.approx(2 / 3)
-    assert summary["statuses"] == {"ok": 3, "unscorable": 1, "timeout": 0, "error": 0}
+    assert summary["statuses"] == {"ok": 3, "unscorable": 1, "timeout": 0, "busy": 0, "error": 0}
     assert summary["verdicts_per_second"] > 0
 
 
