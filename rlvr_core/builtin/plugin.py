@@ -85,6 +85,21 @@ def register_verifiers(registrar: Registrar) -> None:
         summary="A rule first; another verifier only where the rule says no.",
     )
     registrar.add(
+        "json",
+        "rlvr_core.builtin.structured.json_verifier:JsonVerifier",
+        summary="JSON that fits a schema, equals a value, or both.",
+    )
+    registrar.add(
+        "tool-call",
+        "rlvr_core.builtin.structured.tool_call:ToolCallVerifier",
+        summary="The expected tool calls, in any tool format, compared by value.",
+    )
+    registrar.add(
+        "sql",
+        "rlvr_core.builtin.structured.sql:SqlVerifier",
+        summary="A SELECT that gives what the reference gives, run in SQLite.",
+    )
+    registrar.add(
         "judge",
         "rlvr_core.builtin.openai.judge:Judge",
         summary="A language model scores the completion by a rubric.",
@@ -564,6 +579,26 @@ def register_tool_formats(registrar: Registrar) -> None:
         "python",
         "rlvr_core.builtin.environments.tool_formats:Python",
         summary="A fenced block of Python, as a call of the tool python.",
+    )
+    registrar.add(
+        "pythonic",
+        "rlvr_core.builtin.environments.more_formats:Pythonic",
+        summary="Calls as Python writes them, [get(key='a')], as Llama 4 does.",
+    )
+    registrar.add(
+        "openai",
+        "rlvr_core.builtin.environments.more_formats:OpenAI",
+        summary="The tool_calls of OpenAI's interface, with arguments as text, or plain JSON.",
+    )
+    registrar.add(
+        "qwen3-coder",
+        "rlvr_core.builtin.environments.more_formats:QwenCoder",
+        summary="<function=...> with <parameter=...> in it, as Qwen3-Coder writes it.",
+    )
+    registrar.add(
+        "gpt-oss",
+        "rlvr_core.builtin.environments.more_formats:GptOss",
+        summary="Harmony's messages to functions, as gpt-oss writes them.",
     )
 
 

@@ -39,7 +39,7 @@ class Hermes:
     def describe(self, tools: Sequence[Tool]) -> str:
         """See ``ToolFormat.describe``."""
         example = '<tool_call>\n{"name": NAME, "arguments": {ARGUMENT: VALUE}}\n</tool_call>'
-        return f"{_listed(tools)}\n\nTo call one, write\n{example}"
+        return f"{listed(tools)}\n\nTo call one, write\n{example}"
 
 
 class Llama:
@@ -75,7 +75,7 @@ class Llama:
     def describe(self, tools: Sequence[Tool]) -> str:
         """See ``ToolFormat.describe``."""
         example = '{"name": NAME, "parameters": {ARGUMENT: VALUE}}'
-        return f"{_listed(tools)}\n\nTo call one, answer with nothing but\n{example}"
+        return f"{listed(tools)}\n\nTo call one, answer with nothing but\n{example}"
 
 
 class Python:
@@ -118,6 +118,7 @@ class Python:
         return f"{told}\n\nTo run code, write\n```python\nCODE\n```"
 
 
-def _listed(tools: Sequence[Tool]) -> str:
+def listed(tools: Sequence[Tool]) -> str:
+    """The schemas of tools, one a line, for prompts without a template that has them."""
     lines = [json.dumps(tool.schema["function"], ensure_ascii=False) for tool in tools]
     return "\n".join(["You may call these functions:", *lines])

@@ -1,0 +1,1 @@
+"""Structured output: verifiers of JSON, tool calls and SQL."""

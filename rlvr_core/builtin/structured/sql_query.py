@@ -1,0 +1,234 @@
+"""Parses a model's SQL and runs it in SQLite: one SELECT, read-only, within limits."""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from rlvr_core.api import MachineError, spoken
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+MAX_CHARACTERS = 20_000
+MAX_ROWS = 10_000
+MAX_VALUE = 1_000_000
+"""Bytes of one value, and of one SQL statement."""
+HEAP = 256 * 2**20
+"""Bytes that SQLite may use in a worker process."""
+_STEPS = 10_000
+"""Instructions of SQLite's machine between two looks at the clock."""
+
+# the authorizer sees a query only when it is prepared
+_PLAIN: dict[str, Any] = {"isolation_level": None, "cached_statements": 0}
+
+Row = tuple[Any, ...]
+
+_FENCE = re.compile(r"```[ \t]*(\w*)[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
+_BEGIN = re.compile(r"^\s*(?:\(\s*)*(?:SELECT|WITH|VALUES)\b", re.IGNORECASE | re.MULTILINE)
+_DENIED = frozenset(
+    {
+        "random", "randomblob", "load_extension", "readfile", "writefile", "edit", "fts3_tokenizer",
+        "current_date", "current_time", "current_timestamp", "changes", "total_changes",
+        "last_insert_rowid",
+    }
+)  # fmt: skip
+"""Functions that reach outside, or do not give the same at each call."""
+
+
+class QueryError(ValueError):
+    """Why a query is no answer, in one line."""
+
+
+def find_query(answer: str) -> str:
+    """The SQL of an answer: the last ``<answer>`` or fence, else from the first line of a SELECT.
+
+    Raises:
+        QueryError: If there is none.
+    """
+    text = spoken(answer).strip()
+    if tags := _TAG.findall(text):
+        text = tags[-1].strip()
+    blocks = [m[2] for m in _FENCE.finditer(text) if m[1].lower() in ("", "sql", "sqlite")]
+    if blocks:
+        text = blocks[-1].strip()
+    elif not tags:
+        begun = _BEGIN.search(text)
+        text = text[begun.start() :].strip() if begun else text
+    if not text:
+        raise QueryError("there is no SQL in the answer")
+    if len(text) > MAX_CHARACTERS:
+        raise QueryError(f"the query is longer than {MAX_CHARACTERS:,} characters")
+    return text
+
+
+def check_select(query: str) -> None:
+    """Refuse a text that is not one statement, a SELECT.
+
+    Only the tokens are looked at, which takes time in proportion to the text: sqlglot's parser can
+    take for ever on a hostile one. SQLite parses it, and its authorizer allows reading alone.
+
+    Raises:
+        QueryError: If it is something else.
+        MachineError: If sqlglot is not installed.
+    """
+    sqlglot = _sqlglot()
+    from sqlglot import TokenType
+
+    try:
+        tokens = sqlglot.tokenize(query, read="sqlite")
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+        raise QueryError(f"not SQL: {str(error).strip().splitlines()[0][:150]}") from error
+    statements: list[list[Any]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    statements = [one for one in statements if one]
+    if len(statements) != 1:
+        raise QueryError(f"{len(statements)} statements; one SELECT is wanted")
+    words = [token for token in statements[0] if token.token_type != TokenType.L_PAREN]
+    first = words[0].text.upper() if words else "("
+    if first not in ("SELECT", "WITH", "VALUES"):
+        raise QueryError(f"{first[:40]!r} is no SELECT")
+    for token in statements[0]:
+        if token.token_type == TokenType.STRING and token.text.strip().lower() == "now":
+            raise QueryError("'now' is not the same at each call")
+
+
+def parse(query: str) -> exp.Query:
+    """The tree of a reference.
+
+    Raises:
+        QueryError: If it is no SELECT.
+        MachineError: If sqlglot is not installed.
+    """
+    sqlglot = _sqlglot()
+    check_select(query)
+    try:
+        tree = sqlglot.parse_one(query, read="sqlite")
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+        raise QueryError(f"not SQL: {str(error).strip().splitlines()[0][:150]}") from error
+    tree = tree.unnest() if isinstance(tree, sqlglot.exp.Subquery) else tree
+    if not isinstance(tree, sqlglot.exp.Query):
+        raise QueryError(f"{type(tree).__name__.upper()} is no SELECT")
+    found: exp.Query = tree
+    return found
+
+
+def _sqlglot() -> Any:
+    try:
+        import sqlglot
+    except ImportError as error:
+        raise MachineError(
+            "core/sql needs sqlglot", remedy="pip install 'rlvr-core[sql]'"
+        ) from error
+    return sqlglot
+
+
+class Database:
+    """A database that can only be read: in memory, made by a script, or a file.
+
+    Args:
+        script: SQL that makes and fills the tables.
+        path: A SQLite file, in place of a script.
+
+    Raises:
+        sqlite3.Error: If the script is wrong, or the file no database.
+    """
+
+    def __init__(self, script: str | None, path: str | None) -> None:
+        if path is None:
+            connection = sqlite3.connect(":memory:", **_PLAIN)
+            connection.executescript(script or "")
+        else:
+            uri = f"file:{quote(path)}?mode=ro"
+            connection = sqlite3.connect(uri, uri=True, **_PLAIN)
+        connection.execute(f"PRAGMA hard_heap_limit={HEAP}")
+        connection.execute("PRAGMA query_only=ON")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        connection.set_authorizer(self._allowed)
+        self._connection = connection
+        self.tables: set[str] = set()
+        """Tables that the last query reads."""
+
+    def run(self, query: str, seconds: float) -> list[Row]:
+        """The rows of a query that may take so much processor time.
+
+        Raises:
+            QueryError: If it is wrong, takes too long or gives too much.
+        """
+        end = time.process_time() + seconds
+        self.tables.clear()
+        self._connection.set_progress_handler(lambda: time.process_time() > end, _STEPS)
+        try:
+            rows: list[Row] = self._connection.execute(query).fetchmany(MAX_ROWS + 1)
+        except sqlite3.OperationalError as error:
+            if "interrupted" in str(error):
+                what = f"it took more than {seconds:g} s of processor time"
+                raise QueryError(what) from error
+            raise QueryError(f"SQLite: {error}") from error
+        except (sqlite3.Error, sqlite3.Warning, MemoryError, OverflowError, ValueError) as error:
+            raise QueryError(f"SQLite: {str(error) or type(error).__name__}") from error
+        finally:
+            self._connection.set_progress_handler(None, 0)
+        if len(rows) > MAX_ROWS:
+            raise QueryError(f"it gives more than {MAX_ROWS:,} rows")
+        return rows
+
+    def _allowed(self, action: int, one: str | None, two: str | None, *where: str | None) -> int:
+        """SQLite's authorizer: reading alone, and functions that give the same at each call."""
+        if action == sqlite3.SQLITE_FUNCTION:
+            denied = (two or "").lower() in _DENIED
+            return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_READ and one:
+            self.tables.add(one)
+        known = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
+        return sqlite3.SQLITE_OK if action in known else sqlite3.SQLITE_DENY
+
+
+def same_rows(expected: Sequence[Row], given: Sequence[Row], keys: Sequence[Row] | None) -> bool:
+    """Whether two results are the same.
+
+    Args:
+        expected: Rows of the reference.
+        given: Rows of the answer.
+        keys: What each row of the reference is ordered by: rows of one key after each other may be
+            in any order. None if the order of all is no matter.
+    """
+    if len(expected) != len(given):
+        return False
+    left = [_key(row) for row in expected]
+    right = [_key(row) for row in given]
+    if keys is None:
+        return Counter(left) == Counter(right)
+    start = 0
+    for end in range(1, len(left) + 1):
+        if end < len(left) and keys[end] == keys[start]:
+            continue
+        if Counter(left[start:end]) != Counter(right[start:end]):
+            return False
+        start = end
+    return True
+
+
+def _key(row: Row) -> tuple[tuple[str, Any], ...]:
+    return tuple(map(typed, row))
+
+
+def typed(value: Any) -> tuple[str, Any]:
+    """A value as it is compared: numbers by value, fractions to ten digits, text as text."""
+    if isinstance(value, float):
+        if math.isfinite(value) and value == int(value) and abs(value) < 2**53:
+            return "number", int(value)
+        return "fraction", f"{value:.10g}"
+    return "number" if isinstance(value, int) else type(value).__name__, value

@@ -1,0 +1,172 @@
+"""The verifier ``core/tool-call``: the answer makes the expected tool calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlvr_core.api import (
+    BadCall,
+    Completion,
+    ComponentConfig,
+    DataError,
+    Json,
+    Names,
+    Problem,
+    ToolCall,
+    Verdict,
+    spoken,
+    tool_format,
+)
+from rlvr_core.builtin.structured.values import canonical, same
+
+MARKS = (
+    ("<function=", "qwen3-coder"),
+    ("<tool_call>", "hermes"),
+    ("to=functions.", "gpt-oss"),
+)
+"""Texts that stand in calls of one format alone."""
+UNMARKED = ("openai", "llama", "pythonic")
+"""Formats in which the whole turn is the calls, tried in this order."""
+_FENCE = re.compile(r"```(?:json|python|py|tool_code)?[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
+MAX_CHARACTERS = 100_000
+
+
+class ToolCallVerifier:
+    """Reads the calls of an answer and compares them with the expected ones, by value.
+
+    The order of arguments is no matter, nor is how a value is written: ``1.0`` is ``1``. A call
+    that cannot be read, one too many and one too few are wrong.
+    """
+
+    class Config(ComponentConfig):
+        """Options of ``core/tool-call``."""
+
+        calls: Annotated[str, Field(min_length=1)] = "calls"
+        """Field of the spec with the expected calls: ``[{"name": ..., "arguments": {...}}]``, or as
+        OpenAI's interface has them. An empty list: no call may be made."""
+        format: Annotated[str, Names("tool_format")] | None = None
+        """The tool format that calls must be written in; null for any that comes with rlvr."""
+        ignore_order: bool = False
+        """Whether several calls may come in any order."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._format = None if config.format is None else tool_format(config.format)
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem whose expected calls cannot be read.
+
+        Raises:
+            DataError: If the field is missing or no list of calls.
+        """
+        self._expected(problem)
+
+    def gold(self, problem: Problem) -> str:
+        """The expected calls, as a model would write them."""
+        expected = self._expected(problem)
+        if not expected:
+            return "No tool is needed."
+        if self._format is not None:
+            return "\n".join(map(self._format.render, expected))
+        render = tool_format("hermes").render
+        return "\n".join(map(render, expected))
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Full marks for the expected calls and no other, else none."""
+        expected = self._expected(problem)
+        if len(completion.text) > MAX_CHARACTERS:
+            return Verdict(0.0, passed=False, detail=f"longer than {MAX_CHARACTERS:,} characters")
+        found = self._parse(completion.text)
+        fault = _fault(expected, found, ignore_order=self._config.ignore_order)
+        made = [_plain(call) for call in found if isinstance(call, ToolCall)]
+        return Verdict(
+            float(fault is None),
+            passed=fault is None,
+            extracted=json.dumps(made, ensure_ascii=False) if made else None,
+            detail=fault or "",
+        )
+
+    def _parse(self, text: str) -> list[ToolCall | BadCall]:
+        if self._format is not None:
+            return self._format.parse(text)
+        said = spoken(text)
+        for mark, name in MARKS:
+            # gpt-oss reasons in a channel of its own
+            if mark in (text if name == "gpt-oss" else said):
+                return tool_format(name).parse(text)
+        # a call that one format cannot read may be another's
+        bad: list[ToolCall | BadCall] = []
+        for turn in (said, *(block.strip() for block in _FENCE.findall(said)[-1:])):
+            for name in UNMARKED:
+                calls = tool_format(name).parse(turn)
+                if calls and not any(isinstance(call, BadCall) for call in calls):
+                    return calls
+                bad = bad or calls
+        return bad
+
+    def _expected(self, problem: Problem) -> list[ToolCall]:
+        field = self._config.calls
+        calls = problem.spec.get(field)
+        if not isinstance(calls, list | tuple):
+            raise DataError(
+                f"{problem.id}: core/tool-call needs a list of calls in field '{field}'; it is "
+                f"{calls!r:.80}",
+                remedy=f"fields there are: {', '.join(map(str, problem.spec)) or 'none'}",
+            )
+        return [_reference(call, f"{problem.id}: {field}[{i}]") for i, call in enumerate(calls)]
+
+
+def _reference(call: Json, where: str) -> ToolCall:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments)
+            except ValueError as error:
+                raise DataError(f"{where}: its arguments are not JSON: {error}") from error
+        if isinstance(arguments, Mapping):
+            return ToolCall(function["name"], arguments)
+    raise DataError(
+        f'{where}: a call is an object with "name" and "arguments", not {call!r:.80}',
+    )
+
+
+def _fault(
+    expected: Sequence[ToolCall], found: Sequence[ToolCall | BadCall], *, ignore_order: bool
+) -> str | None:
+    """Why the calls of an answer are not the expected ones; None if they are."""
+    given: list[ToolCall] = []
+    for number, call in enumerate(found, 1):
+        if isinstance(call, BadCall):
+            return f"call {number}: {call.error}"
+        given.append(call)
+    if len(given) != len(expected):
+        return f"{len(given)} calls, {len(expected)} expected"
+    if ignore_order:
+        given = sorted(given, key=_key)
+        expected = sorted(expected, key=_key)
+    for number, (right, call) in enumerate(zip(expected, given, strict=True), 1):
+        if call.name != right.name:
+            return f"call {number} is of {call.name[:80]!r}, not of {right.name!r}"
+        for name in sorted(right.arguments.keys() | call.arguments.keys()):
+            if name not in call.arguments:
+                return f"call {number} of {right.name} lacks the argument {name!r}"
+            if name not in right.arguments:
+                return f"call {number} of {right.name} has an argument {name[:80]!r} too many"
+            if not same(right.arguments[name], call.arguments[name]):
+                return f"call {number} of {right.name}: the argument {name!r} has another value"
+    return None
+
+
+def _key(call: ToolCall) -> str:
+    return f"{call.name} {canonical(dict(call.arguments), ordered=True)}"
+
+
+def _plain(call: ToolCall) -> dict[str, Any]:
+    return {"name": call.name, "arguments": dict(call.arguments)}
