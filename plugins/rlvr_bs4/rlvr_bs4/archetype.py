@@ -77,6 +77,9 @@ class Archetype(ABC):
     phase: ClassVar[int]
     asks: ClassVar[Ask]
     schema: ClassVar[Json]
+    twins: ClassVar[int] = 0
+    """Further drafts of the same kind whose content is put on the page, before and after that of
+    the task: nothing but the question then says which of them is meant."""
     abstains: ClassVar[bool] = False
     """Whether some of its tasks cannot be answered from the HTML."""
 

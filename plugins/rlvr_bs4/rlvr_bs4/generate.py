@@ -7,6 +7,7 @@ it as well, so that question and truth are the same at every size.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import Literal, get_args
@@ -31,6 +32,8 @@ SEEDS: Mapping[Split, range] = {
 _BUCKETS: Mapping[Split, range] = {"train": range(0, 8), "eval": range(8, 9), "bench": range(9, 10)}
 ORIGIN = "https://site.example"
 _TRIES = 400
+_CONTENT = replace(SIZES["bare"], most=6_500, elements=200)
+"""What content may take with its twins: it must fit into a page of each size."""
 
 
 def split_of(seed: int) -> Split:
@@ -73,11 +76,39 @@ def draw(kind: Archetype, seed: int) -> tuple[Draft, int]:
     split = split_of(seed)
     for attempt in range(_TRIES):
         w = World(stream("content", kind.id, seed, attempt), training=split == "train")
-        draft = kind.build(w)
+        draft = _among_twins(kind, w, kind.build(w))
         if _bucket(kind, draft) in _BUCKETS[split] and _passes(draft):
             _check(kind, draft)
             return draft, attempt
     raise RuntimeError(f"{kind.id} seed {seed}: no content passes the gate")
+
+
+def _among_twins(kind: Archetype, w: World, draft: Draft) -> Draft:
+    """The draft with the content of its twins around it, as many of them as a bare page holds.
+
+    Without them a selector that ignores the question, such as the last element with an id, is right
+    wherever the content has a fixed shape.
+    """
+    bodies, canaries = [draft.body], draft.canaries
+    for _ in range(kind.twins):
+        twin = kind.build(w)
+        nodes = [node for body in (*bodies, twin.body) for node in body.main]
+        root = Element("body", {}, nodes)
+        if len(document(root).encode()) > _CONTENT.most or _count(root) > _CONTENT.elements:
+            break
+        bodies.append(twin.body)
+        canaries += twin.canaries
+    order = w.shuffled(bodies)
+    body = replace(
+        draft.body,
+        main=tuple(node for one in order for node in one.main),
+        claims=tuple(claim for one in bodies for claim in one.claims),
+    )
+    return replace(draft, body=body, canaries=canaries)
+
+
+def _count(root: Element) -> int:
+    return sum(1 for _ in elements(root))
 
 
 def _bucket(kind: Archetype, draft: Draft) -> int:

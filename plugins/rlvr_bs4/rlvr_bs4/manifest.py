@@ -24,7 +24,7 @@ from rlvr_bs4.task import SizeName, Task, canonical
 from rlvr_bs4.world import World, stream
 from rlvr_core.api import DataError, Json
 
-VERSION = "1.0"
+VERSION = "2.0"
 _LIBRARIES = ("rlvr-bs4", "beautifulsoup4", "soupsieve", "lxml")
 
 

@@ -191,6 +191,5 @@ def test_what_a_constant_response_is_worth_is_counted_by_the_grade():
 @pytest.mark.skipif(os.environ.get("RLVR_TEST_ALL") != "1", reason="long: make test-all runs it")
 @every
 def test_no_constant_response_is_worth_much(id):
-    """But for one archetype, which the hashes of the benchmark hold: docs/benchmarks.md."""
     right, said = solvers.constant(id, 200, "bare", "train")
-    assert right <= (0.5 if id == "mvp.credential_detection" else 0.25), said
+    assert right < 0.2, said

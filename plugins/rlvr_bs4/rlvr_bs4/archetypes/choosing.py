@@ -19,6 +19,7 @@ class _Choosing(Archetype):
     category = "advanced"
     difficulty: ClassVar[Difficulty] = "medium"
     phase = 2
+    twins = 8
     schema = STRING
 
 

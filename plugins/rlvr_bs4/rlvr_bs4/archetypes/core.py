@@ -16,6 +16,7 @@ _TAGS = ("p", "div", "span", "section", "strong", "em", "h3")
 class _Core(Archetype):
     category = "core"
     phase = 1
+    twins = 8
     schema = STRING
 
 

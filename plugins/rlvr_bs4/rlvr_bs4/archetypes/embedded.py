@@ -69,6 +69,7 @@ class DataTestid(Archetype):
     """Selecting by test ids where classes are hashes of the build."""
 
     id = "web.data_testid"
+    twins = 8
     category = "core"
     difficulty = "medium"
     phase = 3

@@ -15,6 +15,7 @@ class CredentialDetection(Archetype):
     """Is this a login form, and which fields take credentials? Their values are secret."""
 
     id = "mvp.credential_detection"
+    twins = 8
     category = "forms"
     difficulty = "medium"
     phase = 1
@@ -29,7 +30,7 @@ class CredentialDetection(Archetype):
     )
 
     def build(self, w: World) -> Draft:
-        target, login = w.ident(), w.chance(0.6)
+        target, login = w.ident(), w.chance(0.85)
         extra: list[Node] = [
             h("input", type="hidden", name="next", value=f"/{w.path()}"),
             h("input", type="checkbox", name=w.word()),
@@ -81,6 +82,7 @@ class HoneypotDetection(Archetype):
     """Fields a person sees, and traps that are hidden in one of five ways."""
 
     id = "mvp.honeypot_detection"
+    twins = 8
     category = "forms"
     difficulty = "medium"
     phase = 1

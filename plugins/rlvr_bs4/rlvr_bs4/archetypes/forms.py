@@ -18,6 +18,7 @@ class _Form(Archetype):
     category = "forms"
     difficulty: ClassVar[Difficulty] = "medium"
     phase = 1
+    twins = 8
 
     def other(self, w: World) -> Element:
         """A form that is not asked for."""

@@ -14,6 +14,7 @@ class _Gotcha(Archetype):
     category = "gotcha"
     difficulty = "medium"
     phase = 1
+    twins = 8
     schema = STRING
 
 

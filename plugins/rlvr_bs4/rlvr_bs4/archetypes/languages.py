@@ -19,6 +19,7 @@ class _I18n(Archetype):
     category = "i18n"
     difficulty: ClassVar[Difficulty] = "medium"
     phase = 2
+    twins = 8
     schema = STRING
 
 

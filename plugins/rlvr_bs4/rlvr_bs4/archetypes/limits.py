@@ -29,6 +29,7 @@ class MaybeAbsent(Archetype):
     phase = 1
     schema = STRING
     abstains = True
+    twins = 8
     reason = "javascript_required"
 
     def build(self, w: World) -> Draft:

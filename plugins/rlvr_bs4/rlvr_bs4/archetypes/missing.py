@@ -15,6 +15,7 @@ class NoneAttributeError(Archetype):
     """An element that the first of several boxes lacks."""
 
     id = "mvp.none_attribute_error"
+    twins = 8
     category = "error_bait"
     difficulty = "easy"
     phase = 1
@@ -51,6 +52,7 @@ class ClassReservedWord(Archetype):
     """Selecting by class, where ``class`` is a reserved word."""
 
     id = "mvp.class_reserved_word"
+    twins = 8
     category = "error_bait"
     difficulty = "easy"
     phase = 1
@@ -84,6 +86,7 @@ class PartialData(Archetype):
     """Cards of which some lack a part."""
 
     id = "mvp.partial_data_extraction"
+    twins = 8
     category = "advanced"
     difficulty = "medium"
     phase = 2

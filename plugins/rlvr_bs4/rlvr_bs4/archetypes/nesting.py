@@ -14,6 +14,7 @@ class DeepNesting(Archetype):
     """The text in the innermost of many boxes."""
 
     id = "mvp.deep_nesting_extraction"
+    twins = 8
     category = "advanced"
     difficulty = "medium"
     phase = 2
@@ -52,6 +53,7 @@ class ParserDifferences(Archetype):
     """What a named parser makes of end tags that are left out."""
 
     id = "mvp.parser_differences"
+    twins = 8
     category = "advanced"
     difficulty = "hard"
     phase = 2

@@ -1,4 +1,4 @@
-"""Primers: one-line documents that teach parse, select, extract."""
+"""Primers: short documents that teach parse, select, extract."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class _Primer(Archetype):
     difficulty = "primer"
     phase = 1
     schema = STRING
+    twins = 8
 
 
 class ExtractById(_Primer):
@@ -65,25 +66,32 @@ class ExtractByClass(_Primer):
 
 
 class ExtractByTag(_Primer):
-    """The text of the only h1."""
+    """The text of the only element with a tag."""
 
     id = "primer.extract_by_tag"
+    twins = 0
     asks = Ask(
-        "What does the h1 heading say?",
-        "What is the text of the only h1 element?",
-        "Give the text of the h1.",
+        "What does the {tag} element say?",
+        "What is the text of the only {tag} element?",
+        "Give the text of the {tag}.",
     )
+    _TAGS = ("h1", "h2", "h6", "code", "q", "dfn", "kbd", "samp", "var", "cite", "mark", "ins")
 
     def build(self, w: World) -> Draft:
-        truth = w.title()
-        body = Body((h("h2", w.title()), h("h1", truth)), claims=(Claim("h1"),))
-        return Draft(w.ask(self.asks), truth, body)
+        tags = w.sample(self._TAGS, 10)
+        texts = {tag: w.phrase() for tag in tags}
+        asked = w.pick(tags[1:])
+        blocks = tuple(
+            h(tag, said) if tag[0] == "h" else h("p", h(tag, said)) for tag, said in texts.items()
+        )
+        body = Body(blocks, claims=(Claim(asked),))
+        return Draft(w.ask(self.asks, tag=asked), texts[asked], body)
 
     def solve(self, site: Site) -> str:
-        return text(site.one("h1"))
+        return text(site.one(self.slots(site)["tag"]))
 
-    def bug_first_heading(self, site: Site) -> str:
-        return text(site.one("h1, h2, h3, h4"))
+    def bug_first_of_any_tag(self, site: Site) -> str:
+        return text(site.one(", ".join(self._TAGS)))
 
 
 class ExtractAttribute(_Primer):

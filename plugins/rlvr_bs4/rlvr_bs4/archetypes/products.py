@@ -215,7 +215,7 @@ class CountElements(_Shop):
 
     def build(self, w: World) -> Draft:
         target, rule = w.ident(), w.pick(("in stock", "rated 4.0 or better"))
-        n = w.between(6, 12)
+        n = w.between(12, 18)
         truth = w.between(2, n - 1)
         good, bad = divided(
             w, lambda p: p.in_stock if rule == "in stock" else p.rating >= 40, truth, n - truth

@@ -183,6 +183,7 @@ class Microdata(_Structured):
     """Properties of one item, not those of the item nested in it."""
 
     id = "web.microdata"
+    twins = 8
     phase = 3
     schema = record(name=STRING, price=STRING, rating=STRING)
     asks = Ask(
@@ -251,6 +252,11 @@ class OpenGraph(_Structured):
             "og:image": f"https://cdn.example/{w.path()}.jpg",
             "og:site_name": w.company(),
             "og:url": f"https://{w.path()}.example/{w.path()}",
+            "og:video": f"https://cdn.example/{w.path()}-{w.path()}.mp4",
+            "og:audio": f"https://cdn.example/{w.path()}.mp3",
+            "og:type": w.word(),
+            "og:determiner": w.sentence(),
+            "og:section": w.sentence(),
         }
         asked = w.pick(list(known))
         metas: list[Node] = [h("meta", name=asked, content=w.phrase())]

@@ -29,6 +29,7 @@ class ListOfDicts(_Table):
     """Rows as objects, empty cells as null."""
 
     id = "mvp.table_list_of_dicts"
+    twins = 8
     difficulty = "medium"
     phase = 1
     _COLUMNS = ("Name", "Company", "Email", "Price")
@@ -80,6 +81,7 @@ class ListOfLists(_Table):
     """Rows as lists of a table without headers."""
 
     id = "mvp.table_list_of_lists"
+    twins = 8
     difficulty = "easy"
     phase = 1
     schema = array(array(STRING))
@@ -111,6 +113,7 @@ class ColumnByHeader(_Table):
     """One column by its header, in rows that begin with a header cell."""
 
     id = "mvp.table_column_by_header"
+    twins = 8
     difficulty = "medium"
     phase = 1
     schema = array(STRING)
@@ -155,6 +158,7 @@ class Rowspan(_Table):
     """A row whose first cell is held by the row above."""
 
     id = "mvp.table_rowspan"
+    twins = 8
     difficulty = "hard"
     phase = 2
     schema = record(category=STRING, price=STRING)
@@ -203,6 +207,7 @@ class TableSpans(_Table):
     """A value where row and column spans meet."""
 
     id = "web.table_spans"
+    twins = 8
     difficulty = "hard"
     phase = 3
     schema = STRING

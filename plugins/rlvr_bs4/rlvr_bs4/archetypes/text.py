@@ -16,6 +16,7 @@ class RemoveScriptsStyles(Archetype):
     """Visible text of a block that has scripts, styles and comments in it."""
 
     id = "mvp.remove_scripts_styles"
+    twins = 8
     category = "output"
     difficulty = "medium"
     phase = 1
@@ -64,6 +65,7 @@ class StringReturnsNone(Archetype):
     """Text that is spread over several elements."""
 
     id = "mvp.string_returns_none"
+    twins = 8
     category = "error_bait"
     difficulty = "medium"
     phase = 1
@@ -101,6 +103,7 @@ class TextSeparator(Archetype):
     """Lines of an address that only ``<br>`` and inline boxes keep apart."""
 
     id = "web.text_separator"
+    twins = 8
     category = "output"
     difficulty = "medium"
     phase = 3
@@ -144,6 +147,7 @@ class Entities(Archetype):
     """Text and an attribute written with character references."""
 
     id = "web.entities"
+    twins = 8
     category = "output"
     difficulty = "medium"
     phase = 3
@@ -183,6 +187,7 @@ class Mojibake(Archetype):
     """A text that was decoded in the wrong encoding, and can be put right."""
 
     id = "web.mojibake"
+    twins = 8
     category = "output"
     difficulty = "hard"
     phase = 3

@@ -14,6 +14,7 @@ class _Traversal(Archetype):
     category = "traversal"
     difficulty = "medium"
     phase = 1
+    twins = 8
     schema = STRING
 
 

@@ -41,7 +41,7 @@ class SpaShell(MaybeAbsent):
         root = h(f"div#{target}", h("div.spinner", aria_label=w.phrase()))
         data = script_json(state, type="application/json", data_for=target)
         noscript = h("noscript", "Enable scripts to see this page.")
-        loader = h("script", defer=None, src=bundle)
+        loader = h("script", defer=None, src=bundle, data_mount=target)
         return self.draft(w, target, truth, bundle, (root, noscript, data, loader), solvable)
 
     def solve(self, site: Site) -> Json | Abstain:
@@ -49,7 +49,7 @@ class SpaShell(MaybeAbsent):
         state = json.loads(one(soup, f'[data-for="{id}"]').string or "null")
         if "headline" in state["view"]:
             return str(state["view"]["headline"])
-        return Abstain(self.reason, attr(one(soup, "script[src][defer]"), "src"))
+        return Abstain(self.reason, attr(one(soup, f'[data-mount="{id}"]'), "src"))
 
 
 class Captcha(MaybeAbsent):
