@@ -40,12 +40,19 @@ def test_b2_evidence_of_a_letter_earns_nothing():
                 assert not grade(task, solvers.response(Abstain(kind.reason, evidence))).correct
 
 
+def script_of(task):
+    """The script that fills the element asked for; the other scripts belong to its twins."""
+    id = catalog.get(task.archetype).slots(Site(task))["id"]
+    scripts = BeautifulSoup(task.html, "html.parser").select("script")
+    return next(tag.string for tag in scripts if f'"{id}"' in (tag.string or ""))
+
+
 def test_b3_data_in_character_codes_makes_a_task_solvable():
     for id in ("mvp.limit_js_required", "mvp.limit_canvas_text"):
         coded = [
             task
             for task in (generate(id, seed, "bare") for seed in range(60))
-            if "fromCharCode" in task.html
+            if "fromCharCode" in script_of(task)
         ]
         assert coded
         assert all(task.limit is None for task in coded)

@@ -102,11 +102,10 @@ class PaginationAggregate(_Journey):
 
     def build(self, w: World) -> Draft:
         target, end = w.ident(), w.pick(("lowest", "highest"))
-        n, bodies = w.between(3, 4), {}
-        pages = [[w.number(3_000, 60_000) for _ in range(w.between(4, 6))] for _ in range(n)]
+        n, bodies = w.between(2, 4), {}
+        pages = [[w.number(3_000, 60_000) for _ in range(w.between(7, 9))] for _ in range(n)]
         best = w.number(500, 2_900) if end == "lowest" else w.number(61_000, 99_000)
-        page = pages[w.between(1, n - 1)]  # not the first one: it would be seen without a click
-        page[w.between(0, len(page) - 1)] = best
+        pages[-1][w.between(0, len(pages[-1]) - 1)] = best
         for at, prices in enumerate(pages, 1):
             rows = [h("li", h("b", w.product()), " ", h("i", dollars(price))) for price in prices]
             pager = [h("a", str(k), href=f"?page={k}") for k in range(1, n + 1) if k != at]
