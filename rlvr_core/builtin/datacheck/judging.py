@@ -128,7 +128,7 @@ class Judge:
         return passed
 
     def _note(self, problem: Problem, text: str, verdict: Verdict) -> None:
-        if verdict.status in ("error", "timeout"):
+        if verdict.status not in ("ok", "unscorable"):
             self.failed[verdict.status] += 1
             self.example = self.example or (
                 f"{problem.id}: {text[:80]!r}: {verdict.status}: {verdict.detail[:200]}"
