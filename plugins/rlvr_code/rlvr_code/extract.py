@@ -14,6 +14,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
+_ANSWER = re.compile(
+    r"^[ \t]*<answer>[ \t]*\n((?:(?!^[ \t]*</answer>).*\n)*?)[ \t]*</answer>", re.MULTILINE
+)
 _BEGUN = re.compile(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", re.MULTILINE)
 _LANGUAGES = ("", "python", "python3", "py", "py3", "pycon", "ipython", "cpython")
 _ENDS = ("[DONE]", "</code>", "<|endoftext|>", "<|im_end|>")
@@ -135,6 +138,22 @@ def defined(code: str) -> set[str]:
     return set() if tree is None else {name for node in tree.body for name in _binds(node)}
 
 
+def tree(code: str) -> list[ast.AST]:
+    """All parts of a program's syntax; none if it does not parse."""
+    found = _parse(code)
+    return [] if found is None else list(ast.walk(found))
+
+
+def classes_of(code: str) -> str:
+    """The classes that a program's top level defines, and its imports, as source text."""
+    found = _parse(code)
+    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef)
+    body = [] if found is None else [node for node in found.body if isinstance(node, kinds)]
+    if not any(isinstance(node, ast.ClassDef) for node in body):
+        return ""
+    return "".join(f"{ast.unparse(node)}\n" for node in body)
+
+
 def used(code: str) -> set[str]:
     """Names that a program reads anywhere; none if it does not parse."""
     tree = _parse(code)
@@ -211,8 +230,10 @@ def _bound(alias: ast.alias) -> str:
 
 def _said(text: str) -> str:
     """The text without thoughts; the opening tag may stand in the prompt."""
-    text = text.replace("\r\n", "\n").rpartition("</think>")[2]
-    return text.partition("<think>")[0]
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").rpartition("</think>")[2]
+    text = text.partition("<think>")[0]
+    answers = _ANSWER.findall(text)
+    return str(answers[-1]) if answers else text
 
 
 def _blocks(text: str) -> list[Block]:
@@ -268,7 +289,8 @@ def _whole_program(blocks: Sequence[Block], trim: bool) -> str:
     named = [block for block in blocks if block.named and block.code.strip()]
     if named:
         last = named[-1]
-        return _parseable(last.code, ()) if trim and not last.closed else last.code
+        code = _parseable(last.code, ()) if trim and not last.closed else last.code
+        return "\n".join([*_needed(code, [block.code for block in named[:-1]]), code])
     parsed = [block for block in blocks if block.code.strip() and _parse(block.code) is not None]
     return (parsed or blocks)[-1].code
 

@@ -6,6 +6,7 @@ around the tests: one that defines ``isclose`` would pass ``assert isclose(f(1),
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ _LIBRARY |= {name: f"import {name}" for name in ("numpy", "pandas", "pytest", "s
 _LIBRARY |= {"np": "import numpy as np", "pd": "import pandas as pd"}
 """Names that tests use without importing them, and that a function to be tested seldom has."""
 
+_CAPITALISED = re.compile(r"_*[A-Z]\w*[a-z]\w*")
+_ABOUT_CLASSES = {"isinstance", "issubclass", "raises", "assertRaises", "assertIsInstance"}
 _WORD = re.compile(rf"\b(?:{'|'.join(_LIBRARY)})\b")
 _TRIED = "try:\n    {}\nexcept ImportError:\n    pass\n"
 """A library that is not there is missed by the tests that use it, and by no others."""
@@ -54,10 +57,12 @@ class Names:
     Attributes:
         program: Those that the program is to define.
         imports: Code for the tests' own process that imports what the tests take for granted.
+        classes: Those of the program's names that stand for classes in the tests.
     """
 
     program: tuple[str, ...]
     imports: str
+    classes: tuple[str, ...] = ()
 
 
 def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
@@ -92,7 +97,7 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
         unknown -= own | extract.imported(code)
         stars = extract.star_imports(code)
         if unknown and stars:  # what these bring is not known here
-            return Names(tuple(sorted(own)), _code([*stars, *lines]))
+            return _names(own, _code([*stars, *lines]), whole, code)
         if unknown - _LIBRARY.keys():
             names = ", ".join(sorted(unknown - _LIBRARY.keys()))
             raise DataError(
@@ -117,7 +122,38 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
             "to be in a reference solution, in the field 'code'",
         )
     lines += [_LIBRARY[name] for name in sorted(unknown - own)]
-    return Names(tuple(sorted(own)), _code(lines))
+    return _names(own, _code(lines), whole, code)
+
+
+def _names(own: set[str], imports: str, tests: str, code: str) -> Names:
+    return Names(tuple(sorted(own)), imports, tuple(sorted(own & classes(tests, code))))
+
+
+def classes(tests: str, code: str = "") -> set[str]:
+    """Names that test code uses as classes, or that a reference solution defines as such."""
+    found = {node.name for node in extract.tree(code) if isinstance(node, ast.ClassDef)}
+    for node in extract.tree(tests):
+        used: list[ast.expr | None] = []
+        if isinstance(node, ast.ExceptHandler):
+            used = [node.type]
+        elif isinstance(node, ast.ClassDef):
+            used = list(node.bases)
+        elif isinstance(node, ast.Raise):
+            used = [node.exc.func if isinstance(node.exc, ast.Call) else node.exc]
+        elif isinstance(node, ast.Call) and _ABOUT_CLASSES & {_last(node.func)}:
+            used = list(node.args[-1:]) if _last(node.func) != "assertRaises" else node.args[:1]
+        elif isinstance(node, ast.Name) and _CAPITALISED.fullmatch(node.id):
+            used = [node]
+        for one in used:
+            parts = one.elts if isinstance(one, ast.Tuple) else [one]
+            found |= {part.id for part in parts if isinstance(part, ast.Name)}
+    return found
+
+
+def _last(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def unclear(tests: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from rlvr_code.judge.asserts import Tests, judge
 from rlvr_code.judge.cases import Case, judge_calls, judge_output, size
 from rlvr_code.judge.compare import as_text, nothing_expected, same_output, same_value
 from rlvr_code.judge.outcome import Outcome
-from rlvr_code.names import whose
+from rlvr_code.names import classes, whose
 from rlvr_code.options import JudgeConfig, ProgramVerifier
 from rlvr_core.api import DataError, Problem
 
@@ -55,7 +55,14 @@ class Mbpp(ProgramVerifier[Tests]):
         setup = [*texts(problem, "test_imports"), str(problem.spec.get("test_setup_code") or "")]
         late = "\n".join(setup).replace("\r\n", "\n")
         names = whose(problem.id, tests, late, problem.spec.get("code"))
-        return Tests(tests, setup=names.imports, late=late, program=names.program)
+        return Tests(
+            tests,
+            setup=names.imports,
+            late=late,
+            program=names.program,
+            classes=names.classes,
+            given=extract.classes_of(late),
+        )
 
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, with every name that the tests use."""
@@ -94,11 +101,18 @@ class HumanEval(ProgramVerifier[Tests]):
         if "check" not in extract.defined(test):
             raise DataError(f"{problem.id}: 'test' defines no function 'check'")
         if not prompt.strip():  # the program is all the response's
-            return Tests((f"check({name})",), late=test, program=(name,))
+            whole = _classes(name, test, problem)
+            return Tests((f"check({name})",), late=test, program=(name,), classes=whole)
         setup = prompt if name in extract.defined(prompt) else f"{prompt}    pass\n"
         if name not in extract.defined(setup):
             raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
-        return Tests((f"check({name})",), setup=setup, late=test, program=(name,))
+        return Tests(
+            (f"check({name})",),
+            setup=setup,
+            late=test,
+            program=(name,),
+            classes=_classes(name, test, problem),
+        )
 
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, perhaps a continuation of the prompt."""
@@ -109,6 +123,12 @@ class HumanEval(ProgramVerifier[Tests]):
         """Run the check in the testers' sandbox."""
         boxes = self.sandboxes
         return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
+
+
+def _classes(name: str, test: str, problem: Problem) -> tuple[str, ...]:
+    """The name, if it is that of a class."""
+    solution = f"{problem.spec.get('prompt')}{problem.spec.get('canonical_solution') or '    pass'}"
+    return (name,) if name in classes(test, solution) else ()
 
 
 class CasesConfig(JudgeConfig):

@@ -27,8 +27,9 @@ class UnfitError(ValueError):
     """A value, or a text for one, that cannot cross."""
 
 
-Keep = Callable[[object], "dict[str, Any]"]
-"""Puts away what is no plain data; a tagged object that stands for it."""
+Keep = Callable[[object], "dict[str, Any] | None"]
+"""Puts away what is no plain data; a tagged object that stands for it. Of one whose class derives from a
+built-in one it may give None: then the data of that crosses."""
 Find = Callable[[str, Any], object]
 """The meaning of a tag that ``decode`` does not know, given with its value."""
 
@@ -48,6 +49,19 @@ def dumps(value: object, keep: Keep) -> bytes:
     return text
 
 
+def data(value: object, keep: Keep) -> Any:
+    """What ``dumps`` writes of the built-in part of an object, whatever ``keep`` would say of it.
+
+    Raises:
+        UnfitError: If it has none.
+    """
+    for base in type(value).__mro__:
+        if base in _WRITERS:
+            name, write = _WRITERS[base]
+            return {"t": name, "v": write(value, keep)} if name else write(value, keep)
+    raise UnfitError(f"a {type(value).__name__}")
+
+
 def loads(text: bytes, find: Find) -> Any:
     """The value of a text.
 
@@ -55,7 +69,7 @@ def loads(text: bytes, find: Find) -> Any:
         UnfitError: If it is not one that ``dumps`` writes.
     """
     try:
-        return _decode(json.loads(text), find)
+        return decode(json.loads(text), find)
     except (RecursionError, MemoryError, ValueError, TypeError, ArithmeticError) as error:
         raise UnfitError(f"no value: {type(error).__name__}: {error}"[:300]) from error
     except (AttributeError, LookupError, StopIteration) as error:
@@ -72,14 +86,18 @@ def _encode(value: Any, keep: Keep) -> Any:
         return value if value - value == 0 else {"t": "float", "v": repr(value)}
     if exact is list:
         return [_encode(one, keep) for one in value]
-    for base in exact.__mro__:
-        found = _WRITERS.get(base)
-        if found is not None:
-            name, write = found
-            return {"t": name, "v": write(value, keep)} if name else write(value, keep)
     if exact is type and value in _TYPES:
         return {"t": "type", "v": _TYPES[value]}
-    return keep(value)
+    if exact not in _WRITERS:
+        found = keep(value)
+        if found is not None:
+            return found
+    for base in exact.__mro__:
+        writer = _WRITERS.get(base)
+        if writer is not None:
+            name, write = writer
+            return {"t": name, "v": write(value, keep)} if name else write(value, keep)
+    raise UnfitError(f"a {exact.__name__}")
 
 
 def _many(values: Any, keep: Keep) -> list[Any]:
@@ -130,9 +148,10 @@ _WRITERS: dict[type, tuple[str, Callable[[Any, Keep], Any]]] = {
 }
 
 
-def _decode(value: Any, find: Find) -> Any:
+def decode(value: Any, find: Find) -> Any:
+    """The value that some JSON stands for; what it raises on other JSON, ``loads`` catches."""
     if isinstance(value, list):
-        return [_decode(one, find) for one in value]
+        return [decode(one, find) for one in value]
     if not isinstance(value, dict):
         return value
     if set(value) != {"t", "v"}:
@@ -144,14 +163,14 @@ def _decode(value: Any, find: Find) -> Any:
 
 
 def _read_many(kind: type) -> Callable[[Any, Find], Any]:
-    return lambda inner, find: kind(_decode(_list(inner), find))
+    return lambda inner, find: kind(decode(_list(inner), find))
 
 
 def _read_pairs(kind: type) -> Callable[[Any, Find], Any]:
     def read(inner: Any, find: Find) -> Any:
         found = kind()
         for key, value in _list(inner):
-            found[_decode(key, find)] = _decode(value, find)
+            found[decode(key, find)] = decode(value, find)
         return found
 
     return read
@@ -178,7 +197,7 @@ def _read_whole(inner: Any, find: Find) -> int:
 
 
 def _read_array(inner: Any, find: Find) -> Any:
-    return array.array(_text(inner[0]), _decode(_list(inner[1]), find))
+    return array.array(_text(inner[0]), decode(_list(inner[1]), find))
 
 
 _READERS: dict[str, Callable[[Any, Find], Any]] = {
@@ -190,13 +209,13 @@ _READERS: dict[str, Callable[[Any, Find], Any]] = {
     "Counter": _read_pairs(Counter),
     "OrderedDict": _read_pairs(OrderedDict),
     "dict": _read_pairs(dict),
-    "deque": lambda inner, find: deque(_decode(_list(inner[1]), find), inner[0]),
+    "deque": lambda inner, find: deque(decode(_list(inner[1]), find), inner[0]),
     "bytes": lambda inner, find: bytes.fromhex(_text(inner)),
     "bytearray": lambda inner, find: bytearray.fromhex(_text(inner)),
-    "complex": lambda inner, find: complex(*map(float, _decode(_list(inner), find))),
-    "range": lambda inner, find: range(*_decode(_list(inner), find)),
-    "slice": lambda inner, find: slice(*_decode(_list(inner), find)),
-    "Fraction": lambda inner, find: Fraction(*_decode(_list(inner), find)),
+    "complex": lambda inner, find: complex(*map(float, decode(_list(inner), find))),
+    "range": lambda inner, find: range(*decode(_list(inner), find)),
+    "slice": lambda inner, find: slice(*decode(_list(inner), find)),
+    "Fraction": lambda inner, find: Fraction(*decode(_list(inner), find)),
     "Decimal": lambda inner, find: Decimal(_text(inner)),
     "datetime": lambda inner, find: datetime.datetime.fromisoformat(_text(inner)),
     "date": lambda inner, find: datetime.date.fromisoformat(_text(inner)),

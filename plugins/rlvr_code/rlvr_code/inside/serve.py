@@ -7,6 +7,7 @@ learns nothing here but plain data; what it compares them with never comes to th
 from __future__ import annotations
 
 import builtins
+import io
 import json
 import operator
 import os
@@ -14,27 +15,96 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
-from rlvr_code.inside import codec, frames, script
+from rlvr_code.inside import codec, frames, remote, script
+from rlvr_code.inside.guests import Guest
+
+
+def _reflected(do: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda one, other: do(other, one)
+
+
+def _of(error: BaseException | None) -> tuple[Any, Any, Any]:
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def _loop() -> Any:
+    """The event loop in which everything is waited for, so that locks and the like go together."""
+    import asyncio
+
+    if not _loops:
+        _loops.append(asyncio.new_event_loop())
+        asyncio.set_event_loop(_loops[0])
+    return _loops[0]
+
+
+async def _awaited(one: Any) -> Any:
+    return await one
+
+
+_loops: list[Any] = []
 
 LOADED, ASK, ANSWER, BACK, BACK_ANSWER = b"l", b"q", b"a", b"c", b"d"
 NAME, HANDLE, CALLBACK, METHOD = "name", "handle", "callback", "method"
+CLASS, ERROR, RICH, GUEST, GIVEN, STDLIB, LIVE = (
+    "class",
+    "error",
+    "rich",
+    "guest",
+    "given",
+    "stdlib",
+    "live",
+)
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
+    **remote.UNARY,
+    **remote.OPERATORS,
+    **{f"r{name}": _reflected(do) for name, do in remote.OPERATORS.items()},
+    **{
+        f"i{name}": getattr(operator, f"__i{name}__")
+        for name in remote.OPERATORS
+        if name != "divmod"
+    },
+    **remote.ORDER,
     "get": getattr,
     "set": setattr,
+    "delattr": delattr,
     "item": operator.getitem,
     "setitem": operator.setitem,
+    "delitem": operator.delitem,
     "iter": iter,
     "next": next,
     "len": len,
+    "hash": hash,
     "true": bool,
     "str": str,
     "repr": repr,
+    "format": format,
+    "round": round,
+    "dir": dir,
+    "eq": lambda one, other: bool(one == other),
     "contains": operator.contains,
+    "type": type,
+    "isinstance": isinstance,
+    "name": lambda one: one,
+    "enter": lambda one: type(one).__enter__(one),
+    "exit": lambda one, error: bool(type(one).__exit__(one, *_of(error))),
+    "await": lambda one: _loop().run_until_complete(_awaited(one)),
+    "aiter": lambda one: type(one).__aiter__(one),
+    "anext": lambda one: _loop().run_until_complete(_awaited(type(one).__anext__(one))),
+    "aenter": lambda one: _loop().run_until_complete(_awaited(type(one).__aenter__(one))),
+    "aexit": lambda one, error: bool(
+        _loop().run_until_complete(_awaited(type(one).__aexit__(one, *_of(error))))
+    ),
+    "signature": lambda one: __import__("inspect").signature(one),
+    "method": lambda one, name, *given, **named: getattr(one, name)(*given, **named),
+    "seed": lambda one, *given: __import__("random").seed(*given),
 }
 _MUTABLE = (list, dict, set, bytearray, deque)
+IMMUTABLE = (int, float, str, tuple, bytes, frozenset, complex)
+"""Immutable data, which crosses together with a handle if its class is the program's."""
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
 class Host:
@@ -43,6 +113,9 @@ class Host:
     def __init__(self, wire: int) -> None:
         self._wire = wire
         self._kept: list[object] = []
+        self._numbers: dict[int, int] = {}
+        self._given: list[Any] = []
+        self._listens = False
         self.names: dict[str, Any] = {}
 
     def load(self, code: bytes) -> None:
@@ -72,27 +145,50 @@ class Host:
                 frames.send(self._wire, ANSWER, self._answer(body))
 
     def _answer(self, body: bytes) -> bytes:
+        out, answer = io.StringIO(), {}
+        asked: Any = {}
+        real, outer = sys.stdout, self._given
         try:
             asked = codec.loads(body, self._find)
             if asked["op"] == "cell":
                 return self._cell(asked)
-            given = asked["args"]
-            before = [_text_of(one) for one in given]
-            result = self._do(asked["op"], asked["to"], given, asked.get("named", {}))
+            given, named = asked["args"], asked.get("named", {})
+            all_given = {**dict(enumerate(given)), **named}
+            before = {place: _text_of(one) for place, one in all_given.items()}
+            self._given = given
+            if asked.get("tests"):
+                self._listen()
+                sys.stdout = out
+            if asked["op"] == "data":
+                return codec.dumps({"v": _Plain(asked["to"])}, self._keep)
+            result = self._do(asked["op"], asked["to"], given, named)
+            if asked["op"] in ("get", "item") and type(result) in (list, dict, set):
+                result = _Live(result)
             changed = {
                 place: one
-                for place, one in enumerate(given)
+                for place, one in all_given.items()
                 if isinstance(one, _MUTABLE) and _text_of(one) != before[place]
             }
-            return codec.dumps({"v": result, "changed": changed}, self._keep)
+            answer = {"v": result, "changed": changed}
         except BaseException as error:
-            told = [_kind_of(error), _message(error), describe(error)]
+            answer = {"e": [_kind_of(error), _message(error), describe(error), _Raised(error)]}
+        finally:
+            if sys.stdout is out or asked.get("tests"):
+                sys.stdout = real
+        if text := out.getvalue():
+            answer["out"] = text
+        try:
+            return codec.dumps(answer, self._keep)
+        except BaseException as error:
+            told = [_kind_of(error), _message(error), describe(error), None]
             return codec.dumps({"e": told}, self._keep)
+        finally:
+            self._given = outer
 
     def _do(self, op: str, target: Any, given: list[Any], named: dict[str, Any]) -> Any:
-        if op == "call":
+        if op in ("call", "make"):
             return target(*given, **named)
-        return _OPERATIONS[op](target, *given)
+        return _OPERATIONS[op](target, *given, **named)
 
     def _cell(self, asked: dict[str, Any]) -> bytes:
         """Run more source text where the program's names are."""
@@ -109,8 +205,20 @@ class Host:
         if tag == METHOD:
             return self._solution(value)
         if tag == CALLBACK:
-            return lambda *given: self._call_back(value, given)
+            return self._function(*value)
+        if tag == GUEST:
+            return Guest(self._call_back, value)
+        if tag == ERROR:
+            return exception(*value)
         raise codec.UnfitError(tag)
+
+    def _function(self, number: int, name: str, doc: str | None) -> Callable[..., Any]:
+        def function(*given: Any, **named: Any) -> Any:
+            return self._call_back(number, "call", *given, **named)
+
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = doc
+        return function
 
     def _named(self, name: str) -> Any:
         if name in self.names:
@@ -123,9 +231,10 @@ class Host:
             return getattr(self.names["Solution"](), name)
         return self._named(name)
 
-    def _call_back(self, number: int, given: tuple[Any, ...]) -> Any:
-        """Call a function of the other side."""
-        frames.send(self._wire, BACK, codec.dumps([number, list(given)], self._keep))
+    def _call_back(self, number: int, op: str, *given: Any, **named: Any) -> Any:
+        """Have the other side do something with an object of its own."""
+        asked = [number, op, list(given), named]
+        frames.send(self._wire, BACK, codec.dumps(asked, self._keep))
         while True:
             kind, body = frames.receive(self._wire)
             if kind == BACK_ANSWER:
@@ -134,15 +243,128 @@ class Host:
                 frames.send(self._wire, ANSWER, self._answer(body))
         answer = codec.loads(body, self._find)
         if "e" in answer:
-            raise exception(*answer["e"])
+            kind_, text, own = answer["e"]
+            raise own if isinstance(own, BaseException) else exception(kind_, text)
         return answer["v"]
 
-    def _keep(self, value: object) -> dict[str, Any]:
-        self._kept.append(value)
+    def _listen(self) -> None:
+        """Read standard input where the tests do, who may have put something in its place."""
+        if self._listens:
+            return
+        self._listens = True
+        sys.stdin = cast("TextIO", Input(lambda op: self._call_back(-1, op)))
+        builtins.input = lambda prompt="", /: self._call_back(-1, "input", str(prompt))
+
+    def _keep(self, value: object) -> dict[str, Any] | None:
+        exact = type(value)
+        if exact is _Plain:
+            return cast("dict[str, Any]", codec.data(value.value, self._keep))
+        if exact is _Live:
+            handle = {"t": HANDLE, "v": [self._number(value.value), "data"]}
+            return {"t": LIVE, "v": [codec.data(value.value, self._keep), handle]}
+        if exact is _Raised:
+            return self._raised(value.error)
+        if exact is Guest:
+            return {"t": GUEST, "v": object.__getattribute__(value, "_ask").args[0]}
+        if any(value is one for one in self._given if isinstance(one, _MUTABLE)):
+            place = next(at for at, one in enumerate(self._given) if one is value)
+            return {"t": GIVEN, "v": place}
+        number = self._number(value)
+        if isinstance(value, type):
+            return self._class(value, number)
+        if isinstance(value, BaseException):
+            return self._raised(value)
+        derived = issubclass(exact, (*IMMUTABLE, *_MUTABLE))
+        if derived and exact.__module__ != "solution":
+            return None
+        handle: dict[str, Any] = {"t": HANDLE, "v": [number, _kind(value)]}
+        if derived and issubclass(exact, IMMUTABLE):
+            base = next(one for one in IMMUTABLE if issubclass(exact, one))
+            plain = base(value) if base is not str else str.__getitem__(value, slice(None)) + ""
+            if type(plain) is base:
+                return {"t": RICH, "v": [codec.data(value, self._keep), handle]}
+        return handle
+
+    def _number(self, value: object) -> int:
+        """The same for the same object."""
+        if id(value) not in self._numbers:
+            self._kept.append(value)
+            self._numbers[id(value)] = len(self._kept) - 1
+        return self._numbers[id(value)]
+
+    def _class(self, value: type, number: int) -> dict[str, Any]:
+        if value.__module__ != "solution" and issubclass(value, BaseException):
+            return {"t": STDLIB, "v": [value.__module__, value.__name__]}
+        bases = [one for one in value.__bases__ if one is not object]
+        own = [one for one in bases if one.__module__ == "solution" or one in _BUILTIN_ERRORS]
+        return {"t": CLASS, "v": [number, value.__name__, [self._encoded(one) for one in own]]}
+
+    def _encoded(self, value: type) -> Any:
+        return {"t": "type", "v": value.__name__} if value in _BUILTIN_ERRORS else self._keep(value)
+
+    def _raised(self, error: BaseException) -> dict[str, Any]:
+        kind = type(error)
+        handle = [self._number(error), "error"]
+        if kind.__module__ == "solution":
+            return {"t": ERROR, "v": [self._class(kind, self._number(kind)), handle, None]}
+        plain = [one for one in error.args if type(one) in (int, float, str, bool, tuple, list)]
+        if len(plain) < len(error.args):
+            plain = [_message(error)]
+        told = json.loads(codec.dumps(plain, lambda one: {"t": "id", "v": 0}))
         return {
-            "t": HANDLE,
-            "v": [len(self._kept) - 1, callable(value), hasattr(value, "__next__")],
+            "t": ERROR,
+            "v": [{"t": STDLIB, "v": [kind.__module__, kind.__name__]}, handle, told],
         }
+
+
+class _Plain:
+    """Asks for the data of an object, and for nothing else of it."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class _Live(_Plain):
+    """A list or the like that is part of an object: with a handle, for those who change it."""
+
+
+class _Raised:
+    """An exception that ended an operation, not one that is its value."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Input(io.TextIOBase):
+    """Standard input, read by the tests' process."""
+
+    def __init__(self, ask: Callable[[str], Any]) -> None:
+        self._ask_for = ask
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
+        """The next line."""
+        return str(self._ask_for("readline"))
+
+    def read(self, size: int | None = -1, /) -> str:
+        """All that is left."""
+        return str(self._ask_for("read"))
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+
+_BUILTIN_ERRORS = {
+    one
+    for one in vars(builtins).values()
+    if isinstance(one, type) and issubclass(one, BaseException)
+}
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, _MUTABLE):
+        return "data"
+    return "call" if callable(value) else ""
 
 
 def run(code: bytes, wire: int) -> NoReturn:

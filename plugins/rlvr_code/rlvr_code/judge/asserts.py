@@ -35,12 +35,16 @@ class Tests:
         setup: Code before the program is known to the tests.
         late: Code after that.
         program: Names that are the program's, whatever the setup defines.
+        classes: Those of them that the tests use as classes.
+        given: Code that the program may take for granted, run before it.
     """
 
     tests: tuple[str, ...]
     setup: str = ""
     late: str = ""
     program: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    given: str = ""
 
 
 def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: Budget) -> Outcome:
@@ -110,7 +114,7 @@ class _Match:
             BusyError: If the machine is too busy for it.
         """
         self._timer.begin(self._program)
-        self._program.open("serve", as_bytes(self._code), {}, self._limits)
+        self._program.open("serve", as_bytes(self._whole()), {}, self._limits)
         candidate = Talk(self._program, self._limits)
         try:
             candidate.loaded(self._timer)
@@ -177,12 +181,20 @@ class _Match:
             return True
         return False
 
+    def _whole(self) -> str:
+        given = self._tests.given
+        if not given:
+            return self._code
+        future = "from __future__ " in self._code  # must come first, and does no harm there
+        return f"{'from __future__ import annotations' if future else ''}\n{given}\n{self._code}"
+
     def _job(self) -> bytes:
         job = {
             "setup": self._tests.setup,
             "late": self._tests.late,
             "tests": self._tests.tests[self._tally.seen :],
             "program": self._tests.program,
+            "classes": self._tests.classes,
             "nonce": self._nonce,
         }
         return json.dumps(job).encode()

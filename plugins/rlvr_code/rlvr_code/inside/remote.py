@@ -1,0 +1,491 @@
+"""What stands in the tests' process for names, objects and classes of the program.
+
+Each operation on one is done in the program's process, and plain data comes back. What decides
+stays here: plain data is compared with plain data only, and by this process. So of an object of the
+program these are refused or done here, unless the tests themselves made it of a class that they
+name:
+
+- equality with plain data, which is false: a program could give an object that equals everything;
+- arithmetic and order with plain data: that would tell the program what is expected;
+- a search in it for plain data, which is made here, one element after the other.
+
+Objects of the program are compared with each other by the program, as tests ask for. One that agrees
+with everything is taken for equal to nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+
+class CannotCrossError(BaseException):
+    """A test asks for something that cannot be had across the border; it has failed.
+
+    No exception of the kind that test code catches.
+    """
+
+
+class Asks(Protocol):
+    """The connection to the program."""
+
+    def ask(
+        self, op: str, target: Any, given: list[Any], named: dict[str, Any] | None = ...
+    ) -> Any:
+        """Have the program do something; what came of it."""
+
+    def note(self, what: str) -> None:
+        """Keep what may be why a test fails."""
+
+
+READABLE = [
+    "__name__",
+    "__qualname__",
+    "__doc__",
+    "__module__",
+    "__wrapped__",
+    "__annotations__",
+    "__dict__",
+    "__version__",
+    "__author__",
+    "__slots__",
+    "__match_args__",
+    "__defaults__",
+    "__kwdefaults__",
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__members__",
+    "__isabstractmethod__",
+    "__abstractmethods__",
+    "__all__",
+    "__cause__",
+    "__context__",
+    "__notes__",
+    "__func__",
+    "__self__",
+    "__init__",
+    "__call__",
+    "__len__",
+    "__getitem__",
+    "__iter__",
+    "__next__",
+    "__eq__",
+    "__add__",
+    "__contains__",
+    "__mro__",
+    "__bases__",
+]
+"""Attributes with two underscores that are the program's to answer."""
+
+
+class Remote:
+    """Stands for a name or an object of the program."""
+
+    __slots__ = ("_kind", "_link", "_made", "_tag", "_value")
+
+    def __init__(
+        self, link: Asks, tag: str, value: Any, kind: str = "", *, made: bool = False
+    ) -> None:
+        put = object.__setattr__
+        put(self, "_link", link)
+        put(self, "_tag", tag)
+        put(self, "_value", value)
+        put(self, "_kind", kind)
+        put(self, "_made", made)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in READABLE:
+            raise AttributeError(name)
+        return self._link.ask("get", self, [name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._link.ask("set", self, [name, value])
+
+    def __delattr__(self, name: str) -> None:
+        self._link.ask("delattr", self, [name])
+
+    @property
+    def __class__(self) -> Any:
+        return self._link.ask("type", self, []) if self._kind != "class" else Remote
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._link.ask("iter", self, [])  # type: ignore[no-any-return]
+
+    def __next__(self) -> Any:
+        return self._link.ask("next", self, [])
+
+    def __len__(self) -> int:
+        return _whole(self._link.ask("len", self, []), "length")
+
+    def __hash__(self) -> int:
+        return _whole(self._link.ask("hash", self, []), "hash")
+
+    def __bool__(self) -> bool:
+        # a program that lies here could as well have returned True: ``assert f(x)`` asks no more
+        return _truth(self._link.ask("true", self, []))
+
+    def __str__(self) -> str:
+        return str(self._link.ask("str", self, []))
+
+    def __repr__(self) -> str:
+        return str(self._link.ask("repr", self, []))
+
+    def __format__(self, spec: str) -> str:
+        return str(self._link.ask("format", self, [spec]))
+
+    def __dir__(self) -> Any:
+        return self._link.ask("dir", self, [])
+
+    def __eq__(self, other: object) -> bool:
+        return _equal(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not _equal(self, other)
+
+    def __contains__(self, value: Any) -> bool:
+        if is_remote(value):
+            return _truth(self._link.ask("contains", self, [value]))
+        if not self._made:
+            return any(one is value or one == value for one in self)
+        return _agrees(self, "contains", value)
+
+    def __enter__(self) -> Any:
+        return self._link.ask("enter", self, [])
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: object) -> bool:
+        return _left(self, "exit", error)
+
+    def __await__(self) -> Any:
+        return self._link.ask("await", self, [])
+        yield  # a generator that never waits: the program does
+
+    def __aiter__(self) -> Any:
+        return self._link.ask("aiter", self, [])
+
+    async def __anext__(self) -> Any:
+        return self._link.ask("anext", self, [])
+
+    async def __aenter__(self) -> Any:
+        return self._link.ask("aenter", self, [])
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: object) -> bool:
+        return _left(self, "aexit", error)
+
+
+class Callable_(Remote):  # noqa: N801 -- what tests see of it is the program's
+    """Stands for something that can be called."""
+
+    __slots__ = ()
+
+    def __call__(self, /, *given: Any, **named: Any) -> Any:
+        """Call it in the program's process."""
+        return self._link.ask("call", self, list(given), named)
+
+
+_OWN = ("_link", "_number", "_remote")
+"""Attributes of the classes that stand for others which are not the program's."""
+
+
+def is_remote(value: object) -> bool:
+    """Whether something stands for an object of the program; asks the program nothing."""
+    return issubclass(type(value), (Remote, RemoteType, Error))
+
+
+class RemoteType(type):
+    """Kind of the classes that stand for classes of the program."""
+
+    _link: Asks
+    _number: int
+
+    def __call__(cls, /, *given: Any, **named: Any) -> Any:
+        """Make an object, in the program's process."""
+        if "_number" not in cls.__dict__:
+            raise CannotCrossError(
+                f"{cls.__name__}, a class of the tests, derives from a class of the program"
+            )
+        return cls._link.ask("make", cls, list(given), named)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name in _OWN or (name.startswith("__") and name not in READABLE):
+            raise AttributeError(name)
+        return cls._link.ask("get", cls, [name])
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        cls._link.ask("set", cls, [name, value])
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls._link.ask("item", cls, [key])
+
+    def __iter__(cls) -> Iterator[Any]:
+        return cls._link.ask("iter", cls, [])  # type: ignore[no-any-return]
+
+    def __len__(cls) -> int:
+        return _whole(cls._link.ask("len", cls, []), "length")
+
+    def __bool__(cls) -> bool:
+        return True
+
+    def __contains__(cls, value: Any) -> bool:
+        return _truth(cls._link.ask("contains", cls, [value]))
+
+    def __instancecheck__(cls, value: object) -> bool:
+        if type.__instancecheck__(cls, value) and not is_remote(value):
+            return True
+        return _truth(cls._link.ask("isinstance", value, [cls])) if _crosses(value) else False
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+    def __hash__(cls) -> int:
+        return id(cls)
+
+
+class RemoteErrorType(RemoteType):
+    """The same of exceptions, which Python itself tells apart by inheritance."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return type.__instancecheck__(cls, value)
+
+
+class Error(Exception, metaclass=RemoteErrorType):
+    """An exception of the program, of a class that the program defines."""
+
+    _remote: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._remote is None or (name.startswith("__") and name not in READABLE):
+            raise AttributeError(name)
+        return getattr(self._remote, name)
+
+    def __str__(self) -> str:
+        return str(self._remote)
+
+    def __repr__(self) -> str:
+        return repr(self._remote)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is type(self) and self._remote == other._remote)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class Rich:
+    """Plain data of a class that the program derives from a built-in one: compared as that data.
+
+    What the data does not have, its attributes and methods, is the program's.
+    """
+
+    _remote: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._remote is None or (name.startswith("__") and name not in READABLE):
+            raise AttributeError(name)
+        return getattr(self._remote, name)
+
+    @property
+    def __class__(self) -> Any:
+        return self._remote.__class__ if self._remote is not None else type(self)
+
+    def __repr__(self) -> str:
+        return repr(self._remote)
+
+    def __str__(self) -> str:
+        return str(self._remote)
+
+
+def live(value: Any, remote: Remote) -> Any:
+    """A list, set or dictionary in an object of the program: what a test changes, changes there."""
+    made = _LIVE[type(value)](value)
+    made.remote = remote
+    return made
+
+
+def _through(name: str, base: type) -> Callable[..., Any]:
+    def method(self: Any, *given: Any, **named: Any) -> Any:
+        self.remote._link.ask("method", self.remote, [name, *given], named)
+        return getattr(base, name)(self, *given, **named)
+
+    return method
+
+
+def _inner(base: type) -> Callable[..., Any]:
+    def method(self: Any, key: Any) -> Any:
+        found = base.__getitem__(self, key)  # type: ignore[attr-defined]
+        return self.remote._link.ask("item", self.remote, [key]) if type(found) in _LIVE else found
+
+    return method
+
+
+_CHANGES = {
+    list: "append extend insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__",
+    dict: "pop popitem clear update setdefault __setitem__ __delitem__ __ior__",
+    set: "add remove discard pop clear update __ior__ __iand__ __isub__",
+}
+_LIVE: dict[type, Any] = {}
+for _base, _names in _CHANGES.items():
+    _special: dict[str, Any] = {one: _through(one, _base) for one in _names.split()}
+    if _base is not set:
+        _special["__getitem__"] = _inner(_base)
+    _LIVE[_base] = type(_base.__name__, (_base,), _special)
+LIVE = tuple(_LIVE.values())
+
+
+def rich(kind: type, value: Any, remote: Remote) -> Any:
+    """Data of a built-in kind that also stands for an object of the program."""
+    made = _RICH.get(kind)
+    if made is None:
+
+        def to_text(self: Any) -> str:
+            return kind.__str__(self)
+
+        special = {"__str__": to_text} if kind is str else {}
+        made = _RICH[kind] = type(kind.__name__, (Rich, kind), special)
+    found = kind.__new__(made, value)  # type: ignore[arg-type]
+    found.__dict__["_remote"] = remote
+    return found
+
+
+_RICH: dict[type, type] = {}
+
+
+def _equal(one: Remote, other: object) -> bool:
+    if is_remote(other):
+        return _agrees(one, "eq", other)
+    if type(other) in _SINGLE:
+        return False
+    if one._kind == "data":  # a list or the like, with methods of its own
+        return bool(one._link.ask("data", one, []) == other)
+    if one._made:
+        return _agrees(one, "eq", other)
+    one._link.note("an object of the program was compared with plain data")
+    return False
+
+
+_SINGLE = (type(None), type(NotImplemented), type(...))
+
+
+def _agrees(one: Remote, op: str, other: Any) -> bool:
+    """Whether an object says yes, and does not say yes to everything."""
+    if not _truth(one._link.ask(op, one, [other])):
+        return False
+    for strange in (lambda: None, random.getrandbits(90), f"{random.getrandbits(90)}"):
+        try:
+            if one._link.ask(op, one, [strange]) is not False:
+                one._link.note("an object of the program equals, or contains, everything")
+                return False
+        except Exception:
+            continue
+    return True
+
+
+def _left(one: Remote, op: str, error: BaseException | None) -> bool:
+    """The end of a ``with``: the program may not swallow what makes a test fail."""
+    try:
+        swallowed = one._link.ask(op, one, [error if isinstance(error, Exception) else None])
+    except Exception:
+        if error is None or not getattr(error, "decides", isinstance(error, AssertionError)):
+            raise
+        return False
+    if error is None or not isinstance(error, Exception) or isinstance(error, AssertionError):
+        return False
+    return not getattr(error, "decides", False) and bool(swallowed)
+
+
+def _crosses(value: object) -> bool:
+    return not isinstance(value, type) or is_remote(value)
+
+
+def _whole(value: Any, what: str) -> int:
+    if type(value) is not int:
+        raise TypeError(f"no {what}")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError("neither true nor false")
+    return value
+
+
+def _unary(op: str) -> Callable[[Any], Any]:
+    def method(self: Remote) -> Any:
+        return self._link.ask(op, self, [])
+
+    return method
+
+
+def _binary(op: str, reflected: bool) -> Callable[[Any, Any], Any]:
+    def method(self: Remote, other: Any) -> Any:
+        if not (is_remote(other) or type(other) in _RICH.values() or self._made):
+            if self._kind == "data":
+                data = self._link.ask("data", self, [])
+                return OPERATORS[op](other, data) if reflected else OPERATORS[op](data, other)
+            raise CannotCrossError(
+                f"{op} of an object of the program, which the tests did not make, and plain data"
+            )
+        return self._link.ask(f"r{op}" if reflected else op, self, [other])
+
+    return method
+
+
+UNARY = {
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "abs": abs,
+    "invert": operator.invert,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+    "bytes": bytes,
+    "reversed": reversed,
+    "trunc": lambda one: one.__trunc__(),
+    "floor": lambda one: one.__floor__(),
+    "ceil": lambda one: one.__ceil__(),
+    "fspath": lambda one: one.__fspath__(),
+}
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **{
+        name: getattr(operator, f"__{name}__")
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "truediv",
+            "floordiv",
+            "mod",
+            "pow",
+            "matmul",
+            "and",
+            "or",
+            "xor",
+            "lshift",
+            "rshift",
+        ]
+    },
+    "divmod": divmod,
+}
+ORDER = {name: getattr(operator, name) for name in ("lt", "le", "gt", "ge")}
+_ITEMS = {"getitem": "item", "setitem": "setitem", "delitem": "delitem", "round": "round"}
+
+
+def _item(op: str) -> Callable[..., Any]:
+    def method(self: Remote, *given: Any) -> Any:
+        return self._link.ask(op, self, list(given))
+
+    return method
+
+
+for _name in UNARY:
+    setattr(Remote, f"__{_name}__", _unary(_name))
+for _name in OPERATORS:
+    setattr(Remote, f"__{_name}__", _binary(_name, False))
+    setattr(Remote, f"__r{_name}__", _binary(_name, True))
+    setattr(Remote, f"__i{_name}__", _binary(f"i{_name}", False)) if _name != "divmod" else None
+for _name in ORDER:
+    setattr(Remote, f"__{_name}__", _binary(_name, False))
+for _name, _op in _ITEMS.items():
+    setattr(Remote, f"__{_name}__", _item(_op))
