@@ -154,6 +154,22 @@ def classes_of(code: str) -> str:
     return "".join(f"{ast.unparse(node)}\n" for node in body)
 
 
+def imported_modules(code: str) -> set[str]:
+    """Modules that a program imports anywhere but within ``try``, by the first part of the name."""
+    found: set[str] = set()
+    parsed = _parse(code)
+    waiting: list[ast.AST] = [] if parsed is None else [parsed]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found |= {one.name.partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+        elif not isinstance(node, ast.Try):
+            waiting += ast.iter_child_nodes(node)
+    return found
+
+
 def used(code: str) -> set[str]:
     """Names that a program reads anywhere; none if it does not parse."""
     tree = _parse(code)

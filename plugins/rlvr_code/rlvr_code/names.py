@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rlvr_code import extract
+from rlvr_code.inside.link import PATCHABLE
 from rlvr_core.api import DataError
 
 _FROM = {
@@ -90,8 +91,14 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
     free = read - extract.defined(whole)
     # a module's name that is called is no module
     unknown = (free - extract.KNOWN) | (free & extract.called(whole)) - extract.BUILTIN
+    asked = _from_solution(whole)
     own = (extract.defined(code) | extract.declared_global(code)) & read - extract.imported(code)
     lines: list[str] = []
+    if asked:
+        own |= asked
+        lines += [_LIBRARY[name] for name in sorted(unknown & _LIBRARY.keys())]
+        own |= unknown - _LIBRARY.keys()
+        return _names(own, _code(lines), whole, code)
     if own:
         lines += extract.imports(code, free - own)
         unknown -= own | extract.imported(code)
@@ -125,6 +132,17 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
     return _names(own, _code(lines), whole, code)
 
 
+def _from_solution(tests: str) -> set[str]:
+    """Names that test code imports from the program, which is the module ``solution``."""
+    found: set[str] = set()
+    for node in extract.tree(tests):
+        if isinstance(node, ast.ImportFrom) and node.module == "solution":
+            found |= {one.name for one in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found |= {node.attr} if node.value.id == "solution" else set()
+    return found - {"*"}
+
+
 def _names(own: set[str], imports: str, tests: str, code: str) -> Names:
     return Names(tuple(sorted(own)), imports, tuple(sorted(own & classes(tests, code))))
 
@@ -154,6 +172,38 @@ def _last(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
+
+
+def cannot_cross(tests: str, program: Collection[str]) -> str:
+    """Why no right program would pass some test code; empty if nothing speaks against it.
+
+    Args:
+        tests: The code.
+        program: Names of the program in it.
+    """
+    for node in extract.tree(tests):
+        if isinstance(node, ast.ClassDef):
+            bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+            if bases & set(program):
+                return f"{node.name}, a class of the tests, derives from a class of the program"
+        if isinstance(node, ast.arg) and node.arg in ("tmp_path", "tmpdir", "capfd"):
+            return f"the fixture {node.arg}: program and tests share no files and descriptors"
+        if not isinstance(node, ast.Call):
+            continue
+        name = _last(node.func)
+        if ast.unparse(node.func) == "open" or name in _FILES:
+            return f"{ast.unparse(node.func)}: program and tests share no files"
+        first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+        place = first if name in ("patch", "setattr") and isinstance(first, str) else ""
+        if "." in place and place not in PATCHABLE.split() and not place.startswith(_SEEN):
+            return f"{place} is put in place in the tests' process, not in the program's"
+    return ""
+
+
+_FILES = {"write_text", "read_text", "write_bytes", "read_bytes", "makedirs", "mkdir"} | {
+    *("NamedTemporaryFile", "TemporaryDirectory", "mkdtemp", "mkstemp")
+}
+_SEEN = ("solution.", "builtins.input", "sys.std", "os.environ")
 
 
 def unclear(tests: Sequence[str]) -> bool:

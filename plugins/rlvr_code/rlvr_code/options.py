@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
 
 from pydantic import Field
 
-from rlvr_code import extract
+from rlvr_code import extract, packages
 from rlvr_code.judge.outcome import Budget, Outcome
 from rlvr_code.sandbox.backends import Choice
 from rlvr_code.sandbox.meter import PATIENCE, BusyError
@@ -53,6 +55,10 @@ class JudgeConfig(ComponentConfig):
     if absent."""
     image: str = "python:3.11-slim"
     """Image of docker and podman."""
+    packages: tuple[str, ...] = ()
+    """Installed packages that programs and tests may import, such as ``numpy``, with what they
+    require; the sandbox has no others. They are the trainer's own: ``python`` and ``image`` must be
+    of the same version of Python."""
 
     def budget(self) -> Budget:
         """Time and memory of the tests."""
@@ -61,10 +67,15 @@ class JudgeConfig(ComponentConfig):
 
 
 class Sandboxes:
-    """The sandboxes of one verifier, made when first used: where programs run, and test code."""
+    """The sandboxes of one verifier, made when first used: where programs run, and test code.
 
-    def __init__(self, config: JudgeConfig) -> None:
-        self._config = config
+    Args:
+        config: Of the verifier.
+        show: Paths that programs read beside Python's.
+    """
+
+    def __init__(self, config: JudgeConfig, show: tuple[str, ...] = ()) -> None:
+        self._config, self._show = config, show
         self._made: dict[str, Sandbox] = {}
 
     @property
@@ -79,8 +90,15 @@ class Sandboxes:
 
     def _get(self, name: str) -> Sandbox:
         if name not in self._made:
-            config = self._config
-            self._made[name] = Sandbox(config.backend, python=config.python, image=config.image)
+            config, shown = self._config, packages.shown(self._config.packages)
+            self._made[name] = Sandbox(
+                config.backend,
+                python=config.python,
+                image=config.image,
+                packages=shown.folders,
+                warm=shown.modules,
+                show=self._show,
+            )
         return self._made[name]
 
     def close(self) -> None:
@@ -127,6 +145,10 @@ class ProgramVerifier(ABC, Generic[Prepared]):
             DataError: If they cannot be had of its spec.
         """
 
+    def test_code(self, problem: Problem) -> Sequence[str]:
+        """The problem's own Python code that is run."""
+        return ()
+
     @abstractmethod
     def extract(self, problem: Problem, tests: Prepared, text: str) -> str:
         """The program in a response."""
@@ -143,6 +165,13 @@ class ProgramVerifier(ABC, Generic[Prepared]):
             MachineError: If there is no sandbox to run programs in.
         """
         self.prepare(problem)
+        for code in self.test_code(problem):
+            if missing := self.undeclared(code):
+                raise DataError(
+                    f"{problem.id}: the tests import {', '.join(missing)}, which the sandbox does "
+                    "not have, so that no program would pass",
+                    remedy="declare it in the verifier's option packages",
+                )
         _ = self.sandboxes.programs  # made, not started
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
@@ -164,13 +193,21 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         except BusyError as error:
             return Verdict(score=None, status="busy", detail=f"the machine is busy: {error}"[:300])
         share = outcome.passed / outcome.total
+        missing = [] if outcome.all_passed else self.undeclared(code)
+        note = f"; the sandbox has no {', '.join(missing)}: see packages" if missing else ""
         return Verdict(
             score=share if self.config.score == "fraction" else float(outcome.all_passed),
             passed=outcome.all_passed,
-            parts={"tests": share},
+            parts={"tests": share} | ({"undeclared_import": 1.0} if missing else {}),
             extracted=code[:_KEPT],
-            detail=outcome.why or f"all {outcome.total} tests pass",
+            detail=(outcome.why or f"all {outcome.total} tests pass") + note,
         )
+
+    def undeclared(self, code: str) -> list[str]:
+        """Modules that a program imports and the sandbox does not have."""
+        there = sys.stdlib_module_names | {"solution", "pytest"}
+        there |= {module for name in self.config.packages for module in packages.modules(name)}
+        return sorted(extract.imported_modules(code) - there)[:5]
 
     def close(self) -> None:
         """End the sandboxes."""

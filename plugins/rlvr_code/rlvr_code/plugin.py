@@ -58,6 +58,11 @@ def register_verifiers(registrar: Registrar) -> None:
         "rlvr_code.verifiers:Call",
         summary="The program's function returns the expected values.",
     )
+    registrar.add(
+        "pytest",
+        "rlvr_code.verifiers:Pytest",
+        summary="Every test of a file of pytest or unittest passes.",
+    )
 
 
 @hookimpl
@@ -77,7 +82,8 @@ def register_eval_tasks(registrar: Registrar) -> None:
 
 @hookimpl
 def examine() -> list[Finding]:
-    """Each kind of sandbox, tried out, and what it does not stop."""
+    """Each kind of sandbox, tried out, and what it does not stop; each language."""
+    from rlvr_code import languages
     from rlvr_code.sandbox.backends import findings
 
-    return findings()
+    return [*findings(), *languages.findings()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 from collections.abc import Sequence
@@ -9,13 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_code import extract
+from rlvr_code import extract, languages
+from rlvr_code.inside.suite import defined
+from rlvr_code.inside.tester import RUN
 from rlvr_code.judge.asserts import Tests, judge
 from rlvr_code.judge.cases import Case, judge_calls, judge_output, size
 from rlvr_code.judge.compare import as_text, nothing_expected, same_output, same_value
 from rlvr_code.judge.outcome import Outcome
-from rlvr_code.names import classes, whose
-from rlvr_code.options import JudgeConfig, ProgramVerifier
+from rlvr_code.names import cannot_cross, classes, whose
+from rlvr_code.options import JudgeConfig, ProgramVerifier, Sandboxes
 from rlvr_core.api import DataError, Problem
 
 PRELUDE = (
@@ -55,6 +58,7 @@ class Mbpp(ProgramVerifier[Tests]):
         setup = [*texts(problem, "test_imports"), str(problem.spec.get("test_setup_code") or "")]
         late = "\n".join(setup).replace("\r\n", "\n")
         names = whose(problem.id, tests, late, problem.spec.get("code"))
+        can_cross(problem, "\n".join([late, *tests]), names.program)
         return Tests(
             tests,
             setup=names.imports,
@@ -63,6 +67,11 @@ class Mbpp(ProgramVerifier[Tests]):
             classes=names.classes,
             given=extract.classes_of(late),
         )
+
+    def test_code(self, problem: Problem) -> Sequence[str]:
+        """Setup and tests."""
+        tests = self.prepare(problem)
+        return (tests.late, *tests.tests)
 
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, with every name that the tests use."""
@@ -103,6 +112,7 @@ class HumanEval(ProgramVerifier[Tests]):
         if not prompt.strip():  # the program is all the response's
             whole = _classes(name, test, problem)
             return Tests((f"check({name})",), late=test, program=(name,), classes=whole)
+        can_cross(problem, test, (name,))
         setup = prompt if name in extract.defined(prompt) else f"{prompt}    pass\n"
         if name not in extract.defined(setup):
             raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
@@ -113,6 +123,10 @@ class HumanEval(ProgramVerifier[Tests]):
             program=(name,),
             classes=_classes(name, test, problem),
         )
+
+    def test_code(self, problem: Problem) -> Sequence[str]:
+        """The check."""
+        return (text(problem, "test"),)
 
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, perhaps a continuation of the prompt."""
@@ -129,6 +143,68 @@ def _classes(name: str, test: str, problem: Problem) -> tuple[str, ...]:
     """The name, if it is that of a class."""
     solution = f"{problem.spec.get('prompt')}{problem.spec.get('canonical_solution') or '    pass'}"
     return (name,) if name in classes(test, solution) else ()
+
+
+class Pytest(ProgramVerifier[Tests]):
+    """Right when every test of ``spec.tests`` passes: the text of a file of pytest or unittest.
+
+    The tests import the program as the module ``solution``, or use its names as they are. Each
+    function ``test_...`` and each class of tests counts as one.
+    """
+
+    class Config(JudgeConfig):
+        """Options of the verifier of files of tests."""
+
+    config: Config
+
+    def gold(self, problem: Problem) -> str | None:
+        """The reference solution, where there is one."""
+        return fenced(problem.spec.get("code"))
+
+    def prepare(self, problem: Problem) -> Tests:
+        """The tests; there must be some, and they must be Python (T46)."""
+        late = text(problem, "tests").replace("\r\n", "\n")
+        names = whose(problem.id, [late], "", problem.spec.get("code"))
+        can_cross(problem, late, names.program)
+        found = defined(ast.parse(late))
+        if not found:
+            raise DataError(
+                f"{problem.id}: no tests in 'tests', so any program would pass",
+                remedy="define functions test_... or classes of unittest.TestCase",
+            )
+        return Tests(
+            tuple(f"{RUN}({name!r})" for name in found),
+            setup=names.imports,
+            late=late,
+            program=names.program,
+            classes=names.classes,
+        )
+
+    def test_code(self, problem: Problem) -> Sequence[str]:
+        """The file of tests."""
+        return (text(problem, "tests"),)
+
+    def extract(self, problem: Problem, tests: Tests, text: str) -> str:
+        """The program, with every name that the tests use."""
+        return extract.program(text, wanted=tests.program, **self.how)
+
+    def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
+        """Run the tests in the testers' sandbox."""
+        boxes = self.sandboxes
+        return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
+
+
+def can_cross(problem: Problem, tests: str, program: Sequence[str]) -> None:
+    """See that a right program can pass.
+
+    Raises:
+        DataError: If the tests need what does not cross to the program's process.
+    """
+    if why := cannot_cross(tests, program):
+        raise DataError(
+            f"{problem.id}: the tests cannot cross to the program: {why}",
+            remedy="program and tests run in sandboxes of their own; leave the problem out",
+        )
 
 
 class CasesConfig(JudgeConfig):
@@ -148,7 +224,19 @@ class Stdin(ProgramVerifier[list[Case]]):
     class Config(CasesConfig):
         """Options of the verifier of outputs."""
 
+        language: str = "python"
+        """What programs are written in: ``python``, ``cpp``, ``javascript``, or
+        ``package.module:NAME`` of an ``rlvr_code.languages.Language``. Others than Python need a
+        sandbox with process namespaces."""
+
     config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.language = None
+        if config.language != "python":
+            self.language = languages.find(config.language)
+            self.sandboxes = Sandboxes(config, self.language.paths())
 
     def gold(self, problem: Problem) -> str | None:
         """The first reference solution, where there is one."""
@@ -167,10 +255,15 @@ class Stdin(ProgramVerifier[list[Case]]):
 
     def extract(self, problem: Problem, cases: list[Case], text: str) -> str:
         """The whole program."""
+        if self.language is not None:
+            return self.language.program(text)
         return extract.program(text, **self.how)
 
     def judge(self, problem: Problem, cases: list[Case], code: str) -> Outcome:
         """Run the program on each input."""
+        if self.language is not None:
+            box, budget = self.sandboxes.programs, self.config.budget()
+            return languages.judge(box, self.language, code, cases, budget)
         return judge_output(self.sandboxes.programs, code, cases, self.config.budget())
 
 

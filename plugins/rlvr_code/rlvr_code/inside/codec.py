@@ -11,11 +11,15 @@ import array
 import builtins
 import datetime
 import json
+import pathlib
+import uuid
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+
+from rlvr_code.inside import tables
 
 LONGEST = 16 << 20
 """Most bytes of one value as text."""
@@ -28,8 +32,9 @@ class UnfitError(ValueError):
 
 
 Keep = Callable[[object], "dict[str, Any] | None"]
-"""Puts away what is no plain data; a tagged object that stands for it. Of one whose class derives from a
-built-in one it may give None: then the data of that crosses."""
+"""Puts away what is no plain data; a tagged object that stands for it.
+
+Of one whose class derives from a built-in one it may give None: then the data of that crosses."""
 Find = Callable[[str, Any], object]
 """The meaning of a tag that ``decode`` does not know, given with its value."""
 
@@ -88,7 +93,11 @@ def _encode(value: Any, keep: Keep) -> Any:
         return [_encode(one, keep) for one in value]
     if exact is type and value in _TYPES:
         return {"t": "type", "v": _TYPES[value]}
-    if exact not in _WRITERS:
+    if exact.__module__ in ("numpy", "pandas", "pandas.core.frame", "pandas.core.series"):
+        found = tables.plain(value)
+        if found is not None:
+            return {"t": found[0], "v": _encode(found[1], keep)}
+    if exact not in _WRITERS and not issubclass(exact, pathlib.PurePath):
         found = keep(value)
         if found is not None:
             return found
@@ -144,6 +153,11 @@ _WRITERS: dict[type, tuple[str, Callable[[Any, Keep], Any]]] = {
     datetime.date: ("date", lambda value, keep: datetime.date.isoformat(value)),
     datetime.time: ("time", lambda value, keep: datetime.time.isoformat(value)),
     datetime.timedelta: ("timedelta", lambda v, keep: [v.days, v.seconds, v.microseconds]),
+    uuid.UUID: ("uuid", lambda value, keep: uuid.UUID.__str__(value)),
+    pathlib.PurePath: (
+        "path",
+        lambda value, keep: [isinstance(value, pathlib.Path), pathlib.PurePath.__str__(value)],
+    ),
     array.array: ("array", lambda v, keep: [v.typecode, _many(array.array.tolist(v), keep)]),
 }
 
@@ -157,6 +171,8 @@ def decode(value: Any, find: Find) -> Any:
     if set(value) != {"t", "v"}:
         raise UnfitError("an object without tag")
     name, inner = value["t"], value["v"]
+    if name in tables.READERS:
+        return tables.READERS[name](decode(inner, find))
     if name not in _READERS:
         return find(name, inner)
     return _READERS[name](inner, find)
@@ -221,6 +237,8 @@ _READERS: dict[str, Callable[[Any, Find], Any]] = {
     "date": lambda inner, find: datetime.date.fromisoformat(_text(inner)),
     "time": lambda inner, find: datetime.time.fromisoformat(_text(inner)),
     "timedelta": lambda inner, find: datetime.timedelta(*_list(inner)),
+    "uuid": lambda inner, find: uuid.UUID(_text(inner)),
+    "path": lambda inner, find: (pathlib.Path if inner[0] else pathlib.PurePath)(_text(inner[1])),
     "array": _read_array,
     "type": _read_type,
 }

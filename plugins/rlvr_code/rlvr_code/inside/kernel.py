@@ -140,12 +140,13 @@ def landlock_version() -> int:
     return max(0, _call(_LANDLOCK, None, 0, 1))
 
 
-def restrict_files(readable: dict[str, int], writable: str) -> None:
+def restrict_files(readable: dict[str, int], writable: str, *, execute: bool = False) -> None:
     """Forbid every file but those below some paths, and TCP; for good, and for children too.
 
     Args:
         readable: Path to the rights on what is below it.
         writable: Folder where anything but devices and sockets may be made.
+        execute: Whether what is made there may be run.
     """
     version = landlock_version()
     every = (1 << _EVERY_FILE_RIGHT.get(version, 16)) - 1
@@ -155,7 +156,9 @@ def restrict_files(readable: dict[str, int], writable: str) -> None:
     try:
         for path, rights in readable.items():
             _allow(ruleset, path, rights & every)
-        _allow(ruleset, writable, every & ~_MAKE_DEVICES & ~EXECUTE & ~IOCTL_DEV)
+        _allow(
+            ruleset, writable, every & ~_MAKE_DEVICES & ~IOCTL_DEV & ~(0 if execute else EXECUTE)
+        )
         _enforce(ruleset)
     finally:
         os.close(ruleset)

@@ -9,8 +9,8 @@ name:
 - arithmetic and order with plain data: that would tell the program what is expected;
 - a search in it for plain data, which is made here, one element after the other.
 
-Objects of the program are compared with each other by the program, as tests ask for. One that agrees
-with everything is taken for equal to nothing.
+Objects of the program are compared with each other by the program, as tests ask for. One that
+agrees with everything is taken for equal to nothing.
 """
 
 from __future__ import annotations
@@ -100,6 +100,14 @@ class Remote:
             raise AttributeError(name)
         return self._link.ask("get", self, [name])
 
+    @property
+    def __doc__(self) -> Any:  # type: ignore[override]
+        return self._link.ask("get", self, ["__doc__"])
+
+    @property
+    def __module__(self) -> Any:  # type: ignore[override]
+        return self._link.ask("get", self, ["__module__"])
+
     def __setattr__(self, name: str, value: Any) -> None:
         self._link.ask("set", self, [name, value])
 
@@ -157,10 +165,6 @@ class Remote:
     def __exit__(self, kind: Any, error: BaseException | None, trace: object) -> bool:
         return _left(self, "exit", error)
 
-    def __await__(self) -> Any:
-        return self._link.ask("await", self, [])
-        yield  # a generator that never waits: the program does
-
     def __aiter__(self) -> Any:
         return self._link.ask("aiter", self, [])
 
@@ -174,8 +178,8 @@ class Remote:
         return _left(self, "aexit", error)
 
 
-class Callable_(Remote):  # noqa: N801 -- what tests see of it is the program's
-    """Stands for something that can be called."""
+class Callable_(Remote):  # noqa: N801
+    """Stands for what can be called."""
 
     __slots__ = ()
 
@@ -186,6 +190,21 @@ class Callable_(Remote):  # noqa: N801 -- what tests see of it is the program's
 
 _OWN = ("_link", "_number", "_remote")
 """Attributes of the classes that stand for others which are not the program's."""
+
+
+class Awaitable_(Remote):  # noqa: N801
+    """Stands for what can be awaited."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Any:
+        return self._link.ask("await", self, [])
+        yield  # a generator that never waits: the program does
+
+
+for _kind in (Callable_, Awaitable_):  # what tests see of them is the program's
+    _kind.__doc__ = Remote.__dict__["__doc__"]
+KINDS: dict[str, type[Remote]] = {"call": Callable_, "await": Awaitable_}
 
 
 def is_remote(value: object) -> bool:

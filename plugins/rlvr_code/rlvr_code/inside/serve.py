@@ -7,14 +7,17 @@ learns nothing here but plain data; what it compares them with never comes to th
 from __future__ import annotations
 
 import builtins
+import contextlib
+import importlib
 import io
 import json
 import operator
 import os
 import sys
 import types
+import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO, cast
 
 from rlvr_code.inside import codec, frames, remote, script
@@ -97,7 +100,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "aexit": lambda one, error: bool(
         _loop().run_until_complete(_awaited(type(one).__aexit__(one, *_of(error))))
     ),
-    "signature": lambda one: __import__("inspect").signature(one),
+    "library": lambda one, module, name, *given, **named: getattr(
+        importlib.import_module(module), name
+    )(*given, **named),
     "method": lambda one, name, *given, **named: getattr(one, name)(*given, **named),
     "seed": lambda one, *given: __import__("random").seed(*given),
 }
@@ -116,6 +121,7 @@ class Host:
         self._numbers: dict[int, int] = {}
         self._given: list[Any] = []
         self._listens = False
+        self._told: list[Any] = []
         self.names: dict[str, Any] = {}
 
     def load(self, code: bytes) -> None:
@@ -145,9 +151,10 @@ class Host:
                 frames.send(self._wire, ANSWER, self._answer(body))
 
     def _answer(self, body: bytes) -> bytes:
-        out, answer = io.StringIO(), {}
+        answer: dict[str, Any] = {}
         asked: Any = {}
-        real, outer = sys.stdout, self._given
+        outer = self._given
+        watch = contextlib.ExitStack()
         try:
             asked = codec.loads(body, self._find)
             if asked["op"] == "cell":
@@ -158,25 +165,25 @@ class Host:
             self._given = given
             if asked.get("tests"):
                 self._listen()
-                sys.stdout = out
+                watch.enter_context(self._watched(asked, answer))
             if asked["op"] == "data":
                 return codec.dumps({"v": _Plain(asked["to"])}, self._keep)
             result = self._do(asked["op"], asked["to"], given, named)
             if asked["op"] in ("get", "item") and type(result) in (list, dict, set):
                 result = _Live(result)
+            place = next((at for at, one in enumerate(given) if one is result), None)
+            if place is not None and isinstance(result, _MUTABLE):
+                result = _Given(place)
             changed = {
                 place: one
                 for place, one in all_given.items()
                 if isinstance(one, _MUTABLE) and _text_of(one) != before[place]
             }
-            answer = {"v": result, "changed": changed}
+            answer |= {"v": result, "changed": changed}
         except BaseException as error:
-            answer = {"e": [_kind_of(error), _message(error), describe(error), _Raised(error)]}
+            answer["e"] = [_kind_of(error), _message(error), describe(error), _Raised(error)]
         finally:
-            if sys.stdout is out or asked.get("tests"):
-                sys.stdout = real
-        if text := out.getvalue():
-            answer["out"] = text
+            watch.close()
         try:
             return codec.dumps(answer, self._keep)
         except BaseException as error:
@@ -186,6 +193,12 @@ class Host:
             self._given = outer
 
     def _do(self, op: str, target: Any, given: list[Any], named: dict[str, Any]) -> Any:
+        if op == "global":
+            self.names[given[0]] = given[1]
+            return None
+        if op == "unglobal":
+            del self.names[given[0]]
+            return None
         if op in ("call", "make"):
             return target(*given, **named)
         return _OPERATIONS[op](target, *given, **named)
@@ -247,6 +260,42 @@ class Host:
             raise own if isinstance(own, BaseException) else exception(kind_, text)
         return answer["v"]
 
+    @contextlib.contextmanager
+    def _watched(self, asked: dict[str, Any], answer: dict[str, Any]) -> Iterator[None]:
+        """Do something as the tests would see it: what is written, warned and logged comes to them.
+
+        What they have put in place of functions of the library is used instead.
+        """
+        streams = {name: io.StringIO() for name in ("stdout", "stderr")}
+        real = {name: getattr(sys, name) for name in streams}
+        before = {}
+        self._told.clear()
+        for place, value in asked["patched"].items():
+            module, _, name = place.rpartition(".")
+            before[place] = getattr(importlib.import_module(module), name)
+            setattr(sys.modules[module], name, value)
+        if asked["environ"] is not None:
+            os.environ.clear()
+            os.environ.update(asked["environ"])
+        for name, stream in streams.items():
+            setattr(sys, name, stream)
+        try:
+            yield
+        finally:
+            for name, stream in real.items():
+                setattr(sys, name, stream)
+            for place, value in before.items():
+                module, _, name = place.rpartition(".")
+                setattr(sys.modules[module], name, value)
+            written = {name: one.getvalue() for name, one in streams.items() if one.getvalue()}
+            if written:
+                answer["written"] = written
+            if self._told:
+                answer["told"] = list(self._told)
+
+    def _warned(self, message: Any, category: Any, *rest: Any, **more: Any) -> None:
+        self._told.append(["warning", category, str(message)])
+
     def _listen(self) -> None:
         """Read standard input where the tests do, who may have put something in its place."""
         if self._listens:
@@ -254,6 +303,21 @@ class Host:
         self._listens = True
         sys.stdin = cast("TextIO", Input(lambda op: self._call_back(-1, op)))
         builtins.input = lambda prompt="", /: self._call_back(-1, "input", str(prompt))
+        warnings.simplefilter("always")
+        warnings.showwarning = self._warned
+        if "logging" in sys.modules:
+            self._take_logs()
+
+    def _take_logs(self) -> None:
+        import logging
+
+        told = self._told
+
+        class Taker(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                told.append(["log", record.name, record.levelno, record.getMessage()])
+
+        logging.getLogger().addHandler(Taker())
 
     def _keep(self, value: object) -> dict[str, Any] | None:
         exact = type(value)
@@ -266,16 +330,15 @@ class Host:
             return self._raised(value.error)
         if exact is Guest:
             return {"t": GUEST, "v": object.__getattribute__(value, "_ask").args[0]}
-        if any(value is one for one in self._given if isinstance(one, _MUTABLE)):
-            place = next(at for at, one in enumerate(self._given) if one is value)
-            return {"t": GIVEN, "v": place}
+        if exact is _Given:
+            return {"t": GIVEN, "v": value.value}
         number = self._number(value)
         if isinstance(value, type):
             return self._class(value, number)
         if isinstance(value, BaseException):
             return self._raised(value)
         derived = issubclass(exact, (*IMMUTABLE, *_MUTABLE))
-        if derived and exact.__module__ != "solution":
+        if derived and exact.__module__ != "solution" and not issubclass(exact, IMMUTABLE):
             return None
         handle: dict[str, Any] = {"t": HANDLE, "v": [number, _kind(value)]}
         if derived and issubclass(exact, IMMUTABLE):
@@ -293,28 +356,26 @@ class Host:
         return self._numbers[id(value)]
 
     def _class(self, value: type, number: int) -> dict[str, Any]:
-        if value.__module__ != "solution" and issubclass(value, BaseException):
+        if value.__module__ != "solution":
             return {"t": STDLIB, "v": [value.__module__, value.__name__]}
         bases = [one for one in value.__bases__ if one is not object]
-        own = [one for one in bases if one.__module__ == "solution" or one in _BUILTIN_ERRORS]
+        own = [one for one in bases if one.__module__ in ("solution", "builtins")]
         return {"t": CLASS, "v": [number, value.__name__, [self._encoded(one) for one in own]]}
 
     def _encoded(self, value: type) -> Any:
-        return {"t": "type", "v": value.__name__} if value in _BUILTIN_ERRORS else self._keep(value)
+        built_in = value.__module__ == "builtins"
+        return {"t": "type", "v": value.__name__} if built_in else self._keep(value)
 
     def _raised(self, error: BaseException) -> dict[str, Any]:
         kind = type(error)
         handle = [self._number(error), "error"]
-        if kind.__module__ == "solution":
-            return {"t": ERROR, "v": [self._class(kind, self._number(kind)), handle, None]}
+        cause = None if error.__cause__ is None else self._raised(error.__cause__)
+        of = self._class(kind, self._number(kind))
         plain = [one for one in error.args if type(one) in (int, float, str, bool, tuple, list)]
         if len(plain) < len(error.args):
             plain = [_message(error)]
         told = json.loads(codec.dumps(plain, lambda one: {"t": "id", "v": 0}))
-        return {
-            "t": ERROR,
-            "v": [{"t": STDLIB, "v": [kind.__module__, kind.__name__]}, handle, told],
-        }
+        return {"t": ERROR, "v": [of, handle, told, cause]}
 
 
 class _Plain:
@@ -326,6 +387,10 @@ class _Plain:
 
 class _Live(_Plain):
     """A list or the like that is part of an object: with a handle, for those who change it."""
+
+
+class _Given(_Plain):
+    """Stands for the argument at a place, which is the value itself."""
 
 
 class _Raised:
@@ -354,16 +419,11 @@ class Input(io.TextIOBase):
         return True
 
 
-_BUILTIN_ERRORS = {
-    one
-    for one in vars(builtins).values()
-    if isinstance(one, type) and issubclass(one, BaseException)
-}
-
-
 def _kind(value: object) -> str:
     if isinstance(value, _MUTABLE):
         return "data"
+    if hasattr(type(value), "__await__"):
+        return "await"
     return "call" if callable(value) else ""
 
 

@@ -82,7 +82,7 @@ def _settle(spec: dict[str, Any]) -> tuple[int, int]:
         spec["landlock"] and kernel.landlock_version() > 0
     )
     if spec["landlock"]:
-        kernel.restrict_files(dict(spec["readable"]), spec["work"])
+        kernel.restrict_files(dict(spec["readable"]), spec["work"], execute=spec["execute"])
     if spec["confined"]:
         kernel.drop_capabilities()
     kernel.hide_memory()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,16 @@ class Case:
     size: int
 
 
-def judge_output(sandbox: Sandbox, code: str, cases: Sequence[Case], budget: Budget) -> Outcome:
+def judge_output(
+    sandbox: Sandbox,
+    code: str,
+    cases: Sequence[Case],
+    budget: Budget,
+    *,
+    files: Mapping[str, bytes] | None = None,
+    processes: int = 1,
+    more_mb: int = 0,
+) -> Outcome:
     """Run a program once per case: text in, text out.
 
     Args:
@@ -40,21 +49,25 @@ def judge_output(sandbox: Sandbox, code: str, cases: Sequence[Case], budget: Bud
         code: The program.
         cases: ``given`` is its standard input, ``right`` is asked about its standard output.
         budget: Time and memory.
+        files: What lies in its folder.
+        processes: Processes it may have, which share the memory.
+        more_mb: Address space beside that of the budget.
     """
     longest = max((case.size for case in cases), default=0)
     limits = Limits(
         cpu_seconds=budget.case_seconds,
         wall_seconds=PATIENCE * budget.case_seconds + MARGIN,
-        memory_mb=budget.memory_mb,
+        memory_mb=processes * (budget.memory_mb + more_mb),
+        processes=processes,
         output_kb=4096 + longest // 128,
     )
 
     def some(server: Server, tally: Tally, timer: Timer) -> None:
-        server.open("script", as_bytes(code), {}, limits)
+        server.open("script", as_bytes(code), files or {}, limits)
         while not tally.done and not timer.over:
             case = cases[tally.seen]
             timer.begin(server)
-            result = _finished(Run(server, limits, as_bytes(case.given)), timer)
+            result = finished(Run(server, limits, as_bytes(case.given)), timer)
             timer.end()
             if not result.ok:
                 tally.add(ended(result))
@@ -109,7 +122,7 @@ def judge_calls(
     return _all(sandbox, len(cases), budget, some)
 
 
-def _finished(run: Run, timer: Timer) -> Result:
+def finished(run: Run, timer: Timer) -> Result:
     """The end of a program, which is brought about when its time is over."""
     while run.result is None:
         if not timer.ready():

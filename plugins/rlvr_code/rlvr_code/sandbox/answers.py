@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import reprlib
 from typing import Any
 
@@ -60,7 +61,24 @@ def _plain(value: Any) -> Any:
         return int(inner, 16)
     if tag == "float" and isinstance(inner, str):
         return float(inner)
+    if tag == "ndarray" and isinstance(inner, list) and len(inner) == 3:
+        return _shaped(inner[1], _plain(inner[2]))
+    if tag == "scalar" and isinstance(inner, list) and len(inner) == 2:
+        return _plain(inner[1])
     return Other()
+
+
+def _shaped(shape: Any, values: Any) -> Any:
+    """The nested lists of an array; of none that is not what it says."""
+    if not isinstance(shape, list) or not isinstance(values, list) or len(shape) > 8:
+        return Other()
+    if not all(type(one) is int and one > 0 for one in shape):
+        return values if not values and shape else Other()
+    if math.prod(shape) != len(values):
+        return Other()
+    for size in reversed(shape[1:]):
+        values = [values[at : at + size] for at in range(0, len(values), size)]
+    return values if shape else values[0]
 
 
 def _key(encoded: Any) -> str:

@@ -79,6 +79,7 @@ class Plan:
         disk_mb: Room for the files of one program.
         packages: Folders with packages that programs may import.
         warm: Modules of these packages to import once for all programs.
+        show: More paths that programs may read, and run.
         image: Of containers.
     """
 
@@ -87,12 +88,14 @@ class Plan:
     disk_mb: int = 64
     packages: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
+    show: tuple[str, ...] = ()
     image: str = "python:3.11-slim"
 
     @classmethod
     def make(cls, variant: Variant, python: str | None, **rest: Any) -> Plan:
         """A plan for an interpreter, by default this one."""
-        return cls(variant, layout(python, tuple(rest.get("packages", ()))), **rest)
+        more = (*rest.get("packages", ()), *rest.get("show", ()))
+        return cls(variant, layout(python, more), **rest)
 
 
 @dataclass(slots=True)
@@ -167,6 +170,7 @@ def _spec(plan: Plan, work: str, uid: int) -> Mapping[str, Any]:
         "landlock": confined and "must" if plan.variant in ("namespaces", "landlock") else confined,
         "readable": _readable(plan),
         "path": list(plan.packages),
+        "execute": bool(plan.show),
         "warm": [*WARM.split(), *plan.warm],
     }
 

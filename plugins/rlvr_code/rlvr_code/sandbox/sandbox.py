@@ -32,6 +32,8 @@ class Sandbox:
         python: Interpreter that runs them; by default this one, without its packages.
         packages: Folders with packages they may import.
         warm: Modules of these packages that are imported once, before any program is there.
+        show: More paths that programs may read, and run programs from; with them they may also
+            run what they have in their own folder.
         disk_mb: Room for the files of one program.
         image: Image of a container backend; its Python is 3.11 or newer.
 
@@ -47,11 +49,18 @@ class Sandbox:
         python: str | None = None,
         packages: tuple[str, ...] = (),
         warm: tuple[str, ...] = (),
+        show: tuple[str, ...] = (),
         disk_mb: int = 64,
         image: str = "python:3.11-slim",
     ) -> None:
         self.plan: Plan = choose(
-            backend, python=python, packages=packages, warm=warm, disk_mb=disk_mb, image=image
+            backend,
+            python=python,
+            packages=packages,
+            warm=warm,
+            show=show,
+            disk_mb=disk_mb,
+            image=image,
         )
         self._idle: list[Server] = []
         self._lock = threading.Lock()

@@ -1,0 +1,358 @@
+"""The tests' end of the wire to the program, and what stands there for the program's objects."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+import sys
+import threading
+import types
+import warnings
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+from rlvr_code.inside import codec, frames, guests, serve
+from rlvr_code.inside.remote import (
+    KINDS,
+    LIVE,
+    Callable_,
+    CannotCrossError,
+    Error,
+    Remote,
+    RemoteErrorType,
+    RemoteType,
+    Rich,
+    is_remote,
+    live,
+    rich,
+)
+
+
+class GoneError(BaseException):
+    """The program has ended, or broken the protocol."""
+
+
+class Link:
+    """The connection to the program.
+
+    Args:
+        wire: Its descriptor.
+        classes: Names that the tests use as those of classes; of them alone objects are the tests'
+            own making.
+    """
+
+    def __init__(self, wire: int, classes: Collection[str] = ()) -> None:
+        self._wire = wire
+        self._classes = frozenset(classes)
+        self._made_by: set[int] = set()
+        self._own: list[Any] = []
+        self._remotes: dict[tuple[str, int], Any] = {}
+        self._errors: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+        self.notes: list[str] = []
+
+    def send(self, kind: bytes, body: bytes) -> None:
+        """Send a frame."""
+        frames.send(self._wire, kind, body)
+
+    def note(self, what: str) -> None:
+        """Keep what may be why a test fails."""
+        if what not in self.notes:
+            self.notes.append(what)
+
+    def value(self, name: str) -> Any:
+        """What a name of the program stands for now.
+
+        Raises:
+            NameError: If it has none such.
+        """
+        return self.ask("name", Callable_(self, serve.NAME, name, "call"), [])
+
+    def name(self, name: str) -> Any:
+        """What a name of the program stands for now; a name it does not have, too, until asked."""
+        stands = Callable_(self, serve.NAME, name, "call")
+        try:
+            found = self.value(name)
+        except NameError:
+            return stands
+        if type(found) is Callable_:
+            return stands  # looked up at each call: the program may change what it means
+        if issubclass(type(found), RemoteType) and name in self._classes:
+            self._made_by.add(type.__getattribute__(found, "_number"))
+        return found
+
+    def ask(
+        self, op: str, target: Any, given: list[Any], named: dict[str, Any] | None = None
+    ) -> Any:
+        """Have the program do something; what came of it.
+
+        Raises:
+            GoneError: If there is no program any more.
+        """
+        asked = {
+            "op": op,
+            "to": target,
+            "args": given,
+            "named": named or {},
+            "tests": True,
+            "patched": _patched(),
+            "environ": None if os.environ == _ENVIRON else dict(os.environ),
+        }
+        try:
+            body = codec.dumps(asked, self._keep)
+        except codec.UnfitError as error:
+            raise CannotCrossError(str(error)) from None
+        with self._lock:
+            self.send(serve.ASK, body)
+            while True:
+                try:
+                    kind, body = frames.receive(self._wire)
+                except frames.ClosedError as error:
+                    raise GoneError("the program has ended") from error
+                if kind == serve.ANSWER:
+                    break
+                if kind != serve.BACK:
+                    raise GoneError("the program broke the protocol")
+                self._called_back(body)
+        found = self._understand(op, body, given, named or {})
+        if op == "make" and issubclass(type(found), Remote):
+            made = type.__getattribute__(target, "_number") in self._made_by
+            object.__setattr__(found, "_made", made)
+        return found
+
+    def _understand(self, op: str, body: bytes, given: list[Any], named: dict[str, Any]) -> Any:
+        def find(tag: str, value: Any) -> Any:
+            return given[value] if tag == serve.GIVEN else self._find(tag, value)
+
+        try:
+            answer = codec.loads(body, find)
+            for name, text in answer.get("written", {}).items():
+                getattr(sys, name if name == "stdout" else "stderr").write(str(text))
+            for what, *about in answer.get("told", ()):
+                _tell(what, about)
+            if "e" in answer:
+                kind, text, _, raised = answer["e"]
+            else:
+                for place, now in answer["changed"].items() if "changed" in answer else ():
+                    _become(named[place] if type(place) is str else given[place], now)
+                return answer["v"]
+        except (codec.UnfitError, LookupError, TypeError, ValueError) as error:
+            raise GoneError("the program broke the protocol") from error
+        if not isinstance(raised, BaseException):
+            raised = serve.exception(str(kind), str(text))
+        if isinstance(raised, StopIteration | StopAsyncIteration) and op not in ("next", "anext"):
+            # it would end the loop of a test that calls the program in ``map``, before any result
+            raised = RuntimeError(f"the program raised {type(raised).__name__}: {text}")
+        raise raised
+
+    def _called_back(self, body: bytes) -> None:
+        try:
+            number, op, given, named = codec.loads(body, self._find)
+            if number == -1:
+                one: Any = None
+            else:
+                one = self._own[number]
+        except (codec.UnfitError, LookupError, TypeError, ValueError) as error:
+            raise GoneError("the program broke the protocol") from error
+        try:
+            found = _input(op, given) if number == -1 else guests.apply(one, op, given, named)
+            answer = codec.dumps({"v": found}, self._keep)
+        except Exception as error:
+            own = error if is_remote(error) else None
+            answer = codec.dumps({"e": [type(error).__name__, str(error), own]}, self._keep)
+        self.send(serve.BACK_ANSWER, answer)
+
+    def _keep(self, value: object) -> dict[str, Any] | None:
+        kind = type(value)
+        if issubclass(kind, Remote):
+            put = object.__getattribute__
+            return {"t": put(value, "_tag"), "v": put(value, "_value")}
+        if issubclass(kind, RemoteType):
+            return {"t": serve.HANDLE, "v": type.__getattribute__(value, "_number")}
+        if issubclass(kind, LIVE):
+            return self._keep(value.remote)  # type: ignore[attr-defined]
+        if issubclass(kind, Error | Rich):
+            return self._keep(object.__getattribute__(value, "_remote"))
+        if isinstance(value, BaseException):
+            return {"t": serve.ERROR, "v": [kind.__name__, str(value)]}
+        if isinstance(value, _DERIVED) and kind.__module__ != "tests":
+            return None
+        self._own.append(value)
+        number = len(self._own) - 1
+        if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+            return {"t": serve.CALLBACK, "v": [number, value.__name__, value.__doc__]}
+        return {"t": serve.GUEST, "v": number}
+
+    def _find(self, tag: str, value: Any) -> Any:
+        if tag == serve.HANDLE:
+            return self._remote(*value)
+        if tag == serve.CLASS:
+            return self._class(*value)
+        if tag == serve.STDLIB:
+            return _library_class(*map(str, value))
+        if tag == serve.ERROR:
+            return self._error(*value)
+        if tag == serve.RICH:
+            data, remote = (codec.decode(one, self._find) for one in value)
+            return self._rich(data, remote)
+        if tag == serve.LIVE:
+            data, remote = (codec.decode(one, self._find) for one in value)
+            return live(data, remote) if type(data) in (list, dict, set) else data
+        if tag == serve.GUEST and type(value) is int and value >= 0:
+            return self._own[value]
+        raise codec.UnfitError(tag)
+
+    def _remote(self, number: Any, kind: Any) -> Remote:
+        if type(number) is not int or type(kind) is not str:
+            raise codec.UnfitError("no object")
+        place = (kind, number)
+        if place not in self._remotes:
+            self._remotes[place] = KINDS.get(kind, Remote)(self, serve.HANDLE, number, kind)
+        return self._remotes[place]  # type: ignore[no-any-return]
+
+    def _rich(self, data: Any, remote: Any) -> Any:
+        if type(data) not in serve.IMMUTABLE or not issubclass(type(remote), Remote):
+            raise codec.UnfitError("no data of a class of the program")
+        place = ("rich", object.__getattribute__(remote, "_value"))
+        if place not in self._remotes:
+            self._remotes[place] = rich(type(data), data, remote)
+        return self._remotes[place]
+
+    def _class(self, number: Any, name: Any, bases: Any) -> type:
+        if type(number) is not int or type(name) is not str or not name.isidentifier():
+            raise codec.UnfitError("no class")
+        place = ("class", number)
+        if place not in self._remotes:
+            found = [codec.decode(one, self._find) for one in bases]
+            own = {"_link": self, "_number": number, "__module__": "solution"}
+            self._remotes[place] = _stand_in(name, [one for one in found if _is_class(one)], own)
+        return self._remotes[place]  # type: ignore[no-any-return]
+
+    def _error(self, kind: Any, handle: Any, given: Any, cause: Any = None) -> BaseException:
+        of = codec.decode(kind, self._find)
+        remote = self._remote(*handle)
+        place = ("raised", object.__getattribute__(remote, "_value"))
+        if place in self._remotes:
+            return self._remotes[place]  # type: ignore[no-any-return]
+        if _is_class(of) and issubclass(of, Error):
+            made: BaseException = of.__new__(of)
+            made.__dict__["_remote"] = remote
+            made.args = tuple(codec.decode(given, self._find))
+        else:
+            made = _error_of(of, codec.decode(given, self._find))
+        if cause is not None:
+            made.__cause__ = codec.decode(cause, self._find)
+        self._remotes[place] = made
+        return made
+
+
+_DERIVED = (*serve.IMMUTABLE, list, dict, set, bytearray, deque)
+
+
+def _is_class(value: object) -> bool:
+    return isinstance(value, type)
+
+
+def _stand_in(name: str, bases: list[Any], own: dict[str, Any]) -> type:
+    """A class for a class of the program, with the exceptions that it derives from."""
+    errors = [one for one in bases if issubclass(one, Exception)]
+    errors = [one for one in errors if not issubclass(one, StopIteration | StopAsyncIteration)]
+    others = [one for one in bases if type(one) is RemoteType or one in _DERIVED]
+    if errors or any(issubclass(one, BaseException) for one in bases):
+        first = [] if any(issubclass(one, Error) for one in errors) else [Error]
+        with contextlib.suppress(TypeError):  # of bases that do not go together
+            return RemoteErrorType(name, (*first, *errors), own)
+        return RemoteErrorType(name, (Error,), own)
+    with contextlib.suppress(TypeError):
+        return RemoteType(name, tuple(others), own)
+    return RemoteType(name, (), own)
+
+
+def _library_class(module: str, name: str) -> type:
+    """A class of Python's library that is imported here; the nearest that there is."""
+    if module == "builtins" and name in _HIDDEN:
+        return _HIDDEN[name]
+    found = vars(sys.modules[module]).get(name) if module in sys.modules else None
+    root = module.partition(".")[0]
+    if not isinstance(found, type) or root not in sys.stdlib_module_names:
+        return Exception if name.endswith(("Error", "Exception")) else object
+    if issubclass(found, BaseException):
+        closed = root == "unittest" or not issubclass(found, _RAISED)
+        return Exception if closed else found
+    return found if root in _SAFE else object
+
+
+_RAISED = (Exception, SystemExit, KeyboardInterrupt)
+_SAFE = {"abc", "array", "builtins", "collections", "datetime", "decimal", "enum", "fractions"} | {
+    *("functools", "itertools", "pathlib", "re", "types", "uuid")
+}
+_HIDDEN: dict[str, type] = {
+    one.__name__: one
+    for one in vars(types).values()
+    if isinstance(one, type) and one.__module__ == "builtins" and one is not types.CoroutineType
+}
+_ENVIRON = dict(os.environ)
+PATCHABLE = """
+builtins.print time.sleep time.time time.monotonic time.perf_counter random.random random.randint
+random.choice random.choices random.shuffle random.sample random.uniform random.randrange
+random.gauss os.getenv os.listdir os.getcwd os.path.exists os.path.isfile builtins.open
+"""
+"""Functions that tests put others in place of."""
+REAL: dict[str, Any] = {}
+
+
+def _patched() -> dict[str, Any]:
+    found = {}
+    for place, real in REAL.items():
+        module, _, name = place.rpartition(".")
+        now = getattr(sys.modules[module], name)
+        if now is not real:
+            found[place] = now
+    return found
+
+
+def _tell(what: Any, about: list[Any]) -> None:
+    """Warn or log as the program has."""
+    if what == "warning":
+        kind, text = about
+        fits = isinstance(kind, type) and issubclass(kind, Warning)
+        warnings.warn(str(text), kind if fits else UserWarning, stacklevel=2)
+    elif what == "log":
+        import logging
+
+        name, level, text = about
+        logging.getLogger(str(name)).log(int(level), "%s", str(text))
+
+
+def _error_of(kind: Any, given: Any) -> BaseException:
+    if not (_is_class(kind) and issubclass(kind, BaseException)) or not isinstance(given, list):
+        raise codec.UnfitError("no exception")
+    try:
+        return kind(*given)  # type: ignore[no-any-return]
+    except Exception:
+        return serve.exception(kind.__name__, str(given[0]) if given else "")
+
+
+def _input(op: str, given: list[Any]) -> str:
+    """What the tests have put in place of standard input; patched functions too."""
+    if op == "input":
+        return str(builtins.input(*given))
+    if op not in ("read", "readline"):
+        raise AttributeError(op)
+    return str(getattr(sys.stdin, op)())
+
+
+def _become(value: Any, now: Any) -> None:
+    """Change an argument in place, as the program has done with its copy."""
+    if type(value) is not type(now):
+        raise codec.UnfitError("an argument has changed its type")
+    if isinstance(value, list | bytearray):
+        value[:] = now
+    elif isinstance(value, dict | set):
+        value.clear()
+        value.update(now)
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(now)

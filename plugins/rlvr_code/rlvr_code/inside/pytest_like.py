@@ -1,0 +1,174 @@
+"""What tests use of pytest, which is not in the sandbox: ``make_pytest`` gives it as a module."""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class SkippedError(Exception):
+    """A test says that it is not to be run."""
+
+
+class _Raises:
+    """``pytest.raises`` as a context."""
+
+    def __init__(self, kinds: Any, match: str | None = None) -> None:
+        self._kinds, self._match = kinds, match
+        self.value: Any = None
+        self.type: Any = None
+
+    def __enter__(self) -> _Raises:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: object) -> bool:
+        if kind is None:
+            raise AssertionError(f"nothing was raised, not {self._kinds!r}")
+        if not issubclass(kind, self._kinds):
+            return False
+        if self._match is not None and not re.search(self._match, str(error)):
+            raise AssertionError(f"{self._match!r} does not match {str(error)!r}")
+        self.value, self.type = error, kind
+        return True
+
+    def match(self, pattern: str) -> bool:
+        """Whether the exception's text fits; an assertion that it does."""
+        if not re.search(pattern, str(self.value)):
+            raise AssertionError(f"{pattern!r} does not match {str(self.value)!r}")
+        return True
+
+
+class _Approx:
+    """A number, or several, give or take."""
+
+    def __init__(
+        self,
+        expected: Any,
+        rel: float | None = None,
+        abs: float | None = None,
+        nan_ok: bool = False,
+    ) -> None:
+        self._expected, self._nan_ok = expected, nan_ok
+        self._rel = 1e-6 if rel is None and abs is None else (rel or 0.0)
+        self._abs = 1e-12 if abs is None else abs
+
+    def __eq__(self, other: object) -> bool:
+        return self._same(self._expected, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _same(self, expected: Any, given: Any) -> bool:
+        if isinstance(expected, Mapping):
+            return (
+                isinstance(given, dict)
+                and expected.keys() == given.keys()
+                and all(self._same(expected[key], given[key]) for key in expected)
+            )
+        if isinstance(expected, list | tuple):
+            return (
+                isinstance(given, list | tuple)
+                and len(expected) == len(given)
+                and all(map(self._same, expected, given))
+            )
+        if not all(isinstance(one, int | float | complex) for one in (expected, given)):
+            return bool(expected == given)
+        if expected != expected:
+            return self._nan_ok and given != given
+        if math.isinf(abs(expected)):
+            return bool(expected == given)
+        return abs(expected - given) <= max(self._rel * abs(expected), self._abs)
+
+    def __repr__(self) -> str:
+        return f"approx({self._expected!r})"
+
+
+class _Mark:
+    """``pytest.mark``; marks that change nothing are taken as they come."""
+
+    def parametrize(self, keys: Any, rows: Any, **rest: Any) -> Callable[[Any], Any]:
+        """Run a test once for each row."""
+        words = [one.strip() for one in keys.split(",")] if isinstance(keys, str) else list(keys)
+        many = [getattr(row, "values_", row) for row in rows]
+        cut = [tuple(row) if len(words) > 1 else (_only(row),) for row in many]
+
+        def decorate(function: Any) -> Any:
+            function.parametrized = [*getattr(function, "parametrized", []), (words, cut)]
+            return function
+
+        return decorate
+
+    def skip(self, *given: Any, **named: Any) -> Any:
+        """Not to be run."""
+        return _skipped(given[0]) if given and callable(given[0]) else _skipped
+
+    def skipif(self, condition: Any, **named: Any) -> Any:
+        """Not to be run in some cases."""
+        return _skipped if condition else (lambda function: function)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def mark(*given: Any, **named: Any) -> Any:
+            return given[0] if len(given) == 1 and callable(given[0]) else lambda one: one
+
+        return mark
+
+
+def _only(row: Any) -> Any:
+    return row[0] if isinstance(row, _Row) else row
+
+
+class _Row(tuple[Any, ...]):
+    __slots__ = ()
+
+
+def _skipped(function: Any) -> Any:
+    def skipped() -> None:
+        raise SkippedError
+
+    return skipped
+
+
+def _raises(kinds: Any, *given: Any, match: str | None = None, **named: Any) -> Any:
+    context = _Raises(kinds, match)
+    if not given:
+        return context
+    with context:
+        given[0](*given[1:], **named)
+    return context
+
+
+def _fixture_mark(*given: Any, **named: Any) -> Any:
+    def decorate(function: Any) -> Any:
+        function.is_fixture = True
+        return function
+
+    return decorate(given[0]) if given and callable(given[0]) else decorate
+
+
+def _fail(reason: str = "", **named: Any) -> None:
+    raise AssertionError(reason)
+
+
+def _skip(reason: str = "", **named: Any) -> None:
+    raise SkippedError(reason)
+
+
+def make_pytest() -> types.ModuleType:
+    """A module with what tests use of pytest."""
+    module = types.ModuleType("pytest")
+    vars(module).update(
+        raises=_raises,
+        approx=_Approx,
+        mark=_Mark(),
+        fixture=_fixture_mark,
+        fail=_fail,
+        skip=_skip,
+        param=lambda *values, **named: types.SimpleNamespace(values_=_Row(values)),
+        main=lambda *given, **named: 0,
+    )
+    return module
