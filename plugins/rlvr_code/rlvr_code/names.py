@@ -159,7 +159,8 @@ def classes(tests: str, code: str = "") -> set[str]:
         elif isinstance(node, ast.Raise):
             used = [node.exc.func if isinstance(node.exc, ast.Call) else node.exc]
         elif isinstance(node, ast.Call) and _ABOUT_CLASSES & {_last(node.func)}:
-            used = list(node.args[-1:]) if _last(node.func) != "assertRaises" else node.args[:1]
+            first = _last(node.func) == "assertRaises"
+            used = [*(node.args[:1] if first else node.args[-1:])]
         elif isinstance(node, ast.Name) and _CAPITALISED.fullmatch(node.id):
             used = [node]
         for one in used:

@@ -98,7 +98,7 @@ def test_languages_that_are_not_there():
 
 
 def test_the_doctor_knows_them():
-    found = {one.subject: one.state for one in languages.findings()}
+    found = {one.what: one.found for one in languages.findings()}
     assert set(found) == {"language cpp", "language javascript"}
     for name, language in languages.LANGUAGES.items():
         assert ("not here" in found[f"language {name}"]) == bool(language.missing)

@@ -94,9 +94,9 @@ def _encode(value: Any, keep: Keep) -> Any:
     if exact is type and value in _TYPES:
         return {"t": "type", "v": _TYPES[value]}
     if exact.__module__ in ("numpy", "pandas", "pandas.core.frame", "pandas.core.series"):
-        found = tables.plain(value)
-        if found is not None:
-            return {"t": found[0], "v": _encode(found[1], keep)}
+        table = tables.plain(value)
+        if table is not None:
+            return {"t": table[0], "v": _encode(table[1], keep)}
     if exact not in _WRITERS and not issubclass(exact, pathlib.PurePath):
         found = keep(value)
         if found is not None:

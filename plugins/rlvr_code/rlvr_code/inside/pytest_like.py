@@ -79,7 +79,7 @@ class _Approx:
             return self._nan_ok and given != given
         if math.isinf(abs(expected)):
             return bool(expected == given)
-        return abs(expected - given) <= max(self._rel * abs(expected), self._abs)
+        return bool(abs(expected - given) <= max(self._rel * abs(expected), self._abs))
 
     def __repr__(self) -> str:
         return f"approx({self._expected!r})"

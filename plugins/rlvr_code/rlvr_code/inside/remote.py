@@ -114,7 +114,7 @@ class Remote:
     def __delattr__(self, name: str) -> None:
         self._link.ask("delattr", self, [name])
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return self._link.ask("type", self, []) if self._kind != "class" else Remote
 
@@ -198,12 +198,13 @@ class Awaitable_(Remote):  # noqa: N801
     __slots__ = ()
 
     def __await__(self) -> Any:
-        return self._link.ask("await", self, [])
-        yield  # a generator that never waits: the program does
+        found = self._link.ask("await", self, [])
+        yield from ()  # a generator that never waits: the program does
+        return found
 
 
 for _kind in (Callable_, Awaitable_):  # what tests see of them is the program's
-    _kind.__doc__ = Remote.__dict__["__doc__"]
+    _kind.__doc__ = Remote.__dict__["__doc__"]  # type: ignore[method-assign]
 KINDS: dict[str, type[Remote]] = {"call": Callable_, "await": Awaitable_}
 
 
@@ -304,7 +305,7 @@ class Rich:
             raise AttributeError(name)
         return getattr(self._remote, name)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return self._remote.__class__ if self._remote is not None else type(self)
 
@@ -330,9 +331,9 @@ def _through(name: str, base: type) -> Callable[..., Any]:
     return method
 
 
-def _inner(base: type) -> Callable[..., Any]:
+def _inner(base: Any) -> Callable[..., Any]:
     def method(self: Any, key: Any) -> Any:
-        found = base.__getitem__(self, key)  # type: ignore[attr-defined]
+        found = base.__getitem__(self, key)
         return self.remote._link.ask("item", self.remote, [key]) if type(found) in _LIVE else found
 
     return method
@@ -352,17 +353,17 @@ for _base, _names in _CHANGES.items():
 LIVE = tuple(_LIVE.values())
 
 
-def rich(kind: type, value: Any, remote: Remote) -> Any:
+def rich(kind: Any, value: Any, remote: Remote) -> Any:
     """Data of a built-in kind that also stands for an object of the program."""
     made = _RICH.get(kind)
     if made is None:
 
         def to_text(self: Any) -> str:
-            return kind.__str__(self)
+            return str(kind.__str__(self))
 
         special = {"__str__": to_text} if kind is str else {}
         made = _RICH[kind] = type(kind.__name__, (Rich, kind), special)
-    found = kind.__new__(made, value)  # type: ignore[arg-type]
+    found = kind.__new__(made, value)
     found.__dict__["_remote"] = remote
     return found
 
@@ -450,7 +451,7 @@ def _binary(op: str, reflected: bool) -> Callable[[Any, Any], Any]:
     return method
 
 
-UNARY = {
+UNARY: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "pos": operator.pos,
     "abs": abs,

@@ -319,7 +319,7 @@ class Host:
 
         logging.getLogger().addHandler(Taker())
 
-    def _keep(self, value: object) -> dict[str, Any] | None:
+    def _keep(self, value: Any) -> dict[str, Any] | None:
         exact = type(value)
         if exact is _Plain:
             return cast("dict[str, Any]", codec.data(value.value, self._keep))
@@ -340,9 +340,9 @@ class Host:
         derived = issubclass(exact, (*IMMUTABLE, *_MUTABLE))
         if derived and exact.__module__ != "solution" and not issubclass(exact, IMMUTABLE):
             return None
-        handle: dict[str, Any] = {"t": HANDLE, "v": [number, _kind(value)]}
+        handle = {"t": HANDLE, "v": [number, _kind(value)]}
         if derived and issubclass(exact, IMMUTABLE):
-            base = next(one for one in IMMUTABLE if issubclass(exact, one))
+            base: Any = next(one for one in IMMUTABLE if issubclass(exact, one))
             plain = base(value) if base is not str else str.__getitem__(value, slice(None)) + ""
             if type(plain) is base:
                 return {"t": RICH, "v": [codec.data(value, self._keep), handle]}

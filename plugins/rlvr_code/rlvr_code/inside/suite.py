@@ -150,13 +150,13 @@ def _fixture(
         return types.SimpleNamespace(param=have.get("param"))
     if name in _FIXTURES:
         return stack.enter_context(_FIXTURES[name]())
-    function = names.get(name)
+    function: Any = names.get(name)
     if not getattr(function, "is_fixture", False):
         raise LookupError(f"no fixture {name!r}")
     given = {
         one: _fixture(one, names, stack, have) for one in inspect.signature(function).parameters
     }
-    found = function(**given)  # type: ignore[misc]
+    found = function(**given)
     if inspect.isgenerator(found):
         value = next(found)
         stack.callback(next, found, None)

@@ -217,7 +217,8 @@ def _why_not(test: str, names: dict[str, Any], link: Link) -> str:
 
 def _guarded(test: str) -> ast.Module:
     """Test code in which an exception out of an assertion is marked: no ``with`` may swallow it."""
-    return ast.fix_missing_locations(_Guard().visit(ast.parse(test)))
+    guarded: ast.Module = _Guard().visit(ast.parse(test))
+    return ast.fix_missing_locations(guarded)
 
 
 class _Guard(ast.NodeTransformer):
