@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rlvr_code.sandbox import meter
+from rlvr_code.sandbox import Limits, Sandbox, meter
 from rlvr_code.sandbox.meter import BusyError, Timer, Usage
 from rlvr_code.verifiers import Call, Mbpp, Stdin
 from rlvr_core.api import Completion, Problem
@@ -165,3 +165,10 @@ def test_a_busy_machine_is_a_verdict_without_a_score(monkeypatch):
     judge.close()
     assert (verdict.score, verdict.status) == (None, "busy")
     assert "6 processes wait" in verdict.detail
+
+
+def test_pieces_of_a_session_do_not_pay_for_the_machine():
+    with hogs(6), Sandbox() as box, box.session(limits=Limits(wall_seconds=120.0)) as session:
+        code = "import time\nend = time.process_time() + 0.8\nwhile time.process_time() < end: pass"
+        assert session.run(code, seconds=1.6).ok
+        assert session.run("import time\ntime.sleep(60)", seconds=0.5).reason == "wall"

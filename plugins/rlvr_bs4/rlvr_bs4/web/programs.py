@@ -15,6 +15,8 @@ from rlvr_core.api import Json
 STARTING = 20.0
 """Seconds that the program's surroundings may take beside its own."""
 SLACK = 3.0
+PATIENCE = 10.0
+"""Clock time of a program, waiting included, for each second of processor time."""
 _FURNISH = """
 import json, types
 _module = types.ModuleType("prelude")
@@ -84,7 +86,8 @@ class Programs:
         backend: See ``rlvr_code.sandbox.Sandbox``.
         python: Interpreter, if not this one.
         image: Of a container backend.
-        seconds: Processor time of a program; by the clock it may take ``SLACK`` times that.
+        seconds: Processor time of a program; by the clock it may take ``SLACK`` times that, not
+            counting what it waits for a processor.
         memory_mb: Its memory.
         most: Characters of output that are shown.
     """
@@ -161,7 +164,7 @@ class Programs:
         """Of the process that so many programs run in."""
         return Limits(
             cpu_seconds=self._seconds * programs,
-            wall_seconds=SLACK * self._seconds * programs + STARTING,
+            wall_seconds=PATIENCE * self._seconds * programs + STARTING,
             memory_mb=self._memory_mb,
         )
 

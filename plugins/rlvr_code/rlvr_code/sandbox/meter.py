@@ -128,6 +128,11 @@ class Timer:
         return clock, cpu, max(clock - waited, 0.0)
 
 
+def waited(server: Server) -> float:
+    """Seconds that a server's processes have waited for a processor; 0 where nobody tells."""
+    return _usage([server]).waited or 0.0
+
+
 def _usage(servers: Sequence[Server]) -> Usage:
     """Of all processes of some servers, and of the waiting of this thread, which serves them."""
     cpu, waited = 0.0, _waited(Path("/proc/thread-self"))

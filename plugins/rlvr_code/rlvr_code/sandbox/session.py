@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rlvr_code.inside import codec, frames, serve
-from rlvr_code.sandbox import answers
+from rlvr_code.sandbox import answers, meter
 from rlvr_code.sandbox.limits import Limits, Reason, Result
 from rlvr_code.sandbox.server import BrokenError, Run, Server
 from rlvr_core.api import RunError
@@ -47,7 +47,8 @@ class Session:
 
         Args:
             code: Its text.
-            seconds: Limit of this piece by the clock, beside those of the session.
+            seconds: Limit of this piece by the clock, beside those of the session. The time in
+                which it waits for a processor does not count.
 
         Returns:
             What it wrote; ``exit`` is 1 after an exception.
@@ -91,6 +92,7 @@ class Session:
             self._run = Run(self._server, self._limits)
             self._splitter = frames.Splitter(codec.LONGEST + 1024)
         run = self._run
+        limit, before = until, meter.waited(self._server)
         self._cells += 1
         asked = {
             "op": "cell",
@@ -118,6 +120,8 @@ class Session:
                     run.result.peak_mb,
                     run.result.dropped,
                 )
+            if not killed and time.monotonic() >= until:
+                until = limit + meter.waited(self._server) - before
             if not killed and time.monotonic() >= until:
                 killed = True
                 run.kill()
