@@ -95,8 +95,6 @@ def furnish(spec: dict[str, Any]) -> None:
     folder = spec["work"]
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", HOME=folder, TMPDIR=folder, LANG="C.UTF-8")
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # no fork copies other threads
-        os.environ[name] = "1"
     for name in ("exit", "quit"):  # which the module site would have made
         setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of the input"))
     sys.argv[:] = ["main.py"]

@@ -74,8 +74,12 @@ def _settle(spec: dict[str, Any]) -> tuple[int, int]:
     os.dup2(nothing, 1)
     os.close(nothing)
     program.furnish(spec)
+    alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    os.environ.update(alone)  # read when numpy is imported; no fork copies other threads
     for name in spec["warm"]:
         importlib.import_module(name)
+    for name in alone:
+        del os.environ[name]
     spec["mapped"] = kernel.mapped_bytes()
     spec["alone"] = os.getpid() == 1
     spec["landlock"] = spec["landlock"] == "must" or (
