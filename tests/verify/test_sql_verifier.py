@@ -154,7 +154,7 @@ WRONG = [  # and what the verdict says
     ),
     (
         NAMES,
-        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n FROM r, people",
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n FROM r LIMIT 20000",
         "more than 10,000 rows",
     ),
     (NAMES, "SELECT hex(zeroblob(900000000)) FROM people", "SQLite"),
@@ -172,7 +172,9 @@ SPEC = {"schema": SCHEMA}
 CASES = [{"spec": SPEC | {"answer": a}, "response": t, "passed": True} for a, t in RIGHT]
 CASES += [{"spec": SPEC | {"answer": a}, "response": t, "passed": False} for a, t, _ in WRONG]
 
-test_sql_keeps_its_promises = conformance(SqlVerifier, cases=CASES, seconds=4.0)
+test_sql_keeps_its_promises = conformance(
+    SqlVerifier, cases=CASES, config={"seconds": 0.5}, seconds=4.0
+)
 
 
 def verify(answer, text, schema=SCHEMA, **options):
