@@ -50,6 +50,7 @@ _HOMES = {
         "WeightTransport"
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
+    "builtin.environments.traits": "EnvironmentTraits",
     "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",
     "builtin.evals.view": "EvaluationView",
     "builtin.samplers.base": "SamplerBase SamplerConfig",

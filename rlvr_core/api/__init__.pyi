@@ -145,6 +145,7 @@ from rlvr_core.builtin.environments.tools import ToolCall as ToolCall
 from rlvr_core.builtin.environments.tools import ToolFormat as ToolFormat
 from rlvr_core.builtin.environments.tools import spoken as spoken
 from rlvr_core.builtin.environments.tools import tool_format as tool_format
+from rlvr_core.builtin.environments.traits import EnvironmentTraits as EnvironmentTraits
 from rlvr_core.builtin.evals.view import EvaluationView as EvaluationView
 from rlvr_core.builtin.samplers.base import SamplerBase as SamplerBase
 from rlvr_core.builtin.samplers.base import SamplerConfig as SamplerConfig

@@ -200,7 +200,7 @@ class Generator:
         """Return the group with its rewards, under the reward schedule of a step."""
         members = []
         for completion, verdict in zip(answered.completions, answered.verdicts, strict=True):
-            reward, passed = self.judge.reward(verdict, step)
+            reward, passed = self.judge.reward(completion, verdict, step)
             scored_in_parts = any(verdict_part.spans for verdict_part in verdict.values())
             spans = self.judge.plan.spans(completion, verdict, step) if scored_in_parts else ()
             members.append(Judged(completion, verdict, reward, passed, spans))

@@ -45,8 +45,7 @@ class DistributedGenerator(Generator):
         groups = self.ranks.weave(own)
         for sampled in groups:
             for member in sampled.group.members:
-                for name, verdict in member.verdicts.items():
-                    self.errors.observe(name, verdict)
+                self.errors.observe_all(member.completion, member.verdicts)
         return groups
 
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlvr_core.api import Json, RunError, Verdict
+from rlvr_core.api import Completion, Json, RunError, Verdict
 
 WINDOW = 500
 """Number of most recent verdicts of a verifier that count."""
@@ -24,6 +24,12 @@ class ErrorRate:
 
     limit: float
     recent: dict[str, deque[str | None]] = field(default_factory=dict)
+
+    def observe_all(self, completion: Completion, verdicts: Mapping[str, Verdict]) -> None:
+        """Count the verdicts on a completion, unless its environment failed: nobody judged it."""
+        if completion.transcript is None or not completion.transcript.failed:
+            for name, verdict in verdicts.items():
+                self.observe(name, verdict)
 
     def observe(self, name: str, verdict: Verdict) -> None:
         """Count a verdict of the verifier ``name``."""

@@ -55,11 +55,10 @@ class Judge:
         return whole
 
     def reward(
-        self, verdicts: Mapping[str, Verdict], step: int
+        self, completion: Completion, verdicts: Mapping[str, Verdict], step: int
     ) -> tuple[float | None, bool | None]:
         """Return the shaped reward and the outcome; count failed verdicts."""
-        for name, verdict in verdicts.items():
-            self.errors.observe(name, verdict)
+        self.errors.observe_all(completion, verdicts)
         return self.plan.combine(verdicts, step)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,8 +132,8 @@ class Plan:
 
 
 class Errors(list):
-    def observe(self, name, verdict):
-        self.append(verdict.status)
+    def observe_all(self, completion, verdicts):
+        self.extend(verdict.status for verdict in verdicts.values())
 
 
 def play(script, draws, plan, *, params=PARAMS, at_once=False, deadline=600.0):
@@ -299,6 +300,70 @@ def test_a_failing_environment_is_a_failure_and_never_a_reward_of_0(where, how, 
         assert detail in member.verdicts["v"].detail
     assert groups[1].fates() == ["error", "error"]
     assert pool.asked == found[0]  # nobody judges a conversation that failed
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raise", "error: step: RuntimeError: broken on purpose"),
+        ("exit", "error: step: its process ended, exit code 3"),
+        ("hang", "error: step took longer than 5 s"),
+        ("silent", "error: step: ValueError: an Observation has at least one message"),
+    ],
+)
+def test_where_the_model_reads_errors_a_world_that_fails_ends_nothing(how, said):
+    """The model is told, the state is as before the call, and the conversation goes on."""
+    draws = [Draw(problem(i, **({"how": how} if i == 1 else {})), 2, i) for i in range(5)]
+    plan = plan_of("Forgiving", timeout=LIMIT[how], max_turns=4)
+    _, _, groups, _ = play(lambda *_: "P", draws, plan, params=replace(PARAMS, max_tokens=999))
+    for i, one in enumerate(groups):
+        for member in one.group.members:
+            transcript = member.completion.transcript
+            assert transcript.ended == "done"
+            assert transcript.verdict.detail == "calls: 1"  # the failed one left no trace
+            if i == 1:
+                assert transcript.turns[1].text == said
+                assert transcript.turns[1].role == "user"
+                assert transcript.counts["failed_calls"] == 1
+                assert member.completion.n_tokens > 0
+
+
+def test_errors_count_as_turns():
+    draws = [Draw(problem(0, how="always"), 1, 0)]
+    found, *_ = play(lambda *_: "P", draws, plan_of("Forgiving", max_turns=3))
+    assert found[0][0].transcript.ended == "max_turns"
+    assert found[0][0].transcript.counts["failed_calls"] == 3
+
+
+def test_what_fails_in_one_world_of_five_is_no_error_of_a_verifier_and_ends_no_run():
+    from rlvr_core.verify.error_rate import ErrorRate
+
+    faulty = {"in": "step", "how": "raise"}
+    draws = [Draw(problem(i, **(faulty if i % 5 == 0 else {})), 2, i) for i in range(60)]
+    _, _, groups, _ = play(lambda *_: "P", draws, plan_of("Faulty"))
+    errors = ErrorRate(0.05)
+    for one in groups:
+        for member in one.group.members:
+            errors.observe_all(member.completion, member.verdicts)
+    errors.check()
+    assert len(errors.recent["v"]) == 48 * 2  # what was judged
+
+
+def test_an_environment_that_fails_everywhere_ends_the_run():
+    draws = [Draw(problem(i, **{"in": "step", "how": "raise"}), 2, i) for i in range(30)]
+    with pytest.raises(RunError, match=r"'toy/Faulty' is broken: all .* in 20 of its last 20"):
+        play(lambda *_: "P", draws, plan_of("Faulty"))
+    draws = [Draw(problem(i, how="always"), 2, i) for i in range(30)]
+    with pytest.raises(RunError, match="'toy/Forgiving' is broken"):
+        play(lambda *_: "P", draws, plan_of("Forgiving", max_turns=8))
+
+
+def test_long_messages_are_cut_with_a_mark():
+    draws = [Draw(problem(0, how="long"), 1, 0)]
+    params = replace(PARAMS, max_tokens=999)
+    found, *_ = play(lambda *_: "P", draws, plan_of("Forgiving", max_turns=3), params=params)
+    text = found[0][0].transcript.turns[1].text
+    assert text == "x" * 100 + "\n[... 4,900 more characters are left out]"
 
 
 def test_an_environment_that_cannot_be_constructed_says_so():

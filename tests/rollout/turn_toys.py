@@ -5,7 +5,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from rlvr_core.api import ComponentConfig, DataError, Done, Message, NoConfig, Observation, Verdict
+from rlvr_core.api import (
+    ComponentConfig,
+    DataError,
+    Done,
+    EnvironmentTraits,
+    Message,
+    NoConfig,
+    Observation,
+    Verdict,
+)
 
 
 class Echo:
@@ -99,6 +108,34 @@ class Faulty:
 
     def close(self, state):
         self._maybe("close", state)
+
+
+class Forgiving:
+    """Its model reads errors: the first call fails as the spec says, or every one."""
+
+    Config = NoConfig
+    traits = EnvironmentTraits(on_error="observe", role="user", max_characters=100)
+
+    def __init__(self, config):
+        pass
+
+    def start(self, problem, seed):
+        return dict(problem.spec) | {"calls": 0}
+
+    def step(self, state, reply):
+        state["calls"] += 1
+        how = state.get("how")
+        if how == "long":
+            return Observation((Message("tool", "x" * 5000),))
+        if how == "always" or (how and reply.turn == 0):
+            if how == "hang":
+                time.sleep(1e6)
+            if how == "exit":
+                os._exit(3)
+            if how == "silent":
+                return Observation(())
+            raise RuntimeError("broken on purpose")
+        return Done(Verdict(1.0, passed=True, detail=f"calls: {state['calls']}"))
 
 
 class Unready:

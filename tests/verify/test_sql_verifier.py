@@ -154,7 +154,8 @@ WRONG = [  # and what the verdict says
     ),
     (
         NAMES,
-        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n FROM r LIMIT 20000",
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
+        "SELECT n FROM r LIMIT 20000",
         "more than 10,000 rows",
     ),
     (NAMES, "SELECT hex(zeroblob(900000000)) FROM people", "SQLite"),

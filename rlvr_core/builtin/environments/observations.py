@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 
 from rlvr_core.api import Done, Json, Message, Observation
@@ -13,8 +14,15 @@ MAX_COUNTS = 100
 """Largest number of counters of an environment."""
 
 
-def said(found: object) -> dict[str, Json]:
-    """Validate and convert the return value of ``step``.
+def shortened(text: str, most: int) -> str:
+    """Cut a text at ``most`` characters, with a mark that says how many are left out."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[... {len(text) - most:,} more characters are left out]"
+
+
+def said(found: object, max_characters: int | None = None) -> dict[str, Json]:
+    """Validate and convert the return value of ``step``; cut long messages.
 
     Raises:
         TypeError: If it is neither an ``Observation`` nor ``Done``, or a field has the wrong type.
@@ -33,7 +41,8 @@ def said(found: object) -> dict[str, Json]:
         if message.role not in ROLES:
             raise ValueError(f"an environment speaks as {' or '.join(ROLES)}, not {message.role}")
         message.content.encode()  # raises for a lone surrogate
-    messages = [[message.role, message.content] for message in found.messages]
+    most = sys.maxsize if max_characters is None else max_characters
+    messages = [[message.role, shortened(message.content, most)] for message in found.messages]
     return {"messages": messages, "counts": _counts(found.counts)}
 
 

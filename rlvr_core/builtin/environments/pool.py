@@ -16,7 +16,13 @@ from rlvr_core.builtin.environments.worker import Call
 
 
 class EnvironmentFailedError(Exception):
-    """A call of an environment failed; the message says why."""
+    """A call of an environment failed; the message says why.
+
+    Attributes:
+        in_call: Whether the call itself failed; otherwise it was never made.
+    """
+
+    in_call = True
 
 
 class EnvironmentTimeoutError(EnvironmentFailedError):
@@ -87,4 +93,6 @@ def _error(call: Call, fault: Fault) -> EnvironmentFailedError:
         "start": f"its process did not start: {detail}",
         "closed": detail,
     }
-    return EnvironmentFailedError(text[fault.kind])
+    failed = EnvironmentFailedError(text[fault.kind])
+    failed.in_call = fault.kind in ("raised", "memory", "died")
+    return failed

@@ -27,6 +27,7 @@ from rlvr_core.api import (
     Engine,
     EngineContext,
     EngineTraits,
+    EnvironmentTraits,
     Generation,
     GenerationRequest,
     Json,
@@ -40,6 +41,8 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.services import Suffix, from_plain, turn_seed
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
+from rlvr_core.builtin.environments.health import Health
+from rlvr_core.builtin.environments.observations import shortened
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import (
     EnvironmentFailedError,
@@ -47,6 +50,9 @@ from rlvr_core.builtin.environments.pool import (
     EnvironmentTimeoutError,
 )
 from rlvr_core.builtin.environments.worker import Call
+
+_LONGEST_ERROR = 2000
+"""Characters of a tool's error that the model reads."""
 
 
 class TurnTaking:
@@ -79,6 +85,7 @@ class TurnTaking:
         self._late: set[Conversation] = set()
         self._open: dict[Ticket, None] = {}
         self._dropped: set[Conversation] = set()
+        self._health = Health()
 
     # -- engine interface --------------------------------------------------------------------------
 
@@ -266,7 +273,7 @@ class TurnTaking:
         reply = Reply(generation.text, turn, self._section.max_turns - turn - 1)
         assert one.state is not None
         call = Call("step", one.ticket.environment, one.state, reply)
-        self._call(one, call, self._answered)
+        self._call(one, call, self._answered, self._step_failed)
 
     # -- answers of environments, in the threads of their pool -------------------------------------
 
@@ -324,6 +331,7 @@ class TurnTaking:
         self._go_on(one)
 
     def _answered(self, one: Conversation, answer: dict[str, Json]) -> None:
+        self._health.called(one.ticket.environment, failed=False)
         one.state = base64.b85decode(answer["state"])
         one.counts.update(answer["counts"])
         if "done" in answer:
@@ -334,6 +342,22 @@ class TurnTaking:
         else:
             one.unsaid = tuple(Message(role, text) for role, text in answer["messages"])
             self._go_on(one)
+
+    def _step_failed(self, one: Conversation, error: EnvironmentFailedError) -> None:
+        """End the conversation, or tell the model, as the environment's traits say."""
+        name = one.ticket.environment
+        traits = traits_of(self._plan.instances[name], EnvironmentTraits)
+        broken = self._health.called(name, failed=True)
+        if traits.on_error == "end" or broken or one.state is None or not error.in_call:
+            self._failed(one, error)
+            return
+        one.counts["failed_calls"] += 1
+        if one.n_turns >= self._section.max_turns:
+            self._end(one, "max_turns")
+            return
+        text = shortened(f"error: {error}", min(traits.max_characters, _LONGEST_ERROR))
+        one.unsaid = (Message(traits.role, text.encode(errors="replace").decode()),)
+        self._go_on(one)
 
     def _go_on(self, one: Conversation) -> None:
         with self._changed:
@@ -420,9 +444,14 @@ class TurnTaking:
             whole = len(finished) == len(ticket.finished) and not ticket.settled
             ticket.settled |= whole
         self._admit()
-        if whole:
+        if not whole:
+            return
+        error = self._health.played(ticket.environment, finished)
+        if error is None:
             ticket.future.set_result(tuple(finished))
-            self._forget(ticket)
+        else:
+            ticket.future.set_exception(error)
+        self._forget(ticket)
 
     def _break(self, ticket: Ticket, error: BaseException) -> None:
         """Fail a request after an error in the engine or around it."""

@@ -11,7 +11,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_core.api import Ended, Json, Reply
+from rlvr_core.api import Ended, EnvironmentTraits, Json, Reply, traits_of
 from rlvr_core.api.services import plain_verdict, said
 
 
@@ -44,7 +44,8 @@ def answer(environment: Any, pickled: bytes) -> dict[str, Json]:
     if call.what == "cut":
         return {"verdict": plain_verdict(environment.cut(state, call.argument))}
     found = environment.step(state, call.argument)
-    return {"state": _packed(state), **said(found)}
+    most = traits_of(environment, EnvironmentTraits).max_characters
+    return {"state": _packed(state), **said(found, most)}
 
 
 def _packed(state: Any) -> str:

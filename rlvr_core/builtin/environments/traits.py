@@ -1,0 +1,26 @@
+"""What an environment says of itself beyond its methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlvr_core.api import Traits
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentTraits(Traits):
+    """Traits of an environment.
+
+    Attributes:
+        on_error: What a ``step`` that raises, hangs or dies means. ``end``: the conversation ends
+            as failed and is not trained on. ``observe``: the model reads the error in the place of
+            a tool's answer and goes on; the state is as before the call.
+        role: Who tells the model of such an error.
+        max_characters: Longer messages of the environment are cut, with a mark that says how much
+            is left out.
+    """
+
+    on_error: Literal["end", "observe"] = "end"
+    role: Literal["tool", "user"] = "tool"
+    max_characters: int = 50_000
