@@ -59,7 +59,7 @@ class Judge:
             return Verdict(None, "unscorable")
         return Verdict(float(letter == "P"), passed=letter == "P")
 
-    def reward(self, verdicts, step):
+    def reward(self, completion, verdicts, step):
         return verdicts["v"].score, verdicts["v"].passed
 
 

@@ -109,7 +109,7 @@ class Judge:
         )
         return future
 
-    def reward(self, verdicts, step):
+    def reward(self, completion, verdicts, step):
         return verdicts["v"].score, verdicts["v"].passed
 
 

@@ -82,7 +82,7 @@ class Judge:
         future.set_result([{"v": Verdict(1.0, passed=True)} for _ in completions])
         return future
 
-    def reward(self, verdicts, step):
+    def reward(self, completion, verdicts, step):
         return verdicts["v"].score, verdicts["v"].passed
 
 
