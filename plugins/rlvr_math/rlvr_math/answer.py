@@ -9,26 +9,30 @@ from pydantic import Field
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
 from rlvr_math import compare, extract, fallback, symbolic
 from rlvr_math.choice import same_choice
+from rlvr_math.conclusion import amount, is_whole, readings, same_amount
 from rlvr_math.extract import Found
 from rlvr_math.symbolic import Comparison, Order
-from rlvr_math.units import other_money
-from rlvr_math.verifiers import KEPT, amount, answer_part, reference, same_amount, short, unscorable
+from rlvr_math.verifiers import KEPT, answer_part, reference, short, unscorable
 
-Policy = Literal["boxed", "answer-is", "hash", "last-math", "last-number", "any"]
-ANY: tuple[Policy, ...] = ("boxed", "hash", "answer-is", "last-math", "last-number")
+Policy = Literal["boxed", "answer-tag", "answer-is", "hash", "last-math", "last-number", "any"]
+ANY: tuple[Policy, ...] = ("boxed", "answer-tag", "hash", "answer-is", "last-number")
 """What ``any`` looks for, in this order."""
 
 Extract = Annotated[
     Policy | Annotated[tuple[Policy, ...], Field(min_length=1)],
     Field(
         description="Where the answer is looked for, or a list of places of which the first that "
-        "has one decides: boxed, answer-is ('the answer is ...'), hash (#### N), last-math "
-        "($...$), last-number; any is boxed, hash, answer-is, last-math, last-number."
+        "has one decides: boxed, answer-tag (<answer>...</answer>), answer-is ('the answer is "
+        "...'), hash (#### N), last-math (the last expression set as a formula), last-number (the "
+        "last whole expression); any is boxed, answer-tag, hash, answer-is, last-number."
     ),
 ]
 Match = Annotated[
-    Literal["last", "first"],
-    Field(description="Which one counts where there are several of a kind."),
+    Literal["last", "first", "all"],
+    Field(
+        description="Which one counts where there are several of a kind; all joins the boxes of "
+        "the last paragraph that has one to one list, and is last elsewhere."
+    ),
 ]
 Compare = Annotated[
     Literal["exact", "numeric", "symbolic"],
@@ -87,7 +91,7 @@ class Answer:
 
     def _checked(self, problem: Problem) -> tuple[str, float]:
         gold, tolerance = self._gold(problem), self._tolerance(problem)
-        if self.config.compare == "numeric" and compare.number(compare.normalise(gold)) is None:
+        if self.config.compare == "numeric" and amount(gold) is None:
             raise DataError(
                 f"the answer of problem {problem.id!r} is not a number: {short(gold)!r}",
                 remedy="use compare: symbolic, or another verifier for this data set",
@@ -102,6 +106,8 @@ class Answer:
                 return f"\\boxed{{{gold}}}"
             case "answer-is":
                 return f"The answer is {gold if self.config.compare == 'numeric' else f'${gold}$'}."
+            case "answer-tag":
+                return f"<answer>{gold}</answer>"
             case "hash":
                 return f"#### {gold}"
             case "last-math":
@@ -121,6 +127,8 @@ class Answer:
             if found := self._find(text, place):
                 return self._judge(gold, tolerance, found, in_form=rank == 0)
             if place == "boxed":
+                if extract.has_empty_box(text):
+                    break
                 text = extract.without_open_box(text)
         parts = {"extracted": 0.0, "format": 0.0, "correct": 0.0}
         return Verdict(score=0.0, passed=False, parts=parts, detail="no answer found")
@@ -129,19 +137,25 @@ class Answer:
         first = self.config.match == "first"
         match place:
             case "boxed":
+                if self.config.match == "all":
+                    return extract.all_boxes(text)
                 return extract.first_box(text) if first else extract.last_box(text)
+            case "answer-tag":
+                return extract.tagged(text, first)
             case "hash":
                 return extract.hash_number(text, first)
             case "answer-is":
-                if self.config.compare == "numeric":
-                    return extract.stated_number(text, first)
-                return extract.stated(text, first)
+                found = extract.stated(text, first)
+                return found if self.config.compare != "numeric" or _counts(found) else None
             case "last-math":
-                return extract.maths(text, first)
-        return extract.first_number(text) if first else extract.last_number(text)
+                return extract.last_expression(text, first, formula=True)
+        found = extract.last_expression(text, first)
+        if found is None and self.config.compare != "numeric":
+            return extract.last_words(text)
+        return found
 
     def _judge(self, gold: str, tolerance: float, found: Found, in_form: bool) -> Verdict:
-        rule = self._rule(gold, found.text, tolerance)
+        rule = self._rule(gold, found, tolerance)
         right = rule is not None
         said = f"equal as {rule}" if right else f"not {short(gold)!r}"
         return Verdict(
@@ -152,12 +166,18 @@ class Answer:
             detail=f"{found.rule}: {short(found.text)!r}, {said}",
         )
 
-    def _rule(self, gold: str, answer: str, tolerance: float) -> str | None:
-        """The name of the rule by which the answers are equal, or None; cheap rules first."""
+    def _rule(self, gold: str, found: Found, tolerance: float) -> str | None:
+        """The name of the rule by which the answer is the reference, or None."""
         if self.config.compare == "numeric":
-            return same_amount(gold, answer) or self._near(gold, answer, tolerance)
+            return same_amount(gold, found, tolerance)
+        tolerance = 0.0 if is_whole(gold) else tolerance
+        rules = (self._same(gold, text, tolerance) for text in readings(found))
+        return next((rule for rule in rules if rule), None)
+
+    def _same(self, gold: str, answer: str, tolerance: float) -> str | None:
+        """The name of the rule by which two answers are equal, or None; cheap rules first."""
         left, right = compare.normalise(gold), compare.normalise(answer)
-        if not right.text or other_money(gold, answer):
+        if not right.text:
             return None
         if compare.same_text(left, right):
             return "text"
@@ -186,21 +206,9 @@ class Answer:
     def _decided(left: compare.Normal, right: compare.Normal, tolerance: float) -> bool:
         """Whether both are numbers that no tolerance applies to, so different ones."""
         one, other = compare.number(left), compare.number(right)
-        if one is None or other is None:
+        if one is None or other is None or left.unit or right.unit:
             return False
         return not tolerance or one.denominator == other.denominator == 1
-
-    @staticmethod
-    def _near(gold: str, answer: str, tolerance: float) -> str | None:
-        left, right = amount(gold), amount(answer)
-        one = compare.number(left) if left else None
-        other = compare.number(right) if right else None
-        if not tolerance or one is None or other is None:
-            return None
-        if one.denominator == other.denominator == 1:
-            return None
-        near = abs(one - other) <= tolerance * max(abs(one), abs(other))
-        return f"number to {tolerance:g}" if near else None
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem, "gold_answer" if "gold_answer" in problem.spec else "answer")
@@ -217,6 +225,11 @@ class Answer:
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 0.1:
             raise DataError(f"the tolerance of problem {problem.id!r} must be 0 to 0.1: {given!r}")
         return float(given)
+
+
+def _counts(found: Found | None) -> bool:
+    """Whether a statement holds something to count with: text is no number."""
+    return found is not None and found.prose
 
 
 class Gsm8kStrict(Answer):

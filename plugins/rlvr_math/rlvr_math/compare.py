@@ -10,17 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from rlvr_math.notation import date
 from rlvr_math.spelling import unify
-from rlvr_math.units import canonical, change_number, other_money
+from rlvr_math.units import canonical, change_number, factor, without_money
 
 MAX_DIGITS = 1000
 """Longer numbers are compared as text only: Python refuses to convert very long ones."""
 _MAX_EXPONENT = 300
 
 _DROPPED = re.compile(
-    r"\\[!,;:()\[\]$%]|[$%€£¥]|\\ "
-    r"|\\(?:degree|left|right|quad|qquad|displaystyle|textstyle)(?![A-Za-z])"
+    r"\\[!,;:()\[\]$%]|[$%]|\\ |\\(?:left|right|quad|qquad|displaystyle|textstyle)(?![A-Za-z])"
 )
+_DEGREES = re.compile(r"\^ ?\{?\\circ ?\}? ?$")
 _STYLES = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf|mathsf|mathit)"
 _STYLED = re.compile(rf"{_STYLES}[ ]?\{{([^{{}}]*)\}}")
 _UNIT = re.compile(
@@ -46,6 +47,7 @@ _SPACE = re.compile(r" +(?!(?<=\d )\d)")
 _NAMED = re.compile(r"([A-Za-z]) ?= ?(?=[^=]+$)")
 _BRACED = re.compile(r"(\{+)([^{}]*)(\}+)")
 
+_BELOW_ONE = re.compile(r"-?(?:0?\.\d|\\frac)")
 _DECIMAL = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)"
 _PLAIN = re.compile(_DECIMAL)
 _RATIO = re.compile(
@@ -71,21 +73,38 @@ class Normal:
     name: str = ""
     unit: str = ""
 
-    def fits(self, other: Normal) -> bool:
-        """Whether variable and unit do not contradict each other; either may be left out."""
-        pairs = ((self.name, other.name), (self.unit, other.unit))
-        return all(not mine or not theirs or mine == theirs for mine, theirs in pairs)
+    def factor(self, other: Normal) -> Fraction | None:
+        """What a value of the other is multiplied with to be in this one's unit.
+
+        None if the variables or the units contradict each other; either may be left out.
+        """
+        if self.name and other.name and self.name != other.name:
+            return None
+        if other.unit == "%" and not self.unit and _BELOW_ONE.match(self.text):
+            return None  # 0.25 is not 0.25%
+        if other.unit == "degree" and not self.unit and "\\pi" in self.text:
+            return None  # \pi is said to be one in radians
+        return factor(other.unit, self.unit)
 
 
 def same_text(gold: Normal, answer: Normal) -> bool:
     """Equal as normalised text."""
-    return gold.text == answer.text and gold.fits(answer)
+    return _same_day(gold.text, answer.text) and gold.factor(answer) == 1
+
+
+def _same_day(gold: str, answer: str) -> bool:
+    """Whether texts are the same; a day may bring a year that the reference leaves out."""
+    day = gold.startswith("date ") and gold.endswith("-") and answer.startswith(gold)
+    return gold == answer or day
 
 
 def same_number(gold: Normal, answer: Normal) -> bool:
-    """Equal exactly as numbers."""
-    value = number(answer)
-    return value is not None and value == number(gold) and gold.fits(answer)
+    """Equal exactly as numbers, in the reference's unit."""
+    value, wanted = number(answer), number(gold)
+    if value is None or wanted is None:
+        return False
+    times = gold.factor(answer)
+    return times is not None and value * times == wanted
 
 
 Rule = Callable[[Normal, Normal], bool]
@@ -96,7 +115,7 @@ RULES: tuple[tuple[str, Rule], ...] = (("text", same_text), ("number", same_numb
 def agree(gold: str, answer: str) -> str | None:
     """The name of the first rule by which the answers are the same, or None."""
     left, right = normalise(gold), normalise(answer)
-    if not right.text or other_money(gold, answer):
+    if not right.text:
         return None
     return next((name for name, same in RULES if same(left, right)), None)
 
@@ -105,12 +124,21 @@ def normalise(text: str) -> Normal:
     """Take apart an answer as written in a box."""
     if _PLAIN.fullmatch(text):
         return Normal(text.removeprefix("+"))
-    text = _DROPPED.sub(" ", unify(text).replace("\\!", ""))
-    text = " ".join(text.split()).rstrip(".,;: ")
+    if day := date(text):
+        return Normal(day)
+    percent = "%" in text
+    text, currency = without_money(unify(text).replace("\\!", ""))
+    text = " ".join(_DROPPED.sub(" ", text).split()).rstrip(".,;: ")
     text = _HALF_DAY.sub(lambda found: f"{(found[1] or found[2]).lower()}m", text)
     if _LEADING_ZERO.match(text):
         text = text[1:]
     text, unit = _cut_unit(text)
+    if degrees := _DEGREES.search(text):
+        text, unit = text[: degrees.start()], " ".join(filter(None, ("degree", unit)))
+    if currency or currency is None:
+        unit = currency if currency and not unit else f"{currency or 'money'} {unit}"
+    if percent and not unit:
+        unit = "%"
     if half := _CLOCK.fullmatch(text):
         text, unit = half[1], half[2]
     text = _STYLED.sub(r"\1", text).strip()

@@ -1,4 +1,9 @@
-"""Finding the final answer in a response. Everything here is linear in the text's length."""
+r"""Where the final answer of a response stands. Everything here is linear in the text's length.
+
+A place is a box, ``<answer>`` tags, ``####``, a statement (``the answer is ...``), the last formula
+or the last expression at all. Outside of boxes the answer is a whole expression of
+``rlvr_math.prose``, never a number cut out of one.
+"""
 
 from __future__ import annotations
 
@@ -8,77 +13,77 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from rlvr_math import prose
+from rlvr_math.formulas import formulas
+from rlvr_math.prose import Run
+from rlvr_math.spelling import visible
+
 _BOX_TOKEN = re.compile(
     r"\\(?:boxed|fbox)(?:[ \t]{0,8}\{|(?:[ \t]{1,8}|(?=\d))(?P<bare>[^\s{}$\\]{1,50}))"
     r"|\\[\\{}]|[{}]"
 )
 _COMMANDS = ("\\boxed", "\\fbox")
-
-_DIGITS = r"(?:\d{1,3}+(?:(?:,|\{,\})\d{3}(?!\d))++|\d++)"
-NUMBER = re.compile(
-    # A minus right after a digit, letter or closing bracket subtracts; elsewhere it is a sign.
-    r"(?:(?<![\w)\]}%])(?P<sign>[-\u2212\u2013]))?"
-    r"(?:(?:\\?\$|[€£¥₹])(?P<inner>[-\u2212\u2013](?=[\d.]))?)?"
-    r"(?:(?<!\d)(?<!\d\.)(?:"
-    rf"(?P<whole>\d++) (?P<top>\d++)/(?P<bottom>\d++)"
-    rf"|(?P<over>{_DIGITS})/(?P<under>{_DIGITS})(?![\d/])"
-    rf"|(?P<decimal>{_DIGITS}(?:\.\d++)?))"
-    r"|(?<![\w.])(?P<bare>\.\d++))"
-)
-"""A number in running text: sign, currency, thousands separators, decimals, a/b and ``1 1/2``."""
-
+_BLANK = re.compile(r"(?:\s|\\[,;:! ]|~|\\q?quad(?![A-Za-z])|\\[hv]?phantom\s?\{[^{}]*\}|\$)*")
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _HASH = re.compile(r"####[ \t]*([^\n]*)")
 _HEADING = re.compile(r"[ \t]*[.):][ \t]*\w")
-_DENIAL = re.compile(
-    r"\banswer(?:\*\*)?(?: is| was| can| could)(?: not|n['\N{RIGHT SINGLE QUOTATION MARK}]t|not)\b",
-    re.IGNORECASE,
-)
-_NOT = re.compile(r"(?:not|never)\b", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.!?](?=\s)")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The text of an answer and the rule that found it."""
+    """The text of an answer, the rule that found it, and whether it is the whole of its place.
+
+    What was found in running text may be the last step of a calculation there.
+    """
 
     text: str
     rule: str
+    prose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    r"""A balanced ``\boxed{...}``: ``text[start:end]`` is all of it, ``content`` what it holds."""
+    r"""A balanced ``\boxed{...}``: ``text[start:end]`` is all of it."""
 
+    text: str
     start: int
+    inside: int
     end: int
-    content: str
+    bare: bool
+
+    @property
+    def content(self) -> str:
+        """What it holds."""
+        if self.bare:
+            return self.text[self.inside : self.end].rstrip(".,;:!")
+        return self.text[self.inside : self.end - 1].strip()
 
 
-def boxes(text: str) -> Iterator[Box]:
-    r"""Balanced, non-empty ``\boxed{...}`` and ``\fbox{...}``, the last to open first.
+def boxes(text: str, empty: bool = False) -> Iterator[Box]:
+    r"""Balanced ``\boxed{...}`` and ``\fbox{...}``, the last to open first.
 
     Braces are matched in one pass without recursion; ``\{`` and ``\}`` do not count as braces.
-    TeX also takes ``\boxed 5``.
+    TeX also takes ``\boxed 5``. Boxes with nothing but space in them come only with ``empty``.
     """
     if not any(command in text for command in _COMMANDS):
         return
-    closed: list[tuple[int, int, int]] = []
+    closed: list[Box] = []
     open_braces: list[tuple[int, int] | None] = []  # starts of command and content; None for {
     for token in _BOX_TOKEN.finditer(text):
         piece = token.group()
         if piece == "}":
             if open_braces and (opened := open_braces.pop()):
-                closed.append((*opened, token.end()))
+                closed.append(Box(text, *opened, token.end(), False))
         elif piece == "{":
             open_braces.append(None)
         elif token["bare"]:
-            closed.append((token.start(), token.start("bare"), token.end() + 1))
+            closed.append(Box(text, token.start(), token.start("bare"), token.end(), True))
         elif piece.startswith(_COMMANDS):
             open_braces.append((token.start(), token.end()))
-    for start, inside, end in sorted(closed, reverse=True):
-        if content := text[inside : end - 1].strip():
-            bare = text[inside - 1] != "{"
-            yield Box(start, end - bare, content.rstrip(".,;:!") if bare else content)
+    for box in sorted(closed, key=lambda one: one.start, reverse=True):
+        blank = _BLANK.match(text, box.inside, box.end - (not box.bare))
+        if empty or (blank and blank.end() < box.end - (not box.bare)):
+            yield box
 
 
 def last_box(text: str) -> Found | None:
@@ -91,6 +96,26 @@ def first_box(text: str) -> Found | None:
     r"""Content of the first non-empty ``\boxed{...}`` to open."""
     box = next(iter(deque(boxes(text), maxlen=1)), None)
     return Found(box.content, "boxed") if box else None
+
+
+def all_boxes(text: str) -> Found | None:
+    r"""Contents of the boxes in the last paragraph that has one, as one list."""
+    found = list(boxes(text))
+    if not found:
+        return None
+    paragraph = text.rfind("\n\n", 0, found[0].start)
+    said: dict[str, None] = {}
+    outer = len(text)
+    for box in found:
+        if box.start > paragraph and box.end <= outer:
+            said[box.content] = None
+            outer = box.start
+    return Found(", ".join(reversed(said)), "boxed")
+
+
+def has_empty_box(text: str) -> bool:
+    r"""Whether there are boxes and all of them are empty: an answer that was withheld."""
+    return next(boxes(text, empty=True), None) is not None and next(boxes(text), None) is None
 
 
 def without_open_box(text: str) -> str:
@@ -106,145 +131,197 @@ def without_open_box(text: str) -> str:
     return text[:opened] + "".join(text[opened:].partition("\n")[1:])
 
 
+def tagged(text: str, first: bool = False) -> Found | None:
+    """What the last (or first) ``<answer>...</answer>`` holds; one that is never closed, nothing.
+
+    Of a sentence in it the value counts.
+    """
+    found: list[str] = []
+    inside = -1
+    for tag in _TAG.finditer(text) if "answer>" in text.casefold() else ():
+        if not tag[1]:
+            inside = tag.end()
+        elif inside >= 0:
+            found.append(text[inside : tag.start()].strip())
+            inside = -1
+            if first:
+                break
+    if not found:
+        return None
+    return value_of(found[-1], "answer tag")
+
+
+def value_of(text: str, rule: str) -> Found:
+    """The answer that a short text is or states."""
+    if marks := list(islice(_marks(text), 1)):
+        return stated(text) or Found(text, rule) if marks else Found(text, rule)
+    formula = next(formulas(text), None)
+    if formula and not text[: formula.start].strip(" *") and not text[formula.end :].strip(" *."):
+        return Found(formula.content, rule)
+    found = prose.runs(visible(text[: prose.WINDOW]))
+    if len(found) == 1 and _is_sentence(text):
+        return _found(found[0], rule)
+    return Found(text, rule)
+
+
+def _is_sentence(text: str) -> bool:
+    return bool(re.search(r"[A-Za-z]{2,} [A-Za-z]+ ", text)) and "\\" not in text
+
+
 def hash_number(text: str, first: bool = False) -> Found | None:
-    """The number after the last (or first) ``####``.
+    """The expression at the start of the last (or first) line behind ``####``.
 
     A Markdown heading such as ``#### 1. Plan`` has none.
     """
     lines: list[str] = _HASH.findall(text) if "####" in text else []
     for line in lines if first else reversed(lines):
-        number = NUMBER.search(line)
-        if number and not line[: number.start()].strip(" *:="):
-            if _HEADING.match(line, number.end()):
+        found = prose.runs(visible(line[: prose.WINDOW]))
+        if found and not line[: found[0].start].strip(" *:=") and not found[0].denied:
+            if _HEADING.match(line, found[0].end):
                 continue
-            return Found(number.group(), "####")
+            return _found(found[0], "####")
     return None
 
 
-def stated_number(text: str, first: bool = False) -> Found | None:
-    """The number of the last (or first) ``answer is ...`` or ``Answer: ...`` that has one.
-
-    Within that sentence the number after the last ``=`` counts, else the first one.
-    """
-    marks = list(_MARKER.finditer(text)) if _mentions_answer(text) else []
-    ends = [*(mark.start() for mark in marks), len(text)][1:]
-    said = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)]
-    for line in said if first else reversed(said):
-        sentence = _SENTENCE_END.split(line.partition("\n")[0], maxsplit=1)[0]
-        if _NOT.match(sentence):
-            continue
-        number = NUMBER.search(sentence.rpartition("=")[2]) or NUMBER.search(sentence)
-        if number:
-            return Found(number.group(), "answer is")
-    return None
-
-
-def denied(text: str) -> bool:
-    """Whether the last number of the text is what the answer is said not to be."""
-    last = deque(_DENIAL.finditer(text), maxlen=1) if _mentions_answer(text) else ()
-    return any(len(list(islice(NUMBER.finditer(text, one.end()), 2))) == 1 for one in last)
-
-
-def first_number(text: str) -> Found | None:
-    """The first number of the text."""
-    found = NUMBER.search(text)
-    return Found(found.group(), "first number") if found else None
-
-
-def last_number(text: str) -> Found | None:
-    """The last number of the text."""
-    end = len(text)
-    while end >= 0:  # line by line from the end, as no number goes over a line's end
-        start = text.rfind("\n", 0, end) + 1
-        if last := deque(NUMBER.finditer(text, start, end), maxlen=1):
-            return Found(last[0].group(), "last number")
-        end = start - 1
-    return None
-
-
-def only_number(text: str) -> str | None:
-    """The number of a short text that has exactly one (after its last ``=``), else None."""
-    numbers = list(islice(NUMBER.finditer(text.rpartition("=")[2]), 2))
-    return numbers[0].group() if len(numbers) == 1 else None
-
-
-def _mentions_answer(text: str) -> bool:
-    """Whether the word occurs at all: a quick look that spares most texts the search."""
-    return "answer" in text.casefold()
-
-
-_DELIMITER = re.compile(r"\\.|\$\$|\$|\n")
-_FORMULA_END = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
-_MARKER = re.compile(r"\banswer(?:\*\*)?(?: is| was|:| =)(?!\w)[ \t:*=]*", re.IGNORECASE)
-_BETWEEN = re.compile(r"\W*(?:(?:so|thus|hence) )?(?:(?:the|my) )?(?:(?:final|correct) )?\Z", re.I)
-_PROSE = re.compile(
-    r"(?<![\\A-Za-z{ ])[a-z]{2,}+ [a-z]{2,}+(?!\})|(?<=\d) [a-z]{2,}+ [a-z]{2,}+ "
-    r"|[-+*/=]\Z|\A[*/=] "
+_MARK = re.compile(
+    r"\b(?:answer|result)[*\"'_]*(?: \d{1,2})?(?: is| was|\s?:| =)(?!\w)[ \t:*=\"'_]*"
+    r"|\b(?:option|choice) is\b[ \t:*]*",
+    re.IGNORECASE,
 )
-_OPENINGS = ("$", "\\(", "\\[")
+_BETWEEN = re.compile(r"\W*(?:(?:so|thus|hence) )?(?:(?:the|my) )?(?:(?:final|correct) )?\Z", re.I)
+_ADVERB = re.compile(
+    r"(?:\s*(?:therefore|thus|hence|then|simply|just|exactly|about|approximately|roughly|indeed"
+    r"|equal to|given by|now|definitely|clearly|the (?:number|value)|in)\b[ :,]*)+",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"[.!?](?=\s|\Z)")
+_NOT = re.compile(
+    r"\W*(?:not|never|anything but|definitely not|clearly not|certainly not)\b", re.I
+)
+_FALSE = re.compile(
+    r"\b(?:false|wrong|not true|incorrect|untrue|not (?:the case|correct)) (?:that|to say)\b[^.]*\Z",
+    re.IGNORECASE,
+)
+_BUT = re.compile(r"\b(?:but|rather|it['\u2019]s|it is)\b|[,;]")
+_DENIAL = re.compile(
+    r"\banswer(?:\*\*)?(?: is| was| can| could| must| should)?"
+    r"(?: not|n['\N{RIGHT SINGLE QUOTATION MARK}]t|not)\b|\banswer differs\b",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\b(?:can ?not|can['\u2019]t|could ?n[o'\u2019]t|unable to|not able to|do(?:es)? not|don['\u2019]t"
+    r"|am not) (?:be )?(?:determine|find|solve|answer|know|say|compute|sure|give|figure)\b"
+    r"|\b(?:not|un)(?: )?able to (?:solve|find|determine|answer)",
+    re.IGNORECASE,
+)
 _LONGEST = 2000
-_LEFT_OVER = re.compile(r"[.!?]\s|\.?\s*I hope")
+
+
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    """Where the text says that an answer follows."""
+    folded = text.casefold()
+    if any(word in folded for word in ("answer", "result", "option is", "choice is")):
+        yield from _MARK.finditer(text)
 
 
 def stated(text: str, first: bool = False) -> Found | None:
-    """What the last (or first) ``answer is ...`` says: mathematics if there is any, else text."""
-    if not _mentions_answer(text):
-        return None
-    marks = [found.span() for found in _MARKER.finditer(text)]
-    starts = [start for start, _ in marks] + [len(text)]
-    said = [(mark[1], end) for mark, end in zip(marks, starts[1:], strict=True)]
-    for start, end in said if first else reversed(said):
-        line = text[start : min(end, start + _LONGEST)].partition("\n")[0]
-        if _BETWEEN.match(line):  # "Final Answer: The final answer is ...", or nothing at all
+    """What the last (or first) ``answer is ...`` says: an expression if there is any, else text.
+
+    The expression right behind it counts, else the one after the last "is" of its sentence.
+    """
+    marks = list(_marks(text))
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    said = list(zip(marks, ends, strict=True))
+    for mark, end in said if first else reversed(said):
+        block = visible(text[mark.end() : min(end, mark.end() + _LONGEST)])
+        line = block.partition("\n")[0]
+        if _BETWEEN.match(line) and (end < len(text) or not block.strip()):
+            continue  # "Final Answer: The final answer is ...", or nothing at all
+        if _FALSE.search(text, max(0, mark.start() - 80), mark.start()):
             continue
-        block = text[start : min(end, start + _LONGEST)].lstrip()
-        formula = next(_formulas(block), None) if block.startswith(_OPENINGS) else None
-        if formula and formula.start == 0:
-            content = formula.content
-        else:
-            content = _LEFT_OVER.split(line, maxsplit=1)[0].strip().strip("*").rstrip(".")
-        box = last_box(content)
-        content = box.text if box else content.strip()
-        if _NOT.match(content) and NUMBER.search(content):
-            continue  # "not 5, it is 6"
-        if content:
-            return Found(content, "answer is")
+        if found := _statement(block):
+            return found
     return None
 
 
-def maths(text: str, first: bool = False) -> Found | None:
-    r"""The last (or first) ``$...$``, ``\(...\)`` or ``\[...\]`` not prose between prices."""
-    formulas = (one for one in _formulas(text) if not _PROSE.search(one.content))
-    found = list(deque(islice(formulas, 1 if first else None), maxlen=1))
-    return Found(found[0].content, "formula") if found else None
+def _statement(block: str) -> Found | None:
+    """What text behind "the answer is" says."""
+    if box := last_box(block):
+        if not block[: block.find("\\")].strip(" $*"):
+            return Found(box.text, "answer is", True)
+    start = re.match(r"[\s|*_:]*", block)
+    block = block[start.end() :] if start else block
+    denied = _NOT.match(block)
+    found = [run for run in prose.runs(block) if run.sentence == 0]
+    if denied:
+        return next((_found(run, "answer is") for run in found if not run.denied), None)
+    adverbs = _ADVERB.match(block)
+    begin = adverbs.end() if adverbs else 0
+    if found and not block[begin : found[0].start].strip(" *_\"'(:="):
+        if not found[0].partial:
+            return None if found[0].denied and len(found) == 1 else _found(found[0], "answer is")
+    usable = [run for run in found if not run.denied]
+    if usable:
+        after = [run for run in usable if re.search(r"\b(?:is|are|equals?|be|to)\W*\Z", run.before)]
+        numbers = [run for run in usable if re.search(r"\d", run.text)]
+        return _found((after[-1:] or numbers[:1] or usable)[0], "answer is")
+    if found:
+        return None
+    line = block.partition("\n")[0]
+    content = _SENTENCE.split(line, maxsplit=1)[0].strip().strip("*_`\"'").rstrip(".").strip(" $*")
+    return Found(content, "answer is") if content and not _REFUSAL.search(content) else None
 
 
-def _formulas(text: str) -> Iterator[Box]:
-    """Formulas between their delimiters, in order; a single dollar does not reach past its line."""
-    if not any(delimiter in text for delimiter in _OPENINGS):
-        return
-    opener, start, inside = "", 0, 0
-    for token in _DELIMITER.finditer(text):
-        piece = token.group()
-        if opener and piece == _FORMULA_END[opener] and not _is_money(text, token, inside):
-            if content := text[inside : token.start()].strip():
-                yield Box(start, token.end(), content)
-            opener = ""
-        elif piece == "\n":
-            opener = "" if opener == "$" else opener
-        elif piece in _FORMULA_END and opener not in ("\\(", "\\[", "$$"):
-            if piece == "$" and _is_behind_price(text, token):
-                continue
-            opener, start, inside = piece, token.start(), token.end()
+def denied(text: str) -> bool:
+    """Whether the text says that it gives no answer, or ends in what the answer is not."""
+    if _REFUSAL.search(text[-_LONGEST:]) and not deque(_marks(text), maxlen=1):
+        return True
+    last = deque(_DENIAL.finditer(text), maxlen=1) if "answer" in text.casefold() else ()
+    return any(len(prose.runs(text[one.start() : one.end() + _LONGEST])) <= 1 for one in last)
 
 
-def _is_behind_price(text: str, token: re.Match[str]) -> bool:
-    """Whether a dollar sign belongs to the number before it, as in ``45$ - 5$``."""
-    return text[token.start() - 1 : token.start()].isdigit() and text[token.end() :][:1].isspace()
+def _found(run: Run, rule: str) -> Found:
+    if run.partial:
+        return Found(f"{run.before.strip()[-60:]} {run.text} {run.after.strip()[:20]}".strip(), rule)
+    return Found(run.text, rule, True)
 
 
-def _is_money(text: str, token: re.Match[str], inside: int) -> bool:
-    if token.group() != "$":
-        return False
-    padded = text[token.start() - 1].isspace() and not text[inside].isspace()
-    return padded or text[token.end() : token.end() + 1].isdigit()
+def last_expression(text: str, first: bool = False, formula: bool = False) -> Found | None:
+    """The last (or first) whole expression of a text.
+
+    Args:
+        text: The response.
+        first: Whether the first one counts.
+        formula: Whether only one with a formula in it counts; else it needs a number.
+    """
+    text = visible(text)
+    found = iter(prose.runs(text[: prose.WINDOW])) if first else prose.iterate(text)
+    rule = ("first " if first else "last ") + ("formula" if formula else "number")
+    refused = None
+    for run in found:
+        if refused is not None and run.sentence != refused:
+            return None
+        if run.denied:
+            refused = run.sentence
+        elif run.formula if formula else _has_value(run):
+            return _found(run, rule)
+    return None
+
+
+def _has_value(run: Run) -> bool:
+    return run.formula or bool(re.search(r"[\d\u221e\u2205\u03c0]|infinity|pi\b|[=<>+*/^]", run.text))
+
+
+def last_words(text: str) -> Found | None:
+    """What the last sentence says that something is, where it has no expression."""
+    sentences = [one for one in re.split(r"[.!?](?:\s|\Z)|\n", visible(text[-_LONGEST:])) if one.strip()]
+    if not sentences:
+        return None
+    if prose.runs(sentences[-1]):
+        return None
+    head, *rest = re.split(r"\b(?:is|are|was|has|have|equals|be)\b|:", sentences[-1])
+    if not rest:
+        return None
+    said = rest[-1]
+    said = re.sub(r"\A\s*(?:an?|the)\s+", "", said.strip(" *_`\"'"), flags=re.IGNORECASE)
+    return Found(said, "last words") if said else None

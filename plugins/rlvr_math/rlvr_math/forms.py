@@ -91,4 +91,12 @@ class Chain:
     percents: tuple[bool, ...] = ()
 
 
-Answer = Expression | Words | Listed | Sequence | Matrix | Named | Relation | Chain
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """``2:3``; ``clock`` if it may be a time of day, which is not cancelled down."""
+
+    parts: tuple[Tree, ...]
+    clock: bool = False
+
+
+Answer = Expression | Words | Listed | Sequence | Matrix | Named | Relation | Chain | Ratio

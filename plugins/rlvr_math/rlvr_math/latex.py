@@ -35,7 +35,7 @@ FUNCTIONS = {
     "\\log",
     "\\exp",
 }
-_GREEK = re.compile(
+GREEK = re.compile(
     r"\\(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau"
     r"|upsilon|phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar)\Z"
 )
@@ -135,7 +135,7 @@ class _Parser:
         return self.kind == "cmd" and (
             piece in FUNCTIONS
             or piece in ("\\frac", "\\sqrt", "\\binom", "\\pi", "\\infty")
-            or bool(_GREEK.match(piece))
+            or bool(GREEK.match(piece))
         )
 
     def _juxtaposed(self, before: Tree) -> Tree:
@@ -166,9 +166,11 @@ class _Parser:
 
     def power(self) -> Tree:
         tree = self.atom()
-        while self.next in ("^", "!", "'"):
+        while self.next in ("^", "!", "'", "\\deg"):
             piece = self.take()
-            if piece == "^":
+            if piece == "\\deg":
+                tree = ("mul", tree, ("pi",), ("num", Fraction(1, 180)))
+            elif piece == "^":
                 tree = ("pow", tree, self.exponent())
             elif piece == "!":
                 tree = ("factorial", tree)
@@ -253,7 +255,7 @@ class _Parser:
                 return ("inf",)
         if piece in FUNCTIONS:
             return self.function(piece)
-        if _GREEK.match(piece):
+        if GREEK.match(piece):
             return ("sym", piece + self.subscript())
         raise UnreadableError(f"{piece} is not understood")
 

@@ -10,12 +10,15 @@ from itertools import pairwise
 from rlvr_math.forms import Answer, Chain, Expression, Listed, Named, Relation, Sequence
 from rlvr_math.latex import Tree, parse
 from rlvr_math.tokens import Token, UnreadableError
-from rlvr_math.values import NoValueError, contains, evaluate, rounds_to, symbols
+from rlvr_math.units import change_number
+from rlvr_math.values import NoValueError, contains, evaluate, real, rounds_to, symbols
 
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 _CONSTANTS = {("pi",), ("sym", "e")}
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
-_APPLIED = re.compile(r"[a-zA-Z](?:\^\{-1\})?\((?:[a-z]|-?\d{1,6})\)")
+_APPLIED = re.compile(
+    r"[a-zA-Z]'{0,3}(?:\^\{-1\})?\((?:[a-z]|-?\d{1,6})\)|[a-z]'{1,3}|\\frac\{d[a-z]?\}\{d[a-z]\}"
+)
 _MEASURED = re.compile(r"m?\\(?:angle|triangle)[A-Z]{1,3}|[A-Z]{2,4}|\|[A-Z]{2}\||\[[A-Z]{3,4}\]")
 
 
@@ -43,6 +46,8 @@ def relation(
     if operations == ["\\approx"] and (constant := _rounded_constant(*sides)):
         return constant
     if len(operations) == 1 and operations[0] in ("=", "\\in", "\\approx"):
+        if all(kind == "word" for kind, _ in sides[0]) and not change_number(_lower(sides[0])):
+            return read(sides[1])  # "Area = 5"
         name = _name(sides[0])
         if name:
             return Named(name, read(sides[1]), _tree_or_none(sides[0]))
@@ -99,6 +104,15 @@ def _name(tokens: list[Token]) -> str:
     return ""
 
 
+def _lower(tokens: list[Token]) -> list[str]:
+    return [word for _, piece in tokens for word in piece.lower().split()]
+
+
+def is_named(tokens: list[Token]) -> bool:
+    """Whether tokens are the name of a value."""
+    return bool(tokens) and bool(_name(tokens))
+
+
 def _quantity(tokens: list[Token]) -> str:
     r"""The text of ``f(2)``, ``f^{-1}(x)``, or of what capital letters measure: ``\angle ABC``."""
     text = "".join(piece for _, piece in tokens)
@@ -142,6 +156,43 @@ def _single(operation: str, left: Tree, right: Tree) -> Answer:
     return Relation(operation, left, right)
 
 
+def joined(items: tuple[Answer, ...], both: bool) -> Answer:
+    """Several inequalities as one answer.
+
+    Args:
+        items: What is said.
+        both: Whether all of it is said to hold (``and``); otherwise it is where it can.
+    """
+    lines = [one for one in items if isinstance(one, Sequence) and one.name]
+    if len(lines) < len(items) or len({one.name for one in lines}) != 1:
+        return Listed(items)
+    try:
+        low, opener = max((_end(one, 0, one.opener == "(") for one in lines), key=_inner)
+        high, closer = min((_end(one, 1, one.closer != ")") for one in lines), key=_inner)
+    except (NoValueError, ValueError):
+        return Listed(items)
+    found = Sequence("(" if opener else "[", (low[1], high[1]), "]" if closer else ")", lines[0].name)
+    empty = low[0] > high[0] or (low[0] == high[0] and (opener or not closer))
+    bounded = not (_infinite(found.items[0]) or _infinite(found.items[1]))
+    if both:
+        return Listed((), braces=True) if empty else found
+    return found if bounded and not empty else Listed(items)
+
+
+def _end(line: Sequence, at: int, second: bool) -> tuple[tuple[float, Answer], bool]:
+    """The value of an end of an interval, for comparison, with its text and its bracket."""
+    end = line.items[at]
+    if not isinstance(end, Expression):
+        raise ValueError("no number")
+    if contains(end.tree, "inf"):
+        return (float("inf") if at else float("-inf"), end), second
+    return (float(real(evaluate(end.tree, {}, end.sign)) or 0), end), second
+
+
+def _inner(end: tuple[tuple[float, Answer], bool]) -> tuple[float, bool]:
+    return end[0][0], end[1]
+
+
 def _around_zero(operation: str, name: str, bound: Tree) -> Answer:
     """What ``|x| < a`` or ``|x| > a`` says of x."""
     minus = ("mul", ("num", Fraction(-1)), bound)
@@ -170,7 +221,10 @@ def _chain(operations: list[str], trees: list[Tree]) -> Answer:
             return Named(first[1], Chain(rest, exact) if len(rest) > 1 else rest[0], first)
         return Chain(values, exact)
     if len(trees) != 3 or trees[1][0] != "sym":
-        raise UnreadableError("a chain of relations")
+        if any(operation not in _FLIPPED for operation in operations):
+            raise UnreadableError("a chain of relations")
+        steps = zip(operations, trees, trees[1:], strict=False)
+        return Listed(tuple(Relation(*step) for step in steps))
     if all(operation in (">", "\\ge") for operation in operations):
         operations = [_FLIPPED[operation] for operation in reversed(operations)]
         trees = trees[::-1]

@@ -6,7 +6,10 @@ Applied to answers before anything else reads them; linear in their length.
 from __future__ import annotations
 
 import re
+import unicodedata
 from fractions import Fraction
+
+from rlvr_math.notation import standard
 
 MAX_CHARACTERS = 2000
 """Longer answers are left as they are."""
@@ -76,26 +79,31 @@ CHARACTERS = str.maketrans(
         "\N{RIGHT FLOOR}": r"\rfloor ",
         "\N{LEFT CEILING}": r"\lceil ",
         "\N{RIGHT CEILING}": r"\rceil ",
-        "\N{DEGREE SIGN}": "",
-        "\N{MASCULINE ORDINAL INDICATOR}": "",
-        "\N{INDIAN RUPEE SIGN}": "",
+        "\N{DEGREE SIGN}": r"^{\circ}",
+        "\N{MASCULINE ORDINAL INDICATOR}": r"^{\circ}",
         "\N{HORIZONTAL ELLIPSIS}": "...",
         "\N{NO-BREAK SPACE}": " ",
         "\N{THIN SPACE}": " ",
         "\N{NARROW NO-BREAK SPACE}": " ",
-        "~": " ",
     }
     | _GREEK
     | _DIGITS
     | {character: f"\\frac{{{top}}}{{{bottom}}}" for character, (top, bottom) in _VULGAR.items()}
 )
 
+_HIDDEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e01ef]"
+)
+_ROOT = re.compile(r"\u221a\s*(\d+(?:\.\d+)?)")
 _SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUB = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 _RAISED = re.compile(f"[{''.join(_SUPER)}]+")
 _LOWERED = re.compile(f"[{''.join(_SUB)}]+")
-_DEGREES = re.compile(r"\^\s*+(?:\{(?:\s|\\[,;:! ])*+\\circ\s*+\}|\\circ(?![A-Za-z]))")
-_EMPTY = re.compile(r"\\(?:mathstrut|strut)(?![A-Za-z])|\\[hv]?phantom ?\{\}")
+_DEGREES = re.compile(
+    r"\^\s*+(?:\{(?:\s|\\[,;:! ])*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])"
+)
+_EMPTY = re.compile(r"\\(?:mathstrut|strut)(?![A-Za-z])|\\[hv]?phantom ?\{[^{}]*\}")
 _GAP = re.compile(r"\\[hv]space\*? ?\{[^{}]*\}")
 _DRESS = re.compile(
     r"\\(?:text)?color ?\{[^{}]*\}"
@@ -126,18 +134,25 @@ _PERIODIC = re.compile(
 _REPEATED = re.compile(r"(?P<fixed>\d*?)(?:(?P<one>\d)(?P=one){2,}|(?P<more>\d{2,}?)(?P=more)+)\Z")
 
 
+def visible(text: str) -> str:
+    """The text without characters that do not show, and composed letters for decomposed ones."""
+    if text.isascii():
+        return text
+    return _HIDDEN.sub("", unicodedata.normalize("NFC", text))
+
+
 def unify(text: str) -> str:
     """The same answer in one spelling."""
-    text = text.translate(CHARACTERS)
+    if not text.isascii():
+        text = _ROOT.sub(r"\\sqrt{\1}", visible(text)).translate(CHARACTERS)
+        text = unicodedata.normalize("NFKC", _raised(text))
     if len(text) > MAX_CHARACTERS:
         return text.replace("\\\\", "\\cr ")
-    text = text.strip().strip("*`").strip()
-    text = _RAISED.sub(lambda run: f"^{{{''.join(_SUPER[one] for one in run[0])}}}", text)
-    text = _LOWERED.sub(lambda run: f"_{{{''.join(_SUB[one] for one in run[0])}}}", text)
+    text = text.replace("~", " ").strip().strip("*`").strip()
     if "\\" in text:
         text = _ROW.sub(r"\\cr ", text)  # a new row, not an escaped space
         text = _SAID.sub(lambda found: _WORDS[found[1]], _DRESS.sub(" ", text))
-        text = _DEGREES.sub("", _GAP.sub(" ", _EMPTY.sub("", text))).removesuffix("\\")
+        text = _DEGREES.sub(r"^{\\circ}", _GAP.sub(" ", _EMPTY.sub("", text))).removesuffix("\\")
         text = _DOTS.sub("...", text)
     if "." in text:
         text = _PERIODIC.sub(_fraction, text)
@@ -147,7 +162,12 @@ def unify(text: str) -> str:
     if "!=" in text:
         text = _FACTORIAL.sub(_factorial, text)
     text = _COMPARED.sub(lambda sign: _SIGNS[sign[0]], text)
-    return text.replace("**", "^")
+    return standard(text.replace("**", "^"))
+
+
+def _raised(text: str) -> str:
+    text = _RAISED.sub(lambda run: f"^{{{''.join(_SUPER[one] for one in run[0])}}}", text)
+    return _LOWERED.sub(lambda run: f"_{{{''.join(_SUB[one] for one in run[0])}}}", text)
 
 
 def _factorial(found: re.Match[str]) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from rlvr_math.forms import (
     Answer,
@@ -18,15 +19,16 @@ from rlvr_math.forms import (
     Listed,
     Matrix,
     Named,
+    Ratio,
     Sequence,
     Words,
 )
-from rlvr_math.latex import parse
-from rlvr_math.number_words import spelt
-from rlvr_math.relations import RELATIONS, interval, relation
+from rlvr_math.latex import FUNCTIONS, parse
+from rlvr_math.number_words import SCALES, spelt
+from rlvr_math.relations import RELATIONS, interval, joined, relation
 from rlvr_math.spelling import unify
-from rlvr_math.tokens import CLOSERS, OPENERS, Token, UnreadableError, tokenise
-from rlvr_math.units import canonical, change_number
+from rlvr_math.tokens import CLOSERS, OPENERS, Token, UnreadableError, split_tokens
+from rlvr_math.units import UNIT_WORDS, canonical, change_number, without_money
 from rlvr_math.values import contains
 
 MAX_ITEMS = 100
@@ -37,6 +39,7 @@ _CLOSE = {")": ")", "]": "]", "\\rangle": ")"}
 _SHORT_WORDS = {"no", "on", "up", "am", "ma", "pm", "mp"}
 """Two letters that are no product; three or more never are one where they stand alone."""
 _SILENT = str.maketrans("", "", "()[]{}'\"`,.\\$*!?")
+_DEGREES: Token = ("cmd", "\\deg")
 _JOINS = {"and", "or", "oder", "und", "and/or"}
 
 
@@ -64,11 +67,16 @@ def read(text: str) -> Answer:
     Raises:
         UnreadableError: If it has none that is understood, or is beyond the bounds.
     """
-    answer = _read(tokenise(text))
+    text, currency = without_money(unify(text))
+    if currency is None:
+        raise UnreadableError("several currencies")
+    answer = with_unit(_read(split_tokens(text)), currency)
     if not PERCENT.search(text):
         return answer
-    percents = tuple(bool(PERCENT.search(side)) for side in _EQUAL.split(unify(text)))
+    percents = tuple(bool(PERCENT.search(side)) for side in _EQUAL.split(text))
     match answer:  # the tokens have no per cent signs
+        case Expression(unit=""):
+            return replace(answer, unit="%")
         case Chain(steps) if len(steps) == len(percents):
             return replace(answer, percents=percents)
         case Named(value=Chain(steps) as chain) if len(steps) + 1 == len(percents):
@@ -76,23 +84,49 @@ def read(text: str) -> Answer:
     return answer
 
 
+def with_unit(answer: Answer, unit: str) -> Answer:
+    """An answer all whose values are in a unit."""
+    if not unit:
+        return answer
+    match answer:
+        case Expression():
+            both = unit if answer.unit in ("", unit) else f"{unit} {answer.unit}"
+            return replace(answer, unit=both)
+        case Named(value=value):
+            return replace(answer, value=with_unit(value, unit))
+        case Listed(items) | Sequence(items=items):
+            return replace(answer, items=tuple(with_unit(item, unit) for item in items))
+        case Chain(steps):
+            return replace(answer, values=tuple(replace(step, unit=unit) for step in steps))
+    return answer
+
+
 def _read(tokens: list[Token]) -> Answer:
     if not tokens:
         raise UnreadableError("empty")
+    if _DEGREES in tokens and not any(piece in FUNCTIONS for _, piece in tokens):
+        return with_unit(_read([one for one in tokens if one != _DEGREES]), "degree")
     if _is_text(tokens):
         minus = "-" if tokens[0][1] == "-" else ""
+        spoken = _aloud(tokens[len(minus) :])
+        if (number := _spoken(spoken.split(), minus)) is not None:
+            return number
         said = minus + "".join(word(piece) for _, piece in tokens)
-        if (value := spelt(said)) is not None:
-            return Expression(("num", Fraction(value)))
+        if len(spoken.split()) > 1 and spoken.split()[0].lower() in ("a", "an", "the"):
+            said = word(spoken.split(maxsplit=1)[1])
         if said in _NO_SOLUTION:
             return _WHOLE_SETS["\\varnothing"]
         return _WHOLE_SETS["\\reals"] if said in _ALL_REALS else Words(said)
     items = _split(tokens)
     if len(items) > MAX_ITEMS:
         raise UnreadableError("too many answers")
-    if len(items) > 1:
-        return Listed(_flat(_read(item) for item in items))
     outer = _outer(tokens)
+    if len(items) > 1:
+        found = tuple(_flat(_read(item) for item in items))
+        said = {piece.strip(" ,").lower() for kind, piece in tokens if kind == "word"} & _JOINS
+        return Listed(found) if "or" in said else joined(found, both="and" in said)
+    if ":" in outer:
+        return _ratio(tokens, outer)
     if any(piece in RELATIONS for piece in outer):
         return relation(tokens, outer, _read)
     if any(piece in ("\\cup", "\\setminus", "\\cap") for piece in outer):
@@ -168,6 +202,31 @@ def _or_letters(parts: list[list[Token]]) -> list[list[Token]]:
         else:
             found.append(part)
     return found
+
+
+def _ratio(tokens: list[Token], outer: list[str]) -> Answer:
+    ends = [-1, *(at for at, piece in enumerate(outer) if piece == ":"), len(tokens)]
+    sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
+    parts = tuple(parse(side) for side in sides)
+    minutes = [side[0][1] for side in sides[1:] if len(side) == 1]
+    clock = len(minutes) == len(sides) - 1 and all(len(one) == 2 and one < "60" for one in minutes)
+    return Ratio(parts, clock)
+
+
+def _aloud(tokens: list[Token]) -> str:
+    """Text as it is said; short words come as single letters."""
+    text = "".join(piece if kind == "sym" else f" {piece} " for kind, piece in tokens)
+    return " ".join(text.split()).replace(" - ", "-")
+
+
+def _spoken(words: list[str], minus: str) -> Expression | None:
+    """A number in words, with a unit behind it or without."""
+    for end in (len(words), len(words) - 1, len(words) - 2):
+        unit = words[max(end, 0) :]
+        if end > 0 and (not unit or unit[-1].lower() in UNIT_WORDS):
+            if (value := spelt(minus + " ".join(words[:end]))) is not None:
+                return Expression(("num", value), unit=canonical(" ".join(unit)))
+    return None
 
 
 def _union(tokens: list[Token]) -> Answer:
@@ -302,8 +361,13 @@ def _cut_unit(tokens: list[Token]) -> tuple[list[Token], str]:
     start = end
     while start > 1 and tokens[start - 1][0] == "word":
         start -= 1
-    words = [one.lower() for piece in pieces[start:end] for one in piece.split()]
-    if change_number(words):
+    words = [one for piece in pieces[start:end] for one in piece.split()]
+    if words and words[0].lower() in SCALES:
+        scale = ("num", str(SCALES[words[0].lower()]))
+        tokens = [*tokens[:start], ("chr", "*"), scale]
+        start, words = len(tokens), words[1:]
+        end = start + len(words)
+    if change_number([one.lower() for one in words]):
         raise UnreadableError("words that change the number")
     if start == end:
         return tokens, ""

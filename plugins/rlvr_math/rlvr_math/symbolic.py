@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Series
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
@@ -17,6 +17,7 @@ from rlvr_math.forms import (
     Listed,
     Matrix,
     Named,
+    Ratio,
     Relation,
     Sequence,
     Words,
@@ -24,6 +25,7 @@ from rlvr_math.forms import (
 from rlvr_math.latex import Tree
 from rlvr_math.structure import PERCENT, read
 from rlvr_math.tokens import UnreadableError
+from rlvr_math.units import factor
 from rlvr_math.values import NoValueError, evaluate
 
 Order = Literal["as-written", "any", "strict"]
@@ -69,7 +71,20 @@ class Comparison:
                 return self._same_matrix(left, right)
             case Relation(), Relation():
                 return _same_relation(left, right)
+            case Ratio(), Ratio():
+                return self._same_ratio(left, right)
         return self._same_otherwise(left, right) or self._same_otherwise(right, left)
+
+    def _same_ratio(self, left: Ratio, right: Ratio) -> bool:
+        """Whether the parts are proportional; those of a time must be the same."""
+        if len(left.parts) != len(right.parts):
+            return False
+        times = ("pow", right.parts[0], ("num", Fraction(-1)))
+        scale = ("num", Fraction(1)) if left.clock else ("mul", left.parts[0], times)
+        return all(
+            self._same_value(Expression(one), Expression(("mul", scale, other)))
+            for one, other in zip(left.parts, right.parts, strict=True)
+        )
 
     def _same_otherwise(self, left: Answer, right: Answer) -> bool:
         """Answers of two kinds that may say the same."""
@@ -79,6 +94,12 @@ class Comparison:
                 return bound is not None and _same_relation(bound, right)
             case Listed(), Sequence() if named := _coordinates(left):
                 return right.opener == "(" and self._same_items(named, right.items, False)
+            case Matrix(rows, bars=False), Sequence(items=items) if _is_vector(rows, right):
+                cells = tuple(cell for row in rows for cell in row)
+                return self._same_items(cells, items, False)
+            case Ratio((top, bottom), clock=False), Expression():
+                over = ("mul", top, ("pow", bottom, ("num", Fraction(-1))))
+                return not right.unit and self._same_value(Expression(over), right)
             case Listed([one]), _:  # a set of one element may stand without its braces
                 return self.same(one, right)
         return False
@@ -91,10 +112,10 @@ class Comparison:
             case Chain(), Chain():
                 return self._holds(left) and self._same_chain(left.values[-1], right)
             case Chain(), _:
-                return any(self.same(end, right) for end in self._ends(left))
+                return any(self.same(end, right) for end in self.ends(left))
         return self._same_chain(right, left)
 
-    def _ends(self, chain: Chain) -> tuple[Expression, ...]:
+    def ends(self, chain: Chain) -> tuple[Expression, ...]:
         """Which of its expressions a chain gives for the answer: its last one, mostly.
 
         The first one too if that is the same number, so that no chain can give two answers.
@@ -182,10 +203,16 @@ class Comparison:
 
     def _same_value(self, left: Expression, right: Expression) -> bool:
         if left.unit and right.unit and left.unit != right.unit:
+            return self._same_measure(left, right)
+        if right.unit in ("%", "degree") and not left.unit and _has_none(left.tree, right.unit):
             return False
-        names = _variables(left.tree) | _variables(right.tree)
         if left.tree == right.tree and left.sign == right.sign:
             return True
+        names, others = _variables(left.tree), _variables(right.tree)
+        if names - others == {"C"} and others - names in ({"c"}, {"K"}, {"k"}):
+            (constant,) = others - names  # of integration
+            right = replace(right, tree=_renamed(right.tree, constant, "C"))
+        names |= _variables(right.tree)
         tolerance = self.tolerance
         if tolerance and not (_decimal(left.tree) or _decimal(right.tree)):
             tolerance = 0.0
@@ -203,6 +230,34 @@ class Comparison:
                 continue
             agreed += 1
         return agreed >= (2 if names else 1)
+
+
+    def _same_measure(self, left: Expression, right: Expression) -> bool:
+        """Whether two values in different units are the same."""
+        angles = {left.unit, right.unit} == {"degree", "rad"}
+        times = Fraction(1) if angles else factor(right.unit, left.unit)
+        if times is None:
+            return False
+        trees = [
+            ("mul", one.tree, ("pi",), ("num", Fraction(1, 180)))
+            if angles and one.unit == "degree"
+            else one.tree
+            for one in (left, right)
+        ]
+        scaled = trees[1] if times == 1 else ("mul", trees[1], ("num", times))
+        one, other = Expression(trees[0], left.sign), Expression(scaled, right.sign)
+        return self._same_value(one, other)
+
+
+def _has_none(tree: Tree, unit: str) -> bool:
+    """Whether a reference without unit is none in it: 0.25 no percentage, pi / 4 no degrees."""
+    if unit == "degree":
+        return values.contains(tree, "pi")
+    try:
+        value = evaluate(tree, {})
+    except (NoValueError, OverflowError, ValueError):
+        return False
+    return isinstance(value, Fraction) and 0 < abs(value) < 1
 
 
 _Step = tuple[values.Value, bool, bool]
@@ -227,6 +282,12 @@ def _points(left: Tree, right: Tree, names: set[str]) -> list[dict[str, Fraction
         values.contains(tree, kind) for tree in (left, right) for kind in ("factorial", "binom")
     )
     return (values.whole_points if whole else values.points)(sorted(names))
+
+
+def _is_vector(rows: tuple[tuple[Answer, ...], ...], line: Sequence) -> bool:
+    """Whether a matrix is one row or column, and the other may be a tuple rather than a range."""
+    single = len(rows) == 1 or all(len(row) == 1 for row in rows)
+    return single and not line.name and (line.opener == "(" or len(line.items) > 2)
 
 
 def _is_set(answer: Answer) -> bool:
@@ -264,6 +325,12 @@ def _bound(line: Sequence) -> Relation | None:
     if values.contains(low.tree, "inf"):
         return Relation("<" if line.closer == ")" else "\\le", variable, high.tree)
     return None
+
+
+def _renamed(tree: Tree, old: str, new: str) -> Tree:
+    if tree == ("sym", old):
+        return ("sym", new)
+    return tuple(_renamed(part, old, new) if isinstance(part, tuple) else part for part in tree)
 
 
 def _variables(tree: Tree) -> set[str]:

@@ -16,8 +16,8 @@ OPENERS = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
 CLOSERS = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
 
 _LAYOUT = re.compile(
-    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|quad|qquad|degree)"
-    r"(?![A-Za-z])\.?|\\[,;:! $%()\[\]]|[$%€£¥]"
+    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|quad|qquad)"
+    r"(?![A-Za-z])\.?|\\[,;:! $%()\[\]]|[$%]"
     r"|\\(?:[lr]vert|[lr]Vert|vert)(?![A-Za-z])"
 )
 _BARS = re.compile(r"\\[lr]?[vV]ert(?![A-Za-z])")
@@ -43,6 +43,7 @@ _TOKEN = re.compile(
     r"|(?P<chr>.)",
     re.DOTALL,
 )
+_ORDINAL = re.compile(r"\A(\d{1,9})(?:st|nd|rd|th)\Z")
 _JOINT = re.compile(r"\b(and|or)\b")
 _SYNONYMS = {
     "\\dfrac": "\\frac",
@@ -111,9 +112,19 @@ def tokenise(text: str) -> list[Token]:
     Raises:
         UnreadableError: If it is too long, or nested too deeply.
     """
+    return split_tokens(unify(text))
+
+
+def split_tokens(text: str) -> list[Token]:
+    """Tokens of an answer in the one spelling of ``unify``.
+
+    Raises:
+        UnreadableError: If it is too long, or nested too deeply.
+    """
     if len(text) > MAX_CHARACTERS:
         raise UnreadableError("too long")
-    text = _LATEX_COMMA.sub("", unify(text))
+    text = _LATEX_COMMA.sub("", text).replace(r"^{\circ}", r"\deg ")
+    text = _ORDINAL.sub(r"\1", text.strip())
     text = _LAYOUT.sub(" ", _BARS.sub("|", text)).strip().rstrip(".,;: ")
     if text[:1] in ("[", "]") and (found := _FRENCH.fullmatch(text)):
         opener, closer = "(["[found["open"] == "["], ")]"[found["close"] == "]"]
@@ -161,8 +172,18 @@ def _styled(content: str) -> list[Token]:
         return [("num", content)]
     if content in _PLAIN_NAMES:
         return [("cmd", _PLAIN_NAMES[content])]
+    if content[:1].isdigit() or content[:2].lstrip("-")[:1].isdigit():
+        found = [_tokens(one) for one in _TOKEN.finditer(content)]
+        return [token for tokens in found for token in _as_words(tokens)]
     parts = [part.strip(" ,") for part in _JOINT.split(content)]
     return [("word", part) for part in parts if part]
+
+
+def _as_words(tokens: list[Token]) -> list[Token]:
+    """The letters between braces of text as one word, not as variables."""
+    if len(tokens) > 1 and all(kind == "sym" for kind, _ in tokens):
+        return [("word", "".join(piece for _, piece in tokens))]
+    return [("word" if kind == "sym" else kind, piece) for kind, piece in tokens]
 
 
 def _check_depth(tokens: list[Token]) -> None:

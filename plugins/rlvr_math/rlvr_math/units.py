@@ -1,93 +1,92 @@
-"""Units behind a number, as they are compared."""
+r"""Units behind a number and currencies in front of it: which are the same, and by what factor.
+
+Names are compared in their short singular form; what differs by name is looked up with pint, whose
+registry is loaded when two units first differ. Words that are no unit (``5 apples``) have no other
+names.
+"""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
 
 NOT_UNITS = {
-    "am",
-    "pm",
-    "a.m.",
-    "p.m.",
-    "pi",
-    "or",
-    "and",
-    "to",
-    "base",
-    "mod",
-    "half",
-    "dozen",
-    "hundred",
-    "thousand",
-    "million",
-    "billion",
-    "trillion",
-    "dozens",
-    "tens",
-    "hundreds",
-    "thousands",
-    "millions",
-    "billions",
-    "trillions",
-    "lakh",
-    "lakhs",
-    "crore",
-    "crores",
-    "halves",
-    "thirds",
-    "fourths",
-    "fifths",
-    "sixths",
-    "sevenths",
-    "eighths",
-    "ninths",
-    "tenths",
-    "hundredths",
-    "thousandths",
-    "millionths",
-    "plus",
-    "minus",
-    "factorial",
+    *("am", "pm", "a.m.", "p.m.", "pi", "or", "and", "to", "base", "mod", "half"),
+    *("dozens", "tens", "hundreds", "thousands", "millions", "billions", "trillions"),
+    *("dozen", "hundred", "thousand", "million", "billion", "trillion"),
+    *("lakh", "lakhs", "crore", "crores", "halves", "thirds", "fourths", "fifths", "sixths"),
+    *("sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths", "millionths"),
+    *("plus", "minus", "times", "factorial", "not", "than", "least", "most", "more", "less"),
 }
 """Words behind a number that change it, so that they are never taken off."""
 
 _SHORT = {
-    "millimeter": "mm",
-    "millimetre": "mm",
-    "centimeter": "cm",
-    "centimetre": "cm",
-    "meter": "m",
-    "metre": "m",
-    "kilometer": "km",
-    "kilometre": "km",
-    "inche": "inch",
-    "in": "inch",
-    "foot": "ft",
-    "feet": "ft",
+    **dict.fromkeys(("millimeter", "millimetre"), "mm"),
+    **dict.fromkeys(("centimeter", "centimetre"), "cm"),
+    **dict.fromkeys(("meter", "metre"), "m"),
+    **dict.fromkeys(("kilometer", "kilometre"), "km"),
+    **dict.fromkeys(("inche", "in"), "inch"),
+    **dict.fromkeys(("foot", "feet"), "ft"),
+    **dict.fromkeys(("second", "sec"), "s"),
+    **dict.fromkeys(("hour", "hr"), "h"),
+    **dict.fromkeys(("liter", "litre"), "l"),
+    **dict.fromkeys(("usd", "buck", "us$"), "dollar"),
+    **dict.fromkeys(("eur",), "euro"),
+    **dict.fromkeys(("degree", "deg", "\N{DEGREE SIGN}"), "degree"),
+    **dict.fromkeys(("radian",), "rad"),
+    **dict.fromkeys(("percent", "\\%"), "%"),
+    **dict.fromkeys(("men", "man"), "man"),
+    **dict.fromkeys(("people", "person"), "person"),
+    **dict.fromkeys(("children", "child"), "child"),
     "yard": "yd",
     "mile": "mi",
     "gram": "g",
     "kilogram": "kg",
     "pound": "lb",
     "ounce": "oz",
-    "second": "s",
-    "sec": "s",
     "minute": "min",
-    "hour": "h",
-    "hr": "h",
-    "liter": "l",
-    "litre": "l",
-    "usd": "dollar",
-    "degree": "",
-    "percent": "",
+    "penny": "cent",
+    "pennie": "cent",
+    "unit": "unit",
 }
-_POWERS = {"square": "2", "squared": "2", "cubic": "3", "cubed": "3"}
-
-
-_DOLLARS = re.compile(r"\$(?=\s?-?[\d.])")
-_CENTS = re.compile(
-    r"(?<![A-Za-z])cents?(?![A-Za-z])|\N{CENT SIGN}|\\cent(?![A-Za-z])", re.IGNORECASE
+_POWERS = {"square": "2", "squared": "2", "sq": "2", "cubic": "3", "cubed": "3"}
+_SCALED = {
+    ("cent", "dollar"): Fraction(1, 100),
+    ("cent", "euro"): Fraction(1, 100),
+    ("sterling", "lb"): Fraction(1),
+    ("degree", "celsius"): Fraction(1),
+    ("degree", "fahrenheit"): Fraction(1),
+    ("degree", "degree celsius"): Fraction(1),
+    ("degree", "degree fahrenheit"): Fraction(1),
+    ("degree", "degree c"): Fraction(1),
+    ("degree", "degree f"): Fraction(1),
+    ("celsius", "degree c"): Fraction(1),
+    ("fahrenheit", "degree f"): Fraction(1),
+}
+_ALONE = {"degree", "%", "dollar", "euro", "cent", "sterling", "yen", "rupee", "rad"}
+"""Units that pint does not know, or not as they are meant here."""
+UNIT_WORDS = frozenset(
+    "mm cm m km inch inches foot feet ft yard yards mile miles mi mg g kg gram grams kilogram "
+    "kilograms pound pounds lb lbs ounce ounces oz ton tons tonne tonnes second seconds sec s "
+    "minute minutes min hour hours hr hrs h day days week weeks month months year years liter "
+    "liters litre litres ml l gallon gallons quart quarts pint pints cup cups meter meters metre "
+    "metres centimeter centimeters centimetre centimetres millimeter millimeters kilometer "
+    "kilometers kilometre kilometres mph kph kmh joule joules watt watts newton newtons volt volts "
+    "kj kw kwh hz degree degrees radian radians rad cent cents dollar dollars euro euros usd eur "
+    "square cubic sq per percent unit units".split()
 )
+"""Words that are a unit behind a number in running text."""
+
+_CURRENCY = re.compile(
+    r"(?P<dollar>(?:US|USD)? ?\\?\$)|(?P<euro>\N{EURO SIGN}|\\euro(?![A-Za-z]))"
+    r"|(?P<sterling>\N{POUND SIGN}|\\pounds(?![A-Za-z]))|(?P<yen>\N{YEN SIGN})"
+    r"|(?P<rupee>\N{INDIAN RUPEE SIGN})|(?P<cent>\N{CENT SIGN}|\\cent(?![A-Za-z]))"
+)
+_FORMULA_DOLLARS = re.compile(r"\s*(\$\$?)([^$]*(?:\\\$[^$]*)*)(?<!\\)\1([.,;\s]*)\Z", re.DOTALL)
+_LOOKED_UP = re.compile(r"[A-Za-z\N{MICRO SIGN}][A-Za-z /*().]*(?:\^?-?\d(?!\d)[A-Za-z /*().]*){0,3}")
+_LONGEST = 40
 
 
 def change_number(words: list[str]) -> bool:
@@ -98,14 +97,26 @@ def change_number(words: list[str]) -> bool:
     return words in (["squared"], ["cubed"]) or any(word in NOT_UNITS for word in words)
 
 
-def other_money(one: str, other: str) -> bool:
-    """Whether one amount is written with a dollar sign and the other in cents."""
-    return any(
-        _CENTS.search(cents) and _DOLLARS.search(dollars) and not _CENTS.search(dollars)
-        for cents, dollars in ((one, other), (other, one))
-    )
+def without_money(text: str) -> tuple[str, str | None]:
+    """An answer without its currency signs, and the currency; None if there are several.
+
+    The dollars around a formula are no currency.
+    """
+    if "$" in text and (found := _FORMULA_DOLLARS.match(text)) and "$" in found[1]:
+        text = found[2] + found[3]
+    kinds = set()
+
+    def note(sign: re.Match[str]) -> str:
+        kinds.add(sign.lastgroup or "")
+        return " "
+
+    bare = _CURRENCY.sub(note, text)
+    if len(kinds) > 1:
+        return bare, None
+    return bare, next(iter(kinds), "")
 
 
+@lru_cache(maxsize=4096)
 def canonical(words: str, power: str = "") -> str:
     """A unit in its short, singular form, ``square`` and ``cubic`` as powers.
 
@@ -114,13 +125,70 @@ def canonical(words: str, power: str = "") -> str:
         power: The exponent behind it.
     """
     found = []
-    for word in words.lower().split():
-        word = word.removesuffix(".")
-        word = "square" if word == "sq" else word
+    for word in words.split():
+        word = (word if _is_symbol(word) else word.lower()).removesuffix(".")
         if word in _POWERS and not power:
             power = _POWERS[word]
             continue
+        if word == "us":
+            continue
         single = word if word in _SHORT or len(word) < 3 else word.removesuffix("s")
         found.append(_SHORT.get(single, single))
-    unit = " ".join(word for word in found if word)
+    unit = " ".join(found).replace(" per ", "/").replace(" / ", "/")
     return unit + re.sub(r"[{}^ ]", "", power) if unit else ""
+
+
+def _is_symbol(word: str) -> bool:
+    """Whether its capital letters count: ``J``, ``kWh``."""
+    inner = len(word) <= 4 and not word.isupper() and word[1:] != word[1:].lower()
+    return inner or (len(word) == 1 and word in "JNVWKA")
+
+
+@lru_cache(maxsize=4096)
+def factor(one: str, other: str) -> Fraction | None:
+    """How many of the other unit one of the first is; 1 where either is left out.
+
+    Returns:
+        The factor, or None if they measure different things.
+    """
+    if not one or not other or one == other:
+        return Fraction(1)
+    if (one, other) in _SCALED:
+        return _SCALED[one, other]
+    if (other, one) in _SCALED:
+        return 1 / _SCALED[other, one]
+    if one.rpartition(" ")[2] == other or other.rpartition(" ")[2] == one:
+        return Fraction(1)  # red apples are apples
+    if _ALONE & {one, other} or "base" in one or "base" in other:
+        return None
+    return _converted(one, other)
+
+
+def _converted(one: str, other: str) -> Fraction | None:
+    if any(len(unit) > _LONGEST or not _LOOKED_UP.fullmatch(unit) for unit in (one, other)):
+        return None
+    import pint
+
+    registry = _registry()
+    try:
+        left, right = (_parsed(registry, unit) for unit in (one, other))
+        if left is None or right is None or left.dimensionality != right.dimensionality:
+            return None
+        ratio = registry.Quantity(1, left).to(right).magnitude
+    except (pint.PintError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError):
+        return None
+    return Fraction(ratio).limit_denominator(10**9) if ratio > 1 else 1 / Fraction(
+        1 / ratio
+    ).limit_denominator(10**9)
+
+
+def _parsed(registry: Any, unit: str) -> Any:
+    """The unit as pint has it; ``m2`` is what ``canonical`` makes of square metres."""
+    return registry.parse_units(re.sub(r"(?<=[A-Za-z])\^?(-?\d)", r"**\1", unit))
+
+
+@cache
+def _registry() -> Any:
+    from pint import UnitRegistry
+
+    return UnitRegistry()

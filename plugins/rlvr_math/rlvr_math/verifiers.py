@@ -6,6 +6,7 @@ from typing import Literal
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, NoConfig, Problem, Verdict
 from rlvr_math import compare, extract
+from rlvr_math.conclusion import amount, same_amount
 from rlvr_math.extract import Found
 
 _SHOWN = 80
@@ -23,9 +24,10 @@ class Gsm8k:
     class Config(ComponentConfig):
         """Options of the grade-school verifier."""
 
-        extract: Literal["any", "boxed", "hash", "last-number"] = "any"
-        r"""Where the answer is looked for: ``boxed`` (last ``\boxed{}``), ``hash`` (``#### N``),
-        ``last-number``; ``any`` takes the first of box, hash, "answer is N", last number."""
+        extract: Literal["any", "boxed", "answer-tag", "hash", "last-number"] = "any"
+        r"""Where the answer is looked for: ``boxed`` (last ``\boxed{}``), ``answer-tag``
+        (``<answer>N</answer>``), ``hash`` (``#### N``), ``last-number`` (the last whole
+        expression); ``any`` takes the first of box, tags, hash, "answer is N", last expression."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -49,22 +51,28 @@ class Gsm8k:
         except DataError as error:
             return unscorable(error)
         found = self._find(answer_part(completion.text, problem.stop))
-        return _verdict(gold, found, same_amount(gold, found.text) if found else None)
+        if found and found.rule == "boxed" and amount(found.text) is None:
+            found = extract.value_of(found.text, found.rule)
+        return _verdict(gold, found, same_amount(gold, found) if found else None)
 
     def _find(self, text: str) -> Found | None:
         match self.config.extract:
             case "boxed":
                 return extract.last_box(text)
+            case "answer-tag":
+                return extract.tagged(text)
             case "hash":
                 return extract.hash_number(text)
             case "last-number":
-                return extract.last_number(text)
+                return extract.last_expression(text)
         if box := extract.last_box(text):
             return box
+        if extract.has_empty_box(text):
+            return None
         text = extract.without_open_box(text)
-        if found := extract.hash_number(text) or extract.stated_number(text):
+        if found := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
             return found
-        return None if extract.denied(text) else extract.last_number(text)
+        return None if extract.denied(text) else extract.last_expression(text)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)
@@ -189,23 +197,6 @@ def reference(problem: Problem, field: str = "answer") -> str:
             f"{type(answer).__name__}, not text or a number"
         )
     return str(answer)
-
-
-def amount(text: str) -> compare.Normal | None:
-    """A short text as one number, or None."""
-    whole = compare.normalise(text)
-    if compare.number(whole) is None:
-        only = extract.only_number(text)
-        whole = compare.normalise(only) if only else whole
-    return whole if compare.number(whole) is not None else None
-
-
-def same_amount(gold: str, answer: str) -> str | None:
-    """``number`` if two short texts hold the same one number, else None."""
-    left, right = amount(gold), amount(answer)
-    if left is None or right is None:
-        return None
-    return "number" if compare.number(left) == compare.number(right) else None
 
 
 def _verdict(gold: str, found: Found | None, rule: str | None) -> Verdict:

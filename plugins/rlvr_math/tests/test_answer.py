@@ -232,7 +232,7 @@ def test_stated_answers(text, answer):
     ],
 )
 def test_formulas_are_not_prices(text, formula):
-    found = extract.maths(text)
+    found = extract.last_expression(text, formula=True)
     assert (found.text if found else None) == formula
 
 

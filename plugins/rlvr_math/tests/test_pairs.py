@@ -87,7 +87,8 @@ RESPONSES = [
     ("1,234", "In total 1,234 coins", True),
     ("-3", "so x is -3.", True),
     ("-3", "so x is \N{MINUS SIGN}3.", True),
-    ("3", "10-3", True),  # a difference: the last number is 3
+    ("3", "10-3", False),  # a whole expression counts, and this is 7
+    ("7", "10-3", True),
     ("0.5", "so it is .5", True),
     ("50", r"\boxed{50\%}", True),
 ]
