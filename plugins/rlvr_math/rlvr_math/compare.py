@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from rlvr_math.notation import date
-from rlvr_math.spelling import unify
+from rlvr_math.spelling import MAX_CHARACTERS, unify
 from rlvr_math.units import canonical, change_number, factor, without_money
 
 MAX_DIGITS = 1000
@@ -124,6 +125,10 @@ def normalise(text: str) -> Normal:
     """Take apart an answer as written in a box."""
     if _PLAIN.fullmatch(text):
         return Normal(text.removeprefix("+"))
+    return _normalised(text) if len(text) <= MAX_CHARACTERS else _normalise(text)
+
+
+def _normalise(text: str) -> Normal:
     if day := date(text):
         return Normal(day)
     percent = "%" in text
@@ -157,6 +162,9 @@ def normalise(text: str) -> Normal:
     if braced and len(braced[1]) == len(braced[3]):
         text = braced[2]
     return Normal(text.removeprefix("+"), name[1] if name else "", unit)
+
+
+_normalised = lru_cache(maxsize=4096)(_normalise)
 
 
 def number(answer: Normal) -> Fraction | None:

@@ -138,7 +138,7 @@ def tagged(text: str, first: bool = False) -> Found | None:
     """
     found: list[str] = []
     inside = -1
-    for tag in _TAG.finditer(text) if "answer>" in text.casefold() else ():
+    for tag in _TAG.finditer(text) if "</" in text else ():
         if not tag[1]:
             inside = tag.end()
         elif inside >= 0:
@@ -195,9 +195,7 @@ _ADVERB = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"[.!?](?=\s|\Z)")
-_NOT = re.compile(
-    r"\W*(?:not|never|anything but|definitely not|clearly not|certainly not)\b", re.I
-)
+_NOT = re.compile(r"\W*(?:not|never|anything but|definitely not|clearly not|certainly not)\b", re.I)
 _FALSE = re.compile(
     r"\b(?:false|wrong|not true|incorrect|untrue|not (?:the case|correct)) (?:that|to say)\b[^.]*\Z",
     re.IGNORECASE,
@@ -274,7 +272,10 @@ def _statement(block: str) -> Found | None:
 
 def denied(text: str) -> bool:
     """Whether the text says that it gives no answer, or ends in what the answer is not."""
-    if _REFUSAL.search(text[-_LONGEST:]) and not deque(_marks(text), maxlen=1):
+    tail = text[-_LONGEST:]
+    if not any(word in tail for word in ("not", "n't", "n\u2019t", "nable", "differs")):
+        return False
+    if _REFUSAL.search(tail) and not deque(_marks(text), maxlen=1):
         return True
     last = deque(_DENIAL.finditer(text), maxlen=1) if "answer" in text.casefold() else ()
     return any(len(prose.runs(text[one.start() : one.end() + _LONGEST])) <= 1 for one in last)
@@ -282,7 +283,9 @@ def denied(text: str) -> bool:
 
 def _found(run: Run, rule: str) -> Found:
     if run.partial:
-        return Found(f"{run.before.strip()[-60:]} {run.text} {run.after.strip()[:20]}".strip(), rule)
+        return Found(
+            f"{run.before.strip()[-60:]} {run.text} {run.after.strip()[:20]}".strip(), rule
+        )
     return Found(run.text, rule, True)
 
 
@@ -294,6 +297,8 @@ def last_expression(text: str, first: bool = False, formula: bool = False) -> Fo
         first: Whether the first one counts.
         formula: Whether only one with a formula in it counts; else it needs a number.
     """
+    if not first and not formula and (plain := _LAST_LINE.search(text[-_SHORT:])):
+        return Found(plain[1], "last number", True)
     text = visible(text)
     found = iter(prose.runs(text[: prose.WINDOW])) if first else prose.iterate(text)
     rule = ("first " if first else "last ") + ("formula" if formula else "number")
@@ -308,13 +313,22 @@ def last_expression(text: str, first: bool = False, formula: bool = False) -> Fo
     return None
 
 
+_SHORT = 60
+_LAST_LINE = re.compile(r"\n(?:[A-Z][a-z]*: )?(-?\$?\d{1,15}(?:\.\d{1,9})?)\.?\s{0,3}\Z")
+"""The usual last line, which needs no closer look."""
+
+
 def _has_value(run: Run) -> bool:
-    return run.formula or bool(re.search(r"[\d\u221e\u2205\u03c0]|infinity|pi\b|[=<>+*/^]", run.text))
+    return run.formula or bool(
+        re.search(r"[\d\u221e\u2205\u03c0]|infinity|pi\b|[=<>+*/^]", run.text)
+    )
 
 
 def last_words(text: str) -> Found | None:
     """What the last sentence says that something is, where it has no expression."""
-    sentences = [one for one in re.split(r"[.!?](?:\s|\Z)|\n", visible(text[-_LONGEST:])) if one.strip()]
+    sentences = [
+        one for one in re.split(r"[.!?](?:\s|\Z)|\n", visible(text[-_LONGEST:])) if one.strip()
+    ]
     if not sentences:
         return None
     if prose.runs(sentences[-1]):

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _ALIGNED = r"(?:align(?:ed|at)?|equation|gather(?:ed)?|multline|eqnarray|split|flalign|displaymath)"
-_DELIMITER = re.compile(
-    rf"\\(?P<edge>begin|end)\s?\{{{_ALIGNED}\*?\}}|\\.|\$\$|\$|\n", re.DOTALL
-)
+_DELIMITER = re.compile(rf"\\(?P<edge>begin|end)\s?\{{{_ALIGNED}\*?\}}|\\.|\$\$|\$|\n", re.DOTALL)
 _FORMULA_END = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
 _OPENINGS = ("$", "\\(", "\\[", "\\begin")
 PROSE = re.compile(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_STYLE = r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt)|mbox|operatorname|boldsymbol)\s?"
+_STYLE = (
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt)|mbox|operatorname|boldsymbol)\s?"
+)
 _NESTED = re.compile(rf"{_STYLE}\{{\s*({_STYLE}\{{[^{{}}]*\}})\s*\}}")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,\s*\\!|\{,\}\s*\\!)\s*(?=\d{3}(?!\d))")
 _COLON = re.compile(rf"\s*(?:\\colon(?![A-Za-z])|\\!:\\!|\{{:\}}|{_STYLE}\{{\s*:\s*\}})\s*")
@@ -39,9 +41,7 @@ _MONTH = (
     r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
 _DATES = [
-    re.compile(
-        rf"(?:(?:on )?\w+day,? )?(?:the )?{form}\.?\Z", re.IGNORECASE
-    )
+    re.compile(rf"(?:(?:on )?\w+day,? )?(?:the )?{form}\.?\Z", re.IGNORECASE)
     for form in (
         rf"{_MONTH} (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? ?(?P<year>\d{{4}}))?",
         rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: day)?(?: of)? {_MONTH}(?:,? ?(?P<year>\d{{4}}))?",
@@ -78,7 +78,9 @@ def _label(text: str) -> str:
     if not found:
         return text
     rest = text[found.end() :]
-    return rest if found["close"] or not rest.endswith("}") or "\\text" not in found[0] else rest[:-1]
+    return (
+        rest if found["close"] or not rest.endswith("}") or "\\text" not in found[0] else rest[:-1]
+    )
 
 
 def _base(text: str) -> str:

@@ -88,9 +88,7 @@ def _whole(words: list[str]) -> Fraction | None:
             if scale >= 1000:
                 total, group = total + group, 0
             last = scale
-        elif word == "a" and at == 0 and words[1:2] and words[1] in SCALES:
-            continue
-        elif word == "and" and last >= 100 and at + 1 < len(words):
+        elif (word == "a" and at == 0 and words[1:2] and words[1] in SCALES) or (word == "and" and last >= 100 and at + 1 < len(words)):
             continue
         else:
             return None

@@ -206,9 +206,7 @@ def _mark(tokens: list[_Token]) -> None:
             right.maths, right.said = True, " "
 
 
-def _is_label(
-    token: _Token, before: _Token | None, after: _Token | None, further: bool
-) -> bool:
+def _is_label(token: _Token, before: _Token | None, after: _Token | None, further: bool) -> bool:
     """Whether it counts something else than the answer: ``Step 4``, ``1.`` before a list item."""
     if token.kind == "op":
         return token.text == ":" and not (
@@ -284,8 +282,11 @@ def _goes_on(solid: list[_Token], at: int) -> bool:
     if number_words.is_number_word(word) or word in number_words.PARTS or word == "a":
         return True
     after = solid[at + 1].text.casefold() if at + 1 < len(solid) else ""
-    return word == "and" and (after == "a" or number_words.is_number_word(after)) and at > 0 and (
-        _scales(solid[at - 1]) or after == "a"
+    return (
+        word == "and"
+        and (after == "a" or number_words.is_number_word(after))
+        and at > 0
+        and (_scales(solid[at - 1]) or after == "a")
     )
 
 
@@ -298,15 +299,11 @@ def _is_lone_value(before: _Token | None, after: _Token | None) -> bool:
     return before.text.casefold() in ("is", "are", "equals", "be", "answer", "minus", "negative")
 
 
-def _mark_letter(
-    token: _Token, before: _Token | None, after: _Token | None, operand: bool
-) -> None:
+def _mark_letter(token: _Token, before: _Token | None, after: _Token | None, operand: bool) -> None:
     """A letter is a variable next to an operator, and a unit behind a number."""
     behind = before is not None and before.maths and before.end == token.start
     beside = after is not None and after.kind == "num" and after.start == token.end
-    if beside or (behind and before is not None and before.kind in ("num", "op", "close", "cmd")):
-        token.maths = True
-    elif before is not None and before.kind == "op" and before.maths and before.text != "%":
+    if beside or (behind and before is not None and before.kind in ("num", "op", "close", "cmd")) or (before is not None and before.kind == "op" and before.maths and before.text != "%"):
         token.maths = True
     elif after is not None and after.kind in ("op", "open") and after.text not in ("'", ":"):
         near = after.end - token.end <= 1
@@ -345,9 +342,7 @@ def _mark_brackets(solid: list[_Token]) -> None:
             if braces or plain or single:
                 for one in (solid[start], *inside, token):
                     one.maths = True
-        elif token.kind == "end":
-            stack.clear()
-        elif len(stack) > 60:
+        elif token.kind == "end" or len(stack) > 60:
             stack.clear()
 
 
@@ -426,13 +421,17 @@ def _trimmed(tokens: list[_Token]) -> list[_Token]:
         if start == stop:
             return []
         first, last = tokens[start], tokens[stop - 1]
-        if first.kind in ("space", "sep", "close") or (
-            first.kind == "op" and first.text in _EDGE_LEFT
-        ) or (first.kind == "open" and depth > 0):
+        if (
+            first.kind in ("space", "sep", "close")
+            or (first.kind == "op" and first.text in _EDGE_LEFT)
+            or (first.kind == "open" and depth > 0)
+        ):
             start += 1
-        elif last.kind in ("space", "sep", "open") or (
-            last.kind == "op" and last.text in _EDGE_RIGHT
-        ) or (last.kind == "close" and least < 0):
+        elif (
+            last.kind in ("space", "sep", "open")
+            or (last.kind == "op" and last.text in _EDGE_RIGHT)
+            or (last.kind == "close" and least < 0)
+        ):
             stop -= 1
         if (start, stop) == before:
             return tokens[start:stop]
@@ -444,8 +443,10 @@ def _carries(token: _Token) -> bool:
         return True
     if token.kind == "cmd":
         return token.text[1:2].isalpha() and token.text not in _LAYOUT
-    return token.kind in ("word", "styled") and bool(token.said.strip()) or token.text in (
-        "\u221e", "\u2205"
+    return (
+        (token.kind in ("word", "styled")
+        and bool(token.said.strip()))
+        or token.text in ("\u221e", "\u2205")
     )
 
 

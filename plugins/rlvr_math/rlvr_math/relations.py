@@ -171,7 +171,9 @@ def joined(items: tuple[Answer, ...], both: bool) -> Answer:
         high, closer = min((_end(one, 1, one.closer != ")") for one in lines), key=_inner)
     except (NoValueError, ValueError):
         return Listed(items)
-    found = Sequence("(" if opener else "[", (low[1], high[1]), "]" if closer else ")", lines[0].name)
+    found = Sequence(
+        "(" if opener else "[", (low[1], high[1]), "]" if closer else ")", lines[0].name
+    )
     empty = low[0] > high[0] or (low[0] == high[0] and (opener or not closer))
     bounded = not (_infinite(found.items[0]) or _infinite(found.items[1]))
     if both:

@@ -231,7 +231,6 @@ class Comparison:
             agreed += 1
         return agreed >= (2 if names else 1)
 
-
     def _same_measure(self, left: Expression, right: Expression) -> bool:
         """Whether two values in different units are the same."""
         angles = {left.unit, right.unit} == {"degree", "rad"}

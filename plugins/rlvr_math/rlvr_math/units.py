@@ -68,14 +68,7 @@ _SCALED = {
 _ALONE = {"degree", "%", "dollar", "euro", "cent", "sterling", "yen", "rupee", "rad"}
 """Units that pint does not know, or not as they are meant here."""
 UNIT_WORDS = frozenset(
-    "mm cm m km inch inches foot feet ft yard yards mile miles mi mg g kg gram grams kilogram "
-    "kilograms pound pounds lb lbs ounce ounces oz ton tons tonne tonnes second seconds sec s "
-    "minute minutes min hour hours hr hrs h day days week weeks month months year years liter "
-    "liters litre litres ml l gallon gallons quart quarts pint pints cup cups meter meters metre "
-    "metres centimeter centimeters centimetre centimetres millimeter millimeters kilometer "
-    "kilometers kilometre kilometres mph kph kmh joule joules watt watts newton newtons volt volts "
-    "kj kw kwh hz degree degrees radian radians rad cent cents dollar dollars euro euros usd eur "
-    "square cubic sq per percent unit units".split()
+    ["mm", "cm", "m", "km", "inch", "inches", "foot", "feet", "ft", "yard", "yards", "mile", "miles", "mi", "mg", "g", "kg", "gram", "grams", "kilogram", "kilograms", "pound", "pounds", "lb", "lbs", "ounce", "ounces", "oz", "ton", "tons", "tonne", "tonnes", "second", "seconds", "sec", "s", "minute", "minutes", "min", "hour", "hours", "hr", "hrs", "h", "day", "days", "week", "weeks", "month", "months", "year", "years", "liter", "liters", "litre", "litres", "ml", "l", "gallon", "gallons", "quart", "quarts", "pint", "pints", "cup", "cups", "meter", "meters", "metre", "metres", "centimeter", "centimeters", "centimetre", "centimetres", "millimeter", "millimeters", "kilometer", "kilometers", "kilometre", "kilometres", "mph", "kph", "kmh", "joule", "joules", "watt", "watts", "newton", "newtons", "volt", "volts", "kj", "kw", "kwh", "hz", "degree", "degrees", "radian", "radians", "rad", "cent", "cents", "dollar", "dollars", "euro", "euros", "usd", "eur", "square", "cubic", "sq", "per", "percent", "unit", "units"]
 )
 """Words that are a unit behind a number in running text."""
 
@@ -85,7 +78,9 @@ _CURRENCY = re.compile(
     r"|(?P<rupee>\N{INDIAN RUPEE SIGN})|(?P<cent>\N{CENT SIGN}|\\cent(?![A-Za-z]))"
 )
 _FORMULA_DOLLARS = re.compile(r"\s*(\$\$?)([^$]*(?:\\\$[^$]*)*)(?<!\\)\1([.,;\s]*)\Z", re.DOTALL)
-_LOOKED_UP = re.compile(r"[A-Za-z\N{MICRO SIGN}][A-Za-z /*().]*(?:\^?-?\d(?!\d)[A-Za-z /*().]*){0,3}")
+_LOOKED_UP = re.compile(
+    r"[A-Za-z\N{MICRO SIGN}][A-Za-z /*().]*(?:\^?-?\d(?!\d)[A-Za-z /*().]*){0,3}"
+)
 _LONGEST = 40
 
 
@@ -177,9 +172,11 @@ def _converted(one: str, other: str) -> Fraction | None:
         ratio = registry.Quantity(1, left).to(right).magnitude
     except (pint.PintError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError):
         return None
-    return Fraction(ratio).limit_denominator(10**9) if ratio > 1 else 1 / Fraction(
-        1 / ratio
-    ).limit_denominator(10**9)
+    return (
+        Fraction(ratio).limit_denominator(10**9)
+        if ratio > 1
+        else 1 / Fraction(1 / ratio).limit_denominator(10**9)
+    )
 
 
 def _parsed(registry: Any, unit: str) -> Any:
