@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from verifier_rows import Row
 
-from rlvr_math.extract import boxes
+from rlvr_math.boxes import boxes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
-from rlvr_math import compare, extract, fallback, symbolic
+from rlvr_math import boxes, compare, extract, fallback, symbolic
+from rlvr_math.boxes import Found
 from rlvr_math.choice import same_choice
 from rlvr_math.conclusion import amount, is_whole, readings, same_amount
-from rlvr_math.extract import Found
 from rlvr_math.symbolic import Comparison, Order
 from rlvr_math.verifiers import KEPT, answer_part, reference, short, unscorable
 
@@ -127,9 +127,9 @@ class Answer:
             if found := self._find(text, place):
                 return self._judge(gold, tolerance, found, in_form=rank == 0)
             if place == "boxed":
-                if extract.has_empty_box(text):
+                if boxes.has_empty_box(text):
                     break
-                text = extract.without_open_box(text)
+                text = boxes.without_open_box(text)
         parts = {"extracted": 0.0, "format": 0.0, "correct": 0.0}
         return Verdict(score=0.0, passed=False, parts=parts, detail="no answer found")
 
@@ -138,8 +138,8 @@ class Answer:
         match place:
             case "boxed":
                 if self.config.match == "all":
-                    return extract.all_boxes(text)
-                return extract.first_box(text) if first else extract.last_box(text)
+                    return boxes.all_boxes(text)
+                return boxes.first_box(text) if first else boxes.last_box(text)
             case "answer-tag":
                 return extract.tagged(text, first)
             case "hash":
@@ -212,7 +212,7 @@ class Answer:
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem, "gold_answer" if "gold_answer" in problem.spec else "answer")
-        box = extract.last_box(answer)  # it may be a whole solution (T60)
+        box = boxes.last_box(answer)  # it may be a whole solution (T60)
         gold = box.text if box else answer.rpartition("####")[2].strip()
         if not compare.normalise(gold).text:
             raise DataError(f"the answer of problem {problem.id!r} is empty: {short(answer)!r}")

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
 from rlvr_core.api.services import hub_rows, local_path, read_rows
-from rlvr_math import compare, extract, styles
+from rlvr_math import boxes, compare, styles
 from rlvr_math.styles import StyleName
 
 Row = Mapping[str, Json]
@@ -147,9 +147,9 @@ class Competition:
         if isinstance(given, int | float) and not isinstance(given, bool):
             return str(int(given) if given == int(given) else given)
         if isinstance(given, str) and compare.normalise(given).text:
-            box = extract.last_box(given)
+            box = boxes.last_box(given)
             return (box.text if box else given).strip()
-        box = extract.last_box(self._solution(row))
+        box = boxes.last_box(self._solution(row))
         if box is None:
             raise DataError(
                 "no final answer: neither 'answer' nor a \\boxed{} in 'solution'",

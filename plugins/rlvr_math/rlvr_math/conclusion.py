@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from rlvr_math import compare, symbolic, values
-from rlvr_math.extract import Found
+from rlvr_math.boxes import Found
 from rlvr_math.forms import Answer, Chain, Expression, Named
 from rlvr_math.latex import GREEK, Tree
 from rlvr_math.relations import is_named

@@ -17,7 +17,7 @@ from rlvr_core.api import (
     Problem,
     SamplingParams,
 )
-from rlvr_math import extract
+from rlvr_math import boxes
 from rlvr_math.arithmetic import MAX_TOKENS, Arithmetic
 from rlvr_math.competition import (
     SUBJECTS,
@@ -220,4 +220,4 @@ def report(groups: Sequence[Group]) -> EvalReport:
 
 
 def _boxed(one: Judged) -> bool:
-    return extract.last_box(one.completion.text) is not None
+    return boxes.last_box(one.completion.text) is not None

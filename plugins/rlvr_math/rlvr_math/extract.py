@@ -1,8 +1,8 @@
-r"""Where the final answer of a response stands. Everything here is linear in the text's length.
+r"""Where the final answer of a response stands outside of a box.
 
-A place is a box, ``<answer>`` tags, ``####``, a statement (``the answer is ...``), the last formula
-or the last expression at all. Outside of boxes the answer is a whole expression of
-``rlvr_math.prose``, never a number cut out of one.
+A place is ``<answer>`` tags, ``####``, a statement (``the answer is ...``), the last formula or the
+last expression at all. The answer is a whole expression of ``rlvr_math.prose``, never a number cut
+out of one. Everything here is linear in the text's length.
 """
 
 from __future__ import annotations
@@ -10,125 +10,48 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from rlvr_math import prose
+from rlvr_math.boxes import Found, last_box
 from rlvr_math.formulas import formulas
 from rlvr_math.prose import Run
 from rlvr_math.spelling import visible
 
-_BOX_TOKEN = re.compile(
-    r"\\(?:boxed|fbox)(?:[ \t]{0,8}\{|(?:[ \t]{1,8}|(?=\d))(?P<bare>[^\s{}$\\]{1,50}))"
-    r"|\\[\\{}]|[{}]"
-)
-_COMMANDS = ("\\boxed", "\\fbox")
-_BLANK = re.compile(r"(?:\s|\\[,;:! ]|~|\\q?quad(?![A-Za-z])|\\[hv]?phantom\s?\{[^{}]*\}|\$)*")
-_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
-_HASH = re.compile(r"####[ \t]*([^\n]*)")
 _HEADING = re.compile(r"[ \t]*[.):][ \t]*\w")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The text of an answer, the rule that found it, and whether it is the whole of its place.
-
-    What was found in running text may be the last step of a calculation there.
-    """
-
-    text: str
-    rule: str
-    prose: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    r"""A balanced ``\boxed{...}``: ``text[start:end]`` is all of it."""
-
-    text: str
-    start: int
-    inside: int
-    end: int
-    bare: bool
-
-    @property
-    def content(self) -> str:
-        """What it holds."""
-        if self.bare:
-            return self.text[self.inside : self.end].rstrip(".,;:!")
-        return self.text[self.inside : self.end - 1].strip()
-
-
-def boxes(text: str, empty: bool = False) -> Iterator[Box]:
-    r"""Balanced ``\boxed{...}`` and ``\fbox{...}``, the last to open first.
-
-    Braces are matched in one pass without recursion; ``\{`` and ``\}`` do not count as braces.
-    TeX also takes ``\boxed 5``. Boxes with nothing but space in them come only with ``empty``.
-    """
-    if not any(command in text for command in _COMMANDS):
-        return
-    closed: list[Box] = []
-    open_braces: list[tuple[int, int] | None] = []  # starts of command and content; None for {
-    for token in _BOX_TOKEN.finditer(text):
-        piece = token.group()
-        if piece == "}":
-            if open_braces and (opened := open_braces.pop()):
-                closed.append(Box(text, *opened, token.end(), False))
-        elif piece == "{":
-            open_braces.append(None)
-        elif token["bare"]:
-            closed.append(Box(text, token.start(), token.start("bare"), token.end(), True))
-        elif piece.startswith(_COMMANDS):
-            open_braces.append((token.start(), token.end()))
-    for box in sorted(closed, key=lambda one: one.start, reverse=True):
-        blank = _BLANK.match(text, box.inside, box.end - (not box.bare))
-        if empty or (blank and blank.end() < box.end - (not box.bare)):
-            yield box
-
-
-def last_box(text: str) -> Found | None:
-    r"""Content of the last non-empty ``\boxed{...}`` to open, so the inner one of nested boxes."""
-    box = next(boxes(text), None)
-    return Found(box.content, "boxed") if box else None
-
-
-def first_box(text: str) -> Found | None:
-    r"""Content of the first non-empty ``\boxed{...}`` to open."""
-    box = next(iter(deque(boxes(text), maxlen=1)), None)
-    return Found(box.content, "boxed") if box else None
-
-
-def all_boxes(text: str) -> Found | None:
-    r"""Contents of the boxes in the last paragraph that has one, as one list."""
-    found = list(boxes(text))
-    if not found:
-        return None
-    paragraph = text.rfind("\n\n", 0, found[0].start)
-    said: dict[str, None] = {}
-    outer = len(text)
-    for box in found:
-        if box.start > paragraph and box.end <= outer:
-            said[box.content] = None
-            outer = box.start
-    return Found(", ".join(reversed(said)), "boxed")
-
-
-def has_empty_box(text: str) -> bool:
-    r"""Whether there are boxes and all of them are empty: an answer that was withheld."""
-    return next(boxes(text, empty=True), None) is not None and next(boxes(text), None) is None
-
-
-def without_open_box(text: str) -> str:
-    r"""The text without the rest of the line behind a ``\boxed{`` that is never closed.
-
-    An answer that was cut off is no answer.
-    """
-    opened = max(text.rfind(command) for command in _COMMANDS)
-    if opened < 0 or any(box.start >= opened for box in islice(boxes(text), 1)):
-        return text
-    if text[opened:].split("{", 1)[0] not in _COMMANDS:
-        return text
-    return text[:opened] + "".join(text[opened:].partition("\n")[1:])
+_HASH = re.compile(r"####[ \t]*([^\n]*)")
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_MARK = re.compile(
+    r"\b(?:answer|result)[*\"'_]*(?: \d{1,2})?(?: is| was|\s?:| =)(?!\w)[ \t:*=\"'_]*"
+    r"|\b(?:option|choice) is\b[ \t:*]*",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(r"\W*(?:(?:so|thus|hence) )?(?:(?:the|my) )?(?:(?:final|correct) )?\Z", re.I)
+_ADVERB = re.compile(
+    r"(?:\s*(?:therefore|thus|hence|then|simply|just|exactly|about|approximately|roughly|indeed"
+    r"|equal to|given by|now|definitely|clearly|the (?:number|value)|in)\b[ :,]*)+",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"[.!?](?=\s|\Z)")
+_NOT = re.compile(r"\W*(?:(?:definitely |clearly |certainly )?not|never|anything but)\b", re.I)
+_FALSE = re.compile(
+    r"\b(?:false|wrong|incorrect|untrue|not (?:true|the case|correct)) (?:that|to say)\b[^.]*\Z",
+    re.IGNORECASE,
+)
+_BUT = re.compile(r"\b(?:but|rather|it['\u2019]s|it is)\b|[,;]")
+_DENIAL = re.compile(
+    r"\banswer(?:\*\*)?(?: is| was| can| could| must| should)?"
+    r"(?: not|n['\N{RIGHT SINGLE QUOTATION MARK}]t|not)\b|\banswer differs\b",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\b(?:can ?not|can['\u2019]t|could ?n[o'\u2019]t|unable to|not able to|do(?:es)? not"
+    r"|don['\u2019]t|am not) (?:be )?"
+    r"(?:determine|find|solve|answer|know|say|compute|sure|give|figure)\b"
+    r"|\b(?:not|un)(?: )?able to (?:solve|find|determine|answer)",
+    re.IGNORECASE,
+)
+_LONGEST = 2000
 
 
 def tagged(text: str, first: bool = False) -> Found | None:
@@ -183,38 +106,6 @@ def hash_number(text: str, first: bool = False) -> Found | None:
     return None
 
 
-_MARK = re.compile(
-    r"\b(?:answer|result)[*\"'_]*(?: \d{1,2})?(?: is| was|\s?:| =)(?!\w)[ \t:*=\"'_]*"
-    r"|\b(?:option|choice) is\b[ \t:*]*",
-    re.IGNORECASE,
-)
-_BETWEEN = re.compile(r"\W*(?:(?:so|thus|hence) )?(?:(?:the|my) )?(?:(?:final|correct) )?\Z", re.I)
-_ADVERB = re.compile(
-    r"(?:\s*(?:therefore|thus|hence|then|simply|just|exactly|about|approximately|roughly|indeed"
-    r"|equal to|given by|now|definitely|clearly|the (?:number|value)|in)\b[ :,]*)+",
-    re.IGNORECASE,
-)
-_SENTENCE = re.compile(r"[.!?](?=\s|\Z)")
-_NOT = re.compile(r"\W*(?:not|never|anything but|definitely not|clearly not|certainly not)\b", re.I)
-_FALSE = re.compile(
-    r"\b(?:false|wrong|not true|incorrect|untrue|not (?:the case|correct)) (?:that|to say)\b[^.]*\Z",
-    re.IGNORECASE,
-)
-_BUT = re.compile(r"\b(?:but|rather|it['\u2019]s|it is)\b|[,;]")
-_DENIAL = re.compile(
-    r"\banswer(?:\*\*)?(?: is| was| can| could| must| should)?"
-    r"(?: not|n['\N{RIGHT SINGLE QUOTATION MARK}]t|not)\b|\banswer differs\b",
-    re.IGNORECASE,
-)
-_REFUSAL = re.compile(
-    r"\b(?:can ?not|can['\u2019]t|could ?n[o'\u2019]t|unable to|not able to|do(?:es)? not|don['\u2019]t"
-    r"|am not) (?:be )?(?:determine|find|solve|answer|know|say|compute|sure|give|figure)\b"
-    r"|\b(?:not|un)(?: )?able to (?:solve|find|determine|answer)",
-    re.IGNORECASE,
-)
-_LONGEST = 2000
-
-
 def _marks(text: str) -> Iterator[re.Match[str]]:
     """Where the text says that an answer follows."""
     folded = text.casefold()
@@ -244,9 +135,8 @@ def stated(text: str, first: bool = False) -> Found | None:
 
 def _statement(block: str) -> Found | None:
     """What text behind "the answer is" says."""
-    if box := last_box(block):
-        if not block[: block.find("\\")].strip(" $*"):
-            return Found(box.text, "answer is", True)
+    if (box := last_box(block)) and not block[: block.find("\\")].strip(" $*"):
+        return Found(box.text, "answer is", True)
     start = re.match(r"[\s|*_:]*", block)
     block = block[start.end() :] if start else block
     denied = _NOT.match(block)
@@ -255,9 +145,8 @@ def _statement(block: str) -> Found | None:
         return next((_found(run, "answer is") for run in found if not run.denied), None)
     adverbs = _ADVERB.match(block)
     begin = adverbs.end() if adverbs else 0
-    if found and not block[begin : found[0].start].strip(" *_\"'(:="):
-        if not found[0].partial:
-            return None if found[0].denied and len(found) == 1 else _found(found[0], "answer is")
+    if found and not block[begin : found[0].start].strip(" *_\"'(:=") and not found[0].partial:
+        return None if found[0].denied and len(found) == 1 else _found(found[0], "answer is")
     usable = [run for run in found if not run.denied]
     if usable:
         after = [run for run in usable if re.search(r"\b(?:is|are|equals?|be|to)\W*\Z", run.before)]
@@ -333,7 +222,7 @@ def last_words(text: str) -> Found | None:
         return None
     if prose.runs(sentences[-1]):
         return None
-    head, *rest = re.split(r"\b(?:is|are|was|has|have|equals|be)\b|:", sentences[-1])
+    _, *rest = re.split(r"\b(?:is|are|was|has|have|equals|be)\b|:", sentences[-1])
     if not rest:
         return None
     said = rest[-1]

@@ -1,4 +1,4 @@
-r"""Notations of whole answers in one form: bases, dates, ratios, residues, labels, nested styles."""
+r"""Notations of whole answers in one form: bases, dates, ratios, residues, labels, styles."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ _NESTED = re.compile(rf"{_STYLE}\{{\s*({_STYLE}\{{[^{{}}]*\}})\s*\}}")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,\s*\\!|\{,\}\s*\\!)\s*(?=\d{3}(?!\d))")
 _COLON = re.compile(rf"\s*(?:\\colon(?![A-Za-z])|\\!:\\!|\{{:\}}|{_STYLE}\{{\s*:\s*\}})\s*")
 _TO = re.compile(rf"(?<=\d)\s*(?:{_STYLE}\{{\s*to\s*\}}|\bto\b)\s*(?=\d)")
-_RATE = re.compile(
-    rf"\\[dt]?frac\s?\{{\s*{_STYLE}\{{\s*([A-Za-z ]+)\}}\s*\}}\{{\s*{_STYLE}\{{\s*([A-Za-z ]+)\}}\s*\}}"
-    rf"|{_STYLE}\{{\s*([A-Za-z ]+)\}}\s*/\s*{_STYLE}\{{\s*([A-Za-z ]+)\}}"
-)
+_NAME = rf"{_STYLE}\{{\s*([A-Za-z ]+)\}}"
+_RATE = re.compile(rf"\\[dt]?frac\s?\{{\s*{_NAME}\s*\}}\{{\s*{_NAME}\s*\}}|{_NAME}\s*/\s*{_NAME}")
 _LABEL = re.compile(
     rf"\A\s*(?:{_STYLE}\{{)?\s*(?:the )?(?:final )?answer\s*[:=]\s*(?P<close>\}})?", re.IGNORECASE
 )

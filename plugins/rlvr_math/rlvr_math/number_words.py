@@ -88,12 +88,19 @@ def _whole(words: list[str]) -> Fraction | None:
             if scale >= 1000:
                 total, group = total + group, 0
             last = scale
-        elif (word == "a" and at == 0 and words[1:2] and words[1] in SCALES) or (word == "and" and last >= 100 and at + 1 < len(words)):
-            continue
-        else:
+        elif not _silent(words, at, last):
             return None
+        else:
+            continue
         at_least_one = True
     return Fraction(total + group) if at_least_one else None
+
+
+def _silent(words: list[str], at: int, last: int) -> bool:
+    """Whether a word says nothing: ``a`` hundred, five hundred ``and`` two."""
+    if words[at] == "a":
+        return at == 0 and len(words) > 1 and words[1] in SCALES
+    return words[at] == "and" and last >= 100 and at + 1 < len(words)
 
 
 def spelt(text: str) -> Fraction | None:

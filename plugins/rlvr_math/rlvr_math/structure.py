@@ -123,8 +123,8 @@ def _read(tokens: list[Token]) -> Answer:
     outer = _outer(tokens)
     if len(items) > 1:
         found = tuple(_flat(_read(item) for item in items))
-        said = {piece.strip(" ,").lower() for kind, piece in tokens if kind == "word"} & _JOINS
-        return Listed(found) if "or" in said else joined(found, both="and" in said)
+        joints = {piece.strip(" ,").lower() for kind, piece in tokens if kind == "word"}
+        return Listed(found) if "or" in joints else joined(found, both="and" in joints)
     if ":" in outer:
         return _ratio(tokens, outer)
     if any(piece in RELATIONS for piece in outer):
@@ -223,9 +223,10 @@ def _spoken(words: list[str], minus: str) -> Expression | None:
     """A number in words, with a unit behind it or without."""
     for end in (len(words), len(words) - 1, len(words) - 2):
         unit = words[max(end, 0) :]
-        if end > 0 and (not unit or unit[-1].lower() in UNIT_WORDS):
-            if (value := spelt(minus + " ".join(words[:end]))) is not None:
-                return Expression(("num", value), unit=canonical(" ".join(unit)))
+        if end < 1 or (unit and unit[-1].lower() not in UNIT_WORDS):
+            continue
+        if (value := spelt(minus + " ".join(words[:end]))) is not None:
+            return Expression(("num", value), unit=canonical(" ".join(unit)))
     return None
 
 

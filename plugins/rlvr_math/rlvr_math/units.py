@@ -68,7 +68,33 @@ _SCALED = {
 _ALONE = {"degree", "%", "dollar", "euro", "cent", "sterling", "yen", "rupee", "rad"}
 """Units that pint does not know, or not as they are meant here."""
 UNIT_WORDS = frozenset(
-    ["mm", "cm", "m", "km", "inch", "inches", "foot", "feet", "ft", "yard", "yards", "mile", "miles", "mi", "mg", "g", "kg", "gram", "grams", "kilogram", "kilograms", "pound", "pounds", "lb", "lbs", "ounce", "ounces", "oz", "ton", "tons", "tonne", "tonnes", "second", "seconds", "sec", "s", "minute", "minutes", "min", "hour", "hours", "hr", "hrs", "h", "day", "days", "week", "weeks", "month", "months", "year", "years", "liter", "liters", "litre", "litres", "ml", "l", "gallon", "gallons", "quart", "quarts", "pint", "pints", "cup", "cups", "meter", "meters", "metre", "metres", "centimeter", "centimeters", "centimetre", "centimetres", "millimeter", "millimeters", "kilometer", "kilometers", "kilometre", "kilometres", "mph", "kph", "kmh", "joule", "joules", "watt", "watts", "newton", "newtons", "volt", "volts", "kj", "kw", "kwh", "hz", "degree", "degrees", "radian", "radians", "rad", "cent", "cents", "dollar", "dollars", "euro", "euros", "usd", "eur", "square", "cubic", "sq", "per", "percent", "unit", "units"]
+    (
+        *("mm", "cm", "m", "km", "inch", "inches", "foot"),
+        *("feet", "ft", "yard", "yards", "mile", "miles", "mi"),
+        *("mg", "g", "kg", "gram", "grams", "kilogram", "kilograms"),
+        *("pound", "pounds", "lb", "lbs", "ounce", "ounces", "oz"),
+        *("ton", "tons", "tonne", "tonnes", "second", "seconds", "sec"),
+        *("s", "minute", "minutes", "min", "hour", "hours", "hr"),
+        *("hrs", "h", "day", "days", "week", "weeks", "month"),
+        *("months", "year", "years", "liter", "liters", "litre", "litres"),
+        *("ml", "l", "gallon", "gallons", "quart", "quarts", "pint"),
+        *("pints", "cup", "cups", "meter", "meters", "metre", "metres"),
+        *(
+            "centimeter",
+            "centimeters",
+            "centimetre",
+            "centimetres",
+            "millimeter",
+            "millimeters",
+            "kilometer",
+        ),
+        *("kilometers", "kilometre", "kilometres", "mph", "kph", "kmh", "joule"),
+        *("joules", "watt", "watts", "newton", "newtons", "volt", "volts"),
+        *("kj", "kw", "kwh", "hz", "degree", "degrees", "radian"),
+        *("radians", "rad", "cent", "cents", "dollar", "dollars", "euro"),
+        *("euros", "usd", "eur", "square", "cubic", "sq", "per"),
+        *("percent", "unit", "units"),
+    )
 )
 """Words that are a unit behind a number in running text."""
 

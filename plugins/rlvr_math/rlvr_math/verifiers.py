@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, NoConfig, Problem, Verdict
-from rlvr_math import compare, extract
+from rlvr_math import boxes, compare, extract
+from rlvr_math.boxes import Found
 from rlvr_math.conclusion import amount, same_amount
-from rlvr_math.extract import Found
 
 _SHOWN = 80
 KEPT = 1000
@@ -58,18 +58,18 @@ class Gsm8k:
     def _find(self, text: str) -> Found | None:
         match self.config.extract:
             case "boxed":
-                return extract.last_box(text)
+                return boxes.last_box(text)
             case "answer-tag":
                 return extract.tagged(text)
             case "hash":
                 return extract.hash_number(text)
             case "last-number":
                 return extract.last_expression(text)
-        if box := extract.last_box(text):
+        if box := boxes.last_box(text):
             return box
-        if extract.has_empty_box(text):
+        if boxes.has_empty_box(text):
             return None
-        text = extract.without_open_box(text)
+        text = boxes.without_open_box(text)
         if found := extract.tagged(text) or extract.hash_number(text) or extract.stated(text):
             return found
         return None if extract.denied(text) else extract.last_expression(text)
@@ -110,12 +110,12 @@ class Boxed:
             gold = self._gold(problem)
         except DataError as error:
             return unscorable(error)
-        found = extract.last_box(answer_part(completion.text, problem.stop))
+        found = boxes.last_box(answer_part(completion.text, problem.stop))
         return _verdict(gold, found, compare.agree(gold, found.text) if found else None)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem)
-        box = extract.last_box(answer)  # `answer` may hold the whole solution (T60)
+        box = boxes.last_box(answer)  # `answer` may hold the whole solution (T60)
         gold = box.text if box else answer
         if not compare.normalise(gold).text:
             raise DataError(f"the answer of problem {problem.id!r} is empty: {short(answer)!r}")
@@ -142,7 +142,7 @@ class BoxedFormat:
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one response."""
         text = answer_part(completion.text, problem.stop)
-        found = list(extract.boxes(text))
+        found = list(boxes.boxes(text))
         if len(found) != 1:
             return _format_verdict(False, f"{len(found)} boxes instead of one")
         after = text[found[0].end :].strip(self.CLOSERS)

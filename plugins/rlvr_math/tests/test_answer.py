@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing.clock import cpu_limit
-from rlvr_math import extract, forms, structure, values
+from rlvr_math import boxes, extract, forms, structure, values
 from rlvr_math.answer import Answer, Gsm8kFlexible, Gsm8kStrict, MathVerify, Minerva, QwenMath
 from rlvr_math.latex import parse
 from rlvr_math.tokens import UnreadableError, tokenise
@@ -239,7 +239,7 @@ def test_formulas_are_not_prices(text, formula):
 def test_tex_boxes_without_braces():
     assert judge("2", r"is $\boxed 2$.").passed
     assert judge("12", r"is \boxed12, yes").passed
-    assert extract.last_box(r"\boxedfoo") is None
+    assert boxes.last_box(r"\boxedfoo") is None
 
 
 def test_order_tolerance_and_percent_options():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlvr_core.api import Completion, DataError, NoConfig, Problem
 from rlvr_core.testing.clock import cpu_limit
-from rlvr_math import compare, extract
+from rlvr_math import boxes, compare
 from rlvr_math.verifiers import Boxed, BoxedFormat, Gsm8k
 
 BOXED = Boxed(NoConfig())
@@ -226,7 +226,7 @@ def test_t63_a_stop_string_kept_in_the_text_is_not_part_of_the_answer():
 
 def test_boxes_gives_positions():
     text = r"a \boxed{1} \fbox{ {2} }"
-    assert [(box.content, text[box.start : box.end]) for box in extract.boxes(text)] == [
+    assert [(box.content, text[box.start : box.end]) for box in boxes.boxes(text)] == [
         ("{2}", r"\fbox{ {2} }"),
         ("1", r"\boxed{1}"),
     ]
