@@ -2,6 +2,7 @@ r"""``math/answer``: one verifier for final answers, and presets of it under wel
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -55,6 +56,10 @@ Percent = Annotated[
     bool,
     Field(description="Whether 0.2 is accepted for 20%, and the reverse; 20 always is."),
 ]
+
+
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+")
+"""A number with thousands separators, or a list written without spaces."""
 
 
 class Answer:
@@ -172,7 +177,10 @@ class Answer:
             return same_amount(gold, found, tolerance)
         tolerance = 0.0 if is_whole(gold) else tolerance
         rules = (self._same(gold, text, tolerance) for text in readings(found))
-        return next((rule for rule in rules if rule), None)
+        rule = next((rule for rule in rules if rule), None)
+        if rule is None and _GROUPED.fullmatch(gold) and not _GROUPED.fullmatch(found.text):
+            return self._same(gold.replace(",", ", "), found.text, tolerance)  # 70 and 110
+        return rule
 
     def _same(self, gold: str, answer: str, tolerance: float) -> str | None:
         """The name of the rule by which two answers are equal, or None; cheap rules first."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from rlvr_math import compare, symbolic, values
+from rlvr_math import compare, prose, symbolic, values
 from rlvr_math.boxes import Found
 from rlvr_math.forms import Answer, Chain, Expression, Named
 from rlvr_math.latex import GREEK, Tree
@@ -18,12 +18,19 @@ _SIDES = re.compile(
     r"\\(?:left|right)(?![A-Za-z])|\\(?P<edge>begin|end)(?![A-Za-z])|\\[{}]"
     r"|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<equal>=)"
 )
+_LONGEST = 200
+_WORDED = re.compile(r"\b(?:is|are|equals?|exactly|be|has|have)\b", re.IGNORECASE)
+_STYLED = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s?\{([^{}]*)\}")
+_OPENS = re.compile(r"\b(?:is|are|equals?|exactly|be|has|have)\W*\Z", re.IGNORECASE)
+_ADDED = re.compile(r"\b(?:and|or|but|not|than|times|if|plus|minus|wrong)\b|\d", re.IGNORECASE)
 _CONSTANT = {"e", "i"}
 
 
 def readings(found: Found) -> Iterator[str]:
     """The answer as found; of a calculation in running text also what it comes to."""
     yield found.text
+    if found.rule == "boxed" and (value := _in_a_sentence(found.text)):
+        yield value
     if found.prose and (last := _last_side(found.text)):
         yield last
 
@@ -47,6 +54,19 @@ def _last_side(text: str) -> str | None:
     if not first or not _has_variables(first):
         return last
     return f"{first} = {last}" if len(sides) > 2 else None
+
+
+def _in_a_sentence(text: str) -> str | None:
+    """What a sentence in a box says that something is: 7 of "the answer is 7"."""
+    if len(text) > _LONGEST or not _WORDED.search(text):
+        return None
+    plain = _STYLED.sub(r" \1 ", text)
+    found = prose.runs(plain)
+    if len(found) != 1 or "?" in plain:
+        return None
+    (run,) = found
+    opened = _OPENS.search(run.before) and not run.denied and not run.partial
+    return run.text if opened and not _ADDED.search(run.after) else None
 
 
 def _has_variables(text: str) -> bool:

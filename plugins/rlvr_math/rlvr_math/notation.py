@@ -10,7 +10,9 @@ _STYLE = (
 )
 _NESTED = re.compile(rf"{_STYLE}\{{\s*({_STYLE}\{{[^{{}}]*\}})\s*\}}")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,\s*\\!|\{,\}\s*\\!)\s*(?=\d{3}(?!\d))")
-_COLON = re.compile(rf"\s*(?:\\colon(?![A-Za-z])|\\!:\\!|\{{:\}}|{_STYLE}\{{\s*:\s*\}})\s*")
+_COLON = re.compile(
+    rf"\s*(?:\\colon(?![A-Za-z])|\\!:\\!|\{{:\}}|(?:{_STYLE}|\\math(?:bin|rel)\s?)\{{\s*:\s*\}})\s*"
+)
 _TO = re.compile(rf"(?<=\d)\s*(?:{_STYLE}\{{\s*to\s*\}}|\bto\b)\s*(?=\d)")
 _NAME = rf"{_STYLE}\{{\s*([A-Za-z ]+)\}}"
 _RATE = re.compile(rf"\\[dt]?frac\s?\{{\s*{_NAME}\s*\}}\{{\s*{_NAME}\s*\}}|{_NAME}\s*/\s*{_NAME}")
@@ -31,7 +33,7 @@ _BASE = re.compile(
 _UNSTYLED = re.compile(rf"{_STYLE}\{{([^{{}}]*)\}}")
 _RESIDUE = re.compile(
     r"\A(?:(?P<name>[A-Za-z])\s*\\equiv\s*)?(?P<value>-?\d+)\s*"
-    r"(?:\\(?:pmod|mod)\s?\{?|\(\s*\\?(?:text\{)?(?:b?mod)\}?\s*)(?P<modulus>\d+)\s*[})]?\Z"
+    r"(?:\\[pb]?mod\s?\{?|\(\s*\\?(?:text\{)?(?:b?mod)\}?\s*)(?P<modulus>\d+)\s*[})]?\Z"
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = (
@@ -99,7 +101,8 @@ def _residue(text: str) -> str:
     if not found:
         return text
     name = f"{found['name']} = " if found["name"] else ""
-    return rf"{name}{found['value']}\text{{ modulo {found['modulus']}}}"
+    modulus = int(found["modulus"][:18]) or 1
+    return rf"{name}{int(found['value'][:18]) % modulus}\text{{ modulo {modulus}}}"
 
 
 def date(text: str) -> str | None:
@@ -126,6 +129,6 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
     (("{}",), lambda text: _TAIL.sub("", text)),
     (("\\big",), lambda text: _BIG.sub(r"\\\1", text)),
     (("_", "base"), _base),
-    (("mod",), _residue),
+    (("mod", "equiv"), _residue),
 )
 """What a text must have for a rule to apply, and the rule."""

@@ -103,7 +103,7 @@ _LOWERED = re.compile(f"[{''.join(_SUB)}]+")
 _DEGREES = re.compile(
     r"\^\s*+(?:\{(?:\s|\\[,;:! ])*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])"
 )
-_EMPTY = re.compile(r"\\(?:mathstrut|strut)(?![A-Za-z])|\\[hv]?phantom ?\{[^{}]*\}")
+_EMPTY = re.compile(r"\\(?:mathstrut|strut)(?![A-Za-z])|\\[hv]?phantom ?(?:\{[^{}]*\}|[^\\{\s])")
 _GAP = re.compile(r"\\[hv]space\*? ?\{[^{}]*\}")
 _DRESS = re.compile(
     r"\\(?:text)?color ?\{[^{}]*\}"

@@ -204,8 +204,12 @@ class Comparison:
     def _same_value(self, left: Expression, right: Expression) -> bool:
         if left.unit and right.unit and left.unit != right.unit:
             return self._same_measure(left, right)
-        if right.unit in ("%", "degree") and not left.unit and _has_none(left.tree, right.unit):
-            return False
+        if "degree" in (left.unit, right.unit) and left.unit != right.unit:
+            one, other = (left, right) if left.unit else (right, left)
+            if values.contains(other.tree, "pi"):  # it is said in radians
+                return self._same_measure(one, replace(other, unit="rad"))
+        if right.unit == "%" and not left.unit and _is_below_one(left.tree):
+            return False  # 0.25 is not 0.25%
         if left.tree == right.tree and left.sign == right.sign:
             return True
         names, others = _variables(left.tree), _variables(right.tree)
@@ -248,10 +252,7 @@ class Comparison:
         return self._same_value(one, other)
 
 
-def _has_none(tree: Tree, unit: str) -> bool:
-    """Whether a reference without unit is none in it: 0.25 no percentage, pi / 4 no degrees."""
-    if unit == "degree":
-        return values.contains(tree, "pi")
+def _is_below_one(tree: Tree) -> bool:
     try:
         value = evaluate(tree, {})
     except (NoValueError, OverflowError, ValueError):
