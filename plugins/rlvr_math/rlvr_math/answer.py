@@ -269,6 +269,7 @@ class Minerva(Answer):
 
         extract: Extract = (
             "boxed",
+            "answer-tag",
             "answer-is",
             "last-math",
         )
@@ -283,6 +284,7 @@ class QwenMath(Answer):
 
         extract: Extract = (
             "boxed",
+            "answer-tag",
             "answer-is",
             "last-number",
         )

@@ -136,13 +136,13 @@ def normalise(text: str) -> Normal:
 
 
 def _normalise(text: str) -> Normal:
-    if day := date(text):
-        return Normal(day)
-    if whole := _STYLED.fullmatch(text.strip()):
-        text = whole[1]
     percent = "%" in text
     text, currency = without_money(unify(text).replace("\\!", ""))
     text = " ".join(_DROPPED.sub(" ", text).split()).rstrip(".,;: ")
+    if whole := _STYLED.fullmatch(text):
+        text = whole[1].strip()
+    if day := date(text):
+        return Normal(day)
     text = _HALF_DAY.sub(lambda found: f"{(found[1] or found[2]).lower()}m", text)
     if _LEADING_ZERO.match(text):
         text = text[1:]

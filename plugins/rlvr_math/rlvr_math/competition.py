@@ -63,7 +63,7 @@ class CommonConfig(ComponentConfig):
     limit: Annotated[int, Field(gt=0)] | None = None
     """Take only so many problems, from the start, after any filter."""
     style: StyleName = "plain"
-    """How problems are put: ``plain``, ``minerva``, ``gsm8k-cot`` or ``qwen-cot``."""
+    """How problems are put: ``plain``, ``minerva``, ``gsm8k-cot``, ``qwen-cot`` or ``r1``."""
     shots: Annotated[int, Field(ge=0, le=4)] | None = None
     """Worked examples in front; the style's own number if absent."""
     skip_unanswered: bool = False

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 
 from rlvr_math import prose
 from rlvr_math.boxes import Found, last_box
@@ -76,19 +75,21 @@ def tagged(text: str, first: bool = False) -> Found | None:
 
 def value_of(text: str, rule: str) -> Found:
     """The answer that a short text is or states."""
-    if marks := list(islice(_marks(text), 1)):
-        return stated(text) or Found(text, rule) if marks else Found(text, rule)
+    if len(text) > _LONGEST:
+        return Found(text, rule)
+    if next(_marks(text), None):
+        return stated(text) or Found(text, rule)
     formula = next(formulas(text), None)
     if formula and not text[: formula.start].strip(" *") and not text[formula.end :].strip(" *."):
         return Found(formula.content, rule)
-    found = prose.runs(visible(text[: prose.WINDOW]))
-    if len(found) == 1 and _is_sentence(text):
-        return _found(found[0], rule)
+    plain = _FORMULA.sub("", text)
+    if _WORDS.search(plain) and "\\" not in plain and (said := _statement(visible(text))):
+        return Found(said.text, rule, said.prose)
     return Found(text, rule)
 
 
-def _is_sentence(text: str) -> bool:
-    return bool(re.search(r"[A-Za-z]{2,} [A-Za-z]+ ", text)) and "\\" not in text
+_FORMULA = re.compile(r"\$[^$]*\$|\\\([^()]*\\\)")
+_WORDS = re.compile(r"\b[A-Za-z]{2,} [A-Za-z]+ ")
 
 
 def hash_number(text: str, first: bool = False) -> Found | None:

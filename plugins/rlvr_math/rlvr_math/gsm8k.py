@@ -40,7 +40,7 @@ class Gsm8k:
         limit: Annotated[int, Field(gt=0)] | None = None
         """Take only so many rows, from the start."""
         style: StyleName = "plain"
-        """How problems are put: ``plain``, ``minerva``, ``gsm8k-cot`` or ``qwen-cot``."""
+        """How problems are put: ``plain``, ``minerva``, ``gsm8k-cot``, ``qwen-cot`` or ``r1``."""
         shots: Annotated[int, Field(ge=0, le=4)] | None = None
         """Worked examples in front, in styles other than ``plain``; the style's own number if
         absent."""

@@ -80,6 +80,8 @@ def _tokens(text: str) -> list[Token]:
         end = formula.start if formula else len(text)
         for found in _TOKEN.finditer(text, at, end):
             kind = found.lastgroup or "other"
+            if found[0] in ("\\boxed", "\\fbox"):
+                kind = "end"
             if kind == "op" and found[0] == "!" and _exclaims(text, found.end()):
                 kind = "end"
             if found[0] == "|" and _is_cell(text, found.start()):

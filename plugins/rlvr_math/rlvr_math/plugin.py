@@ -109,6 +109,11 @@ def register_verifiers(registrar: Registrar) -> None:
         summary="The response ends in exactly one \\boxed{}, right or wrong.",
     )
     registrar.add(
+        "answer-format",
+        "rlvr_math.verifiers:AnswerFormat",
+        summary="The response ends in exactly one <answer></answer>, right or wrong.",
+    )
+    registrar.add(
         "answer",
         "rlvr_math.answer:Answer",
         summary="The final answer means the same as the reference: any form, symbolic, options.",

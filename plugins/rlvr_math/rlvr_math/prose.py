@@ -157,10 +157,14 @@ def _word_before(tokens: list[Token], at: int) -> str:
 def _run(tokens: list[Token], sentence: int) -> Run | None:
     """The expression that tokens make, without what hangs loose at its ends; None if none."""
     tokens = _trimmed(tokens)
-    if not tokens or not any(_carries(token) for token in tokens):
+    if not any(_carries(token) for token in tokens):
         return None
+    if len(tokens) == 1 and tokens[0].kind == "word" and len(tokens[0].text) == 1:
+        return None  # a letter of a text, with punctuation
     pieces = [f" {one.said} " if one.kind == "formula" else one.said for one in tokens]
-    text = "".join(pieces).strip()
+    text = " ".join("".join(pieces).split())
+    if text[:1] == "{" and text.find("}") == len(text) - 1:
+        text = text[1:-1].strip()
     formula = any(one.kind in ("formula", "cmd") for one in tokens)
     return Run(text, tokens[0].start, tokens[-1].end, sentence, formula=formula)
 
@@ -269,7 +273,8 @@ WINDOW = 2000
 _CLOSER = re.compile(r"\\\]|\$\$|\\end(?=\s?\{)")
 _OPENERS = {"\\]": "\\[", "$$": "$$"}
 _PROMISING = re.compile(
-    r"[\d$\\=<>^\u221a\u221e\u03c0\u2205\u00bc-\u00be\u2150-\u215e]|\bpi\b|infinity|dozen"
+    r"[-+*/\u2212] ?[A-Za-z]|[A-Za-z)] ?[-+*/\u2212]"
+    r"|[\d$\\=<>^\u221a\u221e\u03c0\u2205\u00bc-\u00be\u2150-\u215e]|\bpi\b|infinity|dozen"
     rf"|\b(?:{'|'.join(number_words.SMALL)}|hundred|thousand|million|billion|half|third)",
     re.IGNORECASE,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-StyleName = Literal["plain", "minerva", "gsm8k-cot", "qwen-cot"]
+StyleName = Literal["plain", "minerva", "gsm8k-cot", "qwen-cot", "r1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,14 @@ STYLES: dict[StyleName, Style] = {
         ending="The answer is $\\boxed{{answer}}$.",
         stop=("Question:",),
         shots=4,
+    ),
+    "r1": Style(
+        before="Question: ",
+        between="\nReason inside <think> </think> tags, then write the final answer alone inside "
+        "<answer> </answer> tags.\nResponse:",
+        ending="<answer>{answer}</answer>",
+        stop=("Question:",),
+        shots=0,
     ),
 }
 

@@ -146,7 +146,7 @@ def canonical(words: str, power: str = "") -> str:
         power: The exponent behind it.
     """
     found = []
-    for word in words.split():
+    for word in words.replace("/", " per ").split():
         word = (word if _is_symbol(word) else word.lower()).removesuffix(".")
         if word in _POWERS and not power:
             power = _POWERS[word]
@@ -196,13 +196,18 @@ def _converted(one: str, other: str) -> Fraction | None:
         if left is None or right is None or left.dimensionality != right.dimensionality:
             return None
         ratio = registry.Quantity(1, left).to(right).magnitude
-    except (pint.PintError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError):
+    except (pint.PintError, ValueError, TypeError, LookupError, ArithmeticError):
         return None
-    return (
-        Fraction(ratio).limit_denominator(10**9)
-        if ratio > 1
-        else 1 / Fraction(1 / ratio).limit_denominator(10**9)
-    )
+    return _exact(ratio) if ratio > 1 else 1 / _exact(1 / ratio)
+
+
+def _exact(ratio: float) -> Fraction:
+    """The simplest fraction that a float stands for."""
+    for limit in (10**4, 10**6):
+        near = Fraction(ratio).limit_denominator(limit)
+        if abs(near - Fraction(ratio)) <= Fraction(ratio) / 10**13:
+            return near
+    return Fraction(ratio).limit_denominator(10**9)
 
 
 def _parsed(registry: Any, unit: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, NoConfig, Problem, Verdict
@@ -149,6 +150,38 @@ class BoxedFormat:
         if after:
             return _format_verdict(False, f"text after the box: {short(after)!r}")
         return _format_verdict(True, "one box at the end")
+
+
+class AnswerFormat:
+    r"""Whether the response ends in one ``<answer>...</answer>``, right or wrong.
+
+    Score 1 when there is exactly one, it is not empty, its tags are in order, and nothing but space
+    follows it. What stands in ``<think>`` tags is not part of the response.
+    """
+
+    Config = NoConfig
+    _TAG = re.compile(r"<(/?)answer>")
+
+    def __init__(self, config: NoConfig) -> None:
+        self.config = config
+
+    def gold(self, problem: Problem) -> str:
+        """Any answer will do."""
+        return "<answer>0</answer>"
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one response."""
+        text = answer_part(completion.text, problem.stop)
+        tags = list(self._TAG.finditer(text))
+        if [tag[1] for tag in tags] != ["", "/"]:
+            return _format_verdict(False, "not one <answer> followed by one </answer>")
+        opened, closed = tags
+        if not text[opened.end() : closed.start()].strip():
+            return _format_verdict(False, "nothing between <answer> and </answer>")
+        after = text[closed.end() :].strip()
+        if after:
+            return _format_verdict(False, f"text after </answer>: {short(after)!r}")
+        return _format_verdict(True, "one <answer> at the end")
 
 
 def answer_part(text: str, stop: tuple[str, ...]) -> str:
