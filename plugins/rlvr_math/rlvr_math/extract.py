@@ -138,7 +138,7 @@ def _statement(block: str) -> Found | None:
     """What text behind "the answer is" says."""
     if (box := last_box(block)) and not block[: block.find("\\")].strip(" $*"):
         return Found(box.text, "answer is", True)
-    start = re.match(r"[\s|*_:]*", block)
+    start = re.match(r"[\s*_:]*", block)
     block = block[start.end() :] if start else block
     denied = _NOT.match(block)
     found = [run for run in prose.runs(block) if run.sentence == 0]
@@ -196,6 +196,8 @@ def last_expression(text: str, first: bool = False, formula: bool = False) -> Fo
     for run in found:
         if refused is not None and run.sentence != refused:
             return None
+        if run.question:
+            continue
         if run.denied:
             refused = run.sentence
         elif run.formula if formula else _has_value(run):

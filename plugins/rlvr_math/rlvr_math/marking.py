@@ -16,7 +16,7 @@ _MONTH = (
     r"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b\.?"
 )
 _TOKEN = re.compile(
-    r"(?P<space>[ \t\r]+|\\[,;:! ]|\\q?quad(?![A-Za-z])|~|</?[A-Za-z]+>|\*\*|__|`)"
+    r"(?P<space>[ \t\r]+|<<[^<>\n]*>>|\\[,;:! ]|\\q?quad(?![A-Za-z])|~|</?[A-Za-z]+>|\*\*|__|`)"
     rf"|(?P<date>{_MONTH}\ \d{{1,2}}(?:st|nd|rd|th)?(?:,?\ \d{{4}})?(?!\d)|{_MONTH}\ \d{{4}}"
     rf"|\d{{1,2}}(?:st|nd|rd|th)?\ (?:of\ )?{_MONTH}(?:,?\ \d{{4}})?"
     r"|\d{1,2}:\d\d:\d\d(?:\ ?[ap]\.?m\b\.?)?|\d{1,2}(?::\d\d)?\ ?[apAP]\.?[mM]\b\.?)"
@@ -27,13 +27,16 @@ _TOKEN = re.compile(
     r"|(?P<word>(?:[^\W\d_]++(?:['\u2019-](?=[^\W\d_]))?)++)"
     r"|(?P<open>[(\[{])|(?P<close>[)\]}])"
     r"|(?P<sep>[,;])"
+    r"|(?P<end>[=-]>|[\u2192\u21d2\u2234]|[.?](?=\s|\Z|[*_`\"')\]])|\n)"
     r"|(?P<op>\.\.\.|[-+*/^_=<>|!%':&$\u00b0\u00b1\u2213\u00d7\u00f7\u00b7\u22c5\u2264\u2265\u2260"
     r"\u2248\u221a\u221e\u222a\u2229\u2208\u2212\u2013\u2026\u2205\u20ac\u00a2"
     r"\u00b2\u00b3\u00b9\u2070-\u2079\u2080-\u2089\u00bc-\u00be\u2150-\u215e])"
-    r"|(?P<end>[.?](?=\s|\Z|[*_`\"')\]])|\n)"
     r"|(?P<other>.)",
     re.DOTALL | re.VERBOSE,
 )
+_BREAKS = {"\\boxed", "\\fbox", "\\to", "\\Rightarrow", "\\implies", "\\therefore", "\\rightarrow"}
+_PHRASES = {("out", "of"): "/", ("divided", "by"): "/", ("multiplied", "by"): "*"}
+_BETWEEN = {"mod": r" \bmod ", "modulo": r" \bmod ", "choose": r" \choose ", "over": "/"}
 _NAMES = {"sqrt", "pi", "infinity", "sin", "cos", "tan", "log", "ln", "exp", "arctan", "theta"}
 _SIGNS = {"minus": "-", "negative": "-", "plus": "+", "positive": "+", "times": "*"}
 _BEFORE_ONLY = {"negative", "positive"}
@@ -80,7 +83,7 @@ def _tokens(text: str) -> list[Token]:
         end = formula.start if formula else len(text)
         for found in _TOKEN.finditer(text, at, end):
             kind = found.lastgroup or "other"
-            if found[0] in ("\\boxed", "\\fbox"):
+            if found[0] in _BREAKS:
                 kind = "end"
             if kind == "op" and found[0] == "!" and _exclaims(text, found.end()):
                 kind = "end"
@@ -162,6 +165,12 @@ def _mark_word(
     elif word in _SIGNS and after is not None and (word in _BEFORE_ONLY or at + 1 < len(solid)):
         if _is_operand(after):
             token.maths, token.said = True, f" {_SIGNS[word]} "
+    elif operand and after is not None and (word, after.text.casefold()) in _PHRASES:
+        if at + 2 < len(solid) and _is_operand(solid[at + 2]):
+            token.maths, token.said = True, _PHRASES[word, after.text.casefold()]
+            after.maths, after.said = True, ""
+    elif operand and word in _BETWEEN and after is not None and _is_operand(after):
+        token.maths, token.said = True, _BETWEEN[word]
     elif word in _BEHIND and operand:
         token.maths, token.said = True, _BEHIND[word]
     elif len(token.text) == 1:

@@ -17,7 +17,7 @@ from rlvr_math.marking import JOINS, Token, tokenised
 _CLAUSES = {"in", "for", "when", "if", "with", "at", "after", "by", "since", "as", "from", "given"}
 _LAYOUT = {"\\left", "\\right", "\\item", "\\boxed", "\\fbox", "\\begin", "\\end"}
 _EDGE_LEFT = "...*/^_!%':&=\u00d7\u00f7\u00b7\u22c5\u2248\u2026 "
-_EDGE_RIGHT = "...*/^_=<>:&+-\u2212\u2013\u00d7\u00f7\u00b7\u22c5\u2248\u2264\u2265' |"
+_EDGE_RIGHT = "...*/^_=<>:&+-\u2212\u2013\u00d7\u00f7\u00b7\u22c5\u2248\u2264\u2265' "
 _DENIED = re.compile(
     r"(?:\b(?:not|never|cannot|neither|nor|except|excluding|false|impossible|wrong|unlike"
     r"|rather than|instead of|other than|anything but|differs? from|different from"
@@ -59,6 +59,7 @@ class Run:
         formula: Whether a part of it is set as mathematics.
         denied: Whether the text says that it is not so.
         partial: Whether words around it make another value of it: ``more than 5``.
+        question: Whether its sentence asks.
     """
 
     text: str
@@ -70,6 +71,7 @@ class Run:
     formula: bool = False
     denied: bool = False
     partial: bool = False
+    question: bool = False
 
 
 def runs(text: str) -> list[Run]:
@@ -82,6 +84,8 @@ def runs(text: str) -> list[Run]:
         token = tokens[at]
         if token.kind == "end":
             _close(found, text, sentence, token.start)
+            for run in found if token.text == "?" else ():
+                run.question = run.question or run.sentence == sentence
             sentence, begin = sentence + 1, token.end
             at += 1
         elif token.maths:
@@ -132,9 +136,11 @@ def _parts(tokens: list[Token], start: int, at: int) -> bool:
     token = tokens[at]
     if not token.maths:
         return not _bridges(tokens, start, at)
+    before = next((one for one in reversed(tokens[start:at]) if one.kind != "space"), token)
+    if token.text == "(" and tokens[at - 1].kind == "space" and at > start:
+        return before.kind == "num" or (before.kind == "word" and len(before.text) > 1)
     if at == start or token.kind not in ("formula", "num"):
         return False
-    before = next((one for one in reversed(tokens[start:at]) if one.kind != "space"), token)
     if token.kind == "formula":
         joined = before.kind in ("formula", "num", "close") and token.said[:1] not in "\\-+=<>"
         return joined and not token.said.startswith("%")
@@ -171,6 +177,7 @@ def _run(tokens: list[Token], sentence: int) -> Run | None:
 
 def _trimmed(tokens: list[Token]) -> list[Token]:
     start, stop = 0, len(tokens)
+    loose = "|" * (sum(one.text == "|" for one in tokens) % 2)
     while True:
         depth = least = 0
         for token in tokens[start:stop]:
@@ -182,13 +189,13 @@ def _trimmed(tokens: list[Token]) -> list[Token]:
         first, last = tokens[start], tokens[stop - 1]
         if (
             first.kind in ("space", "sep", "close")
-            or (first.kind == "op" and first.text in _EDGE_LEFT)
+            or (first.kind == "op" and first.text in _EDGE_LEFT + loose)
             or (first.kind == "open" and depth > 0)
         ):
             start += 1
         elif (
             last.kind in ("space", "sep", "open")
-            or (last.kind == "op" and last.text in _EDGE_RIGHT)
+            or (last.kind == "op" and last.text in _EDGE_RIGHT + loose)
             or (last.kind == "close" and least < 0)
         ):
             stop -= 1
