@@ -52,7 +52,7 @@ def boxes(text: str, empty: bool = False) -> Iterator[Box]:
     Braces are matched in one pass without recursion; ``\{`` and ``\}`` do not count as braces.
     TeX also takes ``\boxed 5``. Boxes with nothing but space in them come only with ``empty``.
     """
-    if not any(command in text for command in _COMMANDS):
+    if not _has_command(text):
         return
     closed: list[Box] = []
     open_braces: list[tuple[int, int] | None] = []  # starts of command and content; None for {
@@ -71,6 +71,10 @@ def boxes(text: str, empty: bool = False) -> Iterator[Box]:
         blank = _BLANK.match(text, box.inside, box.end - (not box.bare))
         if empty or (blank and blank.end() < box.end - (not box.bare)):
             yield box
+
+
+def _has_command(text: str) -> bool:
+    return "\\boxed" in text or "\\fbox" in text
 
 
 def last_box(text: str) -> Found | None:
@@ -102,6 +106,8 @@ def all_boxes(text: str) -> Found | None:
 
 def has_empty_box(text: str) -> bool:
     r"""Whether there are boxes and all of them are empty: an answer that was withheld."""
+    if not _has_command(text):
+        return False
     return next(boxes(text, empty=True), None) is not None and next(boxes(text), None) is None
 
 
@@ -110,8 +116,10 @@ def without_open_box(text: str) -> str:
 
     An answer that was cut off is no answer.
     """
+    if not _has_command(text):
+        return text
     opened = max(text.rfind(command) for command in _COMMANDS)
-    if opened < 0 or any(box.start >= opened for box in islice(boxes(text), 1)):
+    if any(box.start >= opened for box in islice(boxes(text), 1)):
         return text
     if text[opened:].split("{", 1)[0] not in _COMMANDS:
         return text

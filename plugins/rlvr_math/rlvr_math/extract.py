@@ -110,7 +110,7 @@ def hash_number(text: str, first: bool = False) -> Found | None:
 def _marks(text: str) -> Iterator[re.Match[str]]:
     """Where the text says that an answer follows."""
     folded = text.casefold()
-    if any(word in folded for word in ("answer", "result", "option is", "choice is")):
+    if "answer" in folded or "result" in folded or "option is" in folded or "choice is" in folded:
         yield from _MARK.finditer(text)
 
 

@@ -84,8 +84,8 @@ def runs(text: str) -> list[Run]:
         token = tokens[at]
         if token.kind == "end":
             _close(found, text, sentence, token.start)
-            for run in found if token.text == "?" else ():
-                run.question = run.question or run.sentence == sentence
+            for asked in found if token.text == "?" else ():
+                asked.question = asked.question or asked.sentence == sentence
             sentence, begin = sentence + 1, token.end
             at += 1
         elif token.maths:
