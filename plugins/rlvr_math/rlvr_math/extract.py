@@ -141,7 +141,7 @@ def _statement(block: str) -> Found | None:
     start = re.match(r"[\s*_:]*", block)
     block = block[start.end() :] if start else block
     denied = _NOT.match(block)
-    found = [run for run in prose.runs(block) if run.sentence == 0]
+    found = [run for run in prose.runs(block, starts_line=False) if run.sentence == 0]
     if denied:
         return next((_found(run, "answer is") for run in found if not run.denied), None)
     adverbs = _ADVERB.match(block)
@@ -192,17 +192,17 @@ def last_expression(text: str, first: bool = False, formula: bool = False) -> Fo
     text = visible(text)
     found = iter(prose.runs(text[: prose.WINDOW])) if first else prose.iterate(text)
     rule = ("first " if first else "last ") + ("formula" if formula else "number")
-    refused = None
+    refused: Run | None = None
     for run in found:
-        if refused is not None and run.sentence != refused:
-            return None
+        if refused is not None and run.sentence != refused.sentence:
+            break
         if run.question:
             continue
         if run.denied:
-            refused = run.sentence
+            refused = refused or run
         elif run.formula if formula else _has_value(run):
             return _found(run, rule)
-    return None
+    return Found(f"not {refused.text}", rule) if refused else None
 
 
 _SHORT = 60

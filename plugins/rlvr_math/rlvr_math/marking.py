@@ -69,10 +69,10 @@ class Token:
     said: str = field(default="")
 
 
-def tokenised(text: str) -> list[Token]:
+def tokenised(text: str, starts_line: bool = True) -> list[Token]:
     """The tokens of a text; ``maths`` says which belong to an expression."""
     tokens = _tokens(text)
-    _mark(tokens)
+    _mark(tokens, starts_line)
     return tokens
 
 
@@ -117,7 +117,7 @@ def _is_bullet(text: str, start: int, end: int) -> bool:
     return not text[line:start].strip() and bool(re.match(r"[ \t]+[^\d\s$\\]", text[end : end + 9]))
 
 
-def _mark(tokens: list[Token]) -> None:
+def _mark(tokens: list[Token], starts_line: bool) -> None:
     """Say which tokens are mathematics."""
     solid = [token for token in tokens if token.kind != "space"]
     for at, token in enumerate(solid):
@@ -126,6 +126,7 @@ def _mark(tokens: list[Token]) -> None:
         match token.kind:
             case "num" | "date" | "styled" | "cmd" | "op":
                 further = at + 2 < len(solid) and solid[at + 2].text != "\n"
+                further = further and (at > 0 or starts_line)
                 token.maths = not _is_label(token, before, after, further)
             case "rate":
                 token.maths = before is not None and before.maths

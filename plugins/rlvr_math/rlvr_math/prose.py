@@ -74,9 +74,9 @@ class Run:
     question: bool = False
 
 
-def runs(text: str) -> list[Run]:
-    """All whole expressions of a text, in order."""
-    tokens = tokenised(text)
+def runs(text: str, starts_line: bool = True) -> list[Run]:
+    """All whole expressions of a text, in order; ``1.`` counts items where a line starts."""
+    tokens = tokenised(text, starts_line)
     found: list[Run] = []
     sentence, begin = 0, 0
     at = 0
