@@ -119,10 +119,7 @@ class Type(type, metaclass=_Types):
 
 def _furnish(link: Link) -> None:
     """Let the library's functions that look into objects know those of the program."""
-    try:
-        importlib.import_module("pytest")
-    except ImportError:
-        sys.modules["pytest"] = pytest_like.make_pytest()
+    sys.modules["pytest"] = pytest_like.make_pytest()
     seed = random.seed
 
     def seed_both(*given: Any, **named: Any) -> None:
