@@ -185,6 +185,18 @@ _AFTER_A_NOUN = word_set(
 )
 """Words that, after a word that can be both, show that it was a noun."""
 
+_MODALS = word_set("may might must will can")
+_MOSTLY_VERBS = word_set("travel look flow fall rise matter")
+"""Of those that are nouns too, the ones whose form in -s is seldom a plural."""
+_FINITE = word_set("is was has had will would of and 's")
+_TIMES = word_set(
+    """
+    year month week night evening spring summer autumn fall winter time minute season century
+    decade monday tuesday wednesday thursday friday saturday sunday january february march april
+    may june july august september october november december but chance resort
+    """
+)
+"""What the adjective "last" stands before."""
 
 _NOUNS_IN_ING = word_set(
     """
@@ -206,6 +218,8 @@ def starts_with_verb(text: str) -> bool:
     if not words or text.lstrip().startswith("["):
         return False
     first = words[0].casefold()
+    if _is_a_noun_here(first, words[1].casefold() if len(words) > 1 else ""):
+        return False
     if first in _FORMS or first.endswith("n't"):
         return True
     if first.endswith("ing") and len(first) > 4 and first not in _NOUNS_IN_ING:
@@ -214,6 +228,18 @@ def starts_with_verb(text: str) -> bool:
     if base is None:
         return False
     return base not in _ALSO_NOUNS or first.endswith("ed") or (first == base and _acts(text, words))
+
+
+def _is_a_noun_here(first: str, following: str) -> bool:
+    """Whether the word behind shows that a first word that can be a verb is none."""
+    if first in _MODALS:  # May is a month, Will was here
+        return following in _FINITE
+    if first == "last":
+        return following in _TIMES
+    if first not in _ALSO_NOUNS or not following.endswith("s") or following in _AFTER_A_NOUN:
+        return False
+    base = _base(following)  # Light travels, but: Light candles, Plan visits
+    return base not in (None, following) and (base not in _ALSO_NOUNS or base in _MOSTLY_VERBS)
 
 
 def _acts(text: str, words: Sequence[str]) -> bool:

@@ -20,7 +20,7 @@ from rlvr_ifeval.constraint import Constraint, NoArgs
 from rlvr_ifeval.matching import compare
 from rlvr_ifeval.rule_sentences import rule_sentences
 from rlvr_ifeval.substance import substantial
-from rlvr_ifeval.text import tokens
+from rlvr_ifeval.text import sentences, tokens
 
 
 def _no_consecutive_letters(response: str, _: NoArgs) -> bool:
@@ -61,8 +61,13 @@ def _positioned(response: str, args: KeywordPosition) -> bool:
 
 
 def _start_is_end(response: str, _: NoArgs) -> bool:
-    found = tokens(response)
-    return len(found) > 1 and found[0].lower() == found[-1].lower()
+    # of a long response only the ends are split into words
+    parts = sentences(response)
+    if len(parts) < 3:
+        found = tokens(response)
+        return len(found) > 1 and found[0].lower() == found[-1].lower()
+    first, last = tokens(parts[0]), tokens(parts[-1])
+    return bool(first and last) and first[0].lower() == last[-1].lower()
 
 
 def _long_palindrome(response: str, _: NoArgs) -> bool:
