@@ -150,6 +150,18 @@ def until(there, seconds=120):
         time.sleep(0.02)
 
 
+def events_until(engine, words):
+    """Its events up to one with these words (a server is counted out before it is written)."""
+    events = []
+
+    def there():
+        events.extend(engine.take_events())
+        return any(words in one for one in events)
+
+    until(there)
+    return events
+
+
 def test_tokens_go_in_and_tokens_with_their_log_probs_come_out(make):
     engine = make(servers=2)
     assert isinstance(engine, Engine)
@@ -234,10 +246,9 @@ def test_t32_a_server_lost_in_the_middle_of_a_step_loses_and_repeats_nothing(mak
     assert told["engine/restarts"] == 1
     assert told["engine/servers"] == count
     assert told["engine/resent"] >= 20
-    lost, back = engine.take_events()
+    lost, _ = events_until(engine, "is back")
     assert "server 0" in lost
     assert "(1 of 3)" in lost
-    assert "is back" in back
     assert engine.take_events() == []
     assert engine.metrics()["engine/restarts"] == 0
     # the new one has the weights of version 4, which it was never started with
@@ -288,7 +299,7 @@ def test_the_living_do_the_work_of_one_that_is_given_up(make, tmp_path):
     engine = make("dies after 3", servers=2, restarts=0, once=tmp_path / "once")
     check(sample(engine, range(64)), Policy(), 0)
     until(lambda: engine.metrics()["engine/servers"] == 1)
-    assert "given up" in engine.take_events()[0]
+    assert len(events_until(engine, "given up")) == 1
     policy = Policy(shift=0.3)
     engine.load_weights(1, ModuleSource(policy))
     check(sample(engine, range(64)), policy, 1)

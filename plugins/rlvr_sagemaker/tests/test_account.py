@@ -139,7 +139,7 @@ def test_t92_one_pinned_base_and_harnesses_apart(tmp_path, monkeypatch):
     (folder / "wheels").mkdir(parents=True)
     (folder / "wheels" / "rlvr_core-0.0.9-py3-none-any.whl").touch()
     assert image.context(folder, vllm=False) == [
-        "rlvr-core[adamw-8bit,lora,openai,tensorboard,wandb] @ "
+        "rlvr-core[adamw-8bit,lora,openai,sql,tensorboard,wandb] @ "
         "file:///opt/rlvr/wheels/rlvr_core-0.1.0-py3-none-any.whl",
         f"click=={click_.version}",
     ]
