@@ -88,6 +88,7 @@ FIRST_PARTY = {
     "code": "rlvr-code",
     "bs4": "rlvr-bs4",
     "sagemaker": "rlvr-sagemaker",
+    "gym": "rlvr-gym",
 }
 """Distribution of each plugin the project publishes; no other name is ever guessed."""
 

@@ -1,0 +1,1 @@
+"""reasoning-gym as data sets and verifiers of rlvr."""

@@ -1,0 +1,115 @@
+"""The data set ``gym/tasks``: problems of one or several generators, level by level."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlvr_core.api import ComponentConfig, Json, Problem
+from rlvr_gym.entries import category, check_task, digest, entry, settings
+
+DATASET = "gym/tasks"
+VERIFIER = "gym/answer"
+HINT = "\n\nGive the final answer between <answer> and </answer>."
+_OFFSET = {"train": 0, "heldout": 1_000_000_000}
+"""Added to the seed: no problem is in two splits, whatever the numbers are."""
+
+Count = Annotated[int, Field(gt=0)]
+
+
+class Tasks:
+    """Problems of reasoning-gym's generators."""
+
+    class Config(ComponentConfig):
+        """Options of ``gym/tasks``."""
+
+        tasks: Annotated[tuple[str, ...], Field(min_length=1)]
+        """Names of generators, as in ``[spell_backward, maze]``; the README lists them."""
+        levels: tuple[Annotated[int, Field(ge=0)], ...] = ()
+        """Levels of each generator's curriculum, easiest first; the problems come level by level.
+        Empty for the generators' defaults."""
+        options: Mapping[str, Json] = {}
+        """Options of the generators themselves, such as ``{max_word_len: 6}``."""
+        n: Count = 500
+        """How many problems in all, shared among tasks and levels."""
+        split: Literal["train", "heldout"] = "train"
+        """Held-out problems are made from other seeds, and none is asked in training."""
+        seed: Annotated[int, Field(ge=0, lt=1_000_000)] = 42
+        """Which problems."""
+        place: Literal["tags", "response"] = "tags"
+        """Where the answer is looked for: in ``<answer>`` tags, which the prompt asks for, or in
+        the whole response."""
+        allow_fenced: bool = False
+        """Also take generators that do not pass ``rlvr data check``."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def load(self) -> Iterator[Problem]:
+        """Yield the problems, easiest level first; one that repeats another's question is left out.
+
+        Raises:
+            DataError: If a generator is unknown or fenced, or refuses its options.
+        """
+        config = self.config
+        for task in config.tasks:
+            check_task(task, allow_fenced=config.allow_fenced, where=DATASET)
+        parts = [(level, task) for level in config.levels or (None,) for task in config.tasks]
+        seen: set[str] = set()
+        for at, (level, task) in enumerate(parts):
+            n = config.n // len(parts) + (at < config.n % len(parts))
+            yield from self._part(task, level, n, seen)
+
+    def _part(self, task: str, level: int | None, n: int, seen: set[str]) -> Iterator[Problem]:
+        chosen = settings(task, level, self.config.options)
+        seed = self.config.seed + _OFFSET[self.config.split]
+        made = 0
+        for index in range(_TRIES * n):
+            if made == n:
+                return
+            found = entry(task, chosen, seed, index)
+            held_out = int(hashlib.sha256(found["question"].encode()).hexdigest()[:8], 16) % 10 == 0
+            if found["question"] in seen or held_out != (self.config.split == "heldout"):
+                continue
+            seen.add(found["question"])
+            made += 1
+            yield self._problem(task, level, chosen, seed, index, found)
+
+    def _problem(
+        self,
+        task: str,
+        level: int | None,
+        chosen: Mapping[str, Json],
+        seed: int,
+        index: int,
+        found: Mapping[str, Json],
+    ) -> Problem:
+        tagged = self.config.place == "tags"
+        spec = {
+            "task": task,
+            "config": dict(chosen),
+            "seed": seed,
+            "index": index,
+            "digest": digest(dict(found)),
+            "place": self.config.place,
+        }
+        name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+        tags: dict[str, Json] = {"task": task, "category": category(task)}
+        if level is not None:
+            tags["level"] = level
+        return Problem(
+            id=f"gym_{name}",
+            prompt=found["question"] + (HINT if tagged else ""),
+            verifier=VERIFIER,
+            spec=spec,
+            dataset=DATASET,
+            tags=tags,
+        )
+
+
+_TRIES = 40
+"""Problems that are made for each one that is kept: nine in ten belong to another split."""

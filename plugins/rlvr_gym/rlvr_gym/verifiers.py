@@ -1,0 +1,99 @@
+"""The verifier ``gym/answer``: the scoring of the generator that made a problem."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict, spoken
+from rlvr_gym.entries import digest, entry, score
+from rlvr_gym.reading import refusal
+
+FULL = 1.0
+"""No tolerance: some generators give 0.9999999999999999 to an answer with letters too many."""
+_FIELDS: Mapping[str, type] = {
+    "task": str,
+    "config": dict,
+    "seed": int,
+    "index": int,
+    "digest": str,
+}
+_TAGS = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+
+
+class Answer:
+    """1 for an answer that the generator gives full marks, else 0 or its partial score."""
+
+    class Config(ComponentConfig):
+        """Options of ``gym/answer``."""
+
+        place: Literal["tags", "response"] = "tags"
+        """``tags``: the last ``<answer>`` of the response; ``response``: all of it. As in the data
+        set's option."""
+        partial: bool = False
+        """Score wrong answers as the generator does. Many of them give an unreadable answer 0.01,
+        and a long one a share if the right one is somewhere in it."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def check(self, problem: Problem) -> None:
+        """Raise ``DataError`` unless the problem is still made as it was."""
+        made_of(problem)
+
+    def gold(self, problem: Problem) -> str | None:
+        """Return the generator's own answer in its place; None where it gives none."""
+        answer = made_of(problem)["answer"]
+        if answer is None:
+            return None
+        return f"<answer>{answer}</answer>" if self._tagged(problem) else str(answer)
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        """Judge one completion."""
+        try:
+            made_of(problem)
+        except DataError as error:
+            return Verdict(None, "unscorable", detail=error.complaints[0].what)
+        answer = spoken(completion.text)
+        if self._tagged(problem):
+            found = _TAGS.findall(answer)
+            if not found:
+                return Verdict(0.0, passed=False, detail="no <answer> in the response")
+            answer = found[-1]
+        return self._judged(problem.spec, answer.strip())
+
+    def _tagged(self, problem: Problem) -> bool:
+        return problem.spec.get("place", self.config.place) == "tags"
+
+    def _judged(self, spec: Mapping[str, Any], answer: str) -> Verdict:
+        if why := refusal(spec["task"], answer):
+            return Verdict(0.0, passed=False, extracted=answer, detail=why)
+        try:
+            given = score(spec["task"], spec["config"], spec["seed"], spec["index"], answer)
+        except Exception as error:
+            # right answers are read by every generator that is not fenced: this one is malformed
+            detail = f"the generator cannot read it: {type(error).__name__}: {error}"[:200]
+            return Verdict(0.0, passed=False, extracted=answer, detail=detail)
+        passed = given >= FULL
+        worth = given if self.config.partial or passed else 0.0
+        return Verdict(min(max(worth, 0.0), 1.0), passed=passed, extracted=answer)
+
+
+def made_of(problem: Problem) -> dict[str, Any]:
+    """Make a problem's entry again.
+
+    Raises:
+        DataError: If its spec is incomplete, or the generator makes another problem now.
+    """
+    spec = problem.spec
+    for name, kind in _FIELDS.items():
+        if not isinstance(spec.get(name), kind):
+            raise DataError(f"problem {problem.id}: spec.{name} must be {kind.__name__}")
+    made = entry(spec["task"], spec["config"], spec["seed"], spec["index"])
+    if digest(made) != spec["digest"]:
+        raise DataError(
+            f"problem {problem.id}: the generator {spec['task']} makes another problem now",
+            remedy="make the problems again, or install the reasoning-gym they were made with",
+        )
+    return made

@@ -1,0 +1,195 @@
+"""Generators as problems: equal in every process, scored as they score, fenced with a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rlvr_core.api import Completion, DataError, Problem
+from rlvr_core.testing import conformance
+from rlvr_gym.datasets import HINT, Tasks
+from rlvr_gym.entries import category, entry, names, settings
+from rlvr_gym.fences import FENCED, MIXTURE
+from rlvr_gym.reading import FORMULAS, LITERALS, refusal
+from rlvr_gym.verifiers import Answer
+
+OPEN = [name for name in names() if name not in FENCED]
+VERIFIER = Answer(Answer.Config())
+
+
+def problems(*tasks, **options):
+    return list(Tasks(Tasks.Config(tasks=tasks, **options)).load())
+
+
+def judged(problem, text, **options):
+    return Answer(Answer.Config(**options)).verify(problem, Completion.from_text(text))
+
+
+def test_every_generator_is_open_or_fenced():
+    assert len(names()) == 106
+    assert set(FENCED) < set(names())
+    assert all(reason for reason in FENCED.values())
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_the_generators_own_answer_has_full_marks_and_another_has_none(name):
+    first, second = problems(name, n=2, allow_fenced=False)
+    for one in (first, second):
+        VERIFIER.check(one)
+        gold = VERIFIER.gold(one)
+        assert judged(one, gold).score == 1.0
+        assert judged(one, gold).passed
+        assert judged(one, "I do not know").passed is False
+        assert judged(one, "<answer>qqzzqq</answer>").passed is False
+        assert judged(one, f"{gold} <answer>zzqqzz</answer>").score == 0.0  # the last one counts
+    assert json.loads(json.dumps(dict(first.spec))) == dict(first.spec)
+
+
+PROGRAM = """
+import hashlib
+from rlvr_gym.entries import digest, entry
+import sys
+whole = hashlib.sha256()
+for name in sys.argv[1:]:
+    for index in (3, 0):
+        whole.update(digest(entry(name, {}, 42, index)).encode())
+print(whole.hexdigest())
+"""
+
+
+def test_other_processes_with_other_hash_seeds_make_the_same_problems():
+    found = set()
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *OPEN],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+def test_a_problem_says_its_task_and_asks_for_tags():
+    (one,) = problems("spell_backward", n=1)
+    assert one.prompt.endswith(HINT)
+    assert one.tags == {"task": "spell_backward", "category": "algorithmic"}
+    word = entry("spell_backward", {}, 42, one.spec["index"])["metadata"]["word"]
+    assert VERIFIER.gold(one) == f"<answer>{word[::-1]}</answer>"
+    (bare,) = problems("spell_backward", n=1, place="response")
+    assert HINT not in bare.prompt
+    assert VERIFIER.gold(bare) == word[::-1]
+    assert judged(bare, f" {word[::-1]}\n").passed
+
+
+def test_what_is_thought_is_no_answer():
+    (one,) = problems("spell_backward", n=1)
+    gold = VERIFIER.gold(one)
+    assert judged(one, f"<think>no</think>{gold}").passed
+    assert not judged(one, f"<think>{gold}</think>").passed
+
+
+def test_nothing_is_asked_in_training_and_held_out():
+    train = problems("spell_backward", n=200)
+    held = problems("spell_backward", n=100, split="heldout")
+    assert len(train) == 200
+    assert not {one.prompt for one in train} & {one.prompt for one in held}
+    assert len({one.id for one in (*train, *held)}) == 300
+
+
+def test_levels_are_those_of_the_curriculum_and_come_in_order():
+    found = problems("chain_sum", levels=[0, 1], n=40)
+    assert [one.tags["level"] for one in found] == [0] * 20 + [1] * 20
+    easy, harder = (settings("chain_sum", level, {}) for level in (0, 1))
+    assert easy["max_terms"] <= harder["max_terms"]
+    assert easy["max_digits"] <= harder["max_digits"]
+    assert easy != harder
+    assert settings("chain_sum", 0, {"max_terms": 9})["max_terms"] == 9
+
+
+def test_a_mixture_shares_the_problems():
+    found = problems("chain_sum", "basic_arithmetic", n=7)
+    assert [one.tags["task"] for one in found].count("chain_sum") == 4
+
+
+@pytest.mark.parametrize("name", sorted(set(FENCED) - {MIXTURE}))
+def test_a_fenced_generator_is_refused_with_the_reason(name):
+    with pytest.raises(DataError) as caught:
+        problems(name, n=1)
+    assert FENCED[name] in str(caught.value)
+    assert "allow_fenced: true" in str(caught.value)
+
+
+def test_errors_say_what_to_do():
+    with pytest.raises(DataError, match="did you mean: maze"):
+        problems("mase")
+    with pytest.raises(DataError, match="mixture"):
+        problems(MIXTURE, allow_fenced=True)
+    with pytest.raises(DataError, match="refuses its options"):
+        problems("spell_backward", options={"nope": 1})
+
+
+def test_a_problem_of_another_version_is_unscorable():
+    (one,) = problems("spell_backward", n=1)
+    spec = {**one.spec, "digest": "0" * 16}
+    changed = Problem(one.id, one.prompt, one.verifier, spec, one.dataset)
+    with pytest.raises(DataError, match="another problem now"):
+        VERIFIER.check(changed)
+    assert judged(changed, "x").status == "unscorable"
+
+
+def test_partial_scores_are_the_generators_only_if_asked_for():
+    (one,) = problems("spell_backward", n=1)
+    word = VERIFIER.gold(one).removeprefix("<answer>").removesuffix("</answer>")
+    long = f"<answer>{word}{word[:-1]}x</answer>"
+    assert judged(one, long).score == 0.0
+    assert 0 < judged(one, long, partial=True).score < 1
+    assert judged(one, long, partial=True).passed is False
+
+
+ATTACKS = (
+    "__import__('os').system('touch owned')",
+    "().__class__.__base__.__subclasses__()",
+    "[x for x in ().__class__.__mro__]",
+    "9**9**9**9",
+    "9^(9^9)",
+    "2**99999999",
+    "exec('1')",
+    "f(1)(2)" * 200,
+    "Symbol.__init__",
+    "open('/etc/passwd').read()",
+)
+
+
+@pytest.mark.parametrize("task", sorted(LITERALS | FORMULAS))
+def test_what_a_generator_would_evaluate_is_a_formula_or_a_list(task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for text in ATTACKS:
+        assert refusal(task, text), text
+    (one,) = problems(task, n=1, allow_fenced=True)
+    for text in ATTACKS:
+        assert judged(one, f"<answer>{text}</answer>").score == 0.0
+    assert list(tmp_path.iterdir()) == []
+    gold = VERIFIER.gold(one)
+    assert judged(one, gold).passed
+
+
+def _case(index, right):
+    one = problems("spell_backward", n=3)[index]
+    text = VERIFIER.gold(one) if right else "<answer>nothing</answer>"
+    return {"id": one.id, "spec": dict(one.spec), "response": text, "passed": right}
+
+
+test_answer_conforms = conformance(
+    Answer, cases=[_case(0, True), _case(1, False), _case(2, True)], seconds=5.0
+)
+
+
+def test_categories_are_those_of_the_package():
+    assert category("maze") == "games"
+    assert len({category(name) for name in OPEN}) >= 8
