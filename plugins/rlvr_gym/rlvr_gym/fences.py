@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 MIXTURE = "composite"
 _FEW = "it has so few possible answers that a guess is right a fifth of the time or more"
+_HASH = "the same seed gives other problems in a process with another hash seed"
 
 FENCED: Mapping[str, str] = {
     MIXTURE: "it is a mixture of other generators",
@@ -36,4 +37,7 @@ FENCED: Mapping[str, str] = {
     "self_reference": _FEW,
     "syllogism": _FEW,
     "zebra_puzzles": _FEW,
+    "knight_swap": _HASH,
+    "polynomial_multiplication": _HASH,
+    "word_ladder": _HASH,
 }
