@@ -1,4 +1,4 @@
-"""What the six distributions say of themselves agrees."""
+"""What the seven distributions say of themselves agrees."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ def project(folder):
 
 def test_all_carry_one_version_and_so_does_the_citation():
     versions = {project(folder)["version"] for folder in FOLDERS}
-    assert len(PLUGINS) == 5
+    assert len(PLUGINS) == 6
     (version,) = versions
     assert f'__version__ = "{version}"' in (ROOT / "rlvr_core" / "__init__.py").read_text()
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()

@@ -64,7 +64,7 @@ class Answer:
         return self._judged(problem.spec, answer.strip())
 
     def _tagged(self, problem: Problem) -> bool:
-        return problem.spec.get("place", self.config.place) == "tags"
+        return bool(problem.spec.get("place", self.config.place) == "tags")
 
     def _judged(self, spec: Mapping[str, Any], answer: str) -> Verdict:
         if why := refusal(spec["task"], answer):
