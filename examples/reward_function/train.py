@@ -1,6 +1,7 @@
-"""The same from Python; in this folder: python train.py."""
+"""The same from Python: python examples/reward_function/train.py."""
 
 import re
+from pathlib import Path
 
 import rlvr_core
 
@@ -10,6 +11,7 @@ def correct(text, answer):
     return float(boxed[-1:] == [answer])
 
 
-run = rlvr_core.train("../quickstart.yaml", rewards=[correct], set={"run.name": "reward-function"})
+quickstart = Path(__file__).parents[1] / "quickstart.yaml"
+run = rlvr_core.train(quickstart, rewards=[correct], set={"run.name": "reward-function"})
 print(run.outcome, run.path)
 print("mean reward, first and last steps:", run.metrics["reward/mean"][::10])
