@@ -9,14 +9,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, Json, Problem
+from rlvr_core.api import ComponentConfig, DataError, Json, Problem
 from rlvr_gym.entries import category, check_task, digest, entry, settings
+from rlvr_gym.rules import is_sound
 
 DATASET = "gym/tasks"
 VERIFIER = "gym/answer"
 HINT = "\n\nGive the final answer between <answer> and </answer>."
-_OFFSET = {"train": 0, "heldout": 1_000_000_000}
-"""Added to the seed: no problem is in two splits, whatever the numbers are."""
+SEEDS_APART = 1_000_000
+"""A generator makes its problem i from seed + i, so seeds next to each other would give the same
+problems."""
 
 Count = Annotated[int, Field(gt=0)]
 
@@ -37,8 +39,8 @@ class Tasks:
         n: Count = 500
         """How many problems in all, shared among tasks and levels."""
         split: Literal["train", "heldout"] = "train"
-        """Held-out problems are made from other seeds, and none is asked in training."""
-        seed: Annotated[int, Field(ge=0, lt=1_000_000)] = 42
+        """A tenth of the questions, by their hash, is held out, whatever the seed."""
+        seed: Annotated[int, Field(ge=0, lt=4_000)] = 42
         """Which problems."""
         place: Literal["tags", "response"] = "tags"
         """Where the answer is looked for: in ``<answer>`` tags, which the prompt asks for, or in
@@ -53,7 +55,8 @@ class Tasks:
         """Yield the problems, easiest level first; one that repeats another's question is left out.
 
         Raises:
-            DataError: If a generator is unknown or fenced, or refuses its options.
+            DataError: If a generator is unknown or fenced, refuses its options, or cannot make
+                so many different problems.
         """
         config = self.config
         for task in config.tasks:
@@ -66,18 +69,26 @@ class Tasks:
 
     def _part(self, task: str, level: int | None, n: int, seen: set[str]) -> Iterator[Problem]:
         chosen = settings(task, level, self.config.options)
-        seed = self.config.seed + _OFFSET[self.config.split]
-        made = 0
+        seed, made = self.config.seed * SEEDS_APART, 0
         for index in range(_TRIES * n):
             if made == n:
                 return
             found = entry(task, chosen, seed, index)
-            held_out = int(hashlib.sha256(found["question"].encode()).hexdigest()[:8], 16) % 10 == 0
-            if found["question"] in seen or held_out != (self.config.split == "heldout"):
+            question = str(found["question"])
+            if question in seen or is_held_out(question) != (self.config.split == "heldout"):
                 continue
-            seen.add(found["question"])
+            if not is_sound(task, found):
+                continue
+            seen.add(question)
             made += 1
             yield self._problem(task, level, chosen, seed, index, found)
+        if made < n:
+            at = "" if level is None else f" at level {level}"
+            raise DataError(
+                f"the generator {task!r} makes only {made} different problems{at}, not {n}",
+                where="gym/tasks",
+                remedy="ask for fewer (n), or make them harder (levels, options)",
+            )
 
     def _problem(
         self,
@@ -111,5 +122,10 @@ class Tasks:
         )
 
 
+def is_held_out(question: str) -> bool:
+    """Whether a question belongs to the split ``heldout``."""
+    return int(hashlib.sha256(question.encode()).hexdigest()[:8], 16) % 10 == 0
+
+
 _TRIES = 40
-"""Problems that are made for each one that is kept: nine in ten belong to another split."""
+"""Problems that are made at most for each one that is kept; a tenth of them is held out."""

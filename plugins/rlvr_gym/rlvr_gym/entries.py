@@ -8,15 +8,18 @@ by which a changed generator is found.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import difflib
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
 from rlvr_core.api import DataError, Json
 from rlvr_gym.fences import FENCED, MIXTURE
+from rlvr_gym.reading import make_safe
 
 Entry = dict[str, Any]
 
@@ -41,11 +44,8 @@ def check_task(task: str, *, allow_fenced: bool, where: str) -> None:
     Raises:
         DataError: With the reason, and what to do.
     """
-    import difflib
-
     if task not in names():
-        close = difflib.get_close_matches(task, names(), n=1)
-        meant = f"did you mean: {close[0]}?" if close else "rlvr-gym's README lists all of them"
+        meant = (*_did_you_mean(task, names()), "list them: rlvr gym list")
         raise DataError(f"reasoning-gym has no generator {task!r}", where=where, remedy=meant)
     if task == MIXTURE:
         raise DataError(f"{task}: {FENCED[task]}", where=where, remedy="name the tasks themselves")
@@ -55,6 +55,36 @@ def check_task(task: str, *, allow_fenced: bool, where: str) -> None:
             where=where,
             remedy="take another one, or set allow_fenced: true",
         )
+
+
+def _did_you_mean(name: str, known: Sequence[str]) -> tuple[str, ...]:
+    close = difflib.get_close_matches(name, known, n=1)
+    return (f"did you mean: {close[0]}?",) if close else ()
+
+
+def defaults(task: str) -> dict[str, Json]:
+    """Return the options of a generator and their defaults."""
+    from reasoning_gym.factory import DATASETS
+
+    made = DATASETS[task][1]()
+    return {
+        field.name: getattr(made, field.name)
+        for field in dataclasses.fields(made)
+        if field.name not in _OURS
+    }
+
+
+def curriculum(task: str) -> dict[str, list[Json]]:
+    """Return the parameters of a generator's curriculum with their levels, easiest first.
+
+    A generator without a curriculum has none.
+    """
+    from reasoning_gym.factory import create_curriculum, has_curriculum
+
+    if not has_curriculum(task):
+        return {}
+    attributes = create_curriculum(task).attributes
+    return {name: list(attribute.levels) for name, attribute in attributes.items()}
 
 
 def settings(task: str, level: int | None, options: Mapping[str, Json]) -> dict[str, Json]:
@@ -67,31 +97,42 @@ def settings(task: str, level: int | None, options: Mapping[str, Json]) -> dict[
         options: Options that are set whatever the level.
 
     Raises:
-        DataError: If it has no curriculum, or an option is wrong.
+        DataError: If it has no such level or option.
     """
-    chosen: dict[str, Json] = {}
-    if level is not None:
-        chosen = _of_curriculum(task, level)
-    return {**chosen, **options}
+    known = sorted(defaults(task))
+    for name in options:
+        if name not in known:
+            remedy = (*_did_you_mean(name, known), f"its options: {', '.join(known)}")
+            what = f"the generator {task!r} has no option {name!r}"
+            raise DataError(what, where="gym/tasks: options", remedy=remedy)
+    return {**({} if level is None else _of_curriculum(task, level)), **options}
 
 
 def _of_curriculum(task: str, level: int) -> dict[str, Json]:
-    import dataclasses
+    from reasoning_gym.factory import create_curriculum
 
-    from reasoning_gym.factory import create_curriculum, has_curriculum
-
-    if not has_curriculum(task):
-        raise DataError(f"the generator {task!r} has no curriculum", remedy="leave out levels")
-    curriculum = create_curriculum(task)
-    for name, attribute in curriculum.attributes.items():
-        curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
-    made = curriculum.generate_configuration()
+    highest = max(map(len, curriculum(task).values()), default=0) - 1
+    if level > highest:
+        has = f"levels 0 to {highest}" if highest >= 0 else "no curriculum"
+        raise DataError(
+            f"the generator {task!r} has no level {level}",
+            where="gym/tasks: levels",
+            remedy=f"it has {has}",
+        )
+    made = create_curriculum(task)
+    for name, attribute in made.attributes.items():
+        made.set_attr_level(name, min(level, len(attribute.levels) - 1))
+    chosen = made.generate_configuration()
     plain = {
-        field.name: getattr(made, field.name)
-        for field in dataclasses.fields(made)
-        if field.name not in ("seed", "size")
+        field.name: getattr(chosen, field.name)
+        for field in dataclasses.fields(chosen)
+        if field.name not in _OURS
     }
     return cast("dict[str, Json]", json.loads(json.dumps(plain)))
+
+
+_OURS = ("seed", "size")
+"""Options of every generator that the data set sets."""
 
 
 @lru_cache(maxsize=64)
@@ -101,7 +142,8 @@ def _generator(task: str, config: str, seed: int) -> Any:
     try:
         return create_dataset(task, **json.loads(config), seed=seed, size=_SIZE)
     except (AssertionError, TypeError, ValueError) as error:
-        raise DataError(f"gym/tasks: {task} refuses its options: {error}") from error
+        what = f"the generator {task!r} refuses its options: {error}"
+        raise DataError(what, where="gym/tasks: options") from error
 
 
 _SIZE = 10_000
@@ -130,6 +172,7 @@ def score(task: str, config: Mapping[str, Json], seed: int, index: int, answer: 
         Exception: Whatever the generator raises on an answer it cannot read.
     """
     made = entry(task, config, seed, index)
+    make_safe(task)
     generator = _generator(task, json.dumps(config, sort_keys=True), seed)
     with contextlib.redirect_stdout(io.StringIO()):
         return float(generator.score_answer(answer, made))

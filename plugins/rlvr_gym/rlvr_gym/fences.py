@@ -8,31 +8,31 @@ MIXTURE = "composite"
 _FEW = "it has so few possible answers that a guess is right a fifth of the time or more"
 _HASH = "the same seed gives other problems in a process with another hash seed"
 
+NOT_REPEATED = "the same seed does not give the same problems"
+_NO_REFERENCE = "it gives no reference answer"
+
 FENCED: Mapping[str, str] = {
     MIXTURE: "it is a mixture of other generators",
-    "boxnet": "it gives no reference answer",
-    "graph_color": "it gives no reference answer",
-    "propositional_logic": "it gives no reference answer",
-    "rubiks_cube": "it gives no reference answer",
-    "rush_hour": "it gives no reference answer",
-    "codeio": "the same seed does not give the same problems",
-    "list_functions": "the same seed does not give the same problems",
+    "boxnet": _NO_REFERENCE,
+    "graph_color": _NO_REFERENCE,
+    "propositional_logic": _NO_REFERENCE,
+    "rubiks_cube": _NO_REFERENCE,
+    "rush_hour": _NO_REFERENCE,
+    "codeio": NOT_REPEATED,
+    "list_functions": NOT_REPEATED,
     "ab": "its scoring gives an empty or unrelated answer full marks on some problems",
     "acre": _FEW,
     "aiw": _FEW,
     "binary_alternation": _FEW,
     "circuit_logic": _FEW,
-    "coin_flip": "its scoring gives the number 0 full marks on most problems",
     "color_cube_rotation": _FEW,
     "course_schedule": _FEW,
     "family_relationships": _FEW,
     "game_of_life_halting": "its scoring gives any text full marks",
     "gcd": _FEW,
-    "gsm_symbolic": "its scoring does not see the sign of a number",
     "isomorphic_strings": _FEW,
     "mahjong_puzzle": _FEW,
     "maze": _FEW,
-    "puzzle24": "its scoring gives the answers of other problems full marks",
     "ransom_note": _FEW,
     "self_reference": _FEW,
     "syllogism": _FEW,

@@ -1,59 +1,43 @@
-"""Answers that a generator may be shown: some of them evaluate what the model wrote.
-
-``eval`` and sympy's ``parse_expr`` run any Python. What they are given here is a number, a list or
-a formula, or nothing.
-"""
+"""What no generator is shown, and what ``eval`` is in those that call it on an answer."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 
-LITERALS = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
-"""Generators that call ``eval`` on an answer."""
-FORMULAS = frozenset(
-    {
-        "countdown",
-        "intermediate_integration",
-        "polynomial_multiplication",
-        "puzzle24",
-        "simple_integration",
-    }
-)
-"""Generators that call sympy's ``parse_expr`` on an answer."""
-LONGEST_FORMULA = 400
+EVALUATING = {
+    "binary_matrix": "reasoning_gym.algorithmic.binary_matrix",
+    "n_queens": "reasoning_gym.games.n_queens",
+    "number_sorting": "reasoning_gym.algorithmic.number_sorting",
+    "spiral_matrix": "reasoning_gym.algorithmic.spiral_matrix",
+    "string_insertion": "reasoning_gym.algorithmic.string_insertion",
+}
+"""Generators whose scoring calls ``eval`` on an answer, and their modules."""
+LONGEST = 2000
+"""Characters that an answer may have beside four times those of the reference."""
 
-_LITERAL = re.compile(r"[\w\s,\[\]'\"-]*")
-_FORMULA = re.compile(r"(?:\d+(?:\.\d+)?|[A-Za-z]+|[-+*/^()\s])*")
-_WORD = re.compile(r"[A-Za-z]+")
-_FUNCTIONS = frozenset(
-    {
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "exp",
-        "log",
-        "ln",
-        "sqrt",
-        "asin",
-        "acos",
-        "atan",
-    }
-)
-_TOWER = re.compile(r"(?:\*\*|\^)\s*\(?[^-+/]*(?:\*\*|\^)|(?:\*\*|\^)\s*\(?\s*\d{3,}")
+_HUGE = re.compile(r"[0-9.][eE][-+]?[0-9]{4}")
+_NOT_FINITE = re.compile(r"(?i)(?<![a-z])s?(?:nan|inf(?:inity)?)(?![a-hk-z])")
+_DIGIT = re.compile(r"[0-9]")
 
 
-def refusal(task: str, answer: str) -> str:
-    """Return why a generator must not see an answer; empty if it may."""
-    if task in LITERALS and (not _LITERAL.fullmatch(answer) or "__" in answer):
-        return "neither text nor a list of numbers or words"
-    if task in FORMULAS:
-        words = _WORD.findall(answer)
-        known = all(len(word) == 1 or word in _FUNCTIONS for word in words)
-        if len(answer) > LONGEST_FORMULA or not known or not _FORMULA.fullmatch(answer):
-            return "not a formula"
-        if _TOWER.search(answer):
-            return "powers of powers"
+def make_safe(task: str) -> None:
+    """Let ``eval`` read literals alone in the module of a generator that calls it on answers."""
+    if task in EVALUATING:
+        vars(importlib.import_module(EVALUATING[task]))["eval"] = ast.literal_eval
+
+
+def refusal(answer: str, reference: str) -> str:
+    """Return why no generator must see an answer; empty if it may.
+
+    Numbers that are none pass comparisons by distance, powers of ten without end are computed, and
+    the time that scoring takes grows with the answer.
+    """
+    if len(answer) > 4 * len(reference) + LONGEST:
+        return "far longer than the right answer"
+    if _HUGE.search(answer):
+        return "a power of ten beyond any answer"
+    if _DIGIT.search(reference) and _NOT_FINITE.search(answer):
+        return "not a finite number"
     return ""

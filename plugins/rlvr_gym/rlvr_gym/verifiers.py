@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict, spoken
-from rlvr_gym.entries import digest, entry, score
+from rlvr_gym.entries import Entry, digest, entry, score
 from rlvr_gym.reading import refusal
+from rlvr_gym.rules import ALSO, JUDGED
 
 FULL = 1.0
 """No tolerance: some generators give 0.9999999999999999 to an answer with letters too many."""
@@ -19,6 +20,8 @@ _FIELDS: Mapping[str, type] = {
     "index": int,
     "digest": str,
 }
+LONGEST_SHOWN = 2000
+"""Characters of a refused answer that a verdict quotes."""
 _TAGS = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 
 
@@ -33,7 +36,8 @@ class Answer:
         set's option."""
         partial: bool = False
         """Score wrong answers as the generator does. Many of them give an unreadable answer 0.01,
-        and a long one a share if the right one is somewhere in it."""
+        and a long one a share if the right one is somewhere in it. Generators that are judged by a
+        rule of this package (``rlvr_gym/rules.py``) give wrong answers 0."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -52,7 +56,7 @@ class Answer:
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one completion."""
         try:
-            made_of(problem)
+            made = made_of(problem)
         except DataError as error:
             return Verdict(None, "unscorable", detail=error.complaints[0].what)
         answer = spoken(completion.text)
@@ -61,23 +65,27 @@ class Answer:
             if not found:
                 return Verdict(0.0, passed=False, detail="no <answer> in the response")
             answer = found[-1]
-        return self._judged(problem.spec, answer.strip())
+        return self._judged(problem.spec, made, answer.strip())
 
     def _tagged(self, problem: Problem) -> bool:
         return bool(problem.spec.get("place", self.config.place) == "tags")
 
-    def _judged(self, spec: Mapping[str, Any], answer: str) -> Verdict:
-        if why := refusal(spec["task"], answer):
-            return Verdict(0.0, passed=False, extracted=answer, detail=why)
+    def _judged(self, spec: Mapping[str, Any], made: Entry, answer: str) -> Verdict:
+        task = spec["task"]
+        if why := refusal(answer, str(made["answer"])):
+            return Verdict(0.0, passed=False, extracted=answer[:LONGEST_SHOWN], detail=why)
         try:
-            given = score(spec["task"], spec["config"], spec["seed"], spec["index"], answer)
+            if task in JUDGED:
+                given = float(JUDGED[task][0](answer, made))
+            else:
+                given = score(task, spec["config"], spec["seed"], spec["index"], answer)
+            passed = given >= FULL and (task not in ALSO or ALSO[task][0](answer, made))
         except Exception as error:
             # right answers are read by every generator that is not fenced: this one is malformed
-            detail = f"the generator cannot read it: {type(error).__name__}: {error}"[:200]
+            detail = f"it cannot be read: {type(error).__name__}: {error}"[:200]
             return Verdict(0.0, passed=False, extracted=answer, detail=detail)
-        passed = given >= FULL
-        worth = given if self.config.partial or passed else 0.0
-        return Verdict(min(max(worth, 0.0), 1.0), passed=passed, extracted=answer)
+        partial = given if self.config.partial and given < FULL else 0.0
+        return Verdict(1.0 if passed else max(partial, 0.0), passed=passed, extracted=answer)
 
 
 def made_of(problem: Problem) -> dict[str, Any]:

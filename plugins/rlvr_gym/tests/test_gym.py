@@ -14,7 +14,6 @@ from rlvr_core.testing import conformance
 from rlvr_gym.datasets import HINT, Tasks
 from rlvr_gym.entries import category, entry, names, settings
 from rlvr_gym.fences import FENCED, MIXTURE
-from rlvr_gym.reading import FORMULAS, LITERALS, refusal
 from rlvr_gym.verifiers import Answer
 
 OPEN = [name for name in names() if name not in FENCED]
@@ -79,7 +78,7 @@ def test_a_problem_says_its_task_and_asks_for_tags():
     (one,) = problems("spell_backward", n=1)
     assert one.prompt.endswith(HINT)
     assert one.tags == {"task": "spell_backward", "category": "algorithmic"}
-    word = entry("spell_backward", {}, 42, one.spec["index"])["metadata"]["word"]
+    word = entry("spell_backward", {}, one.spec["seed"], one.spec["index"])["metadata"]["word"]
     assert VERIFIER.gold(one) == f"<answer>{word[::-1]}</answer>"
     (bare,) = problems("spell_backward", n=1, place="response")
     assert HINT not in bare.prompt
@@ -126,12 +125,34 @@ def test_a_fenced_generator_is_refused_with_the_reason(name):
 
 
 def test_errors_say_what_to_do():
-    with pytest.raises(DataError, match="did you mean: maze"):
-        problems("mase")
+    with pytest.raises(DataError) as caught:
+        problems("spell_backwrd")
+    assert caught.value.complaints[0].where == "gym/tasks"
+    assert "did you mean: spell_backward?" in caught.value.complaints[0].remedy
     with pytest.raises(DataError, match="mixture"):
         problems(MIXTURE, allow_fenced=True)
-    with pytest.raises(DataError, match="refuses its options"):
-        problems("spell_backward", options={"nope": 1})
+    with pytest.raises(DataError) as caught:
+        problems("chain_sum", options={"max_trms": 1})
+    (complaint,) = caught.value.complaints
+    assert complaint.what == "the generator 'chain_sum' has no option 'max_trms'"
+    assert complaint.where == "gym/tasks: options"
+    assert complaint.remedy[0] == "did you mean: max_terms?"
+    with pytest.raises(DataError, match="refuses its options: max_terms must be >= min_terms"):
+        problems("chain_sum", options={"min_terms": 3, "max_terms": 2})
+    with pytest.raises(DataError) as caught:
+        problems("chain_sum", levels=[99])
+    assert "it has levels 0 to" in caught.value.complaints[0].remedy[0]
+
+
+def test_too_few_different_questions_are_an_error():
+    options = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
+    with pytest.raises(DataError, match=r"makes only 1?[0-9]{2} different problems, not 300"):
+        problems("chain_sum", n=300, options=options)  # 10 digits, + or -: 200, a tenth held out
+
+
+def test_seeds_next_to_each_other_share_few_problems():
+    first, second = (problems("spell_backward", n=100, seed=seed) for seed in (1, 2))
+    assert len({one.prompt for one in first} & {one.prompt for one in second}) < 20
 
 
 def test_a_problem_of_another_version_is_unscorable():
@@ -152,33 +173,6 @@ def test_partial_scores_are_the_generators_only_if_asked_for():
     assert judged(one, long, partial=True).passed is False
 
 
-ATTACKS = (
-    "__import__('os').system('touch owned')",
-    "().__class__.__base__.__subclasses__()",
-    "[x for x in ().__class__.__mro__]",
-    "9**9**9**9",
-    "9^(9^9)",
-    "2**99999999",
-    "exec('1')",
-    "f(1)(2)" * 200,
-    "Symbol.__init__",
-    "open('/etc/passwd').read()",
-)
-
-
-@pytest.mark.parametrize("task", sorted(LITERALS | FORMULAS))
-def test_what_a_generator_would_evaluate_is_a_formula_or_a_list(task, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for text in ATTACKS:
-        assert refusal(task, text), text
-    (one,) = problems(task, n=1, allow_fenced=True)
-    for text in ATTACKS:
-        assert judged(one, f"<answer>{text}</answer>").score == 0.0
-    assert list(tmp_path.iterdir()) == []
-    gold = VERIFIER.gold(one)
-    assert judged(one, gold).passed
-
-
 def _case(index, right):
     one = problems("spell_backward", n=3)[index]
     text = VERIFIER.gold(one) if right else "<answer>nothing</answer>"
@@ -193,3 +187,17 @@ test_answer_conforms = conformance(
 def test_categories_are_those_of_the_package():
     assert category("maze") == "games"
     assert len({category(name) for name in OPEN}) >= 8
+
+
+def test_the_commands_show_options_levels_and_fences(capsys):
+    from rlvr_core.api.services import main
+
+    assert main(["gym", "show", "chain_sum"]) == 0
+    shown = capsys.readouterr().out
+    assert "max_terms" in shown
+    assert "num_terms" in shown
+    assert "answer: " in shown
+    assert main(["gym", "list"]) == 0
+    assert FENCED["boxnet"] in capsys.readouterr().out
+    assert main(["gym", "show", "chain_smu"]) != 0
+    assert "did you mean: chain_sum?" in capsys.readouterr().err

@@ -1,0 +1,152 @@
+"""The gate (``rlvr data check``) over reasoning-gym's generators, one row for each.
+
+Fenced generators are measured too, so that the reasons in ``rlvr_gym/fences.py`` are figures. Rows
+are written as they are made; ``--out plugins/rlvr_gym/rlvr_gym/gate.json`` is the table of
+``plugins/rlvr_gym/GENERATORS.md``.
+
+Example: python benchmarks/gym_gate.py --out gate.json --n 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import DataError, Problem
+from rlvr_core.builtin.datacheck.checks import TagReport, check_problems
+from rlvr_core.builtin.datacheck.judging import Judge
+from rlvr_gym.datasets import Tasks
+from rlvr_gym.entries import curriculum, names
+from rlvr_gym.fences import FENCED, MIXTURE, NOT_REPEATED
+
+HASH_SEEDS = ("1", "2")
+AT_ONCE = 8
+"""Generators that share a pool of workers."""
+FOR_MARKS = 10
+"""Problems of a generator that are made again in other processes."""
+
+
+def problems(task: str, n: int, level: int | None) -> tuple[list[Problem], str]:
+    """Make problems of a generator: as many as it can where it cannot make ``n``."""
+    levels = () if level is None else (level,)
+    if FENCED.get(task) == NOT_REPEATED:
+        return [], NOT_REPEATED
+    while n:
+        try:
+            config = Tasks.Config(tasks=(task,), n=n, levels=levels, allow_fenced=True)
+            return list(Tasks(config).load()), ""
+        except DataError as error:
+            if "different problems" not in str(error):
+                return [], str(error.complaints[0].what)
+            n //= 2
+    return [], "it makes no problems"
+
+
+def marks(tasks: list[str]) -> dict[str, str]:
+    """Hash the first problems of generators: ids depend on questions and references."""
+    found = {}
+    for task in tasks:
+        ids = [one.id for one in problems(task, FOR_MARKS, None)[0]]
+        found[task] = hashlib.sha256(" ".join(ids).encode()).hexdigest()
+    return found
+
+
+def unstable(tasks: list[str]) -> set[str]:
+    """Return the generators that make other problems in processes with other hash seeds."""
+    runs = []
+    for seed in HASH_SEEDS:
+        done = subprocess.run(
+            [sys.executable, __file__, "--marks", *tasks],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        runs.append(json.loads(done.stdout.splitlines()[-1]))
+    return {task for task in tasks if len({run[task] for run in runs}) > 1}
+
+
+def row(task: str, level: int | None, tag: TagReport | None, why: str) -> dict[str, Any]:
+    """What is known of a generator, as JSON."""
+    found: dict[str, Any] = {"task": task, "level": level, "faults": [why] if why else []}
+    if tag is None:
+        return found
+    found |= {
+        "n": tag.n,
+        "references": [tag.references.passed, tag.references.n],
+        "corrupted": [tag.corrupted.passed, tag.corrupted.n, tag.corrupted.what],
+        "blind": [tag.blind.passed, tag.blind.n, tag.blind.what],
+        "shuffled": [tag.shuffled.passed, tag.shuffled.n],
+        "told": [tag.told.passed, tag.told.n],
+    }
+    found["faults"] += [f"{fault.check}: {fault.what}" for fault in tag.faults]
+    return found
+
+
+def measured(
+    tasks: list[str], n: int, workers: int, levels: dict[str, int | None]
+) -> list[dict[str, Any]]:
+    """Check some generators, each at its default options or at a level."""
+    made = {task: problems(task, n, levels[task]) for task in tasks}
+    everything = [one for some, _ in made.values() for one in some]
+    with Judge(timeout=30.0, workers=workers) as judge:
+        report = check_problems("gym/tasks", everything, judge, by=("task",), per_tag=n)
+    tags = {tag.tag.removeprefix("task="): tag for tag in report.tags}
+    other = "; ".join(fault.what for fault in report.faults)
+    rows = [row(task, levels[task], tags.get(task), made[task][1]) for task in tasks]
+    if other:
+        sys.stderr.write(f"{', '.join(tasks)}: {other}\n")
+    return rows
+
+
+def write(rows: list[dict[str, Any]], path: Path | None) -> None:
+    """Write the rows that there are, to a file or to standard output."""
+    text = "[\n" + ",\n".join(json.dumps(one) for one in rows) + "\n]\n"
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        path.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--tasks", default="", help="names with commas; all if empty")
+    parser.add_argument("--ends", action="store_true", help="the ends of the curricula instead")
+    parser.add_argument("--marks", nargs="*")
+    asked = parser.parse_args()
+    if asked.marks is not None:
+        sys.stdout.write("\n" + json.dumps(marks(asked.marks)) + "\n")
+        return 0
+    tasks = asked.tasks.split(",") if asked.tasks else [one for one in names() if one != MIXTURE]
+    ends: list[tuple[str, int | None]] = [(task, None) for task in tasks]
+    if asked.ends:
+        highest = {task: max(map(len, curriculum(task).values()), default=0) - 1 for task in tasks}
+        ends = [(t, level) for level in (0, 1) for t in tasks if t not in FENCED and highest[t] > 0]
+        ends = [(task, highest[task] if level else 0) for task, level in ends]
+    rows: list[dict[str, Any]] = []
+    for at in range(0, len(ends), AT_ONCE):
+        some = ends[at : at + AT_ONCE]
+        assert len(dict(some)) == len(some), "a generator is in a share of the work once"
+        rows += measured([task for task, _ in some], asked.n, asked.workers, dict(some))
+        write(rows, asked.out)
+    if not asked.ends:
+        differs = unstable(tasks)
+        for one in rows:
+            if one["task"] in differs:
+                one["faults"].append("stable: other processes make other problems")
+        write(rows, asked.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
