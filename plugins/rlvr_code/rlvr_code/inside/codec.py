@@ -17,7 +17,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from rlvr_code.inside import tables
 
@@ -39,14 +39,43 @@ Find = Callable[[str, Any], object]
 """The meaning of a tag that ``decode`` does not know, given with its value."""
 
 
-def dumps(value: object, keep: Keep) -> bytes:
+class Share(Protocol):
+    """Puts what both processes have under numbers."""
+
+    def write(self, value: Any, pen: Pen) -> Any:
+        """What stands for an object; None if there is nothing to be shared of it."""
+
+
+class Pen(NamedTuple):
+    """How values that are no plain data are written.
+
+    Attributes:
+        keep: Puts them away.
+        share: Of objects that can change, what both sides have; None if they cross as they are.
+    """
+
+    keep: Keep
+    share: Share | None = None
+
+
+class Raw(NamedTuple):
+    """JSON that stands for itself."""
+
+    json: Any
+
+
+class Fields(dict[str, Any]):
+    """The parts of a message, which is no value that could change."""
+
+
+def dumps(value: object, keep: Keep, share: Share | None = None) -> bytes:
     """A value as text.
 
     Raises:
         UnfitError: If it is nested too deeply or too large.
     """
     try:
-        text = json.dumps(_encode(value, keep), separators=(",", ":")).encode()
+        text = json.dumps(encode(value, Pen(keep, share)), separators=(",", ":")).encode()
     except (RecursionError, MemoryError) as error:
         raise UnfitError("it is nested too deeply, or in itself") from error
     if len(text) > LONGEST:
@@ -54,8 +83,8 @@ def dumps(value: object, keep: Keep) -> bytes:
     return text
 
 
-def data(value: object, keep: Keep) -> Any:
-    """What ``dumps`` writes of the built-in part of an object, whatever ``keep`` would say of it.
+def data(value: object, pen: Pen) -> Any:
+    """What ``dumps`` writes of the built-in part of an object, whatever the pen would say of it.
 
     Raises:
         UnfitError: If it has none.
@@ -63,7 +92,7 @@ def data(value: object, keep: Keep) -> Any:
     for base in type(value).__mro__:
         if base in _WRITERS:
             name, write = _WRITERS[base]
-            return {"t": name, "v": write(value, keep)} if name else write(value, keep)
+            return {"t": name, "v": write(value, pen)} if name else write(value, pen)
     raise UnfitError(f"a {type(value).__name__}")
 
 
@@ -81,7 +110,12 @@ def loads(text: bytes, find: Find) -> Any:
         raise UnfitError(f"no value: {type(error).__name__}") from error
 
 
-def _encode(value: Any, keep: Keep) -> Any:
+def encode(value: Any, pen: Pen) -> Any:
+    """A value as JSON.
+
+    Raises:
+        UnfitError: If it cannot cross.
+    """
     exact = type(value)
     if value is None or exact is bool or exact is str:
         return value
@@ -89,76 +123,82 @@ def _encode(value: Any, keep: Keep) -> Any:
         return value if -_SMALL < value < _SMALL else {"t": "int", "v": hex(value)}
     if exact is float:
         return value if value - value == 0 else {"t": "float", "v": repr(value)}
+    if pen.share is not None and exact is not tuple:
+        shared = pen.share.write(value, pen)
+        if shared is not None:
+            return shared
     if exact is list:
-        return [_encode(one, keep) for one in value]
+        return [encode(one, pen) for one in value]
+    if exact is Raw:
+        return value.json
     if exact is type and value in _TYPES:
         return {"t": "type", "v": _TYPES[value]}
     if exact.__module__ in ("numpy", "pandas", "pandas.core.frame", "pandas.core.series"):
         table = tables.plain(value)
         if table is not None:
-            return {"t": table[0], "v": _encode(table[1], keep)}
+            return {"t": table[0], "v": encode(table[1], Pen(pen.keep))}
     if exact not in _WRITERS and not issubclass(exact, pathlib.PurePath):
-        found = keep(value)
+        found = None if exact is Fields else pen.keep(value)
         if found is not None:
             return found
     for base in exact.__mro__:
         writer = _WRITERS.get(base)
         if writer is not None:
             name, write = writer
-            return {"t": name, "v": write(value, keep)} if name else write(value, keep)
+            return {"t": name, "v": write(value, pen)} if name else write(value, pen)
     raise UnfitError(f"a {exact.__name__}")
 
 
-def _many(values: Any, keep: Keep) -> list[Any]:
-    return [_encode(one, keep) for one in values]
+def _many(values: Any, pen: Pen) -> list[Any]:
+    return [encode(one, pen) for one in values]
 
 
-def _pairs(kind: type) -> Callable[[Any, Keep], list[Any]]:
-    def write(value: Any, keep: Keep) -> list[Any]:
+def _pairs(kind: type) -> Callable[[Any, Pen], list[Any]]:
+    def write(value: Any, pen: Pen) -> list[Any]:
         items = kind.items(value)  # type: ignore[attr-defined]
-        return [[_encode(k, keep), _encode(v, keep)] for k, v in items]
+        return [[encode(k, pen), encode(v, pen)] for k, v in items]
 
     return write
 
 
-def _deque(value: Any, keep: Keep) -> list[Any]:
-    return [value.maxlen, [_encode(one, keep) for one in deque.__iter__(value)]]
+def _deque(value: Any, pen: Pen) -> list[Any]:
+    return [value.maxlen, [encode(one, pen) for one in deque.__iter__(value)]]
 
 
 # by the built-in type a value is of, or derives from
-_WRITERS: dict[type, tuple[str, Callable[[Any, Keep], Any]]] = {
-    bool: ("", lambda value, keep: bool.__bool__(value)),
-    int: ("", lambda value, keep: _encode(int.__add__(value, 0), keep)),
-    float: ("", lambda value, keep: _encode(float.__add__(value, 0.0), keep)),
-    str: ("", lambda value, keep: str.__getitem__(value, slice(None)) + ""),
-    list: ("", lambda value, keep: _many(list.__iter__(value), keep)),
-    tuple: ("tuple", lambda value, keep: _many(tuple.__iter__(value), keep)),
-    set: ("set", lambda value, keep: _many(set.__iter__(value), keep)),
-    frozenset: ("frozenset", lambda value, keep: _many(frozenset.__iter__(value), keep)),
+_WRITERS: dict[type, tuple[str, Callable[[Any, Pen], Any]]] = {
+    bool: ("", lambda value, pen: bool.__bool__(value)),
+    int: ("", lambda value, pen: encode(int.__add__(value, 0), pen)),
+    float: ("", lambda value, pen: encode(float.__add__(value, 0.0), pen)),
+    str: ("", lambda value, pen: str.__getitem__(value, slice(None)) + ""),
+    list: ("", lambda value, pen: _many(list.__iter__(value), pen)),
+    tuple: ("tuple", lambda value, pen: _many(tuple.__iter__(value), pen)),
+    set: ("set", lambda value, pen: _many(set.__iter__(value), pen)),
+    frozenset: ("frozenset", lambda value, pen: _many(frozenset.__iter__(value), pen)),
     Counter: ("Counter", _pairs(dict)),
     OrderedDict: ("OrderedDict", _pairs(OrderedDict)),
     dict: ("dict", _pairs(dict)),
     deque: ("deque", _deque),
-    bytes: ("bytes", lambda value, keep: bytes.hex(value)),
-    bytearray: ("bytearray", lambda value, keep: bytearray.hex(value)),
+    bytes: ("bytes", lambda value, pen: bytes.hex(value)),
+    bytearray: ("bytearray", lambda value, pen: bytearray.hex(value)),
     complex: (
         "complex",
-        lambda value, keep: [_encode(value.real, keep), _encode(value.imag, keep)],
+        lambda value, pen: [encode(value.real, pen), encode(value.imag, pen)],
     ),
-    range: ("range", lambda value, keep: _many((value.start, value.stop, value.step), keep)),
-    slice: ("slice", lambda value, keep: _many((value.start, value.stop, value.step), keep)),
-    Fraction: ("Fraction", lambda v, keep: _many((v._numerator, v._denominator), keep)),
-    Decimal: ("Decimal", lambda value, keep: Decimal.__str__(value)),
-    datetime.datetime: ("datetime", lambda value, keep: datetime.datetime.isoformat(value)),
-    datetime.date: ("date", lambda value, keep: datetime.date.isoformat(value)),
-    datetime.time: ("time", lambda value, keep: datetime.time.isoformat(value)),
-    datetime.timedelta: ("timedelta", lambda v, keep: [v.days, v.seconds, v.microseconds]),
-    uuid.UUID: ("uuid", lambda value, keep: uuid.UUID.__str__(value)),
+    range: ("range", lambda value, pen: _many((value.start, value.stop, value.step), pen)),
+    slice: ("slice", lambda value, pen: _many((value.start, value.stop, value.step), pen)),
+    Fraction: ("Fraction", lambda v, pen: _many((v._numerator, v._denominator), pen)),
+    Decimal: ("Decimal", lambda value, pen: Decimal.__str__(value)),
+    datetime.datetime: ("datetime", lambda value, pen: datetime.datetime.isoformat(value)),
+    datetime.date: ("date", lambda value, pen: datetime.date.isoformat(value)),
+    datetime.time: ("time", lambda value, pen: datetime.time.isoformat(value)),
+    datetime.timedelta: ("timedelta", lambda v, pen: [v.days, v.seconds, v.microseconds]),
+    uuid.UUID: ("uuid", lambda value, pen: uuid.UUID.__str__(value)),
     pathlib.PurePath: (
         "path",
-        lambda value, keep: [isinstance(value, pathlib.Path), pathlib.PurePath.__str__(value)],
+        lambda value, pen: [isinstance(value, pathlib.Path), pathlib.PurePath.__str__(value)],
     ),
-    array.array: ("array", lambda v, keep: [v.typecode, _many(array.array.tolist(v), keep)]),
+    array.array: ("array", lambda v, pen: [v.typecode, _many(array.array.tolist(v), pen)]),
 }
 
 

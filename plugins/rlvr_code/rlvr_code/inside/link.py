@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any
 
-from rlvr_code.inside import codec, frames, guests, serve
+from rlvr_code.inside import codec, frames, guests, serve, shared
 from rlvr_code.inside.remote import (
     KINDS,
-    LIVE,
     Callable_,
     CannotCrossError,
     Error,
@@ -25,7 +24,6 @@ from rlvr_code.inside.remote import (
     RemoteType,
     Rich,
     is_remote,
-    live,
     rich,
 )
 
@@ -50,6 +48,8 @@ class Link:
         self._own: list[Any] = []
         self._remotes: dict[tuple[str, int], Any] = {}
         self._errors: dict[Any, Any] = {}
+        self._shared = shared.Shared(0)
+        self._reads = False
         self._lock = threading.RLock()
         self.notes: list[str] = []
 
@@ -91,20 +91,22 @@ class Link:
         Raises:
             GoneError: If there is no program any more.
         """
-        asked = {
-            "op": op,
-            "to": target,
-            "args": given,
-            "named": named or {},
-            "tests": True,
-            "patched": _patched(),
-            "environ": None if os.environ == _ENVIRON else dict(os.environ),
-        }
-        try:
-            body = codec.dumps(asked, self._keep)
-        except codec.UnfitError as error:
-            raise CannotCrossError(str(error)) from None
         with self._lock:
+            quiet = self._reads
+            asked = {
+                "quiet": quiet,
+                "op": op,
+                "to": target,
+                "args": tuple(given),
+                "named": tuple((named or {}).items()),
+                "tests": True,
+                "patched": tuple(_patched().items()),
+                "environ": None if os.environ == _ENVIRON else tuple(os.environ.items()),
+            }
+            try:
+                body = self._dumps(asked, quiet)
+            except codec.UnfitError as error:
+                raise CannotCrossError(str(error)) from None
             self.send(serve.ASK, body)
             while True:
                 try:
@@ -116,40 +118,55 @@ class Link:
                 if kind != serve.BACK:
                     raise GoneError("the program broke the protocol")
                 self._called_back(body)
-        found = self._understand(op, body, given, named or {})
+            found = self._understand(op, body)
         if op == "make" and issubclass(type(found), Remote):
             made = type.__getattribute__(target, "_number") in self._made_by
             object.__setattr__(found, "_made", made)
         return found
 
-    def _understand(self, op: str, body: bytes, given: list[Any], named: dict[str, Any]) -> Any:
-        def find(tag: str, value: Any) -> Any:
-            return given[value] if tag == serve.GIVEN else self._find(tag, value)
-
+    def _loads(self, body: bytes) -> Any:
+        outer, self._reads = self._reads, True
         try:
-            answer = codec.loads(body, find)
+            return codec.loads(body, self._find)
+        finally:
+            self._reads = outer
+
+    def _dumps(self, fields: dict[str, Any], quiet: bool) -> bytes:
+        """A message; a quiet one is sent while another is being read, which may tell of changes."""
+        well = False
+        try:
+            pen = codec.Pen(self._keep, self._shared)
+            sync = {} if quiet else {shared.SYNC: self._shared.changes(pen)}
+            body = codec.dumps(codec.Fields(sync | fields), self._keep, self._shared)
+            well = True
+            return body
+        finally:
+            self._shared.sent(well)
+
+    def _understand(self, op: str, body: bytes) -> Any:
+        try:
+            answer = self._loads(body)
             for name, text in answer.get("written", {}).items():
                 getattr(sys, name if name == "stdout" else "stderr").write(str(text))
             for what, *about in answer.get("told", ()):
                 _tell(what, about)
-            if "e" in answer:
-                kind, text, _, raised = answer["e"]
-            else:
-                for place, now in answer["changed"].items() if "changed" in answer else ():
-                    _become(named[place] if type(place) is str else given[place], now)
+            if "e" not in answer:
                 return answer["v"]
-        except (codec.UnfitError, LookupError, TypeError, ValueError) as error:
+            kind, text, _, raised = answer["e"]
+        except (codec.UnfitError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise GoneError("the program broke the protocol") from error
         if not isinstance(raised, BaseException):
             raised = serve.exception(str(kind), str(text))
-        if isinstance(raised, StopIteration | StopAsyncIteration) and op not in ("next", "anext"):
+        if isinstance(raised, StopIteration | StopAsyncIteration) and op not in _MAY_STOP:
             # it would end the loop of a test that calls the program in ``map``, before any result
             raised = RuntimeError(f"the program raised {type(raised).__name__}: {text}")
         raise raised
 
     def _called_back(self, body: bytes) -> None:
         try:
-            number, op, given, named = codec.loads(body, self._find)
+            asked = self._loads(body)
+            number, op, given, named = asked["ask"]
+            named = dict(named)
             if number == -1:
                 one: Any = None
             else:
@@ -158,10 +175,11 @@ class Link:
             raise GoneError("the program broke the protocol") from error
         try:
             found = _input(op, given) if number == -1 else guests.apply(one, op, given, named)
-            answer = codec.dumps({"v": found}, self._keep)
+            answer = self._dumps({"v": found}, bool(asked.get("quiet")))
         except Exception as error:
             own = error if is_remote(error) else None
-            answer = codec.dumps({"e": [type(error).__name__, str(error), own]}, self._keep)
+            told = {"e": (type(error).__name__, str(error), own)}
+            answer = self._dumps(told, bool(asked.get("quiet")))
         self.send(serve.BACK_ANSWER, answer)
 
     def _keep(self, value: object) -> dict[str, Any] | None:
@@ -171,8 +189,6 @@ class Link:
             return {"t": put(value, "_tag"), "v": put(value, "_value")}
         if issubclass(kind, RemoteType):
             return {"t": serve.HANDLE, "v": type.__getattribute__(value, "_number")}
-        if issubclass(kind, LIVE):
-            return self._keep(value.remote)  # type: ignore[attr-defined]
         if issubclass(kind, Error | Rich):
             return self._keep(object.__getattribute__(value, "_remote"))
         if isinstance(value, BaseException):
@@ -188,6 +204,8 @@ class Link:
     def _find(self, tag: str, value: Any) -> Any:
         if tag == serve.HANDLE:
             return self._remote(*value)
+        if tag in (shared.NEW, shared.SAME, shared.SYNC):
+            return self._shared.read(tag, value, self._find)
         if tag == serve.CLASS:
             return self._class(*value)
         if tag == serve.STDLIB:
@@ -197,9 +215,6 @@ class Link:
         if tag == serve.RICH:
             data, remote = (codec.decode(one, self._find) for one in value)
             return self._rich(data, remote)
-        if tag == serve.LIVE:
-            data, remote = (codec.decode(one, self._find) for one in value)
-            return live(data, remote) if type(data) in (list, dict, set) else data
         if tag == serve.GUEST and type(value) is int and value >= 0:
             return self._own[value]
         raise codec.UnfitError(tag)
@@ -248,6 +263,7 @@ class Link:
         return made
 
 
+_MAY_STOP = ("next", "anext", "resume")
 _DERIVED = (*serve.IMMUTABLE, list, dict, set, bytearray, deque)
 
 
@@ -342,17 +358,3 @@ def _input(op: str, given: list[Any]) -> str:
     if op not in ("read", "readline"):
         raise AttributeError(op)
     return str(getattr(sys.stdin, op)())
-
-
-def _become(value: Any, now: Any) -> None:
-    """Change an argument in place, as the program has done with its copy."""
-    if type(value) is not type(now):
-        raise codec.UnfitError("an argument has changed its type")
-    if isinstance(value, list | bytearray):
-        value[:] = now
-    elif isinstance(value, dict | set):
-        value.clear()
-        value.update(now)
-    elif isinstance(value, deque):
-        value.clear()
-        value.extend(now)

@@ -63,6 +63,8 @@ READABLE = [
     "__cause__",
     "__context__",
     "__notes__",
+    "__closure__",
+    "__code__",
     "__func__",
     "__self__",
     "__init__",
@@ -203,9 +205,27 @@ class Awaitable_(Remote):  # noqa: N801
         return found
 
 
-for _kind in (Callable_, Awaitable_):  # what tests see of them is the program's
+class Resumable(Remote):
+    """Stands for a generator, which a test resumes to see it end."""
+
+    __slots__ = ()
+
+    def send(self, value: Any) -> Any:
+        """Resume it with a value."""
+        return self._link.ask("resume", self, ["send", value])
+
+    def throw(self, error: Any) -> Any:
+        """Resume it with an exception."""
+        return self._link.ask("resume", self, ["throw", error])
+
+
+for _kind in (Callable_, Awaitable_, Resumable):  # what tests see of them is the program's
     _kind.__doc__ = Remote.__dict__["__doc__"]  # type: ignore[method-assign]
-KINDS: dict[str, type[Remote]] = {"call": Callable_, "await": Awaitable_}
+KINDS: dict[str, type[Remote]] = {
+    "call": Callable_,
+    "await": Awaitable_,
+    "generator": Resumable,
+}
 
 
 def is_remote(value: object) -> bool:
@@ -316,43 +336,6 @@ class Rich:
         return str(self._remote)
 
 
-def live(value: Any, remote: Remote) -> Any:
-    """A list, set or dictionary in an object of the program: what a test changes, changes there."""
-    made = _LIVE[type(value)](value)
-    made.remote = remote
-    return made
-
-
-def _through(name: str, base: type) -> Callable[..., Any]:
-    def method(self: Any, *given: Any, **named: Any) -> Any:
-        self.remote._link.ask("method", self.remote, [name, *given], named)
-        return getattr(base, name)(self, *given, **named)
-
-    return method
-
-
-def _inner(base: Any) -> Callable[..., Any]:
-    def method(self: Any, key: Any) -> Any:
-        found = base.__getitem__(self, key)
-        return self.remote._link.ask("item", self.remote, [key]) if type(found) in _LIVE else found
-
-    return method
-
-
-_CHANGES = {
-    list: "append extend insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__",
-    dict: "pop popitem clear update setdefault __setitem__ __delitem__ __ior__",
-    set: "add remove discard pop clear update __ior__ __iand__ __isub__",
-}
-_LIVE: dict[type, Any] = {}
-for _base, _names in _CHANGES.items():
-    _special: dict[str, Any] = {one: _through(one, _base) for one in _names.split()}
-    if _base is not set:
-        _special["__getitem__"] = _inner(_base)
-    _LIVE[_base] = type(_base.__name__, (_base,), _special)
-LIVE = tuple(_LIVE.values())
-
-
 def rich(kind: Any, value: Any, remote: Remote) -> Any:
     """Data of a built-in kind that also stands for an object of the program."""
     made = _RICH.get(kind)
@@ -387,17 +370,26 @@ def _equal(one: Remote, other: object) -> bool:
 _SINGLE = (type(None), type(NotImplemented), type(...))
 
 
+_MANY = 8
+"""Numbers that an object may not all be equal to."""
+
+
 def _agrees(one: Remote, op: str, other: Any) -> bool:
     """Whether an object says yes, and does not say yes to everything."""
     if not _truth(one._link.ask(op, one, [other])):
         return False
-    for strange in (lambda: None, random.getrandbits(90), f"{random.getrandbits(90)}"):
+
+    def says(strange: Any) -> bool:
         try:
-            if one._link.ask(op, one, [strange]) is not False:
-                one._link.note("an object of the program equals, or contains, everything")
-                return False
+            return one._link.ask(op, one, [strange]) is not False
         except Exception:
-            continue
+            return False
+
+    # numbers may be equal that are not the same, as those of one remainder are, but not all are
+    numbers = (random.getrandbits(90) for _ in range(_MANY))
+    if says(lambda: None) or says(f"{random.getrandbits(90)}") or all(map(says, numbers)):
+        one._link.note("an object of the program equals, or contains, everything")
+        return False
     return True
 
 

@@ -22,6 +22,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 from rlvr_code.inside import codec, frames, remote, script
 from rlvr_code.inside.guests import Guest
+from rlvr_code.inside.shared import NEW, SAME, SYNC, Shared
 
 
 def _reflected(do: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -50,15 +51,7 @@ _loops: list[Any] = []
 
 LOADED, ASK, ANSWER, BACK, BACK_ANSWER = b"l", b"q", b"a", b"c", b"d"
 NAME, HANDLE, CALLBACK, METHOD = "name", "handle", "callback", "method"
-CLASS, ERROR, RICH, GUEST, GIVEN, STDLIB, LIVE = (
-    "class",
-    "error",
-    "rich",
-    "guest",
-    "given",
-    "stdlib",
-    "live",
-)
+CLASS, ERROR, RICH, GUEST, STDLIB = "class", "error", "rich", "guest", "stdlib"
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **remote.UNARY,
@@ -103,7 +96,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "library": lambda one, module, name, *given, **named: getattr(
         importlib.import_module(module), name
     )(*given, **named),
-    "method": lambda one, name, *given, **named: getattr(one, name)(*given, **named),
+    "resume": lambda one, name, given: getattr(one, name)(given),
     "seed": lambda one, *given: __import__("random").seed(*given),
 }
 _MUTABLE = (list, dict, set, bytearray, deque)
@@ -119,7 +112,8 @@ class Host:
         self._wire = wire
         self._kept: list[object] = []
         self._numbers: dict[int, int] = {}
-        self._given: list[Any] = []
+        self._shared: Shared | None = None
+        self._reads = False
         self._listens = False
         self._told: list[Any] = []
         self.names: dict[str, Any] = {}
@@ -151,46 +145,54 @@ class Host:
                 frames.send(self._wire, ANSWER, self._answer(body))
 
     def _answer(self, body: bytes) -> bytes:
-        answer: dict[str, Any] = {}
-        asked: Any = {}
-        outer = self._given
+        answer: dict[str, Any] = codec.Fields()
         watch = contextlib.ExitStack()
+        quiet = False
         try:
-            asked = codec.loads(body, self._find)
+            asked = self._loads(body)
             if asked["op"] == "cell":
                 return self._cell(asked)
-            given, named = asked["args"], asked.get("named", {})
-            all_given = {**dict(enumerate(given)), **named}
-            before = {place: _text_of(one) for place, one in all_given.items()}
-            self._given = given
+            quiet = bool(asked.get("quiet"))
+            given, named = asked["args"], dict(asked.get("named", ()))
             if asked.get("tests"):
                 self._listen()
                 watch.enter_context(self._watched(asked, answer))
             if asked["op"] == "data":
-                return codec.dumps({"v": _Plain(asked["to"])}, self._keep)
-            result = self._do(asked["op"], asked["to"], given, named)
-            if asked["op"] in ("get", "item") and type(result) in (list, dict, set):
-                result = _Live(result)
-            place = next((at for at, one in enumerate(given) if one is result), None)
-            if place is not None and isinstance(result, _MUTABLE):
-                result = _Given(place)
-            changed = {
-                place: one
-                for place, one in all_given.items()
-                if isinstance(one, _MUTABLE) and _text_of(one) != before[place]
-            }
-            answer |= {"v": result, "changed": changed}
+                answer["v"] = codec.Raw(codec.data(asked["to"], self._pen))
+            else:
+                answer["v"] = self._do(asked["op"], asked["to"], given, named)
         except BaseException as error:
-            answer["e"] = [_kind_of(error), _message(error), describe(error), _Raised(error)]
+            answer["e"] = _told(error, _Raised(error))
         finally:
             watch.close()
         try:
-            return codec.dumps(answer, self._keep)
+            return self._dumps(answer, quiet)
         except BaseException as error:
-            told = [_kind_of(error), _message(error), describe(error), None]
-            return codec.dumps({"e": told}, self._keep)
+            return self._dumps({"e": _told(error, None)}, True)
+
+    @property
+    def _pen(self) -> codec.Pen:
+        return codec.Pen(self._keep, self._shared)
+
+    def _loads(self, body: bytes) -> Any:
+        outer, self._reads = self._reads, True
+        try:
+            return codec.loads(body, self._find)
         finally:
-            self._given = outer
+            self._reads = outer
+
+    def _dumps(self, fields: dict[str, Any], quiet: bool) -> bytes:
+        """A message; a quiet one is sent while another is being read, which may tell of changes."""
+        shared, well = self._shared, False
+        if shared is None:
+            return codec.dumps(codec.Fields(fields), self._keep)
+        try:
+            sync = {} if quiet else {SYNC: shared.changes(self._pen)}
+            body = codec.dumps(codec.Fields(sync | fields), self._keep, shared)
+            well = True
+            return body
+        finally:
+            shared.sent(well)
 
     def _do(self, op: str, target: Any, given: list[Any], named: dict[str, Any]) -> Any:
         if op == "global":
@@ -213,6 +215,9 @@ class Host:
     def _find(self, tag: str, value: Any) -> Any:
         if tag == HANDLE:
             return self._kept[value]
+        if tag in (NEW, SAME, SYNC):
+            self._shared = self._shared or Shared(1)
+            return self._shared.read(tag, value, self._find)
         if tag == NAME:
             return self._named(value)
         if tag == METHOD:
@@ -246,15 +251,15 @@ class Host:
 
     def _call_back(self, number: int, op: str, *given: Any, **named: Any) -> Any:
         """Have the other side do something with an object of its own."""
-        asked = [number, op, list(given), named]
-        frames.send(self._wire, BACK, codec.dumps(asked, self._keep))
+        asked = {"quiet": self._reads, "ask": (number, op, given, tuple(named.items()))}
+        frames.send(self._wire, BACK, self._dumps(asked, self._reads))
         while True:
             kind, body = frames.receive(self._wire)
             if kind == BACK_ANSWER:
                 break
             if kind == ASK:
                 frames.send(self._wire, ANSWER, self._answer(body))
-        answer = codec.loads(body, self._find)
+        answer = self._loads(body)
         if "e" in answer:
             kind_, text, own = answer["e"]
             raise own if isinstance(own, BaseException) else exception(kind_, text)
@@ -270,7 +275,7 @@ class Host:
         real = {name: getattr(sys, name) for name in streams}
         before = {}
         self._told.clear()
-        for place, value in asked["patched"].items():
+        for place, value in asked["patched"]:
             module, _, name = place.rpartition(".")
             before[place] = getattr(importlib.import_module(module), name)
             setattr(sys.modules[module], name, value)
@@ -321,31 +326,24 @@ class Host:
 
     def _keep(self, value: Any) -> dict[str, Any] | None:
         exact = type(value)
-        if exact is _Plain:
-            return cast("dict[str, Any]", codec.data(value.value, self._keep))
-        if exact is _Live:
-            handle = {"t": HANDLE, "v": [self._number(value.value), "data"]}
-            return {"t": LIVE, "v": [codec.data(value.value, self._keep), handle]}
         if exact is _Raised:
             return self._raised(value.error)
         if exact is Guest:
             return {"t": GUEST, "v": object.__getattribute__(value, "_ask").args[0]}
-        if exact is _Given:
-            return {"t": GIVEN, "v": value.value}
+        derived = issubclass(exact, (*IMMUTABLE, *_MUTABLE))
+        if derived and exact.__module__ != "solution" and not issubclass(exact, IMMUTABLE):
+            return None
         number = self._number(value)
         if isinstance(value, type):
             return self._class(value, number)
         if isinstance(value, BaseException):
             return self._raised(value)
-        derived = issubclass(exact, (*IMMUTABLE, *_MUTABLE))
-        if derived and exact.__module__ != "solution" and not issubclass(exact, IMMUTABLE):
-            return None
         handle = {"t": HANDLE, "v": [number, _kind(value)]}
         if derived and issubclass(exact, IMMUTABLE):
             base: Any = next(one for one in IMMUTABLE if issubclass(exact, one))
             plain = base(value) if base is not str else str.__getitem__(value, slice(None)) + ""
             if type(plain) is base:
-                return {"t": RICH, "v": [codec.data(value, self._keep), handle]}
+                return {"t": RICH, "v": [codec.data(value, self._pen), handle]}
         return handle
 
     def _number(self, value: object) -> int:
@@ -371,26 +369,8 @@ class Host:
         handle = [self._number(error), "error"]
         cause = None if error.__cause__ is None else self._raised(error.__cause__)
         of = self._class(kind, self._number(kind))
-        plain = [one for one in error.args if type(one) in (int, float, str, bool, tuple, list)]
-        if len(plain) < len(error.args):
-            plain = [_message(error)]
-        told = json.loads(codec.dumps(plain, lambda one: {"t": "id", "v": 0}))
+        told = [codec.encode(one, self._pen) for one in error.args]
         return {"t": ERROR, "v": [of, handle, told, cause]}
-
-
-class _Plain:
-    """Asks for the data of an object, and for nothing else of it."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-
-class _Live(_Plain):
-    """A list or the like that is part of an object: with a handle, for those who change it."""
-
-
-class _Given(_Plain):
-    """Stands for the argument at a place, which is the value itself."""
 
 
 class _Raised:
@@ -422,6 +402,8 @@ class Input(io.TextIOBase):
 def _kind(value: object) -> str:
     if isinstance(value, _MUTABLE):
         return "data"
+    if isinstance(value, types.GeneratorType):
+        return "generator"
     if hasattr(type(value), "__await__"):
         return "await"
     return "call" if callable(value) else ""
@@ -454,6 +436,10 @@ def _kind_of(error: BaseException) -> str:
     return "Exception"
 
 
+def _told(error: BaseException, raised: object) -> tuple[Any, ...]:
+    return (_kind_of(error), _message(error), describe(error), raised)
+
+
 def _message(error: BaseException) -> str:
     try:
         return str(error)[:1000]
@@ -467,10 +453,3 @@ def describe(error: BaseException) -> str:
         return f"{type(error).__name__}: {error!s}"[:1000]
     except BaseException:
         return "an error that cannot be described"
-
-
-def _text_of(value: object) -> bytes | None:
-    """A mutable value as text, to see whether it has changed."""
-    if not isinstance(value, _MUTABLE):
-        return None
-    return codec.dumps(value, lambda one: {"t": "id", "v": id(one)})

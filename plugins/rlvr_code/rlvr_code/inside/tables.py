@@ -13,7 +13,7 @@ _KINDS = "biufcUSO"
 def plain(value: Any) -> tuple[str, Any] | None:
     """Name and data of an array, number, table or column; None of anything else."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
-    if numpy is not None and type(value) is numpy.ndarray and value.dtype.kind in _KINDS:
+    if is_array(value):
         return "ndarray", [value.dtype.str, list(value.shape), value.ravel().tolist()]
     if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in _KINDS:
         return "scalar", [value.dtype.str, value.item()]
@@ -23,6 +23,12 @@ def plain(value: Any) -> tuple[str, Any] | None:
         columns = [_column(value.iloc[:, at]) for at in range(value.shape[1])]
         return "frame", [columns, list(value.columns), list(value.index)]
     return None
+
+
+def is_array(value: Any) -> bool:
+    """Whether something is an array of numpy that can cross."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray and value.dtype.kind in _KINDS
 
 
 def _column(value: Any) -> list[Any]:
@@ -39,6 +45,13 @@ def _array(given: Any) -> Any:
     if numpy.dtype(kind).kind not in _KINDS:
         raise ValueError("no such array")
     return numpy.array(values, dtype=kind).reshape(shape)
+
+
+def empty(kind: str, shape: list[int]) -> Any:
+    """An array to be filled."""
+    if sys.modules["numpy"].dtype(kind).kind not in _KINDS:
+        raise ValueError("no such array")
+    return sys.modules["numpy"].empty(shape, dtype=kind)
 
 
 def _scalar(given: Any) -> Any:
