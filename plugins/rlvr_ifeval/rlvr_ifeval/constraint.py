@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
@@ -20,6 +20,9 @@ from rlvr_ifeval.text import visible
 _SHOWN = 80
 MAX_CONSTRAINTS = 100
 """Most constraints of one problem."""
+Rules = Literal["official", "strict-reading"]
+"""By which rules a benchmark's responses are judged: ``official`` gives the verdict of its own
+script, ``strict-reading`` holds a response to what the instruction's text says."""
 
 
 class Args(ComponentConfig):
@@ -73,6 +76,8 @@ class Constraint(Generic[A]):
         has_content: Whether a response is more than a trivial pass, like a one-letter
             palindrome (T58); asked only with ``min_content``. Five different words when not
             given; None where no pass is trivial.
+        official: Whether a response follows it to the benchmark's own script, where that can
+            differ from ``holds``; the same when None.
     """
 
     id: str
@@ -81,6 +86,7 @@ class Constraint(Generic[A]):
     wording: Callable[[A], str]
     feedback: Callable[[A], str] | None = None
     has_content: Callable[[str, A], bool] | None = always
+    official: Callable[[str, A], bool] | None = None
 
     def explain(self, args: A) -> str:
         """What to tell a model that broke it."""
@@ -111,15 +117,22 @@ class Bound:
         """What to tell a model that broke it."""
         return self.constraint.explain(self.args)
 
-    def follows(self, response: str, *, min_content: bool = False) -> bool:
+    def follows(
+        self, response: str, *, min_content: bool = False, rules: Rules = "strict-reading"
+    ) -> bool:
         """Whether a response follows it; a blank one never does.
 
-        Characters that nobody sees do not count, unless the arguments have some.
+        To a strict reading, characters that nobody sees do not count, unless the arguments have
+        some; official scripts count them.
         """
-        shown = visible(response)
-        if shown != response and not self._has_hidden():
-            response = shown
-        if not response.strip() or not self.constraint.holds(response, self.args):
+        holds = self.constraint.holds
+        if rules == "official":
+            holds = self.constraint.official or holds
+        else:
+            shown = visible(response)
+            if shown != response and not self._has_hidden():
+                response = shown
+        if not response.strip() or not holds(response, self.args):
             return False
         enough = self.constraint.has_content
         return not min_content or enough is None or enough(response, self.args)

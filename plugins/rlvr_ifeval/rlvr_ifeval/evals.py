@@ -1,18 +1,38 @@
-"""Evaluation tasks: IFEval and IFBench with the four accuracies people report."""
+"""Evaluation tasks: IFEval and IFBench with the four accuracies people report, by two rules."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_args
 
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, EvalReport, Group, Problem, SamplingParams
 from rlvr_ifeval import datasets, verifiers
-from rlvr_ifeval.constraint import Bound
+from rlvr_ifeval.constraint import Bound, Rules
 from rlvr_ifeval.loose import variants
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Which of its constraints a response follows, by the rules of judging.
+
+    Attributes:
+        ids: Ids of the constraints, in order.
+        strict: Whether the response follows each.
+        loose: Whether it, or it without its first line, last line or asterisks, does.
+    """
+
+    ids: tuple[str, ...]
+    strict: Mapping[Rules, tuple[bool, ...]]
+    loose: Mapping[Rules, tuple[bool, ...]]
+
+
+Known = dict[tuple[str, str], Outcomes]
+"""Outcomes by problem id and text."""
 
 
 class Benchmark:
@@ -33,25 +53,34 @@ class Benchmark:
         """Cap on an answer, in tokens."""
         answer_only: bool = False
         """Judge what comes after ``</think>``, without ``<answer>`` tags."""
+        rules: Rules = "official"
+        """Which rules the headline follows: ``official``, the benchmark's own script, or
+        ``strict-reading``, the instruction's text. Both are reported."""
 
     n = 1
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._known: Known = {}
         self.sampling = SamplingParams(temperature=0.0, max_tokens=config.max_tokens)
 
     def problems(self) -> list[Problem]:
-        """The problems in the order of the file."""
+        """The problems in the order of the file; each says by which rules it is judged."""
         config = self.config
         rows = self.DATASET(
             self.DATASET.Config(path=config.path, revision=config.revision, limit=config.limit)
         )
-        return list(rows.load())
+        return [
+            replace(problem, spec={**problem.spec, "rules": config.rules})
+            for problem in rows.load()
+        ]
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
-        """Strict and loose accuracies, by prompt and by constraint."""
+        """Strict and loose accuracies by both rules, and the strict one of each constraint."""
+        config = self.config
         checker = self.DATASET.CHECKER(self.DATASET.CHECKER.Config())
-        return report(groups, checker, answer_only=self.config.answer_only)
+        by = (config.rules, *(rules for rules in get_args(Rules) if rules != config.rules))
+        return report(groups, checker, by, answer_only=config.answer_only, known=self._known)
 
 
 class Ifeval(Benchmark):
@@ -67,44 +96,70 @@ class Ifbench(Benchmark):
 
 
 def report(
-    groups: Sequence[Group], checker: verifiers.Constraints, *, answer_only: bool = False
+    groups: Sequence[Group],
+    checker: verifiers.Constraints,
+    by: Sequence[Rules],
+    *,
+    answer_only: bool = False,
+    known: Known | None = None,
 ) -> EvalReport:
-    """The four accuracies, and the strict one of each constraint.
+    """The four accuracies by each of the rules, and the strict one of each constraint.
 
     ``prompt_*`` is the share of responses that follow all their constraints, ``instruction_*``
-    the share of constraints followed, over all responses. ``accuracy`` is ``prompt_strict``,
-    ``strict/<id>`` the share of one constraint, ``truncated`` that of responses at the token cap,
-    ``length`` the mean number of tokens.
+    the share of constraints followed, over all responses. They and ``strict/<id>``, the share of
+    one constraint, are by the first rules; the four by other rules carry their name in front:
+    ``strict_reading/prompt_strict``. ``accuracy`` is ``prompt_strict``, ``truncated`` the share
+    of responses at the token cap, ``length`` the mean number of tokens.
+
+    Args:
+        groups: The completions of each problem.
+        checker: Reads the problems' constraints.
+        by: The rules to judge by, the headline's first.
+        answer_only: Whether to judge what comes after ``</think>`` alone.
+        known: Outcomes by problem and text, which are looked up here and added to: intervals are
+            estimated by reports on many parts of the same groups.
     """
-    strict: list[list[bool]] = []
-    loose: list[list[bool]] = []
-    by_id: defaultdict[str, list[bool]] = defaultdict(list)
+    known = {} if known is None else known
+    judged: list[Outcomes] = []
     completions = [one.completion for group in groups for one in group.members]
     for group in groups:
-        constraints = checker.constraints(group.problem)
         for one in group.members:
             text = one.completion.text
             text = verifiers.answer_part(text) if answer_only else text
-            strict.append(_followed(constraints, (text,)))
-            loose.append(_followed(constraints, variants(text)))
-            for constraint, good in zip(constraints, strict[-1], strict=True):
-                by_id[constraint.id].append(good)
-    if not completions:
+            key = (group.problem.id, text)
+            if key not in known:
+                known[key] = _judge(checker.constraints(group.problem), text, by)
+            judged.append(known[key])
+    if not judged:
         return EvalReport(metrics={}, n=0)
-    metrics = {
-        "accuracy": fmean(map(all, strict)),
-        "prompt_strict": fmean(map(all, strict)),
-        "instruction_strict": fmean(good for row in strict for good in row),
-        "prompt_loose": fmean(map(all, loose)),
-        "instruction_loose": fmean(good for row in loose for good in row),
-        "truncated": fmean(one.finish_reason == "length" for one in completions),
-    }
+    metrics: dict[str, float] = {}
+    for rules in by:
+        prefix = "" if rules == by[0] else f"{rules.replace('-', '_')}/"
+        for name, outcomes in (
+            ("strict", [one.strict[rules] for one in judged]),
+            ("loose", [one.loose[rules] for one in judged]),
+        ):
+            metrics[f"{prefix}prompt_{name}"] = fmean(map(all, outcomes))
+            metrics[f"{prefix}instruction_{name}"] = fmean(good for row in outcomes for good in row)
+    metrics["accuracy"] = metrics["prompt_strict"]
+    metrics["truncated"] = fmean(one.finish_reason == "length" for one in completions)
     lengths = [one.n_tokens for one in completions if one.n_tokens is not None]
     if lengths:
         metrics["length"] = fmean(lengths)
+    by_id: defaultdict[str, list[bool]] = defaultdict(list)
+    for row in judged:
+        for id, good in zip(row.ids, row.strict[by[0]], strict=True):
+            by_id[id].append(good)
     metrics |= {f"strict/{id}": fmean(by_id[id]) for id in sorted(by_id)}
     return EvalReport(metrics=metrics, n=sum(bool(group.members) for group in groups))
 
 
-def _followed(constraints: Sequence[Bound], texts: Sequence[str]) -> list[bool]:
-    return [any(one.follows(text) for text in texts) for one in constraints]
+def _judge(constraints: Sequence[Bound], text: str, by: Sequence[Rules]) -> Outcomes:
+    def followed(texts: Sequence[str], rules: Rules) -> tuple[bool, ...]:
+        return tuple(any(one.follows(text, rules=rules) for text in texts) for one in constraints)
+
+    return Outcomes(
+        ids=tuple(one.id for one in constraints),
+        strict={rules: followed((text,), rules) for rules in by},
+        loose={rules: followed(variants(text), rules) for rules in by},
+    )

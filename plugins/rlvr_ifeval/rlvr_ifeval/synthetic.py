@@ -197,7 +197,7 @@ class Heldout:
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Share of responses that follow all, and of each constraint."""
-        return report(groups, Verifier(Verifier.Config()))
+        return report(groups, Verifier(Verifier.Config()), ("strict-reading",))
 
 
 class HeldoutGreedy(Heldout):

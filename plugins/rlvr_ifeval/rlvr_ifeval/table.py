@@ -34,7 +34,8 @@ def page() -> str:
         f"## Added for multi-constraint training\n\n`ifeval/multi`.\n\n{_table(added)}\n",
         f"## RLVR-IFEval\n\n`ifeval/rlvr`; the id is `func_name`.\n\n{_table(RLVR)}\n",
         f"## IFBench\n\n`ifeval/ifbench`.\n\n{_table(ifbench_set())}\n",
-        "Where IFBench's own checker does not do what its instruction says, this is done here:\n",
+        "Where IFBench's own checker does not do what its instruction says, `rules: official` does "
+        "what the checker does, and `rules: strict-reading` this:\n",
         "\n".join(f"- `{id}`: {said}" for id, said in DIFFERENCES.items()) + "\n",
     ]
     return "\n".join(parts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Json, Problem, Verdict
 from rlvr_ifeval import spec
-from rlvr_ifeval.constraint import Bound, ConstraintSet
+from rlvr_ifeval.constraint import Bound, ConstraintSet, Rules
 from rlvr_ifeval.ifeval import IFEVAL
 from rlvr_ifeval.loose import variants
 from rlvr_ifeval.multi import MULTI
@@ -63,10 +63,15 @@ class Constraints(ABC):
         """Raise ``DataError`` unless every constraint is known and has the right arguments."""
         self.constraints(problem)
 
+    def rules(self, given: Mapping[str, Json], where: str) -> Rules:
+        """By which rules a row is judged; data without an official script has one rule only."""
+        return "strict-reading"
+
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one response; an exception in a constraint is an error, never a zero."""
         try:
             constraints = self.constraints(problem)
+            rules = self.rules(problem.spec, f"problem {problem.id}")
         except DataError as error:
             return Verdict(None, "unscorable", detail=error.complaints[0].what)
         text = answer_part(completion.text) if self.config.answer_only else completion.text
@@ -75,7 +80,10 @@ class Constraints(ABC):
         for one in constraints:
             try:
                 outcomes.append(
-                    any(one.follows(t, min_content=self.config.min_content) for t in texts)
+                    any(
+                        one.follows(text, min_content=self.config.min_content, rules=rules)
+                        for text in texts
+                    )
                 )
             except Exception as error:  # a bug of a constraint must not look like an answer
                 return Verdict(
@@ -84,7 +92,42 @@ class Constraints(ABC):
         return _verdict(constraints, outcomes, self.config.scoring)
 
 
-class Ifeval(Constraints):
+class Benchmark(Constraints):
+    """What the verifiers of benchmarks share, which come with a script of their own."""
+
+    class Config(Constraints.Config):
+        """Options of the evaluations' verifiers; the defaults are the strict mode."""
+
+        rules: Rules | None = None
+        """``official``: the verdict of the benchmark's own script. ``strict-reading``: what the
+        instruction's text says. When absent, a problem of an evaluation is judged by the rules
+        of its task, any other one by ``strict-reading``."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._rules = config.rules
+
+    def rules(self, given: Mapping[str, Json], where: str) -> Rules:
+        """The option, else what the row says in ``rules``, else ``strict-reading``.
+
+        Raises:
+            DataError: If the row names rules that do not exist.
+        """
+        own = given.get("rules", "strict-reading")
+        for rules in get_args(Rules):
+            if own == rules:
+                return self._rules or rules
+        raise DataError(
+            f"'rules' must be one of {', '.join(get_args(Rules))}, not {own!r}", where=where
+        )
+
+    def check(self, problem: Problem) -> None:
+        """Raise ``DataError`` unless rules and constraints are known and have their arguments."""
+        self.rules(problem.spec, f"problem {problem.id}")
+        super().check(problem)
+
+
+class Ifeval(Benchmark):
     """IFEval's constraints, from ``instruction_id_list`` and ``kwargs``.
 
     ``parts`` has one entry per constraint, in order: 1 if it is followed, else 0.
@@ -95,7 +138,7 @@ class Ifeval(Constraints):
         return spec.from_lists(given, IFEVAL, where)
 
 
-class Ifbench(Constraints):
+class Ifbench(Benchmark):
     """IFBench's constraints, from ``instruction_id_list`` and ``kwargs``."""
 
     def read(self, given: Mapping[str, Json], where: str) -> tuple[Bound, ...]:
