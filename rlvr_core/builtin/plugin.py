@@ -64,6 +64,11 @@ def register_datasets(registrar: Registrar) -> None:
         "rlvr_core.builtin.environments.lookup:Lookup",
         summary="Generated questions that only a tool can answer; a tiny model learns to call it.",
     )
+    registrar.add(
+        "commands",
+        "rlvr_core.builtin.structured.commands:Commands",
+        summary="Generated commands that are wanted as JSON; a tiny model learns to write it.",
+    )
 
 
 @hookimpl
@@ -338,6 +343,16 @@ def register_eval_tasks(registrar: Registrar) -> None:
         "lookup-heldout-greedy",
         "rlvr_core.builtin.environments.lookup:LookupHeldoutGreedy",
         summary="The same lookups, greedy.",
+    )
+    registrar.add(
+        "commands-heldout",
+        "rlvr_core.builtin.structured.commands:CommandsHeldout",
+        summary="Unseen commands of core/commands, sampled at temperature 1.",
+    )
+    registrar.add(
+        "commands-heldout-greedy",
+        "rlvr_core.builtin.structured.commands:CommandsHeldoutGreedy",
+        summary="The same commands, greedy.",
     )
 
 

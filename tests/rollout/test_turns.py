@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
 from concurrent.futures import Future
 from dataclasses import replace
@@ -326,6 +327,30 @@ def test_where_the_model_reads_errors_a_world_that_fails_ends_nothing(how, said)
                 assert transcript.turns[1].role == "user"
                 assert transcript.counts["failed_calls"] == 1
                 assert member.completion.n_tokens > 0
+
+
+def test_a_tool_of_core_lookup_that_raises_is_told_in_the_form_of_its_answers():
+    """In one world of two; the model's next turn then stands where it stands behind an answer."""
+    call = '<tool_call>{"name": "count", "arguments": {"of": "old hens"}}</tool_call>'
+    draws = [Draw(problem(i, of="red cats"), 2, i) for i in range(2)]
+    params = replace(PARAMS, max_tokens=999)
+    plan = plan_of("BrokenLookup", max_turns=2)
+    _, _, (sound, broken), _ = play(
+        lambda said, _: "7" if "tool_response" in said else call, draws, plan, params=params
+    )
+    for one in (sound, broken):
+        for member in one.group.members:
+            (_, tool, answer) = member.completion.transcript.turns
+            told = "error: step: KeyError: 'old hens'" if one is broken else r"\d\d"
+            assert re.fullmatch(rf"\n<tool_response>\n{told}\n</tool_response>\n", tool.text)
+            assert (tool.role, answer.text) == ("tool", "7")
+    for member in sound.group.members:
+        assert member.completion.transcript.ended == "done"
+        assert member.completion.transcript.counts == {"tool_calls": 1, "tool_errors": 0}
+    # without numbers no answer can be judged either
+    for member in broken.group.members:
+        assert member.completion.transcript.ended == "max_turns"
+        assert member.completion.transcript.counts == {"failed_calls": 2}
 
 
 def test_errors_count_as_turns():

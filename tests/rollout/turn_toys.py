@@ -15,6 +15,7 @@ from rlvr_core.api import (
     Observation,
     Verdict,
 )
+from rlvr_core.builtin.environments.lookup import LookupWorld
 
 
 class Echo:
@@ -136,6 +137,22 @@ class Forgiving:
                 return Observation(())
             raise RuntimeError("broken on purpose")
         return Done(Verdict(1.0, passed=True, detail=f"calls: {state['calls']}"))
+
+
+class NoCounting:
+    """A seed whose numbers cannot be looked up."""
+
+    name, calls = "red cats", 0
+
+    def number(self, name):
+        raise KeyError(name)
+
+
+class BrokenLookup(LookupWorld):
+    """``core/lookup`` in one world of which the tool raises."""
+
+    def start(self, problem, seed):
+        return NoCounting() if problem.id == "p1" else super().start(problem, seed)
 
 
 class Unready:

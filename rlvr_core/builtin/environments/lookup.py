@@ -16,6 +16,7 @@ from rlvr_core.api import (
     BadCall,
     DataError,
     Done,
+    EnvironmentTraits,
     EvalReport,
     Group,
     Json,
@@ -83,9 +84,13 @@ class _State:
 
 
 class LookupWorld:
-    """Answers calls of ``count(of)``; text without a call is the final answer."""
+    """Answers calls of ``count(of)``; text without a call is the final answer.
+
+    What raises in a call is told to the model, in the form of a tool's answer.
+    """
 
     Config = NoConfig
+    traits = EnvironmentTraits(on_error="observe", error_text=response("error: {error}"))
 
     def __init__(self, config: NoConfig) -> None:
         del config

@@ -17,10 +17,12 @@ class EnvironmentTraits(Traits):
             as failed and is not trained on. ``observe``: the model reads the error in the place of
             a tool's answer and goes on; the state is as before the call.
         role: Who tells the model of such an error.
+        error_text: What the model reads of it, with ``{error}`` in the place of what went wrong.
         max_characters: Longer messages of the environment are cut, with a mark that says how much
             is left out.
     """
 
     on_error: Literal["end", "observe"] = "end"
     role: Literal["tool", "user"] = "tool"
+    error_text: str = "error: {error}"
     max_characters: int = 50_000

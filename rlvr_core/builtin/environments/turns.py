@@ -355,8 +355,9 @@ class TurnTaking:
         if one.n_turns >= self._section.max_turns:
             self._end(one, "max_turns")
             return
-        text = shortened(f"error: {error}", min(traits.max_characters, _LONGEST_ERROR))
-        one.unsaid = (Message(traits.role, text.encode(errors="replace").decode()),)
+        what = shortened(str(error), min(traits.max_characters, _LONGEST_ERROR))
+        text = traits.error_text.replace("{error}", what.encode(errors="replace").decode())
+        one.unsaid = (Message(traits.role, text),)
         self._go_on(one)
 
     def _go_on(self, one: Conversation) -> None:
