@@ -150,6 +150,7 @@ def _names(own: set[str], imports: str, tests: str, code: str) -> Names:
 def classes(tests: str, code: str = "") -> set[str]:
     """Names that test code uses as classes, or that a reference solution defines as such."""
     found = {node.name for node in extract.tree(code) if isinstance(node, ast.ClassDef)}
+    made = _assigned(tests)
     for node in extract.tree(tests):
         used: list[ast.expr | None] = []
         if isinstance(node, ast.ExceptHandler):
@@ -161,12 +162,50 @@ def classes(tests: str, code: str = "") -> set[str]:
         elif isinstance(node, ast.Call) and _ABOUT_CLASSES & {_last(node.func)}:
             first = _last(node.func) == "assertRaises"
             used = [*(node.args[:1] if first else node.args[-1:])]
+        elif isinstance(node, ast.Attribute | ast.Compare):
+            used = _makes(node, made)
         elif isinstance(node, ast.Name) and _CAPITALISED.fullmatch(node.id):
             used = [node]
         for one in used:
             parts = one.elts if isinstance(one, ast.Tuple) else [one]
             found |= {part.id for part in parts if isinstance(part, ast.Name)}
     return found
+
+
+def _assigned(tests: str) -> dict[str, ast.expr]:
+    """By name of a variable the call of a name in capitals that it stands for."""
+    found: dict[str, ast.expr] = {}
+    for node in extract.tree(tests):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            for one, value in pairs:
+                if isinstance(one, ast.Name) and _constructs(value):
+                    found[one.id] = value
+    return found
+
+
+def _constructs(node: ast.expr) -> bool:
+    """Whether something is a call of a name in capitals, as of a class ``V`` or ``LRU``."""
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return named and _last(node.func)[:1].isupper()  # type: ignore[attr-defined]
+
+
+def _makes(node: ast.Attribute | ast.Compare, made: dict[str, ast.expr]) -> list[ast.expr | None]:
+    """Names that stand for classes, as a test shows.
+
+    It takes an attribute of what such a call makes, or compares something else with it.
+    """
+    seen: list[ast.expr] = []
+    if isinstance(node, ast.Attribute):
+        value = node.value
+        seen = [made.get(value.id, value) if isinstance(value, ast.Name) else value]
+    elif not _constructs(node.left):
+        seen = list(node.comparators)
+    return [one.func for one in seen if isinstance(one, ast.Call) and _constructs(one)]
 
 
 def _last(function: ast.expr) -> str:

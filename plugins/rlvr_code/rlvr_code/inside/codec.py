@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import builtins
 import datetime
+import gc
 import json
 import pathlib
 import uuid
@@ -24,6 +25,7 @@ from rlvr_code.inside import tables
 LONGEST = 16 << 20
 """Most bytes of one value as text."""
 _SMALL = 1 << 63
+_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _TYPES = {kind: name for name, kind in vars(builtins).items() if type(kind) is type}
 
 
@@ -131,6 +133,10 @@ def encode(value: Any, pen: Pen) -> Any:
         return [encode(one, pen) for one in value]
     if exact is Raw:
         return value.json
+    if exact in _VIEWS and pen.share is not None:
+        of = gc.get_referents(value)[0]
+        if type(of) in (dict, Counter):
+            return {"t": "view", "v": [exact.__name__, encode(of, pen)]}
     if exact is type and value in _TYPES:
         return {"t": "type", "v": _TYPES[value]}
     if exact.__module__ in ("numpy", "pandas", "pandas.core.frame", "pandas.core.series"):
@@ -232,6 +238,13 @@ def _read_pairs(kind: type) -> Callable[[Any, Find], Any]:
     return read
 
 
+def _read_view(inner: Any, find: Find) -> Any:
+    of = decode(inner[1], find)
+    if not isinstance(of, dict):
+        raise UnfitError("a view of no dictionary")
+    return {"dict_keys": of.keys, "dict_values": of.values, "dict_items": of.items}[inner[0]]()
+
+
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise UnfitError("a list is wanted")
@@ -245,7 +258,10 @@ def _text(value: Any) -> str:
 
 
 def _read_type(inner: Any, find: Find) -> Any:
-    return next(kind for kind, name in _TYPES.items() if name == inner)
+    found = vars(builtins).get(_text(inner))
+    if found not in _TYPES:
+        raise UnfitError("no class of Python's own")
+    return found
 
 
 def _read_whole(inner: Any, find: Find) -> int:
@@ -281,4 +297,5 @@ _READERS: dict[str, Callable[[Any, Find], Any]] = {
     "path": lambda inner, find: (pathlib.Path if inner[0] else pathlib.PurePath)(_text(inner[1])),
     "array": _read_array,
     "type": _read_type,
+    "view": _read_view,
 }

@@ -10,10 +10,10 @@ import threading
 import types
 import warnings
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
-from rlvr_code.inside import codec, frames, guests, serve, shared
+from rlvr_code.inside import callbacks, codec, frames, guests, serve, shared
 from rlvr_code.inside.remote import (
     KINDS,
     Callable_,
@@ -23,7 +23,6 @@ from rlvr_code.inside.remote import (
     RemoteErrorType,
     RemoteType,
     Rich,
-    is_remote,
     rich,
 )
 
@@ -39,13 +38,21 @@ class Link:
         wire: Its descriptor.
         classes: Names that the tests use as those of classes; of them alone objects are the tests'
             own making.
+        given: Finds a class of the tests that the program has, too, by its name.
     """
 
-    def __init__(self, wire: int, classes: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        wire: int,
+        classes: Collection[str] = (),
+        given: Callable[[str], Any] = lambda name: None,
+    ) -> None:
         self._wire = wire
         self._classes = frozenset(classes)
+        self._given = given
         self._made_by: set[int] = set()
         self._own: list[Any] = []
+        self._numbers: dict[int, int] = {}
         self._remotes: dict[tuple[str, int], Any] = {}
         self._errors: dict[Any, Any] = {}
         self._shared = shared.Shared(0)
@@ -177,9 +184,7 @@ class Link:
             found = _input(op, given) if number == -1 else guests.apply(one, op, given, named)
             answer = self._dumps({"v": found}, bool(asked.get("quiet")))
         except Exception as error:
-            own = error if is_remote(error) else None
-            told = {"e": (type(error).__name__, str(error), own)}
-            answer = self._dumps(told, bool(asked.get("quiet")))
+            answer = self._dumps({"e": error}, bool(asked.get("quiet")))
         self.send(serve.BACK_ANSWER, answer)
 
     def _keep(self, value: object) -> dict[str, Any] | None:
@@ -192,14 +197,34 @@ class Link:
         if issubclass(kind, Error | Rich):
             return self._keep(object.__getattribute__(value, "_remote"))
         if isinstance(value, BaseException):
-            return {"t": serve.ERROR, "v": [kind.__name__, str(value)]}
+            given = [codec.encode(one, codec.Pen(self._keep, self._shared)) for one in value.args]
+            told = [self._number(value), self._raising(kind), given, str(value)[:1000]]
+            return {"t": serve.ERROR, "v": told}
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return self._raising(value)  # type: ignore[no-any-return]
         if isinstance(value, _DERIVED) and kind.__module__ != "tests":
             return None
-        self._own.append(value)
-        number = len(self._own) - 1
+        number = self._number(value)
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
-            return {"t": serve.CALLBACK, "v": [number, value.__name__, value.__doc__]}
-        return {"t": serve.GUEST, "v": number}
+            pen = codec.Pen(self._keep, self._shared)
+            return {"t": serve.CALLBACK, "v": callbacks.told(number, value, pen)}
+        return {"t": serve.GUEST, "v": [number, kind.__name__]}
+
+    def _number(self, value: object) -> int:
+        """The same for the same object of the tests."""
+        if id(value) not in self._numbers:
+            self._own.append(value)
+            self._numbers[id(value)] = len(self._own) - 1
+        return self._numbers[id(value)]
+
+    def _raising(self, kind: Any) -> Any:
+        """A class of exceptions: one of Python's, of the program's, or what it derives from."""
+        if issubclass(type(kind), RemoteType):
+            return {"t": serve.HANDLE, "v": type.__getattribute__(kind, "_number")}
+        if kind.__module__ == "builtins":
+            return {"t": "type", "v": kind.__name__}
+        of = [self._raising(one) for one in kind.__bases__ if issubclass(one, BaseException)]
+        return {"t": serve.RAISING, "v": [self._number(kind), kind.__name__, of]}
 
     def _find(self, tag: str, value: Any) -> Any:
         if tag == serve.HANDLE:
@@ -239,6 +264,8 @@ class Link:
         if type(number) is not int or type(name) is not str or not name.isidentifier():
             raise codec.UnfitError("no class")
         place = ("class", number)
+        if isinstance(self._given(name), type):
+            return self._given(name)  # type: ignore[no-any-return]
         if place not in self._remotes:
             found = [codec.decode(one, self._find) for one in bases]
             own = {"_link": self, "_number": number, "__module__": "solution"}
@@ -276,14 +303,23 @@ def _stand_in(name: str, bases: list[Any], own: dict[str, Any]) -> type:
     errors = [one for one in bases if issubclass(one, Exception)]
     errors = [one for one in errors if not issubclass(one, StopIteration | StopAsyncIteration)]
     others = [one for one in bases if type(one) is RemoteType or one in _DERIVED]
+    given = tuple(one for one in bases if one.__module__ == "tests" and one not in errors)
     if errors or any(issubclass(one, BaseException) for one in bases):
         first = [] if any(issubclass(one, Error) for one in errors) else [Error]
         with contextlib.suppress(TypeError):  # of bases that do not go together
             return RemoteErrorType(name, (*first, *errors), own)
         return RemoteErrorType(name, (Error,), own)
+    if given:
+        return _derived(name, given, own)
     with contextlib.suppress(TypeError):
         return RemoteType(name, tuple(others), own)
     return RemoteType(name, (), own)
+
+
+def _derived(name: str, bases: tuple[type, ...], own: dict[str, Any]) -> type:
+    """A class for one that derives from a class of the tests: one by inheritance alone."""
+    kind = type(f"{type(bases[0]).__name__}Remote", (RemoteType, type(bases[0])), {})
+    return type.__new__(kind, name, bases, own)
 
 
 def _library_class(module: str, name: str) -> type:

@@ -108,6 +108,15 @@ class _Mark:
         """Not to be run in some cases."""
         return _skipped if condition else (lambda function: function)
 
+    def usefixtures(self, *names: str) -> Callable[[Any], Any]:
+        """Have fixtures made that the test is not given."""
+
+        def decorate(function: Any) -> Any:
+            function.fixtures = names
+            return function
+
+        return decorate
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -142,10 +151,20 @@ def _raises(kinds: Any, *given: Any, match: str | None = None, **named: Any) -> 
     return context
 
 
+class Fixture:
+    """A function that gives tests what they ask for by its name."""
+
+    def __init__(self, function: Any, **named: Any) -> None:
+        self.function = function
+        self.name = named.get("name") or function.__name__
+        self.params = [getattr(row, "values_", (row,))[0] for row in named.get("params") or ()]
+        self.autouse = bool(named.get("autouse"))
+        self.wide = named.get("scope", "function") != "function"
+
+
 def _fixture_mark(*given: Any, **named: Any) -> Any:
     def decorate(function: Any) -> Any:
-        function.is_fixture = True
-        return function
+        return Fixture(function, **named)
 
     return decorate(given[0]) if given and callable(given[0]) else decorate
 

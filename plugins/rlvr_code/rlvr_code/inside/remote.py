@@ -200,9 +200,16 @@ class Awaitable_(Remote):  # noqa: N801
     __slots__ = ()
 
     def __await__(self) -> Any:
-        found = self._link.ask("await", self, [])
-        yield from ()  # a generator that never waits: the program does
-        return found
+        task = self._link.ask("task", self, [])
+        turns = 0
+        try:
+            while not _truth(self._link.ask("turn", task, [turns])):
+                turns += 1
+                yield  # for others that the tests wait for, and that it may wait for itself
+        except BaseException:
+            self._link.ask("cancel", task, [])
+            raise
+        return self._link.ask("result", task, [])
 
 
 class Resumable(Remote):
@@ -254,6 +261,9 @@ class RemoteType(type):
 
     def __setattr__(cls, name: str, value: Any) -> None:
         cls._link.ask("set", cls, [name, value])
+
+    def __delattr__(cls, name: str) -> None:
+        cls._link.ask("delattr", cls, [name])
 
     def __getitem__(cls, key: Any) -> Any:
         return cls._link.ask("item", cls, [key])
@@ -319,6 +329,14 @@ class Rich:
     """
 
     _remote: Any = None
+
+    def __getattribute__(self, name: str) -> Any:
+        """A field may have the name of a method of the data, as ``count`` of a named tuple has."""
+        found = object.__getattribute__(self, name)
+        if name.startswith("_") or object.__getattribute__(self, "_remote") is None:
+            return found
+        own = getattr(object.__getattribute__(self, "_remote"), name)
+        return found if is_remote(own) or callable(own) else own
 
     def __getattr__(self, name: str) -> Any:
         if self._remote is None or (name.startswith("__") and name not in READABLE):

@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO, cast
 
-from rlvr_code.inside import codec, frames, remote, script
-from rlvr_code.inside.guests import Guest
+from rlvr_code.inside import callbacks, codec, frames, remote, script
+from rlvr_code.inside.guests import Guest, guest
 from rlvr_code.inside.shared import NEW, SAME, SYNC, Shared
 
 
@@ -48,10 +48,34 @@ async def _awaited(one: Any) -> Any:
 
 
 _loops: list[Any] = []
+_SINGLE_TURNS = 20
+_WAIT_SECONDS = 0.002
+
+
+def _turn(task: Any, turns: int) -> bool:
+    """Let the event loop go on: by a turn at first, in the order of any loop, then for a while."""
+    loop = _loop()
+    if turns < _SINGLE_TURNS:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    else:
+        import asyncio
+
+        loop.run_until_complete(asyncio.wait({task}, timeout=_WAIT_SECONDS))
+    return bool(task.done())
+
+
+def _cancel(task: Any) -> None:
+    task.cancel()
+    _turn(task, 0)
+    if task.done() and not task.cancelled():
+        task.exception()  # which nobody wants any more
+
 
 LOADED, ASK, ANSWER, BACK, BACK_ANSWER = b"l", b"q", b"a", b"c", b"d"
 NAME, HANDLE, CALLBACK, METHOD = "name", "handle", "callback", "method"
 CLASS, ERROR, RICH, GUEST, STDLIB = "class", "error", "rich", "guest", "stdlib"
+RAISING = "raising"
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **remote.UNARY,
@@ -87,6 +111,10 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "enter": lambda one: type(one).__enter__(one),
     "exit": lambda one, error: bool(type(one).__exit__(one, *_of(error))),
     "await": lambda one: _loop().run_until_complete(_awaited(one)),
+    "task": lambda one: _loop().create_task(_awaited(one)),
+    "turn": lambda one, turns: _turn(one, turns),
+    "cancel": lambda one: _cancel(one),
+    "result": lambda one: one.result(),
     "aiter": lambda one: type(one).__aiter__(one),
     "anext": lambda one: _loop().run_until_complete(_awaited(type(one).__anext__(one))),
     "aenter": lambda one: _loop().run_until_complete(_awaited(type(one).__aenter__(one))),
@@ -112,6 +140,8 @@ class Host:
         self._wire = wire
         self._kept: list[object] = []
         self._numbers: dict[int, int] = {}
+        self._guests: dict[int, Any] = {}
+        self._guest_numbers: dict[int, int] = {}
         self._shared: Shared | None = None
         self._reads = False
         self._listens = False
@@ -223,20 +253,42 @@ class Host:
         if tag == METHOD:
             return self._solution(value)
         if tag == CALLBACK:
-            return self._function(*value)
+            if value[0] not in self._guests:
+                function = callbacks.function(self._call_back, value, self._find)
+                self._guests[value[0]] = function
+                self._guest_numbers[id(function)] = value[0]
+            return self._guests[value[0]]
         if tag == GUEST:
-            return Guest(self._call_back, value)
+            if value[0] not in self._guests:
+                self._guests[value[0]] = guest(self._call_back, *value)
+            return self._guests[value[0]]
+        if tag == RAISING:
+            return self._raising(*value)
         if tag == ERROR:
-            return exception(*value)
+            return self._guest_error(*value)
         raise codec.UnfitError(tag)
 
-    def _function(self, number: int, name: str, doc: str | None) -> Callable[..., Any]:
-        def function(*given: Any, **named: Any) -> Any:
-            return self._call_back(number, "call", *given, **named)
+    def _raising(self, number: int, name: str, bases: list[Any]) -> Any:
+        """A class of exceptions for one of the tests'."""
+        if number not in self._guests:
+            found = tuple(codec.decode(one, self._find) for one in bases)
+            kind = type(name, found, {"__module__": "tests", "__init__": _takes_anything})
+            self._guests[number] = kind
+            self._guest_numbers[id(kind)] = number
+        return self._guests[number]
 
-        function.__name__ = function.__qualname__ = name
-        function.__doc__ = doc
-        return function
+    def _guest_error(self, number: int, kind: Any, given: Any, text: str) -> Any:
+        """An exception for one of the tests', of which it has no more than the arguments."""
+        if number not in self._guests:
+            of = codec.decode(kind, self._find)
+            told = codec.decode(given, self._find)
+            try:
+                error = of(*told)
+            except Exception:
+                error = exception(of.__name__, text)
+            self._guests[number] = error
+            self._guest_numbers[id(error)] = number
+        return self._guests[number]
 
     def _named(self, name: str) -> Any:
         if name in self.names:
@@ -261,8 +313,7 @@ class Host:
                 frames.send(self._wire, ANSWER, self._answer(body))
         answer = self._loads(body)
         if "e" in answer:
-            kind_, text, own = answer["e"]
-            raise own if isinstance(own, BaseException) else exception(kind_, text)
+            raise answer["e"]
         return answer["v"]
 
     @contextlib.contextmanager
@@ -326,9 +377,12 @@ class Host:
 
     def _keep(self, value: Any) -> dict[str, Any] | None:
         exact = type(value)
+        raised = value.error if exact is _Raised else value
+        if id(raised) in self._guest_numbers:
+            return {"t": GUEST, "v": self._guest_numbers[id(raised)]}
         if exact is _Raised:
             return self._raised(value.error)
-        if exact is Guest:
+        if issubclass(exact, Guest):
             return {"t": GUEST, "v": object.__getattribute__(value, "_ask").args[0]}
         derived = issubclass(exact, (*IMMUTABLE, *_MUTABLE))
         if derived and exact.__module__ != "solution" and not issubclass(exact, IMMUTABLE):
@@ -425,6 +479,10 @@ def exception(kind: str, text: str) -> Exception:
     if isinstance(found, type) and issubclass(found, Exception):
         return found(text)
     return RuntimeError(f"{kind}: {text}")
+
+
+def _takes_anything(error: BaseException, *given: Any, **named: Any) -> None:
+    """What an exception of the tests has been made of came over with it."""
 
 
 def _kind_of(error: BaseException) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
+import functools
 import inspect
 import io
 import itertools
@@ -17,7 +19,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rlvr_code.inside.pytest_like import SkippedError
+from rlvr_code.inside.pytest_like import Fixture, SkippedError
 
 _UNASKED = object()
 
@@ -77,12 +79,15 @@ def _run_class(kind: Any, names: Mapping[str, Any]) -> int:
     if not (isinstance(kind, type) and kind.__name__.startswith("Test")):
         return 0
     count = 0
+    _method(kind, "setup_class")
     for name in dir(kind):
         if name.startswith("test"):
             one = kind()
             _method(one, "setup_method")
-            count += _run_function(getattr(one, name), names)
-            _method(one, "teardown_method")
+            try:
+                count += _run_function(getattr(one, name), names, one)
+            finally:
+                _method(one, "teardown_method")
     return count
 
 
@@ -116,21 +121,40 @@ def _run_cases(kind: Any) -> int:
     return result.testsRun - len(result.skipped)
 
 
-def _run_function(function: Any, names: Mapping[str, Any]) -> int:
+def _run_function(function: Any, names: Mapping[str, Any], own: Any = None) -> int:
+    """Run a test, a method of ``own`` if that is given, once for each row and fixture's value."""
     count = 0
-    for given in _parameters(function):
-        with contextlib.ExitStack() as stack, contextlib.suppress(SkippedError):
-            have = dict(given)
-            for name in inspect.signature(function).parameters:
-                if name not in have:
-                    have[name] = _fixture(name, names, stack, have)
-            found = function(**have)
-            if inspect.iscoroutine(found):
-                import asyncio
-
-                asyncio.run(found)
-            count += 1
+    known = _fixtures(names, own)
+    wanted = [one.name for one in known.values() if one.autouse]
+    wanted += [*inspect.signature(function).parameters, *_named(function)]
+    for row in _parameters(function):
+        several = _several([name for name in wanted if name not in row], known)
+        for params in itertools.product(*(known[name].params for name in several)):
+            with contextlib.ExitStack() as stack, contextlib.suppress(SkippedError):
+                _run_once(
+                    function, row, wanted, known, dict(zip(several, params, strict=True)), stack
+                )
+                count += 1
     return count
+
+
+def _run_once(
+    function: Any,
+    row: dict[str, Any],
+    wanted: list[str],
+    known: dict[str, Fixture],
+    params: dict[str, Any],
+    stack: contextlib.ExitStack,
+) -> None:
+    have = dict(row)
+    for name in wanted:
+        _value(name, known, params, have, stack)
+    taken = inspect.signature(function).parameters
+    found = function(**{name: have[name] for name in taken})
+    if inspect.iscoroutine(found):
+        import asyncio
+
+        asyncio.run(found)
 
 
 def _parameters(function: Any) -> Iterator[dict[str, Any]]:
@@ -143,25 +167,89 @@ def _parameters(function: Any) -> Iterator[dict[str, Any]]:
         yield given
 
 
-def _fixture(
-    name: str, names: Mapping[str, Any], stack: contextlib.ExitStack, have: Mapping[str, Any]
+def _named(function: Any) -> list[str]:
+    """Fixtures of ``usefixtures``."""
+    return list(getattr(function, "fixtures", ()))
+
+
+def _fixtures(names: Mapping[str, Any], own: Any) -> dict[str, Fixture]:
+    """The fixtures of the tests, and those of a class of tests, bound to its object."""
+    found = {one.name: one for one in names.values() if isinstance(one, Fixture)}
+    for name in dir(type(own)) if own is not None else ():
+        one = inspect.getattr_static(own, name)
+        if isinstance(one, Fixture):
+            bound = copy.copy(one)
+            bound.function = functools.partial(one.function, own)
+            found[one.name] = bound
+    return found
+
+
+def _several(wanted: list[str], known: dict[str, Fixture]) -> list[str]:
+    """Fixtures with parameters among those wanted, and among those that these want."""
+    found: list[str] = []
+    waiting, seen = list(wanted), set()
+    while waiting:
+        name = waiting.pop(0)
+        if name in known and name not in seen:
+            seen.add(name)
+            found += [name] if known[name].params else []
+            waiting += inspect.signature(known[name].function).parameters
+    return found
+
+
+def _value(
+    name: str,
+    known: dict[str, Fixture],
+    params: dict[str, Any],
+    have: dict[str, Any],
+    stack: contextlib.ExitStack,
 ) -> Any:
-    if name == "request":
-        return types.SimpleNamespace(param=have.get("param"))
-    if name in _FIXTURES:
-        return stack.enter_context(_FIXTURES[name]())
-    function: Any = names.get(name)
-    if not getattr(function, "is_fixture", False):
-        raise LookupError(f"no fixture {name!r}")
-    given = {
-        one: _fixture(one, names, stack, have) for one in inspect.signature(function).parameters
-    }
-    found = function(**given)
+    """What a test, or a fixture, gets for a name; made once for a test."""
+    if name in have:
+        return have[name]
+    if name not in known:
+        if name not in _FIXTURES:
+            raise LookupError(f"no fixture {name!r}")
+        have[name] = stack.enter_context(_FIXTURES[name]())
+        return have[name]
+    one = known[name]
+    if one.wide and not one.params and name in _wide:
+        have[name] = _wide[name]
+        return have[name]
+    given = {}
+    for asked in inspect.signature(one.function).parameters:
+        if asked == "request":
+            given[asked] = _request(one, params, known, have, stack)
+        else:
+            given[asked] = _value(asked, known, params, have, stack)
+    found = one.function(**given)
     if inspect.isgenerator(found):
         value = next(found)
-        stack.callback(next, found, None)
-        return value
+        if not one.wide:
+            stack.callback(next, found, None)
+        found = value
+    have[name] = found
+    if one.wide:
+        _wide[name] = found
     return found
+
+
+def _request(
+    one: Fixture,
+    params: dict[str, Any],
+    known: dict[str, Fixture],
+    have: dict[str, Any],
+    stack: contextlib.ExitStack,
+) -> Any:
+    return types.SimpleNamespace(
+        param=params.get(one.name),
+        addfinalizer=stack.callback,
+        getfixturevalue=lambda name: _value(name, known, params, have, stack),
+    )
+
+
+_wide: dict[str, Any] = {}
+"""Values of fixtures of more than one test, whose end is that of the process."""
 
 
 class _Captured:

@@ -43,7 +43,9 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
             be said with each result.
         wire: Descriptor of the connection.
     """
-    link = Link(wire, job["classes"])
+    given = frozenset(job["given"])
+    names: dict[str, Any] = {}
+    link = Link(wire, job["classes"], lambda name: names.get(name) if name in given else None)
     nonce = job["nonce"]
     try:
         for name in ("asyncio", "pickle", "unittest"):
@@ -51,7 +53,8 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
                 importlib.import_module(name)
         _furnish(link)
         names = Names(link, job["program"])
-        dict.update(names, {"__name__": "tests", "__builtins__": builtins} | _modules(job))
+        dict.__setitem__(names, "__builtins__", Builtins(names))
+        dict.update(names, {"__name__": "tests"} | _modules(job))
         dict.update(names, {"type": Type} if "type(" in "".join(job["tests"]) else {})
         exec(compile(job["setup"], "setup", "exec"), names)
         dict.__setitem__(names, RUN, lambda name: suite.run(name, names))
@@ -95,6 +98,17 @@ class Names(dict[str, Any]):
         return found
 
 
+class Builtins(dict[str, Any]):
+    """Python's own names, then those of the program: the body of a class looks nowhere else."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(__import__=builtins.__import__)
+        self._names = names
+
+    def __missing__(self, name: str) -> Any:
+        return vars(builtins)[name] if name in vars(builtins) else self._names[name]
+
+
 class _Types(type):
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, type)
@@ -127,13 +141,21 @@ def _furnish(link: Link) -> None:
         link.ask("seed", None, [*given, *named.values()])
 
     random.seed = seed_both
+    for name in ("setrecursionlimit", "set_int_max_str_digits"):
+        _set_both(link, name)
     if "asyncio" in sys.modules:
-        run = sys.modules["asyncio"].run
+        asyncio = sys.modules["asyncio"]
+        run, create = asyncio.run, asyncio.BaseEventLoop.create_task
+
+        def create_any(loop: Any, main: Any, **named: Any) -> Any:
+            return create(loop, _waiting(main) if is_remote(main) else main, **named)
+
+        asyncio.BaseEventLoop.create_task = create_any  # type: ignore[attr-defined]
 
         def run_any(main: Any, **named: Any) -> Any:
             return run(_waiting(main) if is_remote(main) else main, **named)
 
-        sys.modules["asyncio"].run = run_any  # type: ignore[attr-defined]
+        asyncio.run = run_any  # type: ignore[attr-defined]
     for place in PATCHABLE.split():
         module, _, name = place.rpartition(".")
         REAL[place] = getattr(importlib.import_module(module), name)
@@ -142,6 +164,17 @@ def _furnish(link: Link) -> None:
         if module in sys.modules:
             _look_there(link, sys.modules[module], name)
     sys.modules["solution"] = Solution(link)
+
+
+def _set_both(link: Link, name: str) -> None:
+    """Set something of the interpreter in the program's process, too."""
+    here = getattr(sys, name)
+
+    def both(value: Any) -> None:
+        here(value)
+        link.ask("library", None, ["sys", name, value])
+
+    setattr(sys, name, both)
 
 
 _LOOKING = """
