@@ -84,7 +84,7 @@ def test_a_value_arrives_as_it_was(sides, value):
         (defaultdict(list), lambda x: x["new"].append(1)),
         (array.array("i", [1]), lambda x: x.append(5)),
     ],
-    ids=str,
+    ids=range(12),
 )
 def test_a_later_change_arrives_in_the_same_object(sides, value, change):
     here, there = sides

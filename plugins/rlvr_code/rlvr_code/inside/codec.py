@@ -25,7 +25,7 @@ from rlvr_code.inside import tables
 LONGEST = 16 << 20
 """Most bytes of one value as text."""
 _SMALL = 1 << 63
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _TYPES = {kind: name for name, kind in vars(builtins).items() if type(kind) is type}
 
 

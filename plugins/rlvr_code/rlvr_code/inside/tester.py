@@ -150,7 +150,7 @@ def _furnish(link: Link) -> None:
         def create_any(loop: Any, main: Any, **named: Any) -> Any:
             return create(loop, _waiting(main) if is_remote(main) else main, **named)
 
-        asyncio.BaseEventLoop.create_task = create_any  # type: ignore[attr-defined]
+        asyncio.BaseEventLoop.create_task = create_any
 
         def run_any(main: Any, **named: Any) -> Any:
             return run(_waiting(main) if is_remote(main) else main, **named)
