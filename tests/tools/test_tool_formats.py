@@ -158,6 +158,7 @@ def test_truncated_code_never_runs(end):
         ('{"name": "get", "parameters": {"key": "a"}}; {"name": "b", "parameters": {}}',
          [CALL, ToolCall("b", {})]),
         ('{"status": "ok", "answer": 3}', []),
+        ('{"type": "function", "name": "get", "parameters": {"key": "a"}}', [CALL]),
         ("The answer is {x}.", []),
         ('Look: {"name": "get", "parameters": {}}', []),
     ],

@@ -35,6 +35,9 @@ SCALAR = {"answer": 5}
 STRING = {"answer": "five"}
 
 RIGHT = [
+    (BY_ANSWER, f"{TEXT} [1]"),  # a reference, not the answer
+    (BY_ANSWER, f"By [2], it is {TEXT}, see [1] and [2]."),
+    (LIST, 'As {"note": 1} says, [1, 2, 3], and not {"x": 2}.'),
     (BOTH, TEXT),
     (BOTH, json.dumps(ADA, indent=2)),
     (BOTH, json.dumps(dict(reversed(ADA.items())))),
@@ -274,6 +277,44 @@ def test_check_refuses_what_cannot_be_judged(spec, said):
         JsonVerifier(JsonVerifier.Config()).check(Problem("p7", "?", "core/json", spec, "toy"))
     assert said in str(caught.value)
     assert "p7" in str(caught.value)
+
+
+FORMATS = {
+    "date": ("2024-02-29", "2024-02-30", "yesterday"),
+    "time": ("10:00:00Z", "25:00:00Z", "10 am"),
+    "date-time": ("2024-01-01T10:00:00.5+02:00", "2024-13-01T10:00:00Z", "2024-01-01"),
+    "duration": ("P1DT2H", "P", "PT", "2 days"),
+    "email": ("a.b@x.org", "a.b", "a@b", "a b@x.org"),
+    "hostname": ("x-1.example.org", "-x.org", "a b"),
+    "ipv4": ("127.0.0.1", "256.0.0.1", "1.2.3"),
+    "uri": ("https://x.org/a?b#c", "x.org", "https:// x.org", "https://"),
+    "uuid": ("123e4567-e89b-12d3-a456-426614174000", "123e4567"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_of_text_are_checked(name):
+    right, *wrong = FORMATS[name]
+    spec = {"schema": {"type": "string", "format": name}}
+    assert verify(spec, json.dumps(right)).passed
+    for text in wrong:
+        assert f"is not a '{name}'" in verify(spec, json.dumps(text)).detail
+    assert verify({"schema": {"format": name}}, "5").passed  # a format is of text alone
+
+
+@pytest.mark.parametrize(
+    ("divisor", "right", "wrong"),
+    [
+        (0.01, ("19.99", "0.3", "1e2", "-4.35"), ("19.999", "1e-3")),
+        (0.1, ("0.3", "1.1", "7"), ("0.35",)),
+        (3, ("9", "9.0", "9" * 30), ("10", "1" + "0" * 30)),
+    ],
+)  # fmt: skip
+def test_multiples_are_those_of_the_numbers_as_written(divisor, right, wrong):
+    spec = {"schema": {"type": "number", "multipleOf": divisor}}
+    assert all(verify(spec, text).passed for text in right)
+    for text in wrong:
+        assert "is not a multiple of" in verify(spec, text).detail
 
 
 def test_references_inside_a_schema_are_followed():

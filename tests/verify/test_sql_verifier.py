@@ -34,6 +34,14 @@ def fence(query, word="sql"):
 
 
 RIGHT = [
+    (NAMES, f"The query is `{NAMES}`."),
+    (NAMES, f"SQL: {NAMES}"),
+    (NAMES, f"**Answer:** {NAMES}"),
+    (NAMES, f"{NAMES};\n\nThis gives the names."),
+    (NAMES, f"**Query**\n\n{NAMES}\n\n**Why**\n\nIt works."),
+    (NAMES, NAMES.replace(" WHERE", "\n\nWHERE")),
+    (NAMES, fence(NAMES, "postgresql")),
+    (HOW_MANY, "SELECT (0.1 + 0.2) * 10 * COUNT(*) / 3 FROM people"),  # 5.000000000000001
     (NAMES, NAMES),
     (NAMES, NAMES + ";"),
     (NAMES, fence(NAMES)),
@@ -80,6 +88,9 @@ RIGHT = [
     (CITIES, CITIES),
 ]
 WRONG = [  # and what the verdict says
+    (NAMES, f"{NAMES};\n\nDROP TABLE people", "2 statements"),
+    (NAMES, f"{NAMES}\n\nSELECT 1", "near"),
+    (HOW_MANY, "SELECT COUNT(*) + 0.000001 FROM people", "other rows"),
     (NAMES, "", "no SQL"),
     (NAMES, "I do not know.", "no SELECT"),
     (NAMES, "SELECT", ""),

@@ -43,6 +43,9 @@ def harmony(name, arguments):
 
 
 RIGHT = [
+    (ONE, OBJECT.replace("arguments", "parameters").replace("{", '{"type": "function", ', 1)),
+    ([], "```python\nprint(sum([1, 2]))\n```"),  # code, and none of it a call of a tool
+    ([], '{"name": "Ada", "age": 36}'),
     (ONE, hermes(OBJECT)),
     (ONE, f"I will look it up.\n{hermes(OBJECT)}"),
     (ONE, f"<think>{hermes('{}')}</think>{hermes(OBJECT)}"),
@@ -101,6 +104,8 @@ CODER = coder("weather", city="Oslo", days="3", metric="true")
 GET_CALL = f'{{"name": "get", "arguments": {GET}}}'
 PUT_CALL = f'{{"name": "put", "arguments": {PUT}}}'
 WRONG = [  # and what the verdict says
+    (ONE, f"```json\n{OBJECT}\n```\nor\n```json\n{OBJECT}\n```", "2 calls, 1 expected"),
+    ([], '{"name": "f", "arguments": 5}', "must be an object"),
     (ONE, "", "0 calls, 1 expected"),
     (ONE, "I cannot.", "0 calls"),
     (ONE, "weather", "0 calls"),

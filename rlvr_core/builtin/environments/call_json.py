@@ -28,6 +28,8 @@ def read_call(text: str, key: str, repair: bool, *, cut: bool = False) -> ToolCa
         return BadCall(f"the call is not valid JSON ({_reason(error)}); it was not run")
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         return BadCall(f'a call is an object with "name" and "{key}"; it was not run')
+    if found.get("type") == "function":  # as OpenAI's interface has it, and some models write it
+        del found["type"]
     other = sorted(found.keys() - {"name", key})
     arguments = found.get(key)
     if repair and key not in found:

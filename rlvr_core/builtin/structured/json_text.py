@@ -35,7 +35,7 @@ class Found:
     text: str
 
 
-def find_json(answer: str, place: Place) -> Found:
+def find_json(answer: str, place: Place, wanted: Literal["{", "[", ""] = "") -> Found:
     """Return the JSON of an answer.
 
     Args:
@@ -43,6 +43,8 @@ def find_json(answer: str, place: Place) -> Found:
         place: ``whole``: the answer must be JSON and nothing else. ``any``: the last ``<answer>``
             or fenced block if there is one, else the whole answer, else the last object or array
             in it.
+        wanted: How it begins; of several values in prose the last one that begins so is taken, so
+            that a reference such as ``[1]`` is not taken for the answer.
 
     Raises:
         JsonError: If there is none, or it is not JSON.
@@ -66,11 +68,11 @@ def find_json(answer: str, place: Place) -> Found:
         except JsonError as fault:
             if tags or "behind" not in str(fault) or not _START.search(inside):
                 raise
-    return _last_in(inside)
+    return _last_in(inside, wanted)
 
 
-def _last_in(text: str) -> Found:
-    """The last object or array in prose.
+def _last_in(text: str, wanted: str) -> Found:
+    """The last object or array in prose, if possible one that begins as ``wanted``.
 
     Raises:
         JsonError: If there is none; the fault of the last one that was begun.
@@ -87,7 +89,9 @@ def _last_in(text: str) -> Found:
             if begun[0] == "{" and last is None and fault is None:
                 fault = JsonError(_said(error))
         else:
-            last, at = Found(value, text[begun.start() : end]), end
+            at = end
+            if last is None or begun[0] == wanted or last.text[0] != wanted:
+                last = Found(value, text[begun.start() : end])
     if last is None:
         raise fault or JsonError("there is no JSON in the answer")
     return last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -38,7 +38,7 @@ class JsonVerifier:
     """Reads the JSON of an answer strictly and compares it with the problem's schema and answer.
 
     A key that occurs twice, NaN, a text that is cut off and comments are faults, as the standard
-    has it.
+    has it. A schema's ``format`` is checked where it is one of ``json_formats``.
     """
 
     class Config(ComponentConfig):
@@ -98,11 +98,12 @@ class JsonVerifier:
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Full marks if it fits the schema and equals the answer."""
         try:
-            found = find_json(completion.text, self._config.place)
+            schema = self._schema(problem)
+            wanted = _begins(schema, problem.spec.get(self._config.answer))
+            found = find_json(completion.text, self._config.place, wanted)
         except JsonError as fault:
             return Verdict(0.0, passed=False, detail=str(fault))
         value, faults, shares = found.value, [], []
-        schema = self._schema(problem)
         if schema is not None:
             try:
                 errors = _errors(schema, value)
@@ -135,15 +136,26 @@ class JsonVerifier:
             raise DataError(f"{problem.id}: core/json: the schema is not JSON: {error}") from error
 
 
+def _begins(schema: Json, answer: Json) -> Literal["{", "[", ""]:
+    """How the JSON begins that a problem wants; nothing where that is open or a plain value."""
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(answer, Mapping) or kind == "object":
+        return "{"
+    return "[" if isinstance(answer, list | tuple) or kind == "array" else ""
+
+
 @lru_cache(maxsize=64)
 def _validator(text: str) -> Any:
     """A validator of a schema, given as text, that fetches nothing from anywhere."""
     import jsonschema
     import referencing
 
+    from rlvr_core.builtin.structured.json_formats import FORMATS, multiple_of
+
     schema = json.loads(text)
     cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    return cls(schema, registry=referencing.Registry())
+    exact = jsonschema.validators.extend(cls, {"multipleOf": multiple_of})
+    return exact(schema, registry=referencing.Registry(), format_checker=FORMATS)
 
 
 def _errors(schema: Json, value: Any) -> list[Any]:

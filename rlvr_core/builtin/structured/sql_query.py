@@ -30,9 +30,16 @@ _PLAIN: dict[str, Any] = {"isolation_level": None, "cached_statements": 0}
 
 Row = tuple[Any, ...]
 
+_NOISE = 1e-11
+"""Relative error of a sum of fractions that should be whole."""
+
 _FENCE = re.compile(r"```[ \t]*(\w*)[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_LANGUAGES = ("", "sql", "sqlite", "sqlite3", "mysql", "postgres", "postgresql", "pgsql", "tsql")
 _TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
-_BEGIN = re.compile(r"^\s*(?:\(\s*)*(?:SELECT|WITH|VALUES)\b", re.IGNORECASE | re.MULTILINE)
+_INLINE = re.compile(r"`\s*((?:SELECT|WITH|VALUES)\b[^`]*)`(?!`)", re.IGNORECASE)
+_BEGIN = re.compile(
+    r"^\s*(?:[*_#\w ]{1,40}:[*_]*[ \t]*)?((?:\(\s*)*(?:SELECT|WITH|VALUES)\b)", re.I | re.MULTILINE
+)
 _DENIED = frozenset(
     {
         "random", "randomblob", "load_extension", "readfile", "writefile", "edit", "fts3_tokenizer",
@@ -48,7 +55,9 @@ class QueryError(ValueError):
 
 
 def find_query(answer: str) -> str:
-    """The SQL of an answer: the last ``<answer>`` or fence, else from the first line of a SELECT.
+    """The SQL of an answer: the last ``<answer>`` or fence, else what begins like a SELECT.
+
+    That is code in backticks behind prose, or a line of its own with those that belong to it.
 
     Raises:
         QueryError: If there is none.
@@ -56,17 +65,39 @@ def find_query(answer: str) -> str:
     text = spoken(answer).strip()
     if tags := _TAG.findall(text):
         text = tags[-1].strip()
-    blocks = [m[2] for m in _FENCE.finditer(text) if m[1].lower() in ("", "sql", "sqlite")]
+    blocks = [m[2] for m in _FENCE.finditer(text) if m[1].lower() in _LANGUAGES]
     if blocks:
         text = blocks[-1].strip()
     elif not tags:
         begun = _BEGIN.search(text)
-        text = text[begun.start() :].strip() if begun else text
+        inline = _INLINE.findall(text)
+        if begun:
+            text = _without_prose(text[begun.start(1) :])
+        elif inline:
+            text = inline[-1].strip()
     if not text:
         raise QueryError("there is no SQL in the answer")
     if len(text) > MAX_CHARACTERS:
         raise QueryError(f"the query is longer than {MAX_CHARACTERS:,} characters")
     return text
+
+
+def _without_prose(text: str) -> str:
+    """Leave out the paragraphs behind a query that do not begin with a word of SQL."""
+    from sqlglot import TokenType
+    from sqlglot.errors import SqlglotError
+
+    paragraphs = re.split(r"\n[ \t]*\n", text.strip())
+    for at in range(1, len(paragraphs)):
+        try:
+            first = _sqlglot().tokenize(paragraphs[at].strip()[:40].split("'")[0], read="sqlite")[
+                :1
+            ]
+        except SqlglotError:
+            continue
+        if first and (first[0].token_type == TokenType.VAR or paragraphs[at].startswith("**")):
+            return "\n\n".join(paragraphs[:at]).strip()
+    return text.strip()
 
 
 def check_select(query: str) -> None:
@@ -228,7 +259,9 @@ def _key(row: Row) -> tuple[tuple[str, Any], ...]:
 def typed(value: Any) -> tuple[str, Any]:
     """A value as it is compared: numbers by value, fractions to ten digits, text as text."""
     if isinstance(value, float):
-        if math.isfinite(value) and value == int(value) and abs(value) < 2**53:
-            return "number", int(value)
+        if math.isfinite(value) and abs(value) < 2**53:
+            whole = round(value)
+            if abs(value - whole) <= min(_NOISE * max(abs(value), 1.0), 1e-6):
+                return "number", whole
         return "fraction", f"{value:.10g}"
     return "number" if isinstance(value, int) else type(value).__name__, value

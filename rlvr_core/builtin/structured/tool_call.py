@@ -33,6 +33,7 @@ MARKS = (
 UNMARKED = ("openai", "llama", "pythonic")
 """Formats in which the whole turn is the calls, tried in this order."""
 _FENCE = re.compile(r"```(?:json|python|py|tool_code)?[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
+_ARGUMENTS = re.compile(r"[\"'](?:arguments|parameters|tool_calls)[\"']\s*:")
 MAX_CHARACTERS = 100_000
 
 
@@ -81,7 +82,7 @@ class ToolCallVerifier:
         expected = self._expected(problem)
         if len(completion.text) > MAX_CHARACTERS:
             return Verdict(0.0, passed=False, detail=f"longer than {MAX_CHARACTERS:,} characters")
-        found = self._parse(completion.text)
+        found = self._parse(completion.text, wanted=bool(expected))
         fault = _fault(expected, found, ignore_order=self._config.ignore_order)
         made = [_plain(call) for call in found if isinstance(call, ToolCall)]
         return Verdict(
@@ -91,7 +92,7 @@ class ToolCallVerifier:
             detail=fault or "",
         )
 
-    def _parse(self, text: str) -> list[ToolCall | BadCall]:
+    def _parse(self, text: str, *, wanted: bool) -> list[ToolCall | BadCall]:
         if self._format is not None:
             return self._format.parse(text)
         said = spoken(text)
@@ -99,13 +100,22 @@ class ToolCallVerifier:
             # gpt-oss reasons in a channel of its own
             if mark in (text if name == "gpt-oss" else said):
                 return tool_format(name).parse(text)
-        # a call that one format cannot read may be another's
+        whole = self._unmarked(said, wanted=wanted)
+        if whole and not isinstance(whole[0], BadCall):
+            return whole
+        blocks = [self._unmarked(block.strip(), wanted=False) for block in _FENCE.findall(said)]
+        return [call for calls in blocks for call in calls] or whole
+
+    @staticmethod
+    def _unmarked(turn: str, *, wanted: bool) -> list[ToolCall | BadCall]:
+        """Parse a turn in the first format that can read it; a call for one may be another's."""
         bad: list[ToolCall | BadCall] = []
-        for turn in (said, *(block.strip() for block in _FENCE.findall(said)[-1:])):
-            for name in UNMARKED:
-                calls = tool_format(name).parse(turn)
-                if calls and not any(isinstance(call, BadCall) for call in calls):
-                    return calls
+        for name in UNMARKED:
+            calls = tool_format(name).parse(turn)
+            if calls and not any(isinstance(call, BadCall) for call in calls):
+                return calls
+            # any Python, and any object with a name, looks like a call that is wrong
+            if wanted or (name != "pythonic" and _ARGUMENTS.search(turn)):
                 bad = bad or calls
         return bad
 
