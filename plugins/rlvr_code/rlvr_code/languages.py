@@ -24,6 +24,8 @@ from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
 from rlvr_code.sandbox.server import BrokenError, Run
 from rlvr_core.api import ConfigError, Finding, MachineError
 
+CHILDREN = Limits(processes=2)
+"""What programs of other languages than Python need of a sandbox at least."""
 _MARGIN = 5.0
 _COMPILER_MB = 2048
 _MADE = "main"
@@ -55,6 +57,7 @@ class Language:
         show: More paths that its tools read.
         version: Argument with which the first tool tells its version.
         address_mb: Address space that its runtime takes before a program does anything.
+        install: How its tools are had, for messages.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Language:
     show: tuple[str, ...] = ()
     version: str = "--version"
     address_mb: int = 0
+    install: str = "install it, on every machine that judges"
 
     @property
     def missing(self) -> str:
@@ -81,7 +85,7 @@ class Language:
         if self.missing:
             raise MachineError(
                 f"programs of {self.name} need {self.missing}, which this machine does not have",
-                remedy="install it, on every machine that judges",
+                remedy=self.install,
             )
         tools = [Path(str(shutil.which(tool))) for tool in self.tools]
         return tuple(str(path) for tool in tools for path in _links(tool)) + self.show
@@ -113,6 +117,7 @@ LANGUAGES = {
         compile=("{tool}", "-O2", "-std=c++17", "-pipe", "-o", _MADE, "{source}"),
         run=("./main",),
         show=("/usr/include",),
+        install="install g++ (Debian, Ubuntu: apt install g++) on every machine that judges",
     ),
     "javascript": Language(
         name="JavaScript",
@@ -121,6 +126,7 @@ LANGUAGES = {
         tools=("node",),
         run=("{tool}", "--max-old-space-size={memory_mb}", "--stack-size=4000", "{source}"),
         address_mb=8192,
+        install="install Node.js (Debian, Ubuntu: apt install nodejs) on every machine that judges",
     ),
 }
 
@@ -157,7 +163,11 @@ def judge(
         code: The program.
         cases: ``given`` is standard input, ``right`` is asked about standard output.
         budget: Time and memory; compiling has the time of all tests to itself.
+
+    Raises:
+        MachineError: If the sandbox cannot end the children of programs.
     """
+    sandbox.check(CHILDREN)
     files = {language.source: as_bytes(code)}
     if language.compile:
         made, why = _compiled(sandbox, language, files, budget)
@@ -211,7 +221,8 @@ def findings() -> Iterator[Finding]:
     """Each language for ``rlvr doctor``."""
     for name, language in LANGUAGES.items():
         if language.missing:
-            yield Finding(f"language {name}", f"not here: no program {language.missing}")
+            missing = f"not here: no program {language.missing}"
+            yield Finding(f"language {name}", missing, (language.install,))
             continue
         command = [str(shutil.which(language.tools[0])), language.version]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -226,8 +226,8 @@ def cannot_cross(tests: str, program: Collection[str]) -> str:
             bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
             if bases & set(program):
                 return f"{node.name}, a class of the tests, derives from a class of the program"
-        if isinstance(node, ast.arg) and node.arg in ("tmp_path", "tmpdir", "capfd"):
-            return f"the fixture {node.arg}: program and tests share no files and descriptors"
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (why := _fixture(node)):
+            return why
         if not isinstance(node, ast.Call):
             continue
         name = _last(node.func)
@@ -240,6 +240,29 @@ def cannot_cross(tests: str, program: Collection[str]) -> str:
     return ""
 
 
+def _fixture(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Why a test or fixture cannot be given what it takes; empty if nothing speaks against it."""
+    marks = [ast.unparse(one) for one in node.decorator_list]
+    fixture = any("fixture" in one for one in marks)
+    if not (fixture or node.name.startswith("test")):
+        return ""
+    for one in node.args.args:
+        if one.arg in ("tmp_path", "tmpdir", "tmp_path_factory", "capfd"):
+            return f"the fixture {one.arg}: program and tests share no files and descriptors"
+        if one.arg in _PLUGINS:
+            return f"the fixture {one.arg} is of a plugin of pytest, which is not in the sandbox"
+    return ""
+
+
+_PLUGINS = {
+    "benchmark",
+    "capteesys",
+    "event_loop",
+    "freezer",
+    "httpserver",
+    "mocker",
+    "pytester",
+} | {*("capfdbinary", "capsysbinary", "doctest_namespace", "pytestconfig", "recwarn", "testdir")}
 _FILES = {"write_text", "read_text", "write_bytes", "read_bytes", "makedirs", "mkdir"} | {
     *("NamedTemporaryFile", "TemporaryDirectory", "mkdtemp", "mkstemp")
 }

@@ -244,6 +244,8 @@ class Stdin(ProgramVerifier[list[Case]]):
 
     def prepare(self, problem: Problem) -> list[Case]:
         """The cases; there must be some, and an output for each input (T46)."""
+        if self.language is not None:
+            self.sandboxes.programs.check(languages.CHILDREN)
         tolerance = self.config.tolerance
         given, wanted = pairs(problem, calls=False)
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import pytest
@@ -102,3 +103,31 @@ def test_the_doctor_knows_them():
     assert set(found) == {"language cpp", "language javascript"}
     for name, language in languages.LANGUAGES.items():
         assert ("not here" in found[f"language {name}"]) == bool(language.missing)
+
+
+def test_what_is_missing_is_said_with_a_remedy(monkeypatch):
+    monkeypatch.setattr(languages.shutil, "which", lambda tool: None)
+    found = {one.what: one for one in languages.findings()}
+    assert found["language cpp"].found == "not here: no program g++, as, ld"
+    assert "apt install g++" in found["language cpp"].notes[0]
+    assert "apt install nodejs" in found["language javascript"].notes[0]
+    with pytest.raises(MachineError) as raised:
+        languages.LANGUAGES["javascript"].paths()
+    assert any("apt install nodejs" in one for one in raised.value.complaints[0].remedy)
+
+
+@pytest.mark.parametrize("variant", ["landlock", "unsafe"])
+def test_a_sandbox_without_process_namespaces_is_refused(variant, monkeypatch):
+    """It could not end what a compiler or a runtime starts."""
+    verifier = Stdin(Stdin.Config(language="javascript", backend="unsafe"))
+    plan = verifier.sandboxes.programs.plan
+    monkeypatch.setattr(
+        verifier.sandboxes.programs, "plan", dataclasses.replace(plan, variant=variant)
+    )
+    problem = Problem("p", "", "code/stdin", {"inputs": ["1 2"], "outputs": ["3"]}, "x")
+    try:
+        with pytest.raises(MachineError, match="one process only") as raised:
+            verifier.check(problem)
+    finally:
+        verifier.close()
+    assert any("namespaces" in one for one in raised.value.complaints[0].remedy)

@@ -8,8 +8,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import pytest
 
 from rlvr_code.inside import codec, shared
-from rlvr_code.verifiers import Mbpp
-from rlvr_core.api import Completion, Problem
+from rlvr_code.verifiers import Mbpp, Pytest
+from rlvr_core.api import Completion, DataError, Problem
 
 
 def refuse(value):
@@ -207,6 +207,112 @@ HOLD = [
     "x = same([])\nx.append(x)\nassert same(x)[0] is x",
     "assert Mod7(3) == 10 and len({Mod7(1), Mod7(8)}) == 1",
 ]
+STYLES = {
+    "a class body uses the program": (
+        "class Stack:\n    def __init__(self): self.n = 0",
+        "class T:\n    shared = Stack()\n    kinds = (Stack, int)\nassert T.shared.n == 0",
+    ),
+    "a field named like a method": (
+        "from typing import NamedTuple\nclass P(NamedTuple):\n    count: int\ndef f(): return P(3)",
+        "assert f().count == 3 and f().index(3) == 0 and f() == (3,)",
+    ),
+    "views of dictionaries": (
+        "def f(d): return d.keys()",
+        "d = {'a': 1}\nk = f(d)\nassert k == {'a'} and k & {'a', 'b'} == {'a'}\n"
+        "d['b'] = 2\nassert list(k) == ['a', 'b']",
+    ),
+    "exceptions of the tests": (
+        "def f(g, kinds, default):\n    try: return g()\n    except kinds as e: return default(e)",
+        "class Odd(ValueError): pass\nwhy = Odd('no')\ndef g(): raise why\n"
+        "assert f(g, (Odd, KeyError), lambda e: e is why and type(e) is Odd)\n"
+        "assert f(g, ValueError, lambda e: str(e)) == 'no'\n"
+        "try:\n    f(g, KeyError, None)\n    assert False\nexcept Odd as e:\n    assert e is why",
+    ),
+    "classes of the tests": (
+        "def f(kind, xs): return [x for x in xs if isinstance(x, kind)]\n"
+        "def g(kind): return kind.__name__, sorted(k for k in vars(kind) if k[0] != '_')\n"
+        "def name(x): return type(x).__name__",
+        "class A:\n    size = 1\na = A()\nassert f(A, [1, a]) == [a] and g(A) == ('A', ['size'])\n"
+        "assert name(a) == 'A'",
+    ),
+    "parameters of a callback": (
+        "import inspect\ndef f(g): return list(inspect.signature(g).parameters), g(1), g(1, c=5)",
+        "def g(a, b=2, *rest, c=3, **more): return a, b, c\n"
+        "assert f(g) == (['a', 'b', 'rest', 'c', 'more'], (1, 2, 3), (1, 2, 5))",
+    ),
+    "the limit of recursion": (
+        "def f(n): return 0 if n == 0 else 1 + f(n - 1)",
+        "import sys\nsys.setrecursionlimit(4000)\nassert f(2500) == 2500",
+    ),
+    "a method patched and put back": (
+        "class Api:\n    def get(self): return 1\ndef f(): return Api().get()",
+        "from unittest.mock import patch\n"
+        "with patch.object(Api, 'get', return_value=5):\n    assert f() == 5\nassert f() == 1",
+    ),
+    "tasks that wait for each other": (
+        "import asyncio\nasync def put(q, xs):\n    for x in xs: await q.put(x); await asyncio.sleep(0.01)\n"
+        "async def get(q, n): return [await q.get() for _ in range(n)]\n"
+        "def queue(): return asyncio.Queue(1)\nasync def slow(): await asyncio.sleep(9)",
+        "import asyncio\nasync def main():\n    q = queue()\n"
+        "    task = asyncio.create_task(put(q, [1, 2]))\n    found = await get(q, 2)\n    await task\n"
+        "    try: await asyncio.wait_for(slow(), 0.05)\n"
+        "    except asyncio.TimeoutError: found.append('late')\n    return found\n"
+        "assert asyncio.run(main()) == [1, 2, 'late']",
+    ),
+    "a coroutine of the tests": (
+        "async def f(g, x): return await g(await g(x))",
+        "import asyncio\nasync def g(x):\n    await asyncio.sleep(0)\n    return x + 1\n"
+        "assert asyncio.run(f(g, 1)) == 3",
+    ),
+    "a descriptor in a class of the tests": (
+        "class Pos:\n    def __set_name__(self, o, n): self.n = '_' + n\n"
+        "    def __get__(self, i, o=None): return self if i is None else getattr(i, self.n, 0)\n"
+        "    def __set__(self, i, v):\n        if v < 0: raise ValueError(v)\n"
+        "        setattr(i, self.n, v)",
+        "class A:\n    x = Pos()\na = A()\na.x = 3\nassert a.x == 3 and A().x == 0\n"
+        "try:\n    a.x = -1\n    assert False\nexcept ValueError:\n    pass",
+    ),
+    "a class of one letter": (
+        "class V:\n    def __init__(self, x): self.x = x\n"
+        "    def __mul__(self, k): return V(self.x * k)\n    __rmul__ = __mul__\n"
+        "    def __eq__(self, other): return self.x == other.x",
+        "v = V(2)\nassert v * 3 == V(6) and 3 * v == V(6) and v.x == 2",
+    ),
+}
+FIXTURES = """
+import logging, pytest
+from unittest.mock import patch
+import solution
+made = []
+@pytest.fixture(params=[1, pytest.param(2, id="two")])
+def n(request): return request.param
+@pytest.fixture(autouse=True)
+def always(): made.append("always")
+@pytest.fixture(scope="module")
+def once():
+    made.append("once")
+    return {}
+def test_params(n, once):
+    once[n] = solution.f(n)
+    assert solution.f(n) == 2 * n
+def test_each_was_run(once):
+    assert once == {1: 2, 2: 4} and made.count("once") == 1 and made.count("always") == 3
+class TestOwn:
+    @pytest.fixture
+    def three(self): return 3
+    def test_own(self, three): assert solution.f(three) == 6
+@patch("solution.f", return_value=9)
+def test_patched(fake, once, capsys):
+    print(solution.f(1))
+    out, err = capsys.readouterr()
+    assert (out, err) == ("9\\n", "")
+def test_logged(caplog):
+    solution.log()
+    assert "careful" in caplog.text and caplog.record_tuples[0][1] == logging.WARNING
+"""
+LOGS = (
+    "import logging\ndef f(x): return 2 * x\ndef log(): logging.getLogger('a').warning('careful')"
+)
 FAIL = [
     "s = Stack()\nv = s.items\ns.push(4)\nassert v == []",
     "a = log(1)\nlog(2)\nassert a == [1]",
@@ -232,6 +338,34 @@ def verdict():
 def test_state_that_calls_change_is_one(verdict, test):
     found = verdict(PROGRAM, test)
     assert found.score == 1.0, found.detail
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_styles_that_cross(verdict, style):
+    found = verdict(*STYLES[style])
+    assert found.score == 1.0, found.detail
+
+
+def test_fixtures_have_parameters_and_scopes():
+    verifier = Pytest(Pytest.Config(case_seconds=30.0, total_seconds=60.0))
+    problem = Problem("p", "", "code/x", {"tests": FIXTURES}, "code/shared")
+    try:
+        verifier.check(problem)
+        right = verifier.verify(problem, Completion.from_text(f"```python\n{LOGS}\n```"))
+        wrong = LOGS.replace("2 * x", "x + 1")  # right for 1 alone
+        other = verifier.verify(problem, Completion.from_text(f"```python\n{wrong}\n```"))
+    finally:
+        verifier.close()
+    assert right.score == 1.0, right.detail
+    assert other.score == 0.0
+
+
+@pytest.mark.parametrize("fixture", ["tmp_path", "mocker", "capfd"])
+def test_fixtures_that_cannot_be_had_are_found_when_loaded(fixture):
+    verifier = Pytest(Pytest.Config())
+    tests = f"import solution\ndef test_f({fixture}): assert solution.f(1) == 2"
+    with pytest.raises(DataError, match=fixture):
+        verifier.check(Problem("p", "", "code/x", {"tests": tests}, "code/shared"))
 
 
 @pytest.mark.parametrize("test", FAIL)

@@ -14,6 +14,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from rlvr_code.inside.remote import Descriptor
+
 _CLOSED = (
     types.FrameType,
     types.TracebackType,
@@ -50,7 +52,7 @@ class Guest:
         return bool(self._ask("issubclass", kind))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") and name not in _NAMES:
+        if name.startswith("__") and name not in _NAMES:
             raise AttributeError(name)
         return self._ask("get", name)
 
@@ -148,12 +150,16 @@ def apply(one: Any, op: str, given: list[Any], named: dict[str, Any]) -> Any:
     """
     if op in ("get", "set"):
         name = given[0]
+        if op in ("get", "set") and _described(one) and not str(name).startswith("__"):
+            return _OPERATIONS[op](one, *given)
         if op == "get" and _of_class(one, name):
             return getattr(one, name)
         if type(name) is not str or name.startswith("_") or isinstance(one, _CLOSED):
             raise AttributeError(name)
         if isinstance(one, types.GeneratorType) and (op == "set" or name not in _OF_GENERATORS):
             raise AttributeError(name)
+    if op == "vars" and _described(one):
+        return vars(one)
     if op == "vars" and isinstance(one, _CLOSED) and not _own_class(one):
         raise TypeError("no attributes")
     return _OPERATIONS[op](one, *given, **named)
@@ -180,3 +186,12 @@ def _awaited(one: Any) -> Any:
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, main()).result()
+
+
+def _described(one: Any) -> bool:
+    """Whether something is of a class of the tests with a descriptor of the program.
+
+    That keeps its values in the object, under any name.
+    """
+    kinds = [kind for kind in type(one).__mro__ if kind.__module__ == "tests"]
+    return any(type(value) is Descriptor for kind in kinds for value in vars(kind).values())

@@ -226,12 +226,33 @@ class Resumable(Remote):
         return self._link.ask("resume", self, ["throw", error])
 
 
-for _kind in (Callable_, Awaitable_, Resumable):  # what tests see of them is the program's
+class Descriptor(Remote):
+    """Stands for a descriptor, which has effect in a class of the tests, too."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self._link.ask("descriptor", self, ["__get__", instance, owner])
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self._link.ask("descriptor", self, ["__set__", instance, value])
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._link.ask("descriptor", self, ["__set_name__", owner, name])
+
+
+for _kind in (
+    Callable_,
+    Awaitable_,
+    Resumable,
+    Descriptor,
+):  # what tests see of them is the program's
     _kind.__doc__ = Remote.__dict__["__doc__"]  # type: ignore[method-assign]
 KINDS: dict[str, type[Remote]] = {
     "call": Callable_,
     "await": Awaitable_,
     "generator": Resumable,
+    "descriptor": Descriptor,
 }
 
 

@@ -25,6 +25,10 @@ from rlvr_code.inside.guests import Guest, guest
 from rlvr_code.inside.shared import NEW, SAME, SYNC, Shared
 
 
+def _nothing(*given: Any) -> None:
+    """What a descriptor without a method does."""
+
+
 def _reflected(do: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda one, other: do(other, one)
 
@@ -125,6 +129,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
         importlib.import_module(module), name
     )(*given, **named),
     "resume": lambda one, name, given: getattr(one, name)(given),
+    "descriptor": lambda one, name, *given: getattr(type(one), name, _nothing)(one, *given),
     "seed": lambda one, *given: __import__("random").seed(*given),
 }
 _MUTABLE = (list, dict, set, bytearray, deque)
@@ -460,6 +465,8 @@ def _kind(value: object) -> str:
         return "generator"
     if hasattr(type(value), "__await__"):
         return "await"
+    if hasattr(type(value), "__set__") and hasattr(type(value), "__get__"):
+        return "descriptor"
     return "call" if callable(value) else ""
 
 

@@ -1,6 +1,6 @@
 """Tests that are defined to be collected: functions ``test_...`` and classes of ``unittest``.
 
-Fixtures are those of the tests, ``capsys``, ``monkeypatch`` and ``request``. A test that is skipped
+Fixtures are those of the tests, ``caplog``, ``capsys``, ``monkeypatch`` and ``request``. A test that is skipped
 has not passed.
 """
 
@@ -13,11 +13,12 @@ import functools
 import inspect
 import io
 import itertools
+import logging
 import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr_code.inside.pytest_like import Fixture, SkippedError
 
@@ -126,7 +127,7 @@ def _run_function(function: Any, names: Mapping[str, Any], own: Any = None) -> i
     count = 0
     known = _fixtures(names, own)
     wanted = [one.name for one in known.values() if one.autouse]
-    wanted += [*inspect.signature(function).parameters, *_named(function)]
+    wanted += [*_taken(function), *_named(function)]
     for row in _parameters(function):
         several = _several([name for name in wanted if name not in row], known)
         for params in itertools.product(*(known[name].params for name in several)):
@@ -149,8 +150,7 @@ def _run_once(
     have = dict(row)
     for name in wanted:
         _value(name, known, params, have, stack)
-    taken = inspect.signature(function).parameters
-    found = function(**{name: have[name] for name in taken})
+    found = function(**{name: have[name] for name in _taken(function)})
     if inspect.iscoroutine(found):
         import asyncio
 
@@ -165,6 +165,13 @@ def _parameters(function: Any) -> Iterator[dict[str, Any]]:
         for (keys, _), row in zip(marks, chosen, strict=True):
             given |= dict(zip(keys, row, strict=True))
         yield given
+
+
+def _taken(function: Any) -> list[str]:
+    """Parameters of a test that ``mock.patch`` does not give it."""
+    patches = [one for one in getattr(function, "patchings", ()) if one.attribute_name is None]
+    given = sum(one.new is sys.modules["unittest.mock"].DEFAULT for one in patches)
+    return list(inspect.signature(function).parameters)[given:]
 
 
 def _named(function: Any) -> list[str]:
@@ -252,6 +259,13 @@ _wide: dict[str, Any] = {}
 """Values of fixtures of more than one test, whose end is that of the process."""
 
 
+class CaptureResult(NamedTuple):
+    """What ``capsys`` has read."""
+
+    out: str
+    err: str
+
+
 class _Captured:
     """``capsys``."""
 
@@ -260,7 +274,7 @@ class _Captured:
 
     def readouterr(self) -> Any:
         """What has been written since the last time."""
-        found = types.SimpleNamespace(out=self._out.getvalue(), err=self._err.getvalue())
+        found = CaptureResult(self._out.getvalue(), self._err.getvalue())
         for one in (self._out, self._err):
             one.seek(0)
             one.truncate()
@@ -324,7 +338,63 @@ def _monkeypatch() -> Iterator[_Patches]:
         patches.undo()
 
 
+class _Logged(logging.Handler):
+    """``caplog``."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what is logged."""
+        self.records.append(record)
+
+    @property
+    def messages(self) -> list[str]:
+        """What it says."""
+        return [one.getMessage() for one in self.records]
+
+    @property
+    def text(self) -> str:
+        """All of it, line by line."""
+        return "".join(f"{one.levelname} {one.name}:{one.getMessage()}\n" for one in self.records)
+
+    @property
+    def record_tuples(self) -> list[tuple[str, int, str]]:
+        """Logger, level and text of each record."""
+        return [(one.name, one.levelno, one.getMessage()) for one in self.records]
+
+    def clear(self) -> None:
+        """Forget what has been logged."""
+        self.records.clear()
+
+    def set_level(self, level: Any, logger: str | None = None) -> None:
+        """Have records from a level on."""
+        logging.getLogger(logger).setLevel(level)
+
+    @contextlib.contextmanager
+    def at_level(self, level: Any, logger: str | None = None) -> Iterator[None]:
+        """The same for a while."""
+        before = logging.getLogger(logger).level
+        self.set_level(level, logger)
+        try:
+            yield
+        finally:
+            self.set_level(before, logger)
+
+
+@contextlib.contextmanager
+def _caplog() -> Iterator[_Logged]:
+    logged = _Logged()
+    logging.getLogger().addHandler(logged)
+    try:
+        yield logged
+    finally:
+        logging.getLogger().removeHandler(logged)
+
+
 _FIXTURES: dict[str, Callable[[], Any]] = {
+    "caplog": _caplog,
     "capsys": _capsys,
     "monkeypatch": _monkeypatch,
 }

@@ -105,7 +105,7 @@ class Sandbox:
         It takes one of the sandbox's places until it is closed; its limits are those of its whole
         life.
         """
-        self._check(limits)
+        self.check(limits)
         self._places.acquire()
         try:
             server = self._take()
@@ -122,7 +122,7 @@ class Sandbox:
             broke: The answer if it breaks both times, which is then the program's doing.
             limits: Of the program, to see whether this sandbox can keep them.
         """
-        self._check(limits)
+        self.check(limits)
         for _ in range(2):
             with self.server() as server:
                 try:
@@ -163,12 +163,18 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def _check(self, limits: Limits) -> None:
+    def check(self, limits: Limits) -> None:
+        """See that programs can be run with these limits.
+
+        Raises:
+            MachineError: If they are to have children, and the sandbox could not end those.
+        """
         if limits.processes > 1 and self.plan.variant in ("landlock", "unsafe"):
             raise MachineError(
                 f"the sandbox {self.plan.variant} has no process namespaces, so a program can have "
                 f"one process only, not {limits.processes}",
-                remedy="rlvr doctor lists what this machine has",
+                remedy="take one that has: bwrap, namespaces, podman or docker; rlvr doctor "
+                "lists what this machine has",
             )
 
     def _take(self) -> Server:
