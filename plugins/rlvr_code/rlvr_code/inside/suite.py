@@ -1,7 +1,7 @@
 """Tests that are defined to be collected: functions ``test_...`` and classes of ``unittest``.
 
-Fixtures are those of the tests, ``caplog``, ``capsys``, ``monkeypatch`` and ``request``. A test that is skipped
-has not passed.
+Fixtures are those of the tests, ``caplog``, ``capsys``, ``monkeypatch`` and ``request``. A test
+that is skipped has not passed.
 """
 
 from __future__ import annotations
