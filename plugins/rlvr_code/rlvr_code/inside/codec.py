@@ -22,6 +22,8 @@ from typing import Any, NamedTuple, Protocol
 
 from rlvr_code.inside import tables
 
+IMMUTABLE = (int, float, str, tuple, bytes, frozenset, complex)
+"""Immutable data, which crosses together with a handle if its class is the program's."""
 LONGEST = 16 << 20
 """Most bytes of one value as text."""
 _SMALL = 1 << 63

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import os
 import sys
 import threading
 import types
 import warnings
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
-from rlvr_code.inside import callbacks, codec, frames, guests, serve, shared
-from rlvr_code.inside.remote import (
-    KINDS,
-    Callable_,
-    CannotCrossError,
+from rlvr_code.inside import callbacks, codec, errors, frames, guests, serve, shared
+from rlvr_code.inside.remote import KINDS, Callable_, CannotCrossError, Remote
+from rlvr_code.inside.stand_ins import (
+    DERIVED,
     Error,
-    Remote,
-    RemoteErrorType,
     RemoteType,
     Rich,
+    error_of,
+    is_class,
+    library_class,
     rich,
+    stand_in,
 )
 
 
@@ -163,7 +162,7 @@ class Link:
         except (codec.UnfitError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise GoneError("the program broke the protocol") from error
         if not isinstance(raised, BaseException):
-            raised = serve.exception(str(kind), str(text))
+            raised = errors.exception(str(kind), str(text))
         if isinstance(raised, StopIteration | StopAsyncIteration) and op not in _MAY_STOP:
             # it would end the loop of a test that calls the program in ``map``, before any result
             raised = RuntimeError(f"the program raised {type(raised).__name__}: {text}")
@@ -202,7 +201,7 @@ class Link:
             return {"t": serve.ERROR, "v": told}
         if isinstance(value, type) and issubclass(value, BaseException):
             return self._raising(value)  # type: ignore[no-any-return]
-        if isinstance(value, _DERIVED) and kind.__module__ != "tests":
+        if isinstance(value, DERIVED) and kind.__module__ != "tests":
             return None
         number = self._number(value)
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
@@ -234,7 +233,7 @@ class Link:
         if tag == serve.CLASS:
             return self._class(*value)
         if tag == serve.STDLIB:
-            return _library_class(*map(str, value))
+            return library_class(*map(str, value))
         if tag == serve.ERROR:
             return self._error(*value)
         if tag == serve.RICH:
@@ -253,7 +252,7 @@ class Link:
         return self._remotes[place]  # type: ignore[no-any-return]
 
     def _rich(self, data: Any, remote: Any) -> Any:
-        if type(data) not in serve.IMMUTABLE or not issubclass(type(remote), Remote):
+        if type(data) not in codec.IMMUTABLE or not issubclass(type(remote), Remote):
             raise codec.UnfitError("no data of a class of the program")
         place = ("rich", object.__getattribute__(remote, "_value"))
         if place not in self._remotes:
@@ -269,7 +268,7 @@ class Link:
         if place not in self._remotes:
             found = [codec.decode(one, self._find) for one in bases]
             own = {"_link": self, "_number": number, "__module__": "solution"}
-            self._remotes[place] = _stand_in(name, [one for one in found if _is_class(one)], own)
+            self._remotes[place] = stand_in(name, [one for one in found if is_class(one)], own)
         return self._remotes[place]  # type: ignore[no-any-return]
 
     def _error(self, kind: Any, handle: Any, given: Any, cause: Any = None) -> BaseException:
@@ -278,12 +277,12 @@ class Link:
         place = ("raised", object.__getattribute__(remote, "_value"))
         if place in self._remotes:
             return self._remotes[place]  # type: ignore[no-any-return]
-        if _is_class(of) and issubclass(of, Error):
+        if is_class(of) and issubclass(of, Error):
             made: BaseException = of.__new__(of)
             made.__dict__["_remote"] = remote
             made.args = tuple(codec.decode(given, self._find))
         else:
-            made = _error_of(of, codec.decode(given, self._find))
+            made = error_of(of, codec.decode(given, self._find))
         if cause is not None:
             made.__cause__ = codec.decode(cause, self._find)
         self._remotes[place] = made
@@ -291,60 +290,8 @@ class Link:
 
 
 _MAY_STOP = ("next", "anext", "resume")
-_DERIVED = (*serve.IMMUTABLE, list, dict, set, bytearray, deque)
 
 
-def _is_class(value: object) -> bool:
-    return isinstance(value, type)
-
-
-def _stand_in(name: str, bases: list[Any], own: dict[str, Any]) -> type:
-    """A class for a class of the program, with the exceptions that it derives from."""
-    errors = [one for one in bases if issubclass(one, Exception)]
-    errors = [one for one in errors if not issubclass(one, StopIteration | StopAsyncIteration)]
-    others = [one for one in bases if type(one) is RemoteType or one in _DERIVED]
-    given = tuple(one for one in bases if one.__module__ == "tests" and one not in errors)
-    if errors or any(issubclass(one, BaseException) for one in bases):
-        first = [] if any(issubclass(one, Error) for one in errors) else [Error]
-        with contextlib.suppress(TypeError):  # of bases that do not go together
-            return RemoteErrorType(name, (*first, *errors), own)
-        return RemoteErrorType(name, (Error,), own)
-    if given:
-        return _derived(name, given, own)
-    with contextlib.suppress(TypeError):
-        return RemoteType(name, tuple(others), own)
-    return RemoteType(name, (), own)
-
-
-def _derived(name: str, bases: tuple[type, ...], own: dict[str, Any]) -> type:
-    """A class for one that derives from a class of the tests: one by inheritance alone."""
-    kind = type(f"{type(bases[0]).__name__}Remote", (RemoteType, type(bases[0])), {})
-    return type.__new__(kind, name, bases, own)
-
-
-def _library_class(module: str, name: str) -> type:
-    """A class of Python's library that is imported here; the nearest that there is."""
-    if module == "builtins" and name in _HIDDEN:
-        return _HIDDEN[name]
-    found = vars(sys.modules[module]).get(name) if module in sys.modules else None
-    root = module.partition(".")[0]
-    if not isinstance(found, type) or root not in sys.stdlib_module_names:
-        return Exception if name.endswith(("Error", "Exception")) else object
-    if issubclass(found, BaseException):
-        closed = root == "unittest" or not issubclass(found, _RAISED)
-        return Exception if closed else found
-    return found if root in _SAFE else object
-
-
-_RAISED = (Exception, SystemExit, KeyboardInterrupt)
-_SAFE = {"abc", "array", "builtins", "collections", "datetime", "decimal", "enum", "fractions"} | {
-    *("functools", "itertools", "pathlib", "re", "types", "uuid")
-}
-_HIDDEN: dict[str, type] = {
-    one.__name__: one
-    for one in vars(types).values()
-    if isinstance(one, type) and one.__module__ == "builtins" and one is not types.CoroutineType
-}
 _ENVIRON = dict(os.environ)
 PATCHABLE = """
 builtins.print time.sleep time.time time.monotonic time.perf_counter random.random random.randint
@@ -376,15 +323,6 @@ def _tell(what: Any, about: list[Any]) -> None:
 
         name, level, text = about
         logging.getLogger(str(name)).log(int(level), "%s", str(text))
-
-
-def _error_of(kind: Any, given: Any) -> BaseException:
-    if not (_is_class(kind) and issubclass(kind, BaseException)) or not isinstance(given, list):
-        raise codec.UnfitError("no exception")
-    try:
-        return kind(*given)  # type: ignore[no-any-return]
-    except Exception:
-        return serve.exception(kind.__name__, str(given[0]) if given else "")
 
 
 def _input(op: str, given: list[Any]) -> str:

@@ -15,10 +15,11 @@ agrees with everything is taken for equal to nothing.
 
 from __future__ import annotations
 
-import operator
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
+
+from rlvr_code.inside.operators import OPERATORS, ORDER, UNARY
 
 
 class CannotCrossError(BaseException):
@@ -82,7 +83,17 @@ READABLE = [
 """Attributes with two underscores that are the program's to answer."""
 
 
-class Remote:
+class Stands:
+    """Whatever stands for an object of the program: its class derives from this one."""
+
+    __slots__ = ()
+
+
+class Data:
+    """Plain data that stands for an object of the program, too."""
+
+
+class Remote(Stands):
     """Stands for a name or an object of the program."""
 
     __slots__ = ("_kind", "_link", "_made", "_tag", "_value")
@@ -127,14 +138,14 @@ class Remote:
         return self._link.ask("next", self, [])
 
     def __len__(self) -> int:
-        return _whole(self._link.ask("len", self, []), "length")
+        return whole(self._link.ask("len", self, []), "length")
 
     def __hash__(self) -> int:
-        return _whole(self._link.ask("hash", self, []), "hash")
+        return whole(self._link.ask("hash", self, []), "hash")
 
     def __bool__(self) -> bool:
         # a program that lies here could as well have returned True: ``assert f(x)`` asks no more
-        return _truth(self._link.ask("true", self, []))
+        return truth(self._link.ask("true", self, []))
 
     def __str__(self) -> str:
         return str(self._link.ask("str", self, []))
@@ -156,7 +167,7 @@ class Remote:
 
     def __contains__(self, value: Any) -> bool:
         if is_remote(value):
-            return _truth(self._link.ask("contains", self, [value]))
+            return truth(self._link.ask("contains", self, [value]))
         if not self._made:
             return any(one is value or one == value for one in self)
         return _agrees(self, "contains", value)
@@ -190,10 +201,6 @@ class Callable_(Remote):  # noqa: N801
         return self._link.ask("call", self, list(given), named)
 
 
-_OWN = ("_link", "_number", "_remote")
-"""Attributes of the classes that stand for others which are not the program's."""
-
-
 class Awaitable_(Remote):  # noqa: N801
     """Stands for what can be awaited."""
 
@@ -203,7 +210,7 @@ class Awaitable_(Remote):  # noqa: N801
         task = self._link.ask("task", self, [])
         turns = 0
         try:
-            while not _truth(self._link.ask("turn", task, [turns])):
+            while not truth(self._link.ask("turn", task, [turns])):
                 turns += 1
                 yield  # for others that the tests wait for, and that it may wait for itself
         except BaseException:
@@ -258,139 +265,7 @@ KINDS: dict[str, type[Remote]] = {
 
 def is_remote(value: object) -> bool:
     """Whether something stands for an object of the program; asks the program nothing."""
-    return issubclass(type(value), (Remote, RemoteType, Error))
-
-
-class RemoteType(type):
-    """Kind of the classes that stand for classes of the program."""
-
-    _link: Asks
-    _number: int
-
-    def __call__(cls, /, *given: Any, **named: Any) -> Any:
-        """Make an object, in the program's process."""
-        if "_number" not in cls.__dict__:
-            raise CannotCrossError(
-                f"{cls.__name__}, a class of the tests, derives from a class of the program"
-            )
-        return cls._link.ask("make", cls, list(given), named)
-
-    def __getattr__(cls, name: str) -> Any:
-        if name in _OWN or (name.startswith("__") and name not in READABLE):
-            raise AttributeError(name)
-        return cls._link.ask("get", cls, [name])
-
-    def __setattr__(cls, name: str, value: Any) -> None:
-        cls._link.ask("set", cls, [name, value])
-
-    def __delattr__(cls, name: str) -> None:
-        cls._link.ask("delattr", cls, [name])
-
-    def __getitem__(cls, key: Any) -> Any:
-        return cls._link.ask("item", cls, [key])
-
-    def __iter__(cls) -> Iterator[Any]:
-        return cls._link.ask("iter", cls, [])  # type: ignore[no-any-return]
-
-    def __len__(cls) -> int:
-        return _whole(cls._link.ask("len", cls, []), "length")
-
-    def __bool__(cls) -> bool:
-        return True
-
-    def __contains__(cls, value: Any) -> bool:
-        return _truth(cls._link.ask("contains", cls, [value]))
-
-    def __instancecheck__(cls, value: object) -> bool:
-        if type.__instancecheck__(cls, value) and not is_remote(value):
-            return True
-        return _truth(cls._link.ask("isinstance", value, [cls])) if _crosses(value) else False
-
-    def __eq__(cls, other: object) -> bool:
-        return cls is other
-
-    def __hash__(cls) -> int:
-        return id(cls)
-
-
-class RemoteErrorType(RemoteType):
-    """The same of exceptions, which Python itself tells apart by inheritance."""
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return type.__instancecheck__(cls, value)
-
-
-class Error(Exception, metaclass=RemoteErrorType):
-    """An exception of the program, of a class that the program defines."""
-
-    _remote: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        if self._remote is None or (name.startswith("__") and name not in READABLE):
-            raise AttributeError(name)
-        return getattr(self._remote, name)
-
-    def __str__(self) -> str:
-        return str(self._remote)
-
-    def __repr__(self) -> str:
-        return repr(self._remote)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(other) is type(self) and self._remote == other._remote)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
-class Rich:
-    """Plain data of a class that the program derives from a built-in one: compared as that data.
-
-    What the data does not have, its attributes and methods, is the program's.
-    """
-
-    _remote: Any = None
-
-    def __getattribute__(self, name: str) -> Any:
-        """A field may have the name of a method of the data, as ``count`` of a named tuple has."""
-        found = object.__getattribute__(self, name)
-        if name.startswith("_") or object.__getattribute__(self, "_remote") is None:
-            return found
-        own = getattr(object.__getattribute__(self, "_remote"), name)
-        return found if is_remote(own) or callable(own) else own
-
-    def __getattr__(self, name: str) -> Any:
-        if self._remote is None or (name.startswith("__") and name not in READABLE):
-            raise AttributeError(name)
-        return getattr(self._remote, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return self._remote.__class__ if self._remote is not None else type(self)
-
-    def __repr__(self) -> str:
-        return repr(self._remote)
-
-    def __str__(self) -> str:
-        return str(self._remote)
-
-
-def rich(kind: Any, value: Any, remote: Remote) -> Any:
-    """Data of a built-in kind that also stands for an object of the program."""
-    made = _RICH.get(kind)
-    if made is None:
-
-        def to_text(self: Any) -> str:
-            return str(kind.__str__(self))
-
-        special = {"__str__": to_text} if kind is str else {}
-        made = _RICH[kind] = type(kind.__name__, (Rich, kind), special)
-    found = kind.__new__(made, value)
-    found.__dict__["_remote"] = remote
-    return found
-
-
-_RICH: dict[type, type] = {}
+    return issubclass(type(value), Stands)
 
 
 def _equal(one: Remote, other: object) -> bool:
@@ -415,7 +290,7 @@ _MANY = 8
 
 def _agrees(one: Remote, op: str, other: Any) -> bool:
     """Whether an object says yes, and does not say yes to everything."""
-    if not _truth(one._link.ask(op, one, [other])):
+    if not truth(one._link.ask(op, one, [other])):
         return False
 
     def says(strange: Any) -> bool:
@@ -445,17 +320,20 @@ def _left(one: Remote, op: str, error: BaseException | None) -> bool:
     return not getattr(error, "decides", False) and bool(swallowed)
 
 
-def _crosses(value: object) -> bool:
+def crosses(value: object) -> bool:
+    """Whether the program can be asked about something: not about the tests' classes."""
     return not isinstance(value, type) or is_remote(value)
 
 
-def _whole(value: Any, what: str) -> int:
+def whole(value: Any, what: str) -> int:
+    """What has to be a whole number."""
     if type(value) is not int:
         raise TypeError(f"no {what}")
     return value
 
 
-def _truth(value: Any) -> bool:
+def truth(value: Any) -> bool:
+    """What has to be true or false."""
     if type(value) is not bool:
         raise TypeError("neither true nor false")
     return value
@@ -470,7 +348,7 @@ def _unary(op: str) -> Callable[[Any], Any]:
 
 def _binary(op: str, reflected: bool) -> Callable[[Any, Any], Any]:
     def method(self: Remote, other: Any) -> Any:
-        if not (is_remote(other) or type(other) in _RICH.values() or self._made):
+        if not (is_remote(other) or issubclass(type(other), Data) or self._made):
             if self._kind == "data":
                 data = self._link.ask("data", self, [])
                 return OPERATORS[op](other, data) if reflected else OPERATORS[op](data, other)
@@ -482,44 +360,6 @@ def _binary(op: str, reflected: bool) -> Callable[[Any, Any], Any]:
     return method
 
 
-UNARY: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg,
-    "pos": operator.pos,
-    "abs": abs,
-    "invert": operator.invert,
-    "int": int,
-    "float": float,
-    "complex": complex,
-    "index": operator.index,
-    "bytes": bytes,
-    "reversed": reversed,
-    "trunc": lambda one: one.__trunc__(),
-    "floor": lambda one: one.__floor__(),
-    "ceil": lambda one: one.__ceil__(),
-    "fspath": lambda one: one.__fspath__(),
-}
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    **{
-        name: getattr(operator, f"__{name}__")
-        for name in [
-            "add",
-            "sub",
-            "mul",
-            "truediv",
-            "floordiv",
-            "mod",
-            "pow",
-            "matmul",
-            "and",
-            "or",
-            "xor",
-            "lshift",
-            "rshift",
-        ]
-    },
-    "divmod": divmod,
-}
-ORDER = {name: getattr(operator, name) for name in ("lt", "le", "gt", "ge")}
 _ITEMS = {"getitem": "item", "setitem": "setitem", "delitem": "delitem", "round": "round"}
 
 

@@ -8,134 +8,25 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import importlib
-import io
 import json
-import operator
 import os
 import sys
 import types
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, NoReturn
 
-from rlvr_code.inside import callbacks, codec, frames, remote, script
+from rlvr_code.inside import callbacks, codec, errors, frames, script
 from rlvr_code.inside.guests import Guest, guest
+from rlvr_code.inside.operations import OPERATIONS
 from rlvr_code.inside.shared import NEW, SAME, SYNC, Shared
-
-
-def _nothing(*given: Any) -> None:
-    """What a descriptor without a method does."""
-
-
-def _reflected(do: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda one, other: do(other, one)
-
-
-def _of(error: BaseException | None) -> tuple[Any, Any, Any]:
-    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
-
-
-def _loop() -> Any:
-    """The event loop in which everything is waited for, so that locks and the like go together."""
-    import asyncio
-
-    if not _loops:
-        _loops.append(asyncio.new_event_loop())
-        asyncio.set_event_loop(_loops[0])
-    return _loops[0]
-
-
-async def _awaited(one: Any) -> Any:
-    return await one
-
-
-_loops: list[Any] = []
-_SINGLE_TURNS = 20
-_WAIT_SECONDS = 0.002
-
-
-def _turn(task: Any, turns: int) -> bool:
-    """Let the event loop go on: by a turn at first, in the order of any loop, then for a while."""
-    loop = _loop()
-    if turns < _SINGLE_TURNS:
-        loop.call_soon(loop.stop)
-        loop.run_forever()
-    else:
-        import asyncio
-
-        loop.run_until_complete(asyncio.wait({task}, timeout=_WAIT_SECONDS))
-    return bool(task.done())
-
-
-def _cancel(task: Any) -> None:
-    task.cancel()
-    _turn(task, 0)
-    if task.done() and not task.cancelled():
-        task.exception()  # which nobody wants any more
-
+from rlvr_code.inside.watch import Watch
 
 LOADED, ASK, ANSWER, BACK, BACK_ANSWER = b"l", b"q", b"a", b"c", b"d"
 NAME, HANDLE, CALLBACK, METHOD = "name", "handle", "callback", "method"
 CLASS, ERROR, RICH, GUEST, STDLIB = "class", "error", "rich", "guest", "stdlib"
 RAISING = "raising"
 
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    **remote.UNARY,
-    **remote.OPERATORS,
-    **{f"r{name}": _reflected(do) for name, do in remote.OPERATORS.items()},
-    **{
-        f"i{name}": getattr(operator, f"__i{name}__")
-        for name in remote.OPERATORS
-        if name != "divmod"
-    },
-    **remote.ORDER,
-    "get": getattr,
-    "set": setattr,
-    "delattr": delattr,
-    "item": operator.getitem,
-    "setitem": operator.setitem,
-    "delitem": operator.delitem,
-    "iter": iter,
-    "next": next,
-    "len": len,
-    "hash": hash,
-    "true": bool,
-    "str": str,
-    "repr": repr,
-    "format": format,
-    "round": round,
-    "dir": dir,
-    "eq": lambda one, other: bool(one == other),
-    "contains": operator.contains,
-    "type": type,
-    "isinstance": isinstance,
-    "name": lambda one: one,
-    "enter": lambda one: type(one).__enter__(one),
-    "exit": lambda one, error: bool(type(one).__exit__(one, *_of(error))),
-    "await": lambda one: _loop().run_until_complete(_awaited(one)),
-    "task": lambda one: _loop().create_task(_awaited(one)),
-    "turn": lambda one, turns: _turn(one, turns),
-    "cancel": lambda one: _cancel(one),
-    "result": lambda one: one.result(),
-    "aiter": lambda one: type(one).__aiter__(one),
-    "anext": lambda one: _loop().run_until_complete(_awaited(type(one).__anext__(one))),
-    "aenter": lambda one: _loop().run_until_complete(_awaited(type(one).__aenter__(one))),
-    "aexit": lambda one, error: bool(
-        _loop().run_until_complete(_awaited(type(one).__aexit__(one, *_of(error))))
-    ),
-    "library": lambda one, module, name, *given, **named: getattr(
-        importlib.import_module(module), name
-    )(*given, **named),
-    "resume": lambda one, name, given: getattr(one, name)(given),
-    "descriptor": lambda one, name, *given: getattr(type(one), name, _nothing)(one, *given),
-    "seed": lambda one, *given: __import__("random").seed(*given),
-}
 _MUTABLE = (list, dict, set, bytearray, deque)
-IMMUTABLE = (int, float, str, tuple, bytes, frozenset, complex)
-"""Immutable data, which crosses together with a handle if its class is the program's."""
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
 class Host:
@@ -149,8 +40,7 @@ class Host:
         self._guest_numbers: dict[int, int] = {}
         self._shared: Shared | None = None
         self._reads = False
-        self._listens = False
-        self._told: list[Any] = []
+        self._watch = Watch(self._call_back)
         self.names: dict[str, Any] = {}
 
     def load(self, code: bytes) -> None:
@@ -164,7 +54,7 @@ class Host:
         try:
             exec(script.compiled(code, script.NAME), self.names)
         except BaseException as error:
-            ended = {"ok": False, "why": describe(error)}
+            ended = {"ok": False, "why": errors.describe(error)}
             script.report(error, script.NAME)
         script.flush()
         frames.send(self._wire, LOADED, json.dumps(ended).encode())
@@ -190,20 +80,20 @@ class Host:
             quiet = bool(asked.get("quiet"))
             given, named = asked["args"], dict(asked.get("named", ()))
             if asked.get("tests"):
-                self._listen()
-                watch.enter_context(self._watched(asked, answer))
+                self._watch.listen()
+                watch.enter_context(self._watch.watched(asked, answer))
             if asked["op"] == "data":
                 answer["v"] = codec.Raw(codec.data(asked["to"], self._pen))
             else:
                 answer["v"] = self._do(asked["op"], asked["to"], given, named)
         except BaseException as error:
-            answer["e"] = _told(error, _Raised(error))
+            answer["e"] = errors.told(error, _Raised(error))
         finally:
             watch.close()
         try:
             return self._dumps(answer, quiet)
         except BaseException as error:
-            return self._dumps({"e": _told(error, None)}, True)
+            return self._dumps({"e": errors.told(error, None)}, True)
 
     @property
     def _pen(self) -> codec.Pen:
@@ -238,7 +128,7 @@ class Host:
             return None
         if op in ("call", "make"):
             return target(*given, **named)
-        return _OPERATIONS[op](target, *given, **named)
+        return OPERATIONS[op](target, *given, **named)
 
     def _cell(self, asked: dict[str, Any]) -> bytes:
         """Run more source text where the program's names are."""
@@ -277,7 +167,7 @@ class Host:
         """A class of exceptions for one of the tests'."""
         if number not in self._guests:
             found = tuple(codec.decode(one, self._find) for one in bases)
-            kind = type(name, found, {"__module__": "tests", "__init__": _takes_anything})
+            kind = type(name, found, {"__module__": "tests", "__init__": errors.takes_anything})
             self._guests[number] = kind
             self._guest_numbers[id(kind)] = number
         return self._guests[number]
@@ -290,7 +180,7 @@ class Host:
             try:
                 error = of(*told)
             except Exception:
-                error = exception(of.__name__, text)
+                error = errors.exception(of.__name__, text)
             self._guests[number] = error
             self._guest_numbers[id(error)] = number
         return self._guests[number]
@@ -321,65 +211,6 @@ class Host:
             raise answer["e"]
         return answer["v"]
 
-    @contextlib.contextmanager
-    def _watched(self, asked: dict[str, Any], answer: dict[str, Any]) -> Iterator[None]:
-        """Do something as the tests would see it: what is written, warned and logged comes to them.
-
-        What they have put in place of functions of the library is used instead.
-        """
-        streams = {name: io.StringIO() for name in ("stdout", "stderr")}
-        real = {name: getattr(sys, name) for name in streams}
-        before = {}
-        self._told.clear()
-        for place, value in asked["patched"]:
-            module, _, name = place.rpartition(".")
-            before[place] = getattr(importlib.import_module(module), name)
-            setattr(sys.modules[module], name, value)
-        if asked["environ"] is not None:
-            os.environ.clear()
-            os.environ.update(asked["environ"])
-        for name, stream in streams.items():
-            setattr(sys, name, stream)
-        try:
-            yield
-        finally:
-            for name, stream in real.items():
-                setattr(sys, name, stream)
-            for place, value in before.items():
-                module, _, name = place.rpartition(".")
-                setattr(sys.modules[module], name, value)
-            written = {name: one.getvalue() for name, one in streams.items() if one.getvalue()}
-            if written:
-                answer["written"] = written
-            if self._told:
-                answer["told"] = list(self._told)
-
-    def _warned(self, message: Any, category: Any, *rest: Any, **more: Any) -> None:
-        self._told.append(["warning", category, str(message)])
-
-    def _listen(self) -> None:
-        """Read standard input where the tests do, who may have put something in its place."""
-        if self._listens:
-            return
-        self._listens = True
-        sys.stdin = cast("TextIO", Input(lambda op: self._call_back(-1, op)))
-        builtins.input = lambda prompt="", /: self._call_back(-1, "input", str(prompt))
-        warnings.simplefilter("always")
-        warnings.showwarning = self._warned
-        if "logging" in sys.modules:
-            self._take_logs()
-
-    def _take_logs(self) -> None:
-        import logging
-
-        told = self._told
-
-        class Taker(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                told.append(["log", record.name, record.levelno, record.getMessage()])
-
-        logging.getLogger().addHandler(Taker())
-
     def _keep(self, value: Any) -> dict[str, Any] | None:
         exact = type(value)
         raised = value.error if exact is _Raised else value
@@ -389,8 +220,8 @@ class Host:
             return self._raised(value.error)
         if issubclass(exact, Guest):
             return {"t": GUEST, "v": object.__getattribute__(value, "_ask").args[0]}
-        derived = issubclass(exact, (*IMMUTABLE, *_MUTABLE))
-        if derived and exact.__module__ != "solution" and not issubclass(exact, IMMUTABLE):
+        derived = issubclass(exact, (*codec.IMMUTABLE, *_MUTABLE))
+        if derived and exact.__module__ != "solution" and not issubclass(exact, codec.IMMUTABLE):
             return None
         number = self._number(value)
         if isinstance(value, type):
@@ -398,8 +229,8 @@ class Host:
         if isinstance(value, BaseException):
             return self._raised(value)
         handle = {"t": HANDLE, "v": [number, _kind(value)]}
-        if derived and issubclass(exact, IMMUTABLE):
-            base: Any = next(one for one in IMMUTABLE if issubclass(exact, one))
+        if derived and issubclass(exact, codec.IMMUTABLE):
+            base: Any = next(one for one in codec.IMMUTABLE if issubclass(exact, one))
             plain = base(value) if base is not str else str.__getitem__(value, slice(None)) + ""
             if type(plain) is base:
                 return {"t": RICH, "v": [codec.data(value, self._pen), handle]}
@@ -439,25 +270,6 @@ class _Raised:
         self.error = error
 
 
-class Input(io.TextIOBase):
-    """Standard input, read by the tests' process."""
-
-    def __init__(self, ask: Callable[[str], Any]) -> None:
-        self._ask_for = ask
-
-    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
-        """The next line."""
-        return str(self._ask_for("readline"))
-
-    def read(self, size: int | None = -1, /) -> str:
-        """All that is left."""
-        return str(self._ask_for("read"))
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-
 def _kind(value: object) -> str:
     if isinstance(value, _MUTABLE):
         return "data"
@@ -478,43 +290,3 @@ def run(code: bytes, wire: int) -> NoReturn:
         host.serve()
     finally:
         os._exit(1)
-
-
-def exception(kind: str, text: str) -> Exception:
-    """The built-in exception of this name, or one that mentions it."""
-    found = vars(builtins).get(kind)
-    if isinstance(found, type) and issubclass(found, Exception):
-        return found(text)
-    return RuntimeError(f"{kind}: {text}")
-
-
-def _takes_anything(error: BaseException, *given: Any, **named: Any) -> None:
-    """What an exception of the tests has been made of came over with it."""
-
-
-def _kind_of(error: BaseException) -> str:
-    """Name of the built-in exception that an error is, or derives from."""
-    for base in type.mro(type(error)):
-        name = str(base.__name__)
-        if vars(builtins).get(name) is base:
-            return name
-    return "Exception"
-
-
-def _told(error: BaseException, raised: object) -> tuple[Any, ...]:
-    return (_kind_of(error), _message(error), describe(error), raised)
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)[:1000]
-    except BaseException:
-        return ""
-
-
-def describe(error: BaseException) -> str:
-    """An error in a line, whatever its class does when it is asked."""
-    try:
-        return f"{type(error).__name__}: {error!s}"[:1000]
-    except BaseException:
-        return "an error that cannot be described"

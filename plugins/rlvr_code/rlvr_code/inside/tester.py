@@ -20,14 +20,10 @@ import types
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from rlvr_code.inside import pytest_like, serve, suite
+from rlvr_code.inside import errors, pytest_like, suite
 from rlvr_code.inside.link import PATCHABLE, REAL, GoneError, Link
-from rlvr_code.inside.remote import (
-    CannotCrossError,
-    Remote,
-    Rich,
-    is_remote,
-)
+from rlvr_code.inside.remote import CannotCrossError, Remote, is_remote
+from rlvr_code.inside.stand_ins import Rich
 
 BEGIN, RESULT, FINISHED = b"b", b"r", b"f"
 RUN = "__run_test__"
@@ -67,7 +63,7 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
             link.send(RESULT, json.dumps([nonce, number, why]).encode())
         link.send(FINISHED, json.dumps([nonce, ""]).encode())
     except BaseException as error:
-        link.send(FINISHED, json.dumps([nonce, serve.describe(error)]).encode())
+        link.send(FINISHED, json.dumps([nonce, errors.describe(error)]).encode())
     os._exit(0)
 
 
@@ -241,7 +237,7 @@ def _why_not(test: str, names: dict[str, Any], link: Link) -> str:
         notes = f" (cannot cross to the tests: {'; '.join(link.notes)})" if link.notes else ""
         return (why[: 300 - min(len(notes), 200)] + notes)[:300]
     except BaseException as error:
-        return serve.describe(error)[:300]
+        return errors.describe(error)[:300]
     return ""
 
 

@@ -1,0 +1,46 @@
+"""Operators, by the names that they have on the wire."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+UNARY: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "abs": abs,
+    "invert": operator.invert,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+    "bytes": bytes,
+    "reversed": reversed,
+    "trunc": lambda one: one.__trunc__(),
+    "floor": lambda one: one.__floor__(),
+    "ceil": lambda one: one.__ceil__(),
+    "fspath": lambda one: one.__fspath__(),
+}
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **{
+        name: getattr(operator, f"__{name}__")
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "truediv",
+            "floordiv",
+            "mod",
+            "pow",
+            "matmul",
+            "and",
+            "or",
+            "xor",
+            "lshift",
+            "rshift",
+        ]
+    },
+    "divmod": divmod,
+}
+ORDER = {name: getattr(operator, name) for name in ("lt", "le", "gt", "ge")}
