@@ -352,7 +352,7 @@ def f(x):
 ### error_without_words
 import sys
 def f(x): raise ValueError
-sys.modules['rlvr_code.inside.serve'].describe = lambda error: ''
+sys.modules['rlvr_code.inside.errors'].describe = lambda error: ''
 ### forged_whole_number
 import os, struct
 def f(x):
