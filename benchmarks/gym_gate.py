@@ -15,19 +15,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import DataError, Problem
+from rlvr_core.api import Completion, DataError, Problem, Verdict
 from rlvr_core.builtin.datacheck.checks import TagReport, check_problems
 from rlvr_core.builtin.datacheck.judging import Judge
 from rlvr_gym.datasets import Tasks
 from rlvr_gym.entries import curriculum, names
 from rlvr_gym.fences import FENCED, MIXTURE, NOT_REPEATED
+from rlvr_gym.verifiers import Answer
 
 HASH_SEEDS = ("1", "2")
-AT_ONCE = 8
-"""Generators that share a pool of workers."""
 FOR_MARKS = 10
 """Problems of a generator that are made again in other processes."""
 
@@ -89,20 +90,37 @@ def row(task: str, level: int | None, tag: TagReport | None, why: str) -> dict[s
     return found
 
 
-def measured(
-    tasks: list[str], n: int, workers: int, levels: dict[str, int | None]
-) -> list[dict[str, Any]]:
-    """Check some generators, each at its default options or at a level."""
-    made = {task: problems(task, n, levels[task]) for task in tasks}
-    everything = [one for some, _ in made.values() for one in some]
-    with Judge(timeout=30.0, workers=workers) as judge:
-        report = check_problems("gym/tasks", everything, judge, by=("task",), per_tag=n)
-    tags = {tag.tag.removeprefix("task="): tag for tag in report.tags}
-    other = "; ".join(fault.what for fault in report.faults)
-    rows = [row(task, levels[task], tags.get(task), made[task][1]) for task in tasks]
-    if other:
-        sys.stderr.write(f"{', '.join(tasks)}: {other}\n")
-    return rows
+class Here(Judge):
+    """Judges in this process: nothing that ``gym/answer`` is shown can last or is run."""
+
+    answer = Answer(Answer.Config())
+
+    def open(self, problems: Iterable[Problem]) -> None:
+        """Check the problems."""
+        for problem in problems:
+            self.answer.check(problem)
+
+    def gold(self, problem: Problem) -> str | None:
+        """Return the reference."""
+        return self.answer.gold(problem)
+
+    def verdicts(self, problem: Problem, responses: Sequence[str]) -> Future[list[Verdict]]:
+        """Judge at once."""
+        found: Future[list[Verdict]] = Future()
+        completions = map(Completion.from_text, responses)
+        found.set_result([self.answer.verify(problem, one) for one in completions])
+        return found
+
+
+def measured(task: str, n: int, level: int | None) -> dict[str, Any]:
+    """Check a generator at its default options or at a level."""
+    made, why = problems(task, n, level)
+    if not made:
+        return row(task, level, None, why)
+    report = check_problems("gym/tasks", made, Here(), by=("task",), per_tag=n)
+    found = row(task, level, report.tags[0], why)
+    found["faults"] += [f"{fault.check}: {fault.what}" for fault in report.faults]
+    return found
 
 
 def write(rows: list[dict[str, Any]], path: Path | None) -> None:
@@ -119,7 +137,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--n", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--tasks", default="", help="names with commas; all if empty")
     parser.add_argument("--ends", action="store_true", help="the ends of the curricula instead")
     parser.add_argument("--marks", nargs="*")
@@ -134,10 +151,8 @@ def main() -> int:
         ends = [(t, level) for level in (0, 1) for t in tasks if t not in FENCED and highest[t] > 0]
         ends = [(task, highest[task] if level else 0) for task, level in ends]
     rows: list[dict[str, Any]] = []
-    for at in range(0, len(ends), AT_ONCE):
-        some = ends[at : at + AT_ONCE]
-        assert len(dict(some)) == len(some), "a generator is in a share of the work once"
-        rows += measured([task for task, _ in some], asked.n, asked.workers, dict(some))
+    for task, level in ends:
+        rows.append(measured(task, asked.n, level))
         write(rows, asked.out)
     if not asked.ends:
         differs = unstable(tasks)

@@ -22,6 +22,7 @@ Rule = Callable[[str, Entry], bool]
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
 _INTEGERS = re.compile(r"-?[0-9]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[a-z0-9]+")
 _NUMBERS = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 _NEAR = Fraction(1, 1000)
@@ -80,6 +81,10 @@ def _same_words(answer: str, entry: Entry) -> bool:
     return answer.casefold().split() == str(entry["answer"]).casefold().split()
 
 
+def _same_text(answer: str, entry: Entry) -> bool:
+    return answer.casefold() == str(entry["answer"]).casefold()
+
+
 def _same_letters(answer: str, entry: Entry) -> bool:
     return "".join(answer.casefold().split()) == str(entry["answer"]).casefold().strip()
 
@@ -116,6 +121,7 @@ JUDGED: Mapping[str, tuple[Rule, str]] = {
     "number_sorting": (_sorted_numbers, "each number may be off by 1, or NaN"),
     "word_sorting": (_sorted_words, "more words may follow"),
     "letter_jumble": (_same_words, "more words may follow"),
+    "spell_backward": (_same_text, "rounding gives full marks to letters too many"),
     "figlet_font": (_same_letters, "ten right letters are enough"),
     "game_of_life": (_same_json, "more rows and columns may follow"),
     "coin_flip": (_probability, "0 is close enough to most of its probabilities"),
@@ -129,13 +135,33 @@ def _as_many_numbers(answer: str, entry: Entry) -> bool:
     return len(_NUMBERS.findall(answer)) == len(_NUMBERS.findall(entry["answer"]))
 
 
-def _same_numbers(answer: str, entry: Entry) -> bool:
+def _interval(answer: str, entry: Entry) -> bool:
     found, right = (list(map(Decimal, _NUMBERS.findall(t))) for t in (answer, entry["answer"]))
-    return found == right
+    return found == right and _words(answer) <= {"day", "days"}
 
 
-def _same_integers(answer: str, entry: Entry) -> bool:
-    return _INTEGERS.findall(answer) == _INTEGERS.findall(entry["answer"])
+def _moves(answer: str, entry: Entry) -> bool:
+    return not answer.strip("UDLRudlr \n\r\t,")
+
+
+def _presses(answer: str, entry: Entry) -> bool:
+    return not answer.strip("ABCabc \n\r\t,→->")
+
+
+def _fraction(answer: str, entry: Entry) -> bool:
+    return _whole(answer) == _whole(entry["answer"]) and _words(answer) <= {"frac", "dfrac"}
+
+
+def _whole_numbers(answer: str, entry: Entry) -> bool:
+    return _whole(answer) == _whole(entry["answer"]) and not _words(answer)
+
+
+def _whole(text: str) -> list[str]:
+    return _INTEGERS.findall(text)
+
+
+def _words(text: str) -> set[str]:
+    return set(_LETTERS.findall(text.casefold()))
 
 
 def _grid(answer: str, entry: Entry) -> bool:
@@ -151,11 +177,13 @@ def _same_claims(answer: str, entry: Entry) -> bool:
 
 ALSO: Mapping[str, tuple[Rule, str]] = {
     "advanced_geometry": (_as_many_numbers, "more numbers may follow"),
-    "fraction_simplification": (_same_integers, "another fraction may follow"),
+    "fraction_simplification": (_fraction, "another fraction may follow"),
     "kakurasu": (_grid, "everything but 0 and 1 is passed over"),
     "knights_knaves": (_same_claims, "denials and other text are passed over"),
-    "survo": (_same_integers, "everything but numbers is passed over"),
-    "time_intervals": (_same_numbers, "more text may follow, and .5 is .005 seconds"),
+    "quantum_lock": (_presses, "everything but A, B and C is passed over"),
+    "sokoban": (_moves, "everything but moves is passed over"),
+    "survo": (_whole_numbers, "everything but numbers is passed over"),
+    "time_intervals": (_interval, "more text may follow, and .5 is .005 seconds"),
 }
 """Conditions beside the generator's full marks, with what it does not see."""
 

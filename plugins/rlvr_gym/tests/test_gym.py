@@ -165,12 +165,18 @@ def test_a_problem_of_another_version_is_unscorable():
 
 
 def test_partial_scores_are_the_generators_only_if_asked_for():
-    (one,) = problems("spell_backward", n=1)
-    word = VERIFIER.gold(one).removeprefix("<answer>").removesuffix("</answer>")
-    long = f"<answer>{word}{word[:-1]}x</answer>"
+    (one,) = problems("caesar_cipher", n=1)
+    text = VERIFIER.gold(one).removeprefix("<answer>").removesuffix("</answer>")
+    long = f"<answer>{text} {text}</answer>"
     assert judged(one, long).score == 0.0
-    assert 0 < judged(one, long, partial=True).score < 1
+    assert judged(one, long, partial=True).score == pytest.approx(len(text) / (2 * len(text) + 1))
     assert judged(one, long, partial=True).passed is False
+
+
+def test_a_rule_gives_no_partial_scores():
+    (one,) = problems("spell_backward", n=1)
+    wrong = VERIFIER.gold(one).replace("</answer>", "x</answer>")
+    assert judged(one, wrong, partial=True).score == 0.0
 
 
 def _case(index, right):

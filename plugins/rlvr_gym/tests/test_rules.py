@@ -73,7 +73,8 @@ def test_no_attack_passes_or_lasts(task, tmp_path, monkeypatch):
     (one,) = made(task)
     assert passes(one, reference(one))
     before = time.process_time()
-    for text in NEVER_RIGHT:
+    denials = (f"not {reference(one)}", f"{reference(one)} is not the answer")
+    for text in (*NEVER_RIGHT, *denials):
         assert not passes(one, text), text[:60]
     assert time.process_time() - before < 5.0
     assert list(tmp_path.iterdir()) == []
@@ -146,7 +147,7 @@ def test_sorted_numbers_are_exact(change):
         assert not passes(one, str([float("nan")] * len(numbers)))
 
 
-@pytest.mark.parametrize("task", ["word_sorting", "letter_jumble", "figlet_font"])
+@pytest.mark.parametrize("task", ["word_sorting", "letter_jumble", "figlet_font", "spell_backward"])
 def test_words_too_many_fail(task):
     for one in made(task, 5):
         answer = reference(one)
@@ -290,6 +291,7 @@ def test_what_generators_pass_over_fails():
             assert passes(one, answer)
             assert not passes(one, f"{answer}, 7"), task
             assert not passes(one, f"{answer} 12:34"), task
+            assert not passes(one, f"{answer} is not the answer"), task
     for one in made("knights_knaves", 3):
         assert not passes(one, f"not {reference(one)}")
         first, _, rest = reference(one).rstrip(".").partition(", ")
