@@ -24,7 +24,7 @@ from rlvr_core.api import Completion, DataError, Problem, Verdict
 from rlvr_core.builtin.datacheck.checks import TagReport, check_problems
 from rlvr_core.builtin.datacheck.judging import Judge
 from rlvr_gym.datasets import Tasks
-from rlvr_gym.entries import curriculum, names
+from rlvr_gym.entries import category, curriculum, names
 from rlvr_gym.fences import FENCED, MIXTURE, NOT_REPEATED
 from rlvr_gym.verifiers import Answer
 
@@ -75,7 +75,13 @@ def unstable(tasks: list[str]) -> set[str]:
 
 def row(task: str, level: int | None, tag: TagReport | None, why: str) -> dict[str, Any]:
     """What is known of a generator, as JSON."""
-    found: dict[str, Any] = {"task": task, "level": level, "faults": [why] if why else []}
+    found: dict[str, Any] = {
+        "task": task,
+        "category": category(task),
+        "parameters": sorted(curriculum(task)),
+        "level": level,
+        "faults": [why] if why else [],
+    }
     if tag is None:
         return found
     found |= {

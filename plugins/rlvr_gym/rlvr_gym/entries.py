@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from rlvr_core.api import DataError, Json
-from rlvr_gym.fences import FENCED, MIXTURE
+from rlvr_gym.fences import FENCED, MENDED, MIXTURE
 from rlvr_gym.reading import make_safe
 
 Entry = dict[str, Any]
@@ -63,15 +63,16 @@ def _did_you_mean(name: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def defaults(task: str) -> dict[str, Json]:
-    """Return the options of a generator and their defaults."""
+    """Return the options of a generator and their defaults: its own, but for a few (``MENDED``)."""
     from reasoning_gym.factory import DATASETS
 
     made = DATASETS[task][1]()
-    return {
+    own = {
         field.name: getattr(made, field.name)
         for field in dataclasses.fields(made)
         if field.name not in _OURS
     }
+    return {**own, **MENDED.get(task, {})}
 
 
 def curriculum(task: str) -> dict[str, list[Json]]:
@@ -93,7 +94,7 @@ def settings(task: str, level: int | None, options: Mapping[str, Json]) -> dict[
     Args:
         task: Name of the generator.
         level: Level of all parameters of its curriculum, 0 the easiest; the highest one where a
-            parameter has fewer. None leaves the generator's defaults.
+            parameter has fewer. None leaves the defaults.
         options: Options that are set whatever the level.
 
     Raises:
@@ -105,7 +106,8 @@ def settings(task: str, level: int | None, options: Mapping[str, Json]) -> dict[
             remedy = (*_did_you_mean(name, known), f"its options: {', '.join(known)}")
             what = f"the generator {task!r} has no option {name!r}"
             raise DataError(what, where="gym/tasks: options", remedy=remedy)
-    return {**({} if level is None else _of_curriculum(task, level)), **options}
+    chosen = MENDED.get(task, {}) if level is None else _of_curriculum(task, level)
+    return {**chosen, **options}
 
 
 def _of_curriculum(task: str, level: int) -> dict[str, Json]:

@@ -16,7 +16,7 @@ def register_datasets(registrar: Registrar) -> None:
     registrar.add(
         "tiny",
         "rlvr_gym.tiny:Tiny",
-        summary="Sums of four digits that a tiny model learns on a CPU.",
+        summary="Sums of three digits that a tiny model learns on a CPU.",
     )
 
 
@@ -41,12 +41,12 @@ def register_eval_tasks(registrar: Registrar) -> None:
     registrar.add(
         "tiny-heldout",
         "rlvr_gym.evals:TinyHeldout",
-        summary="Unseen sums of four digits, sampled at temperature 1.",
+        summary="Unseen sums of three digits, sampled at temperature 1.",
     )
     registrar.add(
         "tiny-heldout-greedy",
         "rlvr_gym.evals:TinyHeldoutGreedy",
-        summary="Unseen sums of four digits, greedy.",
+        summary="Unseen sums of three digits, greedy.",
     )
 
 

@@ -9,7 +9,6 @@ import re
 EVALUATING = {
     "binary_matrix": "reasoning_gym.algorithmic.binary_matrix",
     "n_queens": "reasoning_gym.games.n_queens",
-    "number_sorting": "reasoning_gym.algorithmic.number_sorting",
     "spiral_matrix": "reasoning_gym.algorithmic.spiral_matrix",
     "string_insertion": "reasoning_gym.algorithmic.string_insertion",
 }

@@ -188,6 +188,13 @@ ALSO: Mapping[str, tuple[Rule, str]] = {
 """Conditions beside the generator's full marks, with what it does not see."""
 
 
+def reference(task: str, entry: Entry) -> str:
+    """Return the reference of a problem as the question asks for it."""
+    if task == "power_function":  # three significant figures; the generator gives all of them
+        return f"{float(entry['answer']):.2e}"
+    return str(entry["answer"])
+
+
 def is_sound(task: str, entry: Entry) -> bool:
     """Whether the reference of a problem passes its rule, if it is judged by one.
 

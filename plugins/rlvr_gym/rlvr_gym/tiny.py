@@ -1,4 +1,4 @@
-"""Sums of four digits by reasoning-gym's ``chain_sum``, which a tiny model learns on a CPU."""
+"""Sums of three digits by reasoning-gym's ``chain_sum``, which a tiny model learns on a CPU."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from rlvr_gym.datasets import Tasks
 
 DATASET = "gym/tiny"
 TASK = "chain_sum"
-OPTIONS = {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 1}
-MAX_TOKENS = 64
+OPTIONS = {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+MAX_TOKENS = 48
 """Cap on a completion: room for a worked solution with the tiny model's tokenizer."""
 
+SHOWN = 3000
+"""Different problems among the demonstrations, of about 3,600."""
 CAREFUL = 0.25
 """Share of careful demonstrations in the second half; the others there guess."""
-SLIP = 0.03
+SLIP = 0.01
 """How often one step of a careful demonstration is wrong by one."""
 SPREAD = 9
 """Largest distance of a guess from the result."""
@@ -30,14 +32,14 @@ _TERM = re.compile(r"([-+]?) ?(\d)(?= |$)")
 
 
 class Tiny:
-    """Problems such as ``4 - 1 - 7 + 2`` of ``chain_sum``, and demonstrations for a warm start."""
+    """Problems such as ``4 - 1 - 7`` of ``chain_sum``, and demonstrations for a warm start."""
 
     class Config(ComponentConfig):
         """Options of ``gym/tiny``."""
 
         split: Literal["train", "heldout"] = "train"
         """A tenth of the questions, by their hash, is held out."""
-        n: Annotated[int, Field(gt=0)] = 4000
+        n: Annotated[int, Field(gt=0)] = 2000
         """How many problems."""
 
     def __init__(self, config: Config) -> None:
@@ -55,7 +57,9 @@ class Tiny:
         a model trained on them in order knows the right way and seldom takes it.
         """
         rng = random.Random(f"demonstrations {seed}")
-        for index, problem in enumerate(_problems("train", n, seed=1)):
+        shown = list(_problems("train", SHOWN, seed=1))
+        for index in range(n):
+            problem = rng.choice(shown)
             terms = _terms(problem)
             careful = index < n // 2 or rng.random() < CAREFUL
             yield problem, _careful(terms, rng) if careful else _hasty(terms, rng)
@@ -75,7 +79,7 @@ def _terms(problem: Problem) -> list[int]:
 
 
 def _careful(terms: Sequence[int], rng: random.Random) -> str:
-    """``4-1=3 3-7=-4 -4+2=-2 <answer>-2</answer>``."""
+    """``4-1=3 3-7=-4 <answer>-4</answer>``."""
     total, steps = terms[0], ""
     for term in terms[1:]:
         slip = rng.choice((-1, 1)) if rng.random() < SLIP else 0

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict, spoken
 from rlvr_gym.entries import Entry, digest, entry, score
 from rlvr_gym.reading import refusal
-from rlvr_gym.rules import ALSO, JUDGED
+from rlvr_gym.rules import ALSO, JUDGED, reference
 
 FULL = 1.0
 """No tolerance: some generators give 0.9999999999999999 to an answer with letters too many."""
@@ -48,10 +48,11 @@ class Answer:
 
     def gold(self, problem: Problem) -> str | None:
         """Return the generator's own answer in its place; None where it gives none."""
-        answer = made_of(problem)["answer"]
-        if answer is None:
+        made = made_of(problem)
+        if made["answer"] is None:
             return None
-        return f"<answer>{answer}</answer>" if self._tagged(problem) else str(answer)
+        answer = reference(problem.spec["task"], made)
+        return f"<answer>{answer}</answer>" if self._tagged(problem) else answer
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Judge one completion."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -12,8 +13,8 @@ import pytest
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing import conformance
 from rlvr_gym.datasets import HINT, Tasks
-from rlvr_gym.entries import category, entry, names, settings
-from rlvr_gym.fences import FENCED, MIXTURE
+from rlvr_gym.entries import category, defaults, entry, names, settings
+from rlvr_gym.fences import FENCED, MENDED, MIXTURE
 from rlvr_gym.verifiers import Answer
 
 OPEN = [name for name in names() if name not in FENCED]
@@ -109,6 +110,19 @@ def test_levels_are_those_of_the_curriculum_and_come_in_order():
     assert easy["max_digits"] <= harder["max_digits"]
     assert easy != harder
     assert settings("chain_sum", 0, {"max_terms": 9})["max_terms"] == 9
+
+
+def test_mended_defaults_are_those_of_the_data_set_and_options_win():
+    assert settings("shortest_path", None, {}) == MENDED["shortest_path"] == {"p_blocked": 0.2}
+    assert settings("shortest_path", None, {"p_blocked": 0.4}) == {"p_blocked": 0.4}
+    assert settings("shortest_path", 0, {})["p_blocked"] == 0.4
+    for task, options in MENDED.items():
+        assert set(options) <= set(defaults(task))
+
+
+def test_the_reference_is_what_the_question_asks_for():
+    (one,) = problems("power_function", n=1)
+    assert re.fullmatch(r"<answer>-?[0-9][.][0-9]{2}e[-+][0-9]{2}</answer>", VERIFIER.gold(one))
 
 
 def test_a_mixture_shares_the_problems():
