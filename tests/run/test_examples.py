@@ -20,7 +20,7 @@ def _rlvr(*arguments, cwd, **env):
         env=os.environ | {"RLVR_DATA": str(DATA), "OMP_NUM_THREADS": "1"} | env,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1700,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -39,6 +39,7 @@ def test_every_example_is_a_good_config(config, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.vllm
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no benchmark files in {DATA}; set RLVR_DATA")
 def test_gsm8k_in_small_runs_on_real_rows_and_real_vllm(tmp_path, cache):
@@ -59,6 +60,7 @@ def test_gsm8k_in_small_runs_on_real_rows_and_real_vllm(tmp_path, cache):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_quick_start_learns(tmp_path, cache):
     """A seed that was not used to find the recipe; the bounds are those `make demo` promises."""
     config = ROOT / "examples" / "quickstart.yaml"
