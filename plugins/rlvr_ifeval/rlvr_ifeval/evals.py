@@ -10,10 +10,14 @@ from typing import Annotated, ClassVar, get_args
 
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, EvalReport, Group, Problem, SamplingParams
+from rlvr_core.api import ComponentConfig, EvalReport, Group, Json, Problem, SamplingParams
 from rlvr_ifeval import datasets, verifiers
 from rlvr_ifeval.constraint import Bound, Rules
 from rlvr_ifeval.loose import variants
+from rlvr_ifeval.official_verb import tagger_name
+
+_TAGGED = "words:start_verb"
+"""The constraint whose official verdict depends on whether a tagger is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +74,22 @@ class Benchmark:
         rows = self.DATASET(
             self.DATASET.Config(path=config.path, revision=config.revision, limit=config.limit)
         )
-        return [
-            replace(problem, spec={**problem.spec, "rules": config.rules})
-            for problem in rows.load()
-        ]
+        return [replace(one, spec={**one.spec, **self._judged_by(one)}) for one in rows.load()]
+
+    def _judged_by(self, problem: Problem) -> dict[str, Json]:
+        """What a problem's verdict depends on beside the data, as part of the specification."""
+        if _TAGGED in problem.spec["instruction_id_list"]:
+            return {"rules": self.config.rules, "tagger": tagger_name()}
+        return {"rules": self.config.rules}
 
     def score(self, groups: Sequence[Group]) -> EvalReport:
         """Strict and loose accuracies by both rules, and the strict one of each constraint."""
         config = self.config
         checker = self.DATASET.CHECKER(self.DATASET.CHECKER.Config())
         by = (config.rules, *(rules for rules in get_args(Rules) if rules != config.rules))
-        return report(groups, checker, by, answer_only=config.answer_only, known=self._known)
+        found = report(groups, checker, by, answer_only=config.answer_only, known=self._known)
+        tagged = f"strict/{_TAGGED}" in found.metrics
+        return replace(found, basis={"tagger": tagger_name()}) if tagged else found
 
 
 class Ifeval(Benchmark):

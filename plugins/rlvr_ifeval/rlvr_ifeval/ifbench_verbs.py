@@ -1,255 +1,260 @@
-"""Whether an English text begins with a verb, by a list of verbs and their regular forms.
+"""English verbs: base forms, irregular forms, and those that are nouns as well.
 
-IFBench asks NLTK's trained tagger, which reads a capitalised first word as a name now and then;
-a list has no such slips, and does not know rare verbs.
+Compiled by hand from general knowledge of English.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rlvr_ifeval.ifbench_tables import word_set
-from rlvr_ifeval.ifbench_text import spaced_words
 
-_FORMS = word_set(
+FORMS = word_set(
     """
-    am is are was were be been being has have had having do does did doing done can could will
-    would shall should may might must ain't let's arose arisen ate eaten awoke awoken beat
-    beaten became began begun bent bet bit bitten bled blew blown bore born borne bought bound
-    bred broke broken brought built burnt burst came caught chose chosen clung cost crept cut
-    dealt dove drank drunk drawn dreamt drew driven drove dug fallen fed fell felt fled flew
-    flown flung forbade forbidden forgave forgiven forgot forgotten fought found froze frozen
-    gave given gone got gotten grew ground grown heard held hid hidden hit hung hurt kept
-    knelt knew known laid lain lay leant leapt learnt led left lent let lit lost made meant
-    met mistook overcame overcome paid proven put quit ran rang read ridden risen rode rose
-    rung said sang sank sat saw seen sent set sewn shaken shed shone shook shot shown shrank
-    shrunk shut slept slid slung sold sought sown spat sped spent split spoke spoken spread
-    sprang sprung spun stole stolen stood struck strung stuck stung sung sunk sworn swam swept
-    swollen swore swum swung taken taught thought threw thrown told took tore torn undertook
-    undertaken undone understood upheld went wept withdrew withdrawn withheld woke woken won
-    wore worn wove woven written wrote dying lying tying
+    arose arisen ate eaten awoke awoken beat beaten became began begun bent bet bit bitten bled
+    blew blown bore born borne bought bound bred broke broken brought built burnt burst came caught
+    chose chosen clung cost crept cut dealt dove drank drunk drawn dreamt drew driven drove dug
+    fallen fed fell felt fled flew flown flung forbade forbidden forgave forgiven forgot forgotten
+    fought found froze frozen gave given gone got gotten grew ground grown heard held hid hidden
+    hit hung hurt kept knelt knew known laid lain lay leant leapt learnt led left lent let lit lost
+    made meant met mistook overcame overcome paid proven put quit ran rang read ridden risen rode
+    rose rung said sang sank sat saw seen sent set sewn shaken shed shone shook shot shown shrank
+    shrunk shut slept slid slung sold sought sown spat sped spent split spoke spoken spread sprang
+    sprung spun stole stolen stood struck strung stuck stung sung sunk sworn swam swept swollen
+    swore swum swung taken taught thought threw thrown told took tore torn undertook undertaken
+    undone understood upheld went wept withdrew withdrawn withheld woke woken won wore worn wove
+    woven written wrote dying lying tying
     """
 )
-"""Auxiliaries and irregular forms."""
+"""Irregular forms, without auxiliaries."""
 
-_BASES = word_set(
+BASES = word_set(
     """
-    abandon abide abolish absorb accelerate accept access accommodate accompany accomplish
-    account achieve acknowledge acquire act activate adapt add address adhere adjust
-    administer admire admit adopt advance advertise advise advocate affect affirm afford
-    aggregate agree aim alert align allocate allow alter alternate analyse analyze anchor
-    announce answer anticipate apologize appeal appear apply appoint appreciate approach
-    approve argue arise arm arrange arrest arrive ascend ascertain ask assemble assert assess
-    assign assist associate assume assure attach attack attain attempt attend attract audit
-    author automate avoid await awaken award back bake balance ban bathe battle be bear beat
-    become beg begin behave behold believe belong bend benefit bet beware bind bite blame
-    blaze bless blend block bloom blow boast boil bolster book boost borrow bounce bow brace
-    brainstorm branch break breathe breed brew bridge bring broaden browse brush build burn
-    burst bury buy bypass calculate calibrate call calm campaign cancel capture care carry
-    carve cast catch categorize cater cause cease celebrate center certify chain challenge
-    change channel charge charm chart chase chat check cheer cherish chew chop choose cite
-    claim clarify classify clean clear click climb cling close clothe coach coat code
-    collaborate collapse collect color combat combine come comfort command commence comment
-    commit communicate compare compel compete compile complain complement complete comply
-    compose comprehend compress compute conceal concede conceive concentrate conclude condemn
-    conduct confess configure confine confirm conform confront confuse congratulate connect
-    conquer consider consist consolidate construct consult consume contact contain contemplate
-    continue contract contrast contribute control convene converge converse convert convey
-    convince cook cool cooperate coordinate cope copy correct correlate correspond counsel
-    count counter couple cover crack craft crash crave crawl create creep criticize cross
-    crush cry cultivate curate cure cut cycle dance dare dash date deal debate debug decide
-    declare decline decode decorate decrease dedicate deduce deem deepen defeat defend define
-    delay delegate delete deliver delve demand demonstrate deny depart depend depict deploy
-    derive descend describe deserve design desire destroy detail detect determine develop
-    deviate devise devote diagnose dictate die differ differentiate dig digest diminish dine
-    dip direct disagree disappear discard discern discharge discipline disclose discover
-    discuss dislike dismiss dispatch display dispute disrupt dissolve distinguish distribute
-    dive diversify divide document dodge dominate donate doubt download draft drag draw dream
-    dress drift drill drink drip drive drop drown dry dwell earn ease eat echo edit educate
-    elaborate elect elevate elicit eliminate emancipate embark embed embody embrace emerge
-    emit emphasize employ empower emulate enable enact encapsulate encompass encounter
-    encourage end endorse endure enforce engage engineer enhance enjoy enlarge enlighten
-    enlist enrich enroll ensure entail enter entertain envelop envision equip erase escape
-    establish estimate evaluate evoke evolve examine exceed excel exchange exclaim exclude
-    execute exemplify exercise exert exhibit exist expand expect expedite experience
-    experiment explain explode exploit explore export express extend extract face facilitate
-    factor fade fail fall familiarize fancy fashion fasten favor fear feature feed feel fetch
-    fight figure file fill film filter finalize finance find finish fire fit fix flash flatten
-    flee flip float flood flourish flow fly focus fold follow fool forbid force forecast
-    foresee forge forget forgive form formalize format formulate forward foster found frame
-    free freeze frequent fret frown fuel fulfill function fund gain gallop gather gauge gaze
-    generalize generate get give glance glide glimpse glow go govern grab grant grapple grasp
-    greet grieve grill grind grip group grow guarantee guard guess guide halt hammer hand
-    handle hang happen harbor harmonize harness harvest hasten hate haul have heal hear heat
-    heed help hesitate hide highlight hike hint hire hit hold honor hop hope host hover hug
-    hum hunt hurry hurt hypothesize identify ignite ignore illuminate illustrate imagine
-    imitate immerse impact implement imply import impose impress improve incline include
-    incorporate increase incur indicate induce indulge infer inflate influence inform infuse
-    inhabit inherit inhibit initialize initiate inject innovate input inquire insert insist
-    inspect inspire install instill instruct integrate intend intensify interact intercept
-    interpret interrupt intervene interview intrigue introduce invent invest investigate
-    invite invoke involve isolate issue iterate jog join joke journey judge juggle jump
-    justify keep kick kill kindle kiss kneel knit knock know label lack land last laugh launch
-    lay lead lean leap learn leave lend lengthen lessen let level leverage license lie lift
-    light like limit line linger link list listen live load loan locate lock log long look
-    loop lose love lower maintain make manage mandate manifest manipulate manufacture map
-    march mark market marry marvel mash master match mature maximize mean measure mediate
-    meditate meet melt mention merge migrate mind mine minimize mirror miss mitigate mix
-    mobilize model moderate modernize modify monitor motivate mount mourn move multiply name
-    narrate narrow navigate need neglect negotiate nest nominate normalize note notice notify
-    nourish nurture obey object oblige obscure observe obtain occupy occur offer offset omit
-    open operate opt optimize orchestrate order organize orient originate outline output
-    outweigh overcome overlook override oversee owe own pack package paint parse part
-    participate partner pass paste patch pause pave pay peel perceive perfect perform permit
-    persevere persist persuade pick picture pilot pin pinpoint place plan plant play plead
-    please pledge plot plow plug plunge point polish ponder portray pose position possess post
-    postpone pour practice practise praise pray preach precede predict prefer prepare present
-    preserve press presume pretend prevail prevent price print prioritize probe proceed
-    process procure produce profile program progress prohibit project prolong promise promote
-    prompt pronounce proofread propel propose prosper protect prove provide provoke prune
-    publish pull pump punch purchase purify pursue push put quantify query quest question quit
-    quote race raise rally randomize rank rate reach react read realize reap reason reassure
-    rebuild recall receive recite reckon recognize recommend reconcile reconsider record
-    recount recover recruit recur recycle reduce refactor refer refine reflect reform refrain
-    refresh refuse refute regard register regret regulate reinforce reject rejoice relate
-    relax release rely remain remark remember remind remove render renew renovate rent repair
-    repeat replace replicate reply report represent reproduce request require research
-    resemble reserve reset reside resist resolve resonate resort respect respond rest restate
-    restore restrict result resume retain rethink retire retreat retrieve return reveal
-    reverse review revise revisit revive revolve reward rewrite ride ring rinse rise risk roam
-    roar roast roll rotate route rub rule run rush sail salute sample satisfy save savor saute
-    say scale scan scatter schedule score scour scramble scrape scream screen scroll scrub
-    sculpt search season secure see seek seem select sell send sense separate sequence serve
-    set settle shake shape share sharpen shatter shed shift shine ship shoot shop shout show
-    shower shrink shut sift sign signal signify simmer simplify simulate sing sink sip sit
-    sketch skim skip slash sleep slice slide slip slow smell smile smooth snap soak soar solve
-    sort sound sow spark speak specialize specify speculate speed spell spend spin splash
-    split spot spread sprinkle sprint squeeze stabilize stack stage stand standardize stare
-    start state station stay steal steer stem step stick stimulate stir stitch stop store
-    strain strategize stream streamline strengthen stress stretch strike strip strive stroll
-    structure struggle study stumble style submit subscribe substitute subtract succeed suffer
-    suggest suit sum summarize summon supplement supply support suppose suppress surf surge
-    surpass surprise surrender surround survey survive suspect suspend sustain swap swear
-    sweep swim swing switch symbolize synchronize synthesize tackle tag tailor take talk tap
-    target taste teach tear tell tempt tend terminate test thank thicken think thrive throw
-    tie tighten tilt toast tolerate toss total touch tour trace track trade train transcend
-    transcribe transfer transform transition translate transmit transport trap travel traverse
-    treasure treat trek trigger trim triumph trust try tune turn tutor twist type uncover
-    undergo underline underlie understand undertake undo unearth unfold unify unite unleash
-    unlock unpack unravel unveil update upgrade uphold upload urge use utilize validate value
-    vanish vary venture verify view violate visit visualize volunteer vote wait wake walk
-    wander want warm warn wash waste watch water weaken wear weave weep weigh welcome whip
-    whisk whisper widen win wind wipe wish withdraw withhold withstand witness wonder work
-    worry worship wrap wrestle write yearn yell yield zoom
+    abandon abhor abide abolish absorb accelerate accept access accommodate accompany accomplish
+    account achieve acknowledge acquire act activate adapt add address adhere adjust administer
+    admire admit adopt advance advertise advise advocate affect affirm afford age aggregate agree
+    aid aim alert align allege allocate allow alter alternate analyse analyze anchor announce annoy
+    answer anticipate apologise apologize appeal appear applaud apply appoint appreciate approach
+    appropriate approve approximate argue arise arm arrange arrest arrive articulate ascend
+    ascertain ask assemble assert assess assign assist associate assume assure attach attack attain
+    attempt attend attest attract audit author automate average avoid await awaken award back bag
+    bait bake balance ban bank bar bare bark base basket bat bath bathe battle be beam bear beat
+    become beg begin behave behold believe bell belong bend benefit bet beware bid bike bill bin
+    bind bite blame blast blaze blend bless blind blink block blog bloom blow blunt board boast
+    boat boil bolster bolt bomb bond bone boo book boost boot border borrow boss bother bottle
+    bottom bounce bow bowl box brace brainstorm brake branch brand bread break breathe breed brew
+    brick bridge bring broadcast broaden broil browse brush bubble budget bug build bulk bully bump
+    bundle burn burst bury bus butcher butter button buy buzz bypass cab cage cake calculate
+    calibrate call calm camp campaign cancel candy canoe canter cap capture card care carry carve
+    cash cast catch categorize cater cause cease celebrate center certify chain chair chalk
+    challenge change channel charge charm chart chase chat check cheer cherish chew chill chip
+    chirp choose chop circle cite claim clamp clap clarify classify clatter clay clean clear click
+    climb cling close clothe cloud club cluster coach coal coat code coin collaborate collapse
+    collect color column comb combat combine come comfort command commence comment commit
+    communicate compare compass compel compete compile complain complement complete comply compose
+    comprehend compress compute conceal concede conceive concentrate conclude condemn condense
+    conduct confess configure confine confirm conflict conform confront confuse congratulate
+    connect conquer consider consist consolidate construct consult consume contact contain
+    contaminate contemplate contend contest continue contract contrast contribute control convene
+    converge converse convert convey convince cook cool cooperate coordinate cope copy cork corner
+    correct correlate correspond corrode corrupt cost counsel count counter couple course court
+    cover crab crack crackle craft crash crave crawl cream crease create creep crew criticize
+    crochet crop cross crouch crowd crown crush cry cube cultivate curate cure curl curse curtain
+    curtsy curve cushion cut cycle damage dance dare dash date deal debate debug decay decide deck
+    declare decline decode decorate decrease dedicate deduce deduct deed deem deepen default defeat
+    defend define defrost delay delegate delete deliberate deliver delve demand demonstrate deny
+    depart depend depict deploy deposit derive descend describe deserve design desire destroy
+    detail detect determine develop deviate devise devote diagnose dice dictate die diet differ
+    differentiate dig digest dim diminish dine dip direct disagree disappear discard discern
+    discharge discipline disclose discover discuss dish disk dislike dismiss dispatch display
+    dispute disrupt dissolve distinguish distribute dive diversify divide dock doctor document
+    dodge dog dollar domain dominate donate double doubt download draft drag drain draw dream dress
+    drift drill drink drip drive drizzle drop drown dry duck dull dump duplicate dust duty dwell
+    ear earn ease eat echo edit educate egg elaborate elbow elect elevate elicit eliminate email
+    emancipate embark embed embody embrace emerge emit emphasize employ empower empty emulate
+    enable enact encapsulate encompass encounter encourage end endorse endure enforce engage
+    engineer enhance enjoy enlarge enlighten enlist enrich enroll ensure entail enter entertain
+    envelop envision equal equip erase escape essay establish estimate evaluate evaporate even
+    evoke evolve examine exceed excel exchange exclaim exclude execute exemplify exercise exert
+    exhale exhibit exist exit expand expect expedite experience experiment explain explode exploit
+    explore export express extend extract eye face facilitate factor fade fail fall familiarize fan
+    fancy farm fashion fasten father fault favor favour fax fear feature feed feel fence ferment
+    fetch fiddle fight figure file fill film filter finalize finance find fine finger finish fire
+    firm fish fit fix flag flame flash flat flatten flatter flavor flee flight flip float flood
+    flour flourish flow flower fly foam focus fog fold follow fool foot forbid force forecast
+    foresee forest forge forget forgive fork form formalize format formulate forward foster found
+    frame free freeze frequent fret frown fruit fry fuel fulfill function fund gain gallop gas
+    gather gauge gaze gear generalize generate get gift give glance glare glass glide glimpse
+    glisten glitter glow glue go govern grab grade graduate grain grant grapple grasp grass gravel
+    graze greet grieve grill grind grip ground group grow growl growth guarantee guard guess guide
+    guitar gulp gun hail halt halve hammer hand handle hang happen harbor harmonize harness harvest
+    hasten hat hatch hate haul have head heal hear heat heave heckle hedge heed helmet help hem
+    herd hesitate hide highlight hike hint hire hiss hit hoe hoist hold hole honey honor hook hop
+    hope horn hose host house hover howl hug hum humble hunt hurl hurry hurt hypothesize ice
+    identify idle ignite ignore illuminate illustrate imagine imitate immerse impact implement
+    imply import impose impress improve inch incline include incorporate increase incur index
+    indicate induce indulge infer inflate influence inform infuse inhabit inhale inherit inhibit
+    initialize initiate inject ink innovate input inquire insert insist inspect inspire install
+    instill instruct insult integrate intend intensify interact intercept interpret interrupt
+    intervene interview intimate intrigue introduce invent invest investigate invite invoke involve
+    iron isolate issue itch iterate jail jam jest jet jewel jingle jog join joke journey judge
+    juggle juice jump justify keep kettle key kick kill kindle kiss knead kneel knife knit knock
+    knot know label lace lack ladder lamp land last laugh launch lay lead leaf leak lean leap learn
+    leather leave legitimate lemon lend lengthen lessen let letter level lever leverage license
+    lick lie lift light like lime limit limp line linger link list listen litter live load loan lob
+    locate lock log long look loom loop loosen lose loss love lower lunch lunge lurch lure lurk
+    magnet mail maintain make manage mandate manifest manipulate manufacture map march marinate
+    mark market marry marvel mash mask master mat match mate matter mature maximize mean measure
+    medal mediate meditate meet melt mention menu merge mess metal microwave migrate milk mince
+    mind mine minimize mint mirror miss mistake mitigate mix mobilize mock model moderate modernize
+    modify monitor moon mop mother motivate mount mourn move mud mug multiply muscle mushroom nail
+    name narrate narrow navigate near need needle neglect negotiate nest nestle net night nod noise
+    nominate normalize nose note notice notify nourish nudge number nurture oar obey object oblige
+    obscure observe obtain occupy occur offer offset oil omit open operate opine opt optimize orbit
+    orchestrate order organize orient originate outline output outweigh oven overcome overlook
+    override oversee overtake owe own pack package paddle page pain paint palm pan panel paper
+    pardon park parse part participate partner pass paste patch patrol pattern pause pave pay peak
+    pearl pedal peel pelt pen pencil people pepper perceive perch perfect perform permit persevere
+    persist persuade pet phone phrase piano pick picture pig pile pillow pilot pin pinch pinpoint
+    pipe pit pitch place plan plane plant plaster plate platform play plea plead please pledge plot
+    plow plug plum plunge pocket poem point poison poke pole polish pollute pond ponder pool port
+    portray pose position possess post postpone pour powder practice practise praise prance pray
+    preach precede precipitate predict prefer preheat prepare present preserve press pressure
+    presume pretend prevail prevent price print prioritize prize probe proceed process procure prod
+    produce profile program progress prohibit project prolong promise promote prompt pronounce
+    proofread propel propose prosper protect prove provide provoke prune publish pull pump punch
+    punt purchase purge purify purr pursue push put puzzle quantify quarter query quest question
+    quiet quip quit quote race raft rail rain raise rake rally randomize range rank ransom rate
+    ration rattle rave reach react read realize reap reason reassure rebel reboot rebuild recall
+    receive recipe recite reckon recognize recommend reconcile reconsider record recount recover
+    recruit recur recycle reduce refactor refer refine reflect reform refrain refresh refuse refute
+    regard register regret regulate reinforce reject rejoice relate relax relay release rely remain
+    remark remember remind remove render renew renovate rent repair repeat replace replicate reply
+    report represent reproduce request require research resemble reserve reset reside resist
+    resolve resonate resort respect respond rest restart restate restore restrict result resume
+    retain rethink retire retort retreat retrieve return reveal reverse review revise revisit
+    revive revolve reward rewrite rhyme ribbon rice ride ridge rim ring rinse rip ripen ripple rise
+    risk river road roam roar roast robe rock rocket rod roll roof room roost root rope rose rot
+    rotate round route row rub rule rumble run rush rust rustle sack saddle sail salad salt salute
+    sample sand satisfy sauce saute save savor saw say scale scan scare scatter schedule school
+    scissors scold scoop score scour scramble scrap scrape scratch scream screen screw scroll scrub
+    sculpt sea seal search season seat secure sediment see seed seek seem segment select sell send
+    sense separate sequence serve set settle sew shade shadow shake shape share sharpen shatter
+    shed shelf shell shelter shield shift shimmer shine ship shiver shock shoe shoot shop shot
+    shoulder shout shove shovel show shower shred shrink shrug shut shy side sift sigh sign signal
+    signify silence silver simmer simplify simulate sin sing sink sip sit skate sketch ski skid
+    skim skin skip slam slant slap slash slave sleep sleeve slice slide slim slip slope slow slump
+    smack smart smell smile smooth snack snap sneeze snore snow soak soap soar sob sober soil
+    solder soldier solidify solve soothe sort sound soup sow space spare spark sparkle spawn speak
+    specialize specify speculate speed spell spend spice spill spin spit splash split spoil sponge
+    spoon sport spot spray spread spring sprinkle sprint sprout square squat squeeze stabilize
+    stable stack staff stage stagger stall stamp stand standardize star stare start state station
+    stay steady steal steam steer stem step stew stick still stimulate stir stitch stock stomach
+    stone stop store storm story stove strain strand strap strategize straw stream streamline
+    strengthen stress stretch stride strike string strip strive stroke stroll structure struggle
+    study stumble style subject sublimate submit subscribe substitute subtract succeed suck suffer
+    sugar suggest suit sum summarize summer summon sun supervise supplement supply support suppose
+    suppress surf surface surge surmise surpass surprise surrender surround survey survive suspect
+    suspend sustain swallow swap sway swear sweat sweep swell swerve swim swing swipe swirl switch
+    symbolize synchronize synthesize syrup table tackle tag tail tailor taint take talk tame tan
+    tank tap tape target tarnish taste tax taxi teach team tear tease tell temple tempt tend tent
+    terminate test testify text thank thicken thin think thread thrive throne throw thud thumb
+    thump thunder tick ticket tickle tide tidy tie tighten tile tilt time tin tinkle tip tiptoe
+    tire title toast toe tolerate tongue tool tooth top toss total touch tour tow towel tower town
+    toy trace track trade traffic trail train trample transcend transcribe transfer transform
+    transition translate transmit transport trap trash travel traverse tray tread treasure treat
+    treble tree trek trick trigger trim trip triple triumph trot trouble truck trumpet trunk trust
+    try tube tug tumble tune tunnel turn tutor tweet twin twinkle twist type umbrella uncover
+    undergo underlie underline understand undertake undo unearth unfasten unfold unify uninstall
+    unite unleash unlock unpack unplug unravel unseal untie unveil unwrap unzip update upgrade
+    uphold upload urge use utilize utter vacuum validate value vanish varnish vary vault veil
+    venture verify view vine violate vision visit visualize voice volunteer vote vouch wage wager
+    wagon wail wait wake walk wall wander want war warehouse warm warn warp wash waste watch water
+    wave wax weaken wear weather weave web wed wedge weed weep weigh weight welcome weld wet whale
+    wheel whine whip whisk whisper whistle widen wiggle wilt win wind wine wing wink winter wipe
+    wire wish withdraw wither withhold withstand witness wobble wonder wood wool word work worry
+    worship wound wrap wreck wrestle write wrong yank yard yawn yearn yell yield zip zone zoom
     """
 )
 """Verbs in their base form."""
 
-_ALSO_NOUNS = word_set(
+NOUNS = word_set(
     """
-    access account act address answer approach attack audit author award balance ban bear
-    benefit book bow branch bridge call campaign cast catch cause center chain challenge
-    change channel charge chart chat claim coach coat code color combat command comment
-    contact contract contrast control copy counter couple cover craft crash cycle dance dash
-    date deal debate decline delay demand design desire detail display dispute document doubt
-    draft dream dress drill drink drive drop end engineer escape estimate exchange exercise
-    experience experiment export face factor fall fashion favor fear feature figure file film
-    filter finance fire flash flood flow focus force forecast form format frame fuel function
-    fund gain glance glow group guarantee guard guess guide hammer hand handle harbor harvest
-    heat help highlight honor hope host impact import increase influence input interview issue
-    joke journey judge kick label lack land laugh launch lead level license light limit line
-    link list load loan lock log look loop love map march mark market master match measure
-    mind mine mirror mix model mount move name need nest note notice object offer offset order
-    outline output pack package paint part partner patch pause picture pilot place plan plant
-    play plot point position post practice praise present press price print process produce
-    profile program progress project promise prompt purchase query quest question quote race
-    range rank rate reason record reform regard register release rent repair reply report
-    request research reserve respect rest result resume return review reward ride ring rise
-    risk roll route rule run sail sample scale slide schedule score screen search season sense
-    sequence set shape share shift ship shop show shower sign signal sketch smell smile sound
-    spark speed spell spin spot spread stack stage stand start state station stem step stop
-    store strain stream stress stretch strike strip structure struggle study style sum supply
-    support surge surprise survey switch tag talk target taste test time tour trace track
-    trade train transfer transition transport trap travel treasure trigger trust turn type
-    update upgrade use value venture view visit vote walk wash waste watch water wave wind
-    wish witness wonder work yield
+    access account act address advance age aggregate aid aim alert anchor answer approach arm ask
+    attack audit author award back bag bait bake balance ban bank bar bark base basket bat bath
+    battle beam bear beat bell bend benefit bid bike bill bin bite blame blast blaze blend blink
+    block blog bloom blow board boast boat boil bolt bomb bond bone boo book boost boot border boss
+    bottle bottom bounce bow bowl box brace brake branch brand bread break brew brick bridge
+    broadcast brush bubble budget bug bulk bully bump bundle burn burst bus butcher butter button
+    buy buzz cab cage cake call camp campaign candy canoe cap capture card care cash cast catch
+    cause center chain chair chalk challenge change channel charge charm chart chase chat check
+    cheer chill chip chop circle claim clamp clap clay click climb cloud club cluster coach coal
+    coat code coin collapse color column comb combat combine comfort command comment compass
+    conduct conflict contact contest contract contrast control cook copy cork corner cost count
+    counter couple course court cover crab crack craft crash crawl cream crease creep crew crop
+    cross crowd crown crush cry cube cure curl curse curtain curve cushion cut cycle damage dance
+    dare dash date deal debate decay deck decline decrease deed default delay demand deposit design
+    desire detail dice die diet dig dip discharge discipline dish disk dispatch display dispute
+    dive divide dock doctor document dog dollar domain double doubt draft drag drain draw dream
+    dress drift drill drink drip drive drop duck dump dust duty ear echo egg elbow email end
+    engineer escape essay estimate exchange exercise exit experience experiment export extract eye
+    face factor fade fail fall fan farm fashion father fault favor favour fax fear feature feed
+    fence ferment fiddle fight figure file fill film filter finance finger finish fire fish fix
+    flag flame flash flavor flight flip float flood flour flow flower fly foam focus fog fold foot
+    force forecast forest forge fork form format foster frame freeze fruit fry fuel function fund
+    gain gas gauge gaze gear gift glance glare glass glimpse glow glue grab grade grain grasp grass
+    gravel graze grill grind grip ground group growl growth guarantee guard guess guide guitar gun
+    hail halt hammer hand handle harbor harness harvest hat hatch haul head heat hedge helmet help
+    hem herd hide highlight hike hint hire hiss hit hoe hole honey honor hook hop hope horn hose
+    host house hug hum hunt hurry hurt ice impact import inch increase index influence ink input
+    insult interview invite iron issue itch jail jam jest jet jewel jog join joke journey judge
+    juice jump kettle key kick kill kiss knife knit knock knot label lace lack ladder lamp land
+    laugh launch lead leaf leak leap leather lemon letter level lever leverage license lift light
+    lime limit line link list litter load loan lock log look loop loss love lunch lure magnet mail
+    manufacture map march mark market marvel mash mask master mat match mate measure medal melt
+    menu mess metal microwave milk mind mine mint mirror miss mistake mix model monitor moon mop
+    mother mount move mud mug muscle mushroom nail name need needle nest net night nod noise nose
+    note notice nudge number oar object offer offset oil orbit order outline output oven pack
+    package paddle page pain paint palm pan panel paper pardon park part partner pass patch patrol
+    pattern pause pay peak pearl pedal pen pencil people pepper perch pet phone phrase piano pick
+    picture pig pile pillow pilot pin pinch pipe pit pitch place plan plane plant plaster plate
+    platform play plea pledge plot plow plug plum plunge pocket poem point poison pole polish pond
+    pool port pose position post powder practice praise present press pressure price print prize
+    probe process produce profile program progress project promise prompt prune pull pump purchase
+    purge push puzzle quarter query quest question quote race raft rail rain raise rake rally range
+    rank ransom rate ration rattle rave reach read reason rebel recall recipe record reform regard
+    register regret relay release remark rent repair reply report request research reserve reset
+    resort respect rest result resume retreat return reverse review reward rhyme ribbon rice ride
+    ridge rim ring ripple rise risk river road roar roast robe rock rocket rod roll roof room root
+    rope rose rot route row rub rule rumble run rush rust sack saddle sail salad salt salute sample
+    sand sauce saw say scale scan scare scatter schedule school scissors scoop score scramble scrap
+    scratch scream screen screw scrub sea seal search season seat sediment seed segment sense
+    sequence set shade shadow shake shape share shed shelf shell shelter shield shift shine ship
+    shiver shock shoe shoot shop shot shoulder shout shove shovel show shower shrug side sigh sign
+    signal silence silver sin sink sip sit skate sketch ski skid skin skip slam slap slash slave
+    sleep sleeve slice slide slip slope slump smell smile snack snap sneeze snore snow soap sob
+    soil soldier sort sound soup space spark spawn speed spell spend spice spill spin spit splash
+    split sponge spoon sport spot spray spread spring sprint sprout square squat squeeze stable
+    stack staff stage stall stamp stand star stare start state station stay steal steam stem step
+    stew stick stir stitch stock stomach stone stop store storm story stove strain strand strap
+    straw stream stress stretch stride strike string strip stroke stroll structure struggle study
+    stumble style subject sugar sum summer sun supply support surf surface surge surprise surrender
+    survey suspect swallow swap swear sweat sweep swell swim swing swipe switch syrup table tackle
+    tag tail tailor taint talk tank tap tape target taste tax taxi team tear temple tent test text
+    thread throne throw thumb thunder ticket tide tie tile time tin tip tire title toast toe tongue
+    tool tooth top toss total touch tour tow towel tower town toy trace track trade traffic trail
+    train transfer transition transport trap trash travel tray tread treasure treat tree trick
+    trigger trim trip triple triumph trot trouble truck trumpet trunk trust try tube tug tumble
+    tune tunnel turn tutor tweet twin twist type umbrella update upgrade use vacuum value varnish
+    vault veil venture view vine vision visit voice volunteer vote wage wagon wail wait wake walk
+    wall war warehouse warp wash waste watch water wave wax wear weather weave web wedge weed
+    weight weld whale wheel whine whip whisper whistle win wind wine wing wink winter wire wish
+    witness wonder wood wool word work worry worship wound wrap wreck wrong yard yawn yield zip
+    zone
     """
 )
 """Those among them that are as often nouns."""
 
-_AFTER_A_NOUN = word_set(
-    """
-    of is are was were has have had will would can could may might must shall should and or
-    nor but who whose that which
-    """
-)
-"""Words that, after a word that can be both, show that it was a noun."""
 
-_MODALS = word_set("may might must will can")
-_MOSTLY_VERBS = word_set("travel look flow fall rise matter")
-"""Of those that are nouns too, the ones whose form in -s is seldom a plural."""
-_FINITE = word_set("is was has had will would of and 's")
-_TIMES = word_set(
-    """
-    year month week night evening spring summer autumn fall winter time minute season century
-    decade monday tuesday wednesday thursday friday saturday sunday january february march april
-    may june july august september october november december but chance resort
-    """
-)
-"""What the adjective "last" stands before."""
-
-_NOUNS_IN_ING = word_set(
-    """
-    anything being ceiling cling darling during evening everything king morning nothing
-    offspring ping ring sibling sling something spring sterling sting string swing thing
-    viking wedding wing
-    """
-)
-"""Words that end like a participle and are none."""
-
-_ENOUGH = 4_000
-"""Characters of a text that hold its first words."""
-
-
-def starts_with_verb(text: str) -> bool:
-    """Whether the first word of an English text is a verb in any form."""
-    text = text[:_ENOUGH]
-    words = spaced_words(text)
-    if not words or text.lstrip().startswith("["):
-        return False
-    first = words[0].casefold()
-    if _is_a_noun_here(first, words[1].casefold() if len(words) > 1 else ""):
-        return False
-    if first in _FORMS or first.endswith("n't"):
-        return True
-    if first.endswith("ing") and len(first) > 4 and first not in _NOUNS_IN_ING:
-        return True
-    base = _base(first)
-    if base is None:
-        return False
-    return base not in _ALSO_NOUNS or first.endswith("ed") or (first == base and _acts(text, words))
-
-
-def _is_a_noun_here(first: str, following: str) -> bool:
-    """Whether the word behind shows that a first word that can be a verb is none."""
-    if first in _MODALS:  # May is a month, Will was here
-        return following in _FINITE
-    if first == "last":
-        return following in _TIMES
-    if first not in _ALSO_NOUNS or not following.endswith("s") or following in _AFTER_A_NOUN:
-        return False
-    base = _base(following)  # Light travels, but: Light candles, Plan visits
-    return base not in (None, following) and (base not in _ALSO_NOUNS or base in _MOSTLY_VERBS)
-
-
-def _acts(text: str, words: Sequence[str]) -> bool:
-    """Whether a first word that can be verb or noun is not shown to be the noun."""
-    following = words[1].casefold() if len(words) > 1 else ""
-    heading = any(word.rstrip("*_").endswith(":") for word in text.split()[:2])
-    return not heading and following not in _AFTER_A_NOUN and not following.isdigit()
-
-
-def _base(word: str) -> str | None:
+def base_form(word: str) -> str | None:
     """The base form of a verb's regular form; None for a word that is no verb we know."""
     if _known(word):
         return word
@@ -264,11 +269,14 @@ def _base(word: str) -> str | None:
 
 
 def _known(word: str) -> bool:
-    """Whether a word is a base form, or made from one or by a verb's suffix."""
-    if word in _BASES or word.removeprefix("re") in _BASES:
+    """Whether a word is a base form, or made from one by a prefix or by a verb's suffix."""
+    if word in BASES:
         return True
+    for prefix in _PREFIXES:
+        if word.startswith(prefix) and len(word) > len(prefix) + 2 and word[len(prefix) :] in BASES:
+            return word not in _NO_VERBS
     if word.endswith(("ize", "ise", "ify", "yse")):
-        return f"{word[:-2]}ze" in _BASES or (
+        return f"{word[:-2]}ze" in BASES or (
             word.endswith(("ize", "ify")) and word not in ("size", "prize")
         )
     return False
@@ -276,3 +284,12 @@ def _known(word: str) -> bool:
 
 _ENDINGS = (("ies", "y"), ("es", ""), ("s", ""), ("ied", "y"), ("ed", "e"), ("ed", ""))
 """Endings of verbs, and what each replaced."""
+_PREFIXES = ("re", "pre", "un", "over", "under", "out", "mis", "dis", "de")
+_NO_VERBS = word_set(
+    """
+    outside overall overhead overnight underground outback outcome outdoor outlaw reason recent
+    real remote retail regain reform overweight overtime underage underdog outfit output request
+    despite desert demand unit unlike until under dessert prestige rebel recess
+    """
+)
+"""Words that only look as if a prefix made them."""

@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import isqrt
 
 from rlvr_ifeval.constraint import Args, Constraint, NoArgs, Positive
+from rlvr_ifeval.ifbench_start_verb import starts_with_verb
 from rlvr_ifeval.ifbench_text import bare, plain_words, unaccented
-from rlvr_ifeval.ifbench_verbs import starts_with_verb
 
 _ALPHABET = string.ascii_lowercase
 _VOWELS = frozenset("aeiou")
@@ -171,8 +171,9 @@ DIFFERENCES = {
     "words:consonants": "Punctuation standing alone is not a word without consonants.",
     "words:prime_lengths": "Lengths above 97 can be prime too; a text without words fails.",
     "words:start_verb": (
-        "A list of English verbs and their forms decides, where upstream asks NLTK's tagger; "
-        "formatting marks before the first word are skipped."
+        "By the first sentence its first word is a verb (imperative, gerund, participle, auxiliary)"
+        " or not; upstream asks NLTK's tagger, which takes most imperatives for names. Formatting "
+        "marks before the first word are skipped."
     ),
 }
 """Where upstream does not do what its instruction says, and what is done here instead."""

@@ -14,9 +14,9 @@ from rlvr_ifeval.ifbench_count import Conjunctions, EveryNth, Pronouns, UniqueWo
 from rlvr_ifeval.ifbench_position import Keyword, KeywordAt
 from rlvr_ifeval.ifbench_ratio import Overlap, StopWords
 from rlvr_ifeval.ifbench_tables import CONJUNCTIONS, PRONOUNS, STOP_WORDS
-from rlvr_ifeval.ifbench_verbs import starts_with_verb
 from rlvr_ifeval.ifbench_words import Repeats
 from rlvr_ifeval.official_text import AROUND, plain, sentences, tokens, words
+from rlvr_ifeval.official_verb import tagged_as_verb
 from rlvr_ifeval.text import words as word_runs
 
 _ALPHABET = string.ascii_lowercase
@@ -148,8 +148,8 @@ def no_consecutive(response: str, _: NoArgs) -> bool:
 
 
 def start_verb(response: str, _: NoArgs) -> bool:
-    """What the tagger would most likely say of the first token, which may be a mark."""
-    return starts_with_verb(response)
+    """The tag of the first token, which may be a mark."""
+    return tagged_as_verb(response)
 
 
 def last_first(response: str, _: NoArgs) -> bool:

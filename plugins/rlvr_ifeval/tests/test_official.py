@@ -10,12 +10,13 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import nltk
 import pytest
 
 from rlvr_core.api import Completion, DataError, Group, Judged, Problem
 from rlvr_core.builtin.evals.spec import make_spec
 from rlvr_core.testing.clock import cpu_limit
-from rlvr_ifeval import evals, verifiers
+from rlvr_ifeval import evals, official_verb, verifiers
 from rlvr_ifeval.ifbench import DIFFERENCES, OFFICIAL
 from rlvr_ifeval.ifeval import IFEVAL
 from rlvr_ifeval.official_ifeval import OFFICIAL as OFFICIAL_IFEVAL
@@ -159,6 +160,70 @@ def test_evaluations_by_different_rules_have_different_specifications(tmp_path):
     assert one.content["problems"]["sha256"] != other.content["problems"]["sha256"]
 
 
+@pytest.fixture
+def tagger(tmp_path, monkeypatch):
+    """NLTK's data folder with a tagger that calls "walk" a verb, and every other word a noun."""
+    name = "averaged_perceptron_tagger_eng"
+    folder = tmp_path / "taggers" / name
+    folder.mkdir(parents=True)
+    weights = {"bias": {"NN": 0.5}, "i word walk": {"VBP": 1.0}}
+    for part, data in (("weights", weights), ("tagdict", {}), ("classes", ["NN", "VBP"])):
+        (folder / f"{name}.{part}.json").write_text(json.dumps(data), encoding="utf-8")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    official_verb._tagger.cache_clear()
+    yield
+    official_verb._tagger.cache_clear()
+
+
+@pytest.fixture
+def no_tagger(monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [])
+    official_verb._tagger.cache_clear()
+    yield
+    official_verb._tagger.cache_clear()
+
+
+STARTS_WITH_VERB = SETS["ifbench"].parse("words:start_verb", None)
+
+
+@pytest.mark.usefixtures("tagger")
+def test_the_tagger_decides_where_its_data_are_installed():
+    for text, official in (("Walk the dog.", True), ("Write a poem.", False), ("", False)):
+        assert STARTS_WITH_VERB.follows(text, rules="official") is official
+    assert STARTS_WITH_VERB.follows("Write a poem.")
+
+
+@pytest.mark.usefixtures("no_tagger")
+@pytest.mark.parametrize(
+    ("text", "strict", "official"),
+    [
+        ("Write a poem.", True, True),
+        ("Plant trees.", True, False),
+        ("Consider trees.", True, True),
+        ("May I go?", True, False),
+        ("Walking is fun.", True, True),
+        ("**Write** a poem.", True, False),
+        ("Light travels fast.", False, False),
+    ],
+)
+def test_without_it_a_rule_follows_its_habits(text, strict, official):
+    assert STARTS_WITH_VERB.follows(text) is strict
+    assert STARTS_WITH_VERB.follows(text, rules="official") is official
+
+
+def test_the_tagger_is_part_of_the_specification(tmp_path, request):
+    row = {"key": 1, "prompt": "p", "instruction_id_list": ["words:start_verb"], "kwargs": [{}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    task = evals.Ifbench(evals.Ifbench.Config(path=str(path)))
+    for name, fixture in (("own", "no_tagger"), ("nltk", "tagger")):
+        request.getfixturevalue(fixture)
+        (asked,) = task.problems()
+        assert asked.spec["tagger"] == name
+        group = Group(asked, (Judged(NO_BULLETS, {}, None, None),), 0)
+        assert task.score([group]).basis == {"tagger": name}
+
+
 @needs_data
 def test_real_outputs_are_judged_as_by_the_official_script():
     """Upstream's own script, run beside ours, says 76 of these 293 strictly and 86 loosely."""
@@ -176,4 +241,4 @@ def test_real_outputs_are_judged_as_by_the_official_script():
         name: round(found.metrics[name] * 293)
         for name in ("prompt_strict", "prompt_loose", "strict_reading/prompt_strict")
     }
-    assert counts == {"prompt_strict": 79, "prompt_loose": 89, "strict_reading/prompt_strict": 81}
+    assert counts == {"prompt_strict": 76, "prompt_loose": 86, "strict_reading/prompt_strict": 81}
