@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import contextvars
 import re
-import symtable
-import sys
-import warnings
-from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from rlvr_code import source
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
 _ANSWER = re.compile(
@@ -22,53 +18,6 @@ _LANGUAGES = ("", "python", "python3", "py", "py3", "pycon", "ipython", "cpython
 _ENDS = ("[DONE]", "</code>", "<|endoftext|>", "<|im_end|>")
 _TRIES = 20
 """Beginnings of a text that are tried."""
-BUILTIN = frozenset(vars(builtins)) | {"__name__", "__file__"}
-"""Names that are Python's own."""
-KNOWN = BUILTIN | sys.stdlib_module_names
-"""Names that tests may use without defining them."""
-WORK = 1_500_000
-"""Characters that may be parsed for one response, all tries together: about a processor second."""
-_EACH = 60
-"""Characters that a parse costs beside those of its text."""
-_TREES = 8
-"""Syntax trees that are kept for the next question about the same text."""
-
-
-class OverBudgetError(Exception):
-    """Finding the program in a response takes more work than it may."""
-
-
-class _Budget:
-    """Work that is left for one response, and the syntax trees of the texts parsed last."""
-
-    def __init__(self) -> None:
-        self._left = WORK
-        self._trees: OrderedDict[str, ast.Module | Exception] = OrderedDict()
-
-    def tree(self, code: str) -> ast.Module:
-        """The syntax tree of a text.
-
-        Raises:
-            OverBudgetError: If the work done so far leaves no room for this.
-        """
-        if code not in self._trees:
-            self._left -= len(code) + _EACH
-            if self._left < 0:
-                raise OverBudgetError(f"more than {WORK:,} characters to parse")
-            try:
-                self._trees[code] = _ast(code)
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                self._trees[code] = error.with_traceback(None)
-            if len(self._trees) > _TREES:
-                self._trees.popitem(last=False)
-        self._trees.move_to_end(code)
-        found = self._trees[code]
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-
-_budget: contextvars.ContextVar[_Budget | None] = contextvars.ContextVar("budget", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +61,11 @@ def program(
     Raises:
         OverBudgetError: If that takes more work than a response is worth.
     """
-    before = _budget.set(_Budget())
+    before = source.budget.set(source.Budget())
     try:
         return _program(text, wanted, prompt, cut, trim)
     finally:
-        _budget.reset(before)
+        source.budget.reset(before)
 
 
 def _program(text: str, wanted: Collection[str], prompt: str, cut: bool, trim: bool) -> str:
@@ -130,118 +79,6 @@ def _program(text: str, wanted: Collection[str], prompt: str, cut: bool, trim: b
     whole = _continued(text, wanted, prompt, trim)
     whole = _parseable(whole, wanted) if trim else whole
     return _cut(whole, wanted) if cut and wanted else whole
-
-
-def defined(code: str) -> set[str]:
-    """Names that a program's top level binds; none if it does not parse."""
-    tree = _parse(code)
-    return set() if tree is None else {name for node in tree.body for name in _binds(node)}
-
-
-def tree(code: str) -> list[ast.AST]:
-    """All parts of a program's syntax; none if it does not parse."""
-    found = _parse(code)
-    return [] if found is None else list(ast.walk(found))
-
-
-def classes_of(code: str) -> str:
-    """The classes that a program's top level defines, and its imports, as source text."""
-    found = _parse(code)
-    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef)
-    body = [] if found is None else [node for node in found.body if isinstance(node, kinds)]
-    if not any(isinstance(node, ast.ClassDef) for node in body):
-        return ""
-    return "".join(f"{ast.unparse(node)}\n" for node in body)
-
-
-def imported_modules(code: str) -> set[str]:
-    """Modules that a program imports anywhere but within ``try``, by the first part of the name."""
-    found: set[str] = set()
-    parsed = _parse(code)
-    waiting: list[ast.AST] = [] if parsed is None else [parsed]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import):
-            found |= {one.name.partition(".")[0] for one in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-        elif not isinstance(node, ast.Try):
-            waiting += ast.iter_child_nodes(node)
-    return found
-
-
-def used(code: str) -> set[str]:
-    """Names that a program reads anywhere; none if it does not parse."""
-    tree = _parse(code)
-    return set() if tree is None else _reads(tree)
-
-
-def called(code: str) -> set[str]:
-    """Names that a program calls as they are; none if it does not parse."""
-    tree = _parse(code)
-    calls = [] if tree is None else [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return {call.func.id for call in calls if isinstance(call.func, ast.Name)}
-
-
-def imported(code: str) -> set[str]:
-    """Names that a program's imports bind, at its top level."""
-    return {name for node in _imports(code) for name in _binds(node)}
-
-
-def imports(code: str, wanted: Collection[str]) -> list[str]:
-    """The imports at a program's top level that bind names wanted, and of each no others."""
-    found: list[str] = []
-    for node in _imports(code):
-        node.names = [one for one in node.names if _bound(one) in wanted]
-        if node.names:
-            found.append(ast.unparse(node))
-    return found
-
-
-def star_imports(code: str) -> list[str]:
-    """The imports at a program's top level that bind whatever is there."""
-    return [ast.unparse(node) for node in _imports(code) if node.names[0].name == "*"]
-
-
-def declared_global(code: str) -> set[str]:
-    """Names that a program's functions bind for its top level."""
-    tree = _parse(code)
-    nodes = () if tree is None else ast.walk(tree)
-    return {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
-
-
-def reached(code: str) -> set[str]:
-    """Names that a program reads and that no function of it has for itself.
-
-    None if it does not parse.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            top = symtable.symtable(code, "tests", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    found: set[str] = set()
-    tables = [top]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        found |= {
-            one.get_name()
-            for one in table.get_symbols()
-            if one.is_referenced() and (table is top or one.is_global())
-        }
-    return found
-
-
-def _imports(code: str) -> list[ast.Import | ast.ImportFrom]:
-    tree = _parse(code)
-    body = [] if tree is None else tree.body
-    return [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
-def _bound(alias: ast.alias) -> str:
-    return (alias.asname or alias.name).partition(".")[0]
 
 
 def _said(text: str) -> str:
@@ -279,7 +116,7 @@ def _closed_early(text: str, wanted: Collection[str], prompt: str) -> str:
         return text
     before = text[: fences[0].start()]
     whole = _continued(before, wanted, prompt, trim=False)
-    return before if wanted and set(wanted) <= defined(whole) else text
+    return before if wanted and set(wanted) <= source.defined(whole) else text
 
 
 def _from_blocks(blocks: Sequence[Block], wanted: Collection[str], prompt: str, trim: bool) -> str:
@@ -289,13 +126,13 @@ def _from_blocks(blocks: Sequence[Block], wanted: Collection[str], prompt: str, 
     for place in range(len(blocks) - 1, -1, -1):
         loose = trim and not blocks[place].closed
         block = _parseable(codes[place], wanted) if loose else codes[place]
-        if set(wanted) <= defined(block):
+        if set(wanted) <= source.defined(block):
             whole = _continued(block, wanted, prompt, loose)
             return "\n".join([*_needed(block, codes[:place]), whole])
-        if not loose and _parse(block) is None and _seems_to_define(block, wanted):
+        if not loose and source.parse(block) is None and _seems_to_define(block, wanted):
             return block  # the answer, and it does not compile
     together = "\n".join(codes)
-    if set(wanted) <= defined(together):
+    if set(wanted) <= source.defined(together):
         return together
     return _continued(codes[0], wanted, prompt, trim and not blocks[0].closed)
 
@@ -307,7 +144,9 @@ def _whole_program(blocks: Sequence[Block], trim: bool) -> str:
         last = named[-1]
         code = _parseable(last.code, ()) if trim and not last.closed else last.code
         return "\n".join([*_needed(code, [block.code for block in named[:-1]]), code])
-    parsed = [block for block in blocks if block.code.strip() and _parse(block.code) is not None]
+    parsed = [
+        block for block in blocks if block.code.strip() and source.parse(block.code) is not None
+    ]
     return (parsed or blocks)[-1].code
 
 
@@ -319,11 +158,11 @@ def _seems_to_define(code: str, wanted: Collection[str]) -> bool:
 def _needed(block: str, before: Sequence[str]) -> list[str]:
     """Earlier blocks that define names which a block uses and nothing in it defines."""
     chosen: list[str] = []
-    missing = used(block) - defined(block) - BUILTIN
+    missing = source.used(block) - source.defined(block) - source.BUILTIN
     for other in reversed(before):
-        if missing & defined(other):
+        if missing & source.defined(other):
             chosen.insert(0, other)
-            missing = (missing | used(other)) - defined(other) - BUILTIN
+            missing = (missing | source.used(other)) - source.defined(other) - source.BUILTIN
     return chosen
 
 
@@ -334,7 +173,7 @@ def _continued(text: str, wanted: Collection[str], prompt: str, trim: bool) -> s
     """
     if not prompt:
         return text
-    if set(wanted) <= defined(_parseable(text, wanted) if trim else text):
+    if set(wanted) <= source.defined(_parseable(text, wanted) if trim else text):
         return _helpers(prompt, wanted, text) + text
     return prompt + _indented(text, prompt)
 
@@ -349,11 +188,11 @@ def _indented(text: str, prompt: str) -> str:
 
 def _helpers(prompt: str, wanted: Collection[str], text: str) -> str:
     """The part of a prompt that defines neither what is wanted nor what the text defines."""
-    tree = _parse(prompt) or _parse(prompt + "    pass\n")
+    tree = source.parse(prompt) or source.parse(prompt + "    pass\n")
     if tree is None:
         return ""
-    own = defined(text) | set(wanted)
-    kept = [node for node in tree.body if not own & set(_binds(node))]
+    own = source.defined(text) | set(wanted)
+    kept = [node for node in tree.body if not own & set(source.binds(node))]
     return "".join(f"{ast.unparse(node)}\n" for node in kept)
 
 
@@ -373,7 +212,11 @@ def _parseable(text: str, wanted: Collection[str]) -> str:
             margin -= 1
         for count in (before, margin):
             part = "\n".join(lines[:count]) + "\n"
-            if part.strip() and _parse(part) is not None and set(wanted) <= defined(part):
+            if (
+                part.strip()
+                and source.parse(part) is not None
+                and set(wanted) <= source.defined(part)
+            ):
                 return part
         lines = lines[:margin]
         fault = _fault("\n".join(lines)) if lines else None
@@ -385,7 +228,7 @@ def _parseable(text: str, wanted: Collection[str]) -> str:
 def _fault(code: str) -> int | None:
     """Line of the first fault of syntax, counted from 1; None if there is none."""
     try:
-        _parse_or_raise(code)
+        source.parse_or_raise(code)
     except SyntaxError as error:
         return max(error.lineno or 1, 1)
     except (ValueError, RecursionError, MemoryError):
@@ -395,12 +238,12 @@ def _fault(code: str) -> int | None:
 
 def _cut(code: str, wanted: Collection[str]) -> str:
     """A program up to what is wanted, and of the rest only what that needs."""
-    tree = _parse(code)
-    if tree is None or not set(wanted) <= defined(code):
+    tree = source.parse(code)
+    if tree is None or not set(wanted) <= source.defined(code):
         return code
     missing, last = set(wanted), 0
     while missing:
-        missing -= set(_binds(tree.body[last]))
+        missing -= set(source.binds(tree.body[last]))
         last += 1
     kept, rest = tree.body[:last], tree.body[last:]
     later = _needed_later(kept, rest)
@@ -415,10 +258,10 @@ def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[as
     """Definitions after the cut of names that nothing before it binds and something kept uses."""
     binders: dict[str, list[int]] = {}
     for place, node in enumerate(rest):
-        for name in set(_binds(node)):
+        for name in set(source.binds(node)):
             binders.setdefault(name, []).append(place)
-    known = {name for node in kept for name in _binds(node)} | BUILTIN
-    asked = {name for node in kept for name in _reads(node)} - known
+    known = {name for node in kept for name in source.binds(node)} | source.BUILTIN
+    asked = {name for node in kept for name in source.reads(node)} - known
     chosen: set[int] = set()
     while asked:
         name = asked.pop()
@@ -428,7 +271,7 @@ def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[as
         for place in binders.get(name, ()):
             if place not in chosen:  # each statement is read once
                 chosen.add(place)
-                asked |= _reads(rest[place]) - known
+                asked |= source.reads(rest[place]) - known
     return [rest[place] for place in sorted(chosen)]
 
 
@@ -436,46 +279,3 @@ def _first(node: ast.stmt) -> int:
     """First line of a statement, decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(one.lineno for one in decorators)])
-
-
-def _parse(code: str) -> ast.Module | None:
-    try:
-        return _parse_or_raise(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _parse_or_raise(code: str) -> ast.Module:
-    budget = _budget.get()
-    return _ast(code) if budget is None else budget.tree(code)
-
-
-def _ast(code: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes that mean nothing
-        return ast.parse(code)
-
-
-def _binds(node: ast.stmt) -> Iterator[str]:
-    """Names that a statement at top level binds, in the order of the text."""
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield one.name
-            continue
-        if isinstance(one, ast.Import | ast.ImportFrom):
-            yield from map(_bound, one.names)
-            continue
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            yield one.id
-        elif isinstance(one, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and one.name:
-            yield one.name
-        elif isinstance(one, ast.MatchMapping) and one.rest:
-            yield one.rest
-        waiting += reversed(list(ast.iter_child_nodes(one)))
-
-
-def _reads(node: ast.AST) -> set[str]:
-    names = (one for one in ast.walk(node) if isinstance(one, ast.Name))
-    return {one.id for one in names if isinstance(one.ctx, ast.Load)}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from rlvr_code import extract
+from rlvr_code import source
 from rlvr_code.inside.link import PATCHABLE
 from rlvr_core.api import DataError
 
@@ -84,15 +84,15 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
         UnclearError: If there is no reference, and every name could be the library's.
     """
     whole = "\n".join([setup, *tests])
-    read = extract.reached(whole)
+    read = source.reached(whole)
     if not read:
         raise DataError(f"{id_}: the tests are no Python, or use no name: {whole!r:.80}")
     code = code.replace("\r\n", "\n") if isinstance(code, str) else ""
-    free = read - extract.defined(whole)
+    free = read - source.defined(whole)
     # a module's name that is called is no module
-    unknown = (free - extract.KNOWN) | (free & extract.called(whole)) - extract.BUILTIN
+    unknown = (free - source.KNOWN) | (free & source.called(whole)) - source.BUILTIN
     asked = _from_solution(whole)
-    own = (extract.defined(code) | extract.declared_global(code)) & read - extract.imported(code)
+    own = (source.defined(code) | source.declared_global(code)) & read - source.imported(code)
     lines: list[str] = []
     if asked:
         own |= asked
@@ -100,9 +100,9 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
         own |= unknown - _LIBRARY.keys()
         return _names(own, _code(lines), whole, code)
     if own:
-        lines += extract.imports(code, free - own)
-        unknown -= own | extract.imported(code)
-        stars = extract.star_imports(code)
+        lines += source.imports(code, free - own)
+        unknown -= own | source.imported(code)
+        stars = source.star_imports(code)
         if unknown and stars:  # what these bring is not known here
             return _names(own, _code([*stars, *lines]), whole, code)
         if unknown - _LIBRARY.keys():
@@ -135,7 +135,7 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
 def _from_solution(tests: str) -> set[str]:
     """Names that test code imports from the program, which is the module ``solution``."""
     found: set[str] = set()
-    for node in extract.tree(tests):
+    for node in source.tree(tests):
         if isinstance(node, ast.ImportFrom) and node.module == "solution":
             found |= {one.name for one in node.names}
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -149,9 +149,9 @@ def _names(own: set[str], imports: str, tests: str, code: str) -> Names:
 
 def classes(tests: str, code: str = "") -> set[str]:
     """Names that test code uses as classes, or that a reference solution defines as such."""
-    found = {node.name for node in extract.tree(code) if isinstance(node, ast.ClassDef)}
+    found = {node.name for node in source.tree(code) if isinstance(node, ast.ClassDef)}
     made = _assigned(tests)
-    for node in extract.tree(tests):
+    for node in source.tree(tests):
         used: list[ast.expr | None] = []
         if isinstance(node, ast.ExceptHandler):
             used = [node.type]
@@ -175,7 +175,7 @@ def classes(tests: str, code: str = "") -> set[str]:
 def _assigned(tests: str) -> dict[str, ast.expr]:
     """By name of a variable the call of a name in capitals that it stands for."""
     found: dict[str, ast.expr] = {}
-    for node in extract.tree(tests):
+    for node in source.tree(tests):
         if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
@@ -221,7 +221,7 @@ def cannot_cross(tests: str, program: Collection[str]) -> str:
         tests: The code.
         program: Names of the program in it.
     """
-    for node in extract.tree(tests):
+    for node in source.tree(tests):
         if isinstance(node, ast.ClassDef):
             bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
             if bases & set(program):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
 
 from pydantic import Field
 
-from rlvr_code import extract, packages
+from rlvr_code import packages, source
 from rlvr_code.judge.outcome import Budget, Outcome
 from rlvr_code.sandbox.backends import Choice
 from rlvr_code.sandbox.meter import PATIENCE, BusyError
@@ -185,7 +185,7 @@ class ProgramVerifier(ABC, Generic[Prepared]):
             return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why)
         try:
             code = self.extract(problem, tests, completion.text)
-        except (extract.OverBudgetError, RecursionError, MemoryError) as error:
+        except (source.OverBudgetError, RecursionError, MemoryError) as error:
             why = f"no program can be read from the response: {error or type(error).__name__}"
             return Verdict(score=0.0, passed=False, parts={"tests": 0.0}, detail=why[:300])
         try:
@@ -207,7 +207,7 @@ class ProgramVerifier(ABC, Generic[Prepared]):
         """Modules that a program imports and the sandbox does not have."""
         there = sys.stdlib_module_names | {"solution", "pytest"}
         there |= {module for name in self.config.packages for module in packages.modules(name)}
-        return sorted(extract.imported_modules(code) - there)[:5]
+        return sorted(source.imported_modules(code) - there)[:5]
 
     def close(self) -> None:
         """End the sandboxes."""

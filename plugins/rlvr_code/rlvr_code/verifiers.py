@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_code import extract, languages
+from rlvr_code import extract, languages, source
 from rlvr_code.inside.suite import defined
 from rlvr_code.inside.tester import RUN
 from rlvr_code.judge.asserts import Tests, judge
@@ -65,7 +65,7 @@ class Mbpp(ProgramVerifier[Tests]):
             late=late,
             program=names.program,
             classes=names.classes,
-            given=extract.classes_of(late),
+            given=source.classes_of(late),
         )
 
     def test_code(self, problem: Problem) -> Sequence[str]:
@@ -107,14 +107,14 @@ class HumanEval(ProgramVerifier[Tests]):
         """The check; prompt, test and entry point must be there."""
         test, name = text(problem, "test"), text(problem, "entry_point")
         prompt = text(problem, "prompt", blank=True)
-        if "check" not in extract.defined(test):
+        if "check" not in source.defined(test):
             raise DataError(f"{problem.id}: 'test' defines no function 'check'")
         if not prompt.strip():  # the program is all the response's
             whole = _classes(name, test, problem)
             return Tests((f"check({name})",), late=test, program=(name,), classes=whole)
         can_cross(problem, test, (name,))
-        setup = prompt if name in extract.defined(prompt) else f"{prompt}    pass\n"
-        if name not in extract.defined(setup):
+        setup = prompt if name in source.defined(prompt) else f"{prompt}    pass\n"
+        if name not in source.defined(setup):
             raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
         return Tests(
             (f"check({name})",),
@@ -305,7 +305,7 @@ class Call(ProgramVerifier[list[Case]]):
         """The program with the function, or the class that has it."""
         name = str(problem.spec["fn_name"])
         code = extract.program(text, wanted=(name,), **self.how)
-        if name not in extract.defined(code):
+        if name not in source.defined(code):
             code = extract.program(text, wanted=("Solution",), **self.how)
         return code
 

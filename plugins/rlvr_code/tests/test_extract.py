@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_code.extract import OverBudgetError, defined, program
+from rlvr_code.extract import program
+from rlvr_code.source import OverBudgetError, defined
 from rlvr_core.testing.clock import cpu_limit
 
 PROMPT = '''from typing import List
@@ -153,7 +154,7 @@ def test_deep_and_broken_text_costs_little_and_raises_nothing_else(text):
 
 
 def test_work_beyond_the_budget_is_refused(monkeypatch):
-    monkeypatch.setattr("rlvr_code.extract.WORK", 10_000)
+    monkeypatch.setattr("rlvr_code.source.WORK", 10_000)
     with pytest.raises(OverBudgetError):
         program("def g(x): pass\n" * 1_000, wanted=["f"])
 

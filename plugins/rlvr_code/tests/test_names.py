@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rlvr_code import extract
+from rlvr_code import source
 from rlvr_code.acecode import AceCode
 from rlvr_code.names import whose
 from rlvr_code.verifiers import HumanEval, Mbpp
@@ -125,8 +125,8 @@ def test_rows_of_acecode_with_unclear_names_are_left_out_and_counted(tmp_path, c
 
 def test_imports_of_a_program():
     code = "import os.path, re\nfrom math import pi, e as euler\nfrom heapq import *"
-    assert extract.imports(code, {"os", "euler"}) == [
+    assert source.imports(code, {"os", "euler"}) == [
         "import os.path",
         "from math import e as euler",
     ]
-    assert extract.star_imports(code) == ["from heapq import *"]
+    assert source.star_imports(code) == ["from heapq import *"]

@@ -12,7 +12,7 @@ import json
 import os
 from dataclasses import dataclass
 
-from rlvr_code import extract
+from rlvr_code import source
 from rlvr_code.inside import serve, tester
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
 from rlvr_code.judge.talk import FailedError, Talk
@@ -196,7 +196,7 @@ class _Match:
             "tests": self._tests.tests[self._tally.seen :],
             "program": self._tests.program,
             "classes": self._tests.classes,
-            "given": sorted(extract.defined(self._tests.given)),
+            "given": sorted(source.defined(self._tests.given)),
             "nonce": self._nonce,
         }
         return json.dumps(job).encode()
