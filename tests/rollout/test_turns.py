@@ -391,6 +391,25 @@ def test_long_messages_are_cut_with_a_mark():
     assert text == "x" * 100 + "\n[... 4,900 more characters are left out]"
 
 
+@pytest.mark.parametrize(("left", "shown"), [(300, 1), (1000, 2)])
+def test_what_is_too_long_for_the_conversation_is_cut_to_half_of_its_room(left, shown):
+    """Not ended by it: a long answer of a tool is no fault of the model."""
+    draws = [Draw(problem(0, how="long", size=10_000_000), 1, 0)]
+    params = replace(PARAMS, max_tokens=left + 1)
+    found, *_ = play(lambda *_: "P", draws, plan_of("Verbose", max_turns=shown + 1), params=params)
+    transcript = found[0][0].transcript
+    assert transcript.ended == "max_turns"
+    turns = [turn for turn in transcript.turns if turn.role == "tool"]
+    mark = "\n[... the rest is left out]"
+    room = left
+    for turn in turns:
+        assert turn.text.endswith(mark)
+        assert set(turn.text.removesuffix(mark)) == {"x"}
+        assert room // 4 - len(mark) <= turn.n_tokens <= room // 2
+        room -= turn.n_tokens + 1
+    assert len(turns) == shown
+
+
 def test_an_environment_that_cannot_be_constructed_says_so():
     found, *_ = play(lambda *_: "P", [Draw(problem(), 1, 0)], plan_of("Unready"))
     assert "cannot be constructed: RuntimeError: no licence" in found[0][0].transcript.detail

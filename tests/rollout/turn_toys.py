@@ -155,6 +155,21 @@ class BrokenLookup(LookupWorld):
         return NoCounting() if problem.id == "p1" else super().start(problem, seed)
 
 
+class Verbose:
+    """Answers with as many characters as the spec says."""
+
+    Config = NoConfig
+
+    def __init__(self, config):
+        pass
+
+    def start(self, problem, seed):
+        return problem.spec["size"]
+
+    def step(self, state, reply):
+        return Observation((Message("tool", "x" * state),))
+
+
 class Unready:
     """Cannot be constructed."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from rlvr_core.api import Done, Json, Message, Observation
 from rlvr_core.api.services import plain_verdict
 
 ROLES = ("tool", "user")
+FEWEST_CHARACTERS = 20
+"""What is shown of a message at least, if it is cut to fit into a conversation."""
 MAX_COUNTS = 100
 """Largest number of counters of an environment."""
 
@@ -19,6 +22,35 @@ def shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[... {len(text) - most:,} more characters are left out]"
+
+
+def cut_to_fit(
+    messages: Sequence[Message],
+    ids: Sequence[int],
+    most: int,
+    tokens_of: Callable[[Sequence[Message]], Sequence[int]],
+) -> tuple[tuple[Message, ...], Sequence[int]]:
+    """Cut the longest of some messages, with a mark, until all have at most so many tokens.
+
+    Args:
+        messages: The messages.
+        ids: Their tokens.
+        most: The largest number of tokens.
+        tokens_of: Returns the tokens of messages.
+
+    Returns:
+        Messages and tokens; as they were if only a few characters could stay.
+    """
+    longest = max(range(len(messages)), key=lambda index: len(messages[index].content))
+    text = messages[longest].content
+    characters = len(text) * most // len(ids)
+    while characters >= FEWEST_CHARACTERS:
+        cut = replace(messages[longest], content=f"{text[:characters]}\n[... the rest is left out]")
+        shorter = (*messages[:longest], cut, *messages[longest + 1 :])
+        if len(found := tokens_of(shorter)) <= most:
+            return shorter, found
+        characters //= 2
+    return tuple(messages), ids
 
 
 def said(found: object, max_characters: int | None = None) -> dict[str, Json]:
@@ -36,8 +68,11 @@ def said(found: object, max_characters: int | None = None) -> dict[str, Json]:
     if not found.messages:
         raise ValueError("an Observation has at least one message")
     for message in found.messages:
-        if not isinstance(message, Message) or not isinstance(message.content, str):
+        if not isinstance(message, Message):
             raise TypeError(f"messages are Message with text, not {type(message).__name__}")
+        content: object = message.content
+        if not isinstance(content, str):
+            raise TypeError(f"the content of a message is text, not {type(content).__name__}")
         if message.role not in ROLES:
             raise ValueError(f"an environment speaks as {' or '.join(ROLES)}, not {message.role}")
         message.content.encode()  # raises for a lone surrogate

@@ -42,7 +42,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import Suffix, from_plain, turn_seed
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.health import Health
-from rlvr_core.builtin.environments.observations import shortened
+from rlvr_core.builtin.environments.observations import cut_to_fit, shortened
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
 from rlvr_core.builtin.environments.pool import (
     EnvironmentFailedError,
@@ -208,15 +208,23 @@ class TurnTaking:
     def _speak(self, one: Conversation) -> bool:
         """Append the environment's messages; return False if no room for an answer is left.
 
-        Messages without room are left out: the model did not see them.
+        What is too long is cut to half of the room. Where not even that leaves some, messages are
+        left out: the model did not see them.
         """
         messages, one.unsaid = one.unsaid, ()
         if not messages:
             return True
         problem = one.ticket.request.problem
         assert problem is not None
-        ids = () if self._text_only else self._suffix(problem, one.reply_ids, messages)
-        if len(ids) >= one.room(text_only=self._text_only):
+        ids: Sequence[int] = ()
+        if not self._text_only:
+            ids = self._suffix(problem, one.reply_ids, messages)
+        room = one.room(text_only=self._text_only)
+        if len(ids) >= room > 0:
+            messages, ids = cut_to_fit(
+                messages, ids, room // 2, lambda said: self._suffix(problem, one.reply_ids, said)
+            )
+        if len(ids) >= room:
             self._end(one, "budget")
             return False
         one.hear(messages, ids)
