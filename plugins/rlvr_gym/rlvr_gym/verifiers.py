@@ -81,6 +81,8 @@ class Answer:
             else:
                 given = score(task, spec["config"], spec["seed"], spec["index"], answer)
             passed = given >= FULL and (task not in ALSO or ALSO[task][0](answer, made))
+        except MemoryError:
+            raise  # the machine's lack, not the answer's: the pool judges it again
         except Exception as error:
             # right answers are read by every generator that is not fenced: this one is malformed
             detail = f"it cannot be read: {type(error).__name__}: {error}"[:200]
