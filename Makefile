@@ -11,6 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints/constraints.txt
 PLUGINS := bs4 code gym ifeval math sagemaker
+# a dependency of rlvr-gym is compiled when it is installed; all else is wheels
+WHEELS_ALONE := $(filter-out gym,$(PLUGINS))
 SOURCES := rlvr_core $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/rlvr_$(plugin))
 TINY := models/tiny-arithmetic-$(SEED)
 
@@ -30,11 +32,11 @@ $(VENV)/.installed: pyproject.toml $(foreach plugin,$(PLUGINS),plugins/rlvr_$(pl
 	@# torch first and alone, so that no later requirement can choose another build of it
 	$(PIP) torch==2.13.0
 	$(PIP) setuptools wheel
-	$(PIP) --no-build-isolation -e . $(foreach plugin,$(PLUGINS),-e plugins/rlvr_$(plugin))
+	$(PIP) --no-build-isolation -e . $(foreach plugin,$(WHEELS_ALONE),-e plugins/rlvr_$(plugin))
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed constraints/lm-eval.txt constraints/oracle.txt
-	$(PIP) --no-build-isolation -e .[dev]
+	$(PIP) --no-build-isolation -e .[dev] -e plugins/rlvr_gym
 	$(PIP) --no-deps -r constraints/lm-eval.txt -r constraints/oracle.txt
 	@touch $@
 
