@@ -17,7 +17,7 @@ def test_a_tiny_model_learns_chain_sum(rlvr, tmp_path):
     rlvr("run", CONFIG, "--display", "none", *options, cwd=tmp_path, cache=cache, timeout=None)
     shown = json.loads(rlvr("show", "last", "--json", cwd=tmp_path, cache=cache))
     assert shown["heldout"]["before"] <= 0.35
-    assert shown["heldout"]["after"] >= 0.55
+    assert shown["heldout"]["after"] >= 0.5
     assert shown["ledger"]["balanced"] is True
     assert shown["parity"]["max"] < 1e-3
 
@@ -26,7 +26,7 @@ def test_a_tiny_model_learns_chain_sum(rlvr, tmp_path):
     asked = {json.loads(line)["problem_id"] for line in trained}
     held_out = {
         json.loads(line)["problem_id"]
-        for path in (run / "evals").glob("gym-tiny*.jsonl")
+        for path in (run / "evals").glob("gym_tiny*.jsonl")
         for line in path.read_text().splitlines()
     }
     assert held_out
