@@ -122,7 +122,8 @@ def _serve(
         if os.getpid() != process:
             os._exit(0)  # a fork of this process that a component made and let return here
         now = time.monotonic()
-        reports.append(f"[{now!r}, {now - began!r}, {answer}, {json.dumps(fault)}]")
+        described = json.dumps(fault) if fault else "null"
+        reports.append(f"[{now!r}, {now - began!r}, {answer}, {described}]")
         if fault or not repeatable or now - reported >= REPORT_EVERY:
             report()
             reported = now

@@ -229,6 +229,7 @@ class ProcessPool:
         self._lock = threading.Lock()
         self._closing, self._why_closed = False, f"the {name} is closed"
         self._wake_r, self._wake_w = socket.socketpair()
+        self._woken = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_r, selectors.EVENT_READ)
         # Workers die with the thread that started them, so one thread starts all of them.
@@ -249,14 +250,17 @@ class ProcessPool:
             RunError: If the pool is closed. Calls submitted by ``PoolCall.done`` during closing
                 fail instead, like all waiting calls.
         """
+        calls = list(calls)
         with self._lock:
             if self._closing and threading.current_thread() is not self._thread:
                 raise RunError(self._why_closed)
             if first:
-                self._queue.extendleft(reversed(list(calls)))
+                self._queue.extendleft(reversed(calls))
             else:
                 self._queue.extend(calls)
-        self._wake()
+            # Only now: the thread takes calls without the lock, and may have emptied the queue
+            # while it was being filled.
+            self._wake()
 
     @property
     def starting(self) -> bool:
@@ -279,7 +283,10 @@ class ProcessPool:
     # -- the pool's own thread -----------------------------------------------------------------
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # already awake, or closed
+        if self._woken:
+            return
+        self._woken = True
+        with contextlib.suppress(OSError):  # closed
             self._wake_w.send(b"!", socket.MSG_DONTWAIT)
 
     def _run(self) -> None:
@@ -350,7 +357,7 @@ class ProcessPool:
 
     def _runs_out(self, worker: _Worker) -> bool:
         """Whether a worker should be sent its next batch."""
-        if not worker.ready or worker.held or len(worker.batch) > BATCH_CALLS // 2:
+        if not worker.ready or worker.held or len(worker.batch) > BATCH_CALLS:
             return False
         return sum(map(self._expected, worker.batch)) < RUNNING_OUT
 
@@ -365,6 +372,7 @@ class ProcessPool:
         for key, events in self._selector.select(patience):
             if key.data is None:
                 self._wake_r.recv(4096)
+                self._woken = False  # before the queue is read: a later call wakes it again
                 continue
             if events & selectors.EVENT_WRITE:
                 self._flush(key.data)

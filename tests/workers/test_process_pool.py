@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 import psutil
@@ -348,3 +348,27 @@ def test_whatever_befalls_the_workers_each_call_has_one_end_and_the_pool_goes_on
         assert max(written.values()) == 1
     assert made(*[("echo", "a")] * 200) == [({"text": "a"}, None)] * 200
     pool.close()
+
+
+class SlowToFill(deque):
+    """A queue into which calls come when the pool has taken all others and waits for news."""
+
+    def extend(self, calls):
+        while self:
+            time.sleep(0.01)
+        time.sleep(1.0)
+        super().extend(calls)
+
+
+def test_a_call_that_comes_as_the_queue_runs_empty_is_made(use):
+    pool = open_pool(use, workers=1)
+    pool._queue = SlowToFill()
+    made = Made(pool)
+    try:
+        made(("sleep", "500"))  # so it expects such calls, and hands out one at a time
+        first = made.submit(("sleep", "500"), ("sleep", "500"))
+        time.sleep(0.1)  # one of them is queued
+        assert made(("echo", "late"), limit=10.0) == [({"text": "late"}, None)]
+        made.wait(first)
+    finally:
+        pool.close()
