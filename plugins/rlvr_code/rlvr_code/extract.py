@@ -16,6 +16,8 @@ _ANSWER = re.compile(
 _BEGUN = re.compile(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", re.MULTILINE)
 _LANGUAGES = ("", "python", "python3", "py", "py3", "pycon", "ipython", "cpython")
 _ENDS = ("[DONE]", "</code>", "<|endoftext|>", "<|im_end|>")
+_THOUGHT = re.compile(r"<(/?)think>")
+_QUOTES = "\"'`"
 _TRIES = 20
 """Beginnings of a text that are tried."""
 
@@ -83,10 +85,35 @@ def _program(text: str, wanted: Collection[str], prompt: str, cut: bool, trim: b
 
 def _said(text: str) -> str:
     """The text without thoughts; the opening tag may stand in the prompt."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").rpartition("</think>")[2]
-    text = text.partition("<think>")[0]
+    text = _without_thoughts(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     answers = _ANSWER.findall(text)
     return str(answers[-1]) if answers else text
+
+
+def _without_thoughts(text: str) -> str:
+    """The text after the last thought that was closed, up to one that is not.
+
+    A tag in a string or comment of a program is no tag, and a closing one closes only what is open.
+    """
+    begins, is_open, opened = 0, True, len(text)
+    for tag in _THOUGHT.finditer(text):
+        if _in_code(text, tag):
+            continue
+        if not tag[1]:
+            opened, is_open = (opened if opened < len(text) else tag.start()), True
+        elif is_open:
+            begins, is_open, opened = tag.end(), False, len(text)
+    return text[begins:opened]
+
+
+def _in_code(text: str, tag: re.Match[str]) -> bool:
+    """Whether a tag is quoted in its line, or stands in a comment."""
+    before = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
+    before = before.replace("```", "")  # a fence may end where a thought does
+    after = text[tag.end() : tag.end() + 1]
+    quoted = before[-1:] in _QUOTES or (after and after in _QUOTES)
+    in_string = any(before.count(mark) % 2 for mark in '"`')
+    return bool(before.strip() and (quoted or in_string or before.lstrip().startswith("#")))
 
 
 def _blocks(text: str) -> list[Block]:
@@ -158,11 +185,11 @@ def _seems_to_define(code: str, wanted: Collection[str]) -> bool:
 def _needed(block: str, before: Sequence[str]) -> list[str]:
     """Earlier blocks that define names which a block uses and nothing in it defines."""
     chosen: list[str] = []
-    missing = source.used(block) - source.defined(block) - source.BUILTIN
+    missing = source.reached(block) - source.defined(block) - source.BUILTIN
     for other in reversed(before):
         if missing & source.defined(other):
             chosen.insert(0, other)
-            missing = (missing | source.used(other)) - source.defined(other) - source.BUILTIN
+            missing = (missing | source.reached(other)) - source.defined(other) - source.BUILTIN
     return chosen
 
 
@@ -261,7 +288,7 @@ def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[as
         for name in set(source.binds(node)):
             binders.setdefault(name, []).append(place)
     known = {name for node in kept for name in source.binds(node)} | source.BUILTIN
-    asked = {name for node in kept for name in source.reads(node)} - known
+    asked = source.reached(_text_of(kept)) - known
     chosen: set[int] = set()
     while asked:
         name = asked.pop()
@@ -271,8 +298,12 @@ def _needed_later(kept: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[as
         for place in binders.get(name, ()):
             if place not in chosen:  # each statement is read once
                 chosen.add(place)
-                asked |= source.reads(rest[place]) - known
+                asked |= source.reached(_text_of([rest[place]])) - known
     return [rest[place] for place in sorted(chosen)]
+
+
+def _text_of(nodes: Sequence[ast.stmt]) -> str:
+    return ast.unparse(ast.Module(list(nodes), []))
 
 
 def _first(node: ast.stmt) -> int:

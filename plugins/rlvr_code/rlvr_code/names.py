@@ -33,16 +33,16 @@ _FROM = {
     "typing": "Any Callable Dict Iterable Iterator List NamedTuple Optional Set Tuple Union",
     "unittest.mock": "MagicMock Mock patch",
 }
-_LIBRARY = {
+LIBRARY = {
     name: f"from {module} import {name}" for module in _FROM for name in _FROM[module].split()
 }
-_LIBRARY |= {name: f"import {name}" for name in ("numpy", "pandas", "pytest", "scipy", "torch")}
-_LIBRARY |= {"np": "import numpy as np", "pd": "import pandas as pd"}
+LIBRARY |= {name: f"import {name}" for name in ("numpy", "pandas", "pytest", "scipy", "torch")}
+LIBRARY |= {"np": "import numpy as np", "pd": "import pandas as pd"}
 """Names that tests use without importing them, and that a function to be tested seldom has."""
 
 _CAPITALISED = re.compile(r"_*[A-Z]\w*[a-z]\w*")
 _ABOUT_CLASSES = {"isinstance", "issubclass", "raises", "assertRaises", "assertIsInstance"}
-_WORD = re.compile(rf"\b(?:{'|'.join(_LIBRARY)})\b")
+_WORD = re.compile(rf"\b(?:{'|'.join(LIBRARY)})\b")
 _TRIED = "try:\n    {}\nexcept ImportError:\n    pass\n"
 """A library that is not there is missed by the tests that use it, and by no others."""
 
@@ -96,8 +96,8 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
     lines: list[str] = []
     if asked:
         own |= asked
-        lines += [_LIBRARY[name] for name in sorted(unknown & _LIBRARY.keys())]
-        own |= unknown - _LIBRARY.keys()
+        lines += [LIBRARY[name] for name in sorted(unknown & LIBRARY.keys())]
+        own |= unknown - LIBRARY.keys()
         return _names(own, _code(lines), whole, code)
     if own:
         lines += source.imports(code, free - own)
@@ -105,15 +105,15 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
         stars = source.star_imports(code)
         if unknown and stars:  # what these bring is not known here
             return _names(own, _code([*stars, *lines]), whole, code)
-        if unknown - _LIBRARY.keys():
-            names = ", ".join(sorted(unknown - _LIBRARY.keys()))
+        if unknown - LIBRARY.keys():
+            names = ", ".join(sorted(unknown - LIBRARY.keys()))
             raise DataError(
                 f"{id_}: the tests use {names}, which neither they nor the reference solution "
                 "define, so that no right program would pass",
                 remedy="define or import it in 'test_setup_code'",
             )
     else:
-        own = unknown - _LIBRARY.keys() or (unknown if len(unknown) == 1 else set())
+        own = unknown - LIBRARY.keys() or (unknown if len(unknown) == 1 else set())
         if not own and unknown:
             raise UnclearError(
                 f"{id_}: which of {', '.join(sorted(unknown))} is the program's? All are names of "
@@ -128,7 +128,7 @@ def whose(id_: str, tests: Sequence[str], setup: str, code: object) -> Names:
             remedy="test a function of the program; one with the name of a built-in function has "
             "to be in a reference solution, in the field 'code'",
         )
-    lines += [_LIBRARY[name] for name in sorted(unknown - own)]
+    lines += [LIBRARY[name] for name in sorted(unknown - own)]
     return _names(own, _code(lines), whole, code)
 
 
@@ -223,9 +223,9 @@ def cannot_cross(tests: str, program: Collection[str]) -> str:
     """
     for node in source.tree(tests):
         if isinstance(node, ast.ClassDef):
-            bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
-            if bases & set(program):
-                return f"{node.name}, a class of the tests, derives from a class of the program"
+            bases = {ast.unparse(base) for base in node.bases}
+            if bases & set(program) and any(base.endswith("TestCase") for base in bases):
+                return f"{node.name}, a TestCase, derives from a class of the program"
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (why := _fixture(node)):
             return why
         if not isinstance(node, ast.Call):
@@ -280,6 +280,11 @@ def unclear(tests: Sequence[str]) -> bool:
     except DataError:
         pass  # the verifier tells of it
     return False
+
+
+def import_lines(names: Collection[str]) -> str:
+    """Code that imports names of the library, as far as they are there."""
+    return _code([LIBRARY[name] for name in sorted(names)])
 
 
 def _code(lines: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import symtable
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 BUILTIN = frozenset(vars(builtins)) | {"__name__", "__file__"}
 """Names that are Python's own."""
@@ -73,11 +73,17 @@ def tree(code: str) -> list[ast.AST]:
     return [] if found is None else list(ast.walk(found))
 
 
-def classes_of(code: str) -> str:
-    """The classes that a program's top level defines, and its imports, as source text."""
+def classes_of(code: str, but: Collection[str] = ()) -> str:
+    """The classes that a program's top level defines, and its imports, as source text.
+
+    Args:
+        code: The program.
+        but: Names of classes that are not wanted.
+    """
     found = parse(code)
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef)
     body = [] if found is None else [node for node in found.body if isinstance(node, kinds)]
+    body = [node for node in body if getattr(node, "name", None) not in but]
     if not any(isinstance(node, ast.ClassDef) for node in body):
         return ""
     return "".join(f"{ast.unparse(node)}\n" for node in body)
@@ -142,7 +148,7 @@ def declared_global(code: str) -> set[str]:
 def reached(code: str) -> set[str]:
     """Names that a program reads and that no function of it has for itself.
 
-    None if it does not parse.
+    Empty if it does not parse.
     """
     try:
         with warnings.catch_warnings():
@@ -222,3 +228,21 @@ def reads(node: ast.AST) -> set[str]:
     """Names that some code reads."""
     names = (one for one in ast.walk(node) if isinstance(one, ast.Name))
     return {one.id for one in names if isinstance(one.ctx, ast.Load)}
+
+
+def whole(texts: Sequence[str]) -> tuple[str, ...]:
+    """Join texts that are Python only together, such as ``try:`` and its ``except``.
+
+    Texts that are not Python together either come back as they were.
+    """
+    found: list[str] = []
+    begun = ""
+    for text in texts:
+        begun = f"{begun}\n{text}" if begun else text
+        if parse(begun) is not None:
+            found.append(begun)
+            begun = ""
+    if not begun:
+        return tuple(found)
+    together = "\n".join(texts)
+    return (together,) if parse(together) is not None else tuple(texts)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_code import extract, languages, source
+from rlvr_code import check_names, extract, languages, source
 from rlvr_code.inside.suite import defined
 from rlvr_code.inside.tester import RUN
 from rlvr_code.judge.asserts import Tests, judge
 from rlvr_code.judge.cases import Case, judge_calls, judge_output, size
 from rlvr_code.judge.compare import as_text, nothing_expected, same_output, same_value
 from rlvr_code.judge.outcome import Outcome
-from rlvr_code.names import cannot_cross, classes, whose
+from rlvr_code.names import cannot_cross, whose
 from rlvr_code.options import JudgeConfig, ProgramVerifier, Sandboxes
 from rlvr_core.api import DataError, Problem
 
@@ -50,9 +51,9 @@ class Mbpp(ProgramVerifier[Tests]):
 
     def prepare(self, problem: Problem) -> Tests:
         """The tests; there must be some, and they must be Python (T46)."""
-        tests = texts(problem, "test_list")
+        tests = source.whole(texts(problem, "test_list"))
         if self.config.challenge:
-            tests += texts(problem, "challenge_test_list")
+            tests += source.whole(texts(problem, "challenge_test_list"))
         if not tests:
             raise DataError(f"{problem.id}: no tests in 'test_list', so any program would pass")
         setup = [*texts(problem, "test_imports"), str(problem.spec.get("test_setup_code") or "")]
@@ -109,20 +110,31 @@ class HumanEval(ProgramVerifier[Tests]):
         prompt = text(problem, "prompt", blank=True)
         if "check" not in source.defined(test):
             raise DataError(f"{problem.id}: 'test' defines no function 'check'")
+        names = _check_names(problem)
+        can_cross(problem, test, names.program)
         if not prompt.strip():  # the program is all the response's
-            whole = _classes(name, test, problem)
-            return Tests((f"check({name})",), late=test, program=(name,), classes=whole)
-        can_cross(problem, test, (name,))
-        setup = prompt if name in source.defined(prompt) else f"{prompt}    pass\n"
-        if name not in source.defined(setup):
-            raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
+            setup = ""
+        else:
+            setup = prompt if name in source.defined(prompt) else f"{prompt}    pass\n"
+            if name not in source.defined(setup):
+                raise DataError(f"{problem.id}: 'prompt' does not begin the function {name!r}")
         return Tests(
             (f"check({name})",),
-            setup=setup,
+            setup=f"{setup}\n{names.imports}",
             late=test,
-            program=(name,),
-            classes=_classes(name, test, problem),
+            program=names.program,
+            classes=names.classes,
+            given=source.classes_of(setup, but=names.program),
+            stored=tuple(sorted(source.declared_global(test) & set(names.program))),
         )
+
+    def check(self, problem: Problem) -> None:
+        """Refuse what cannot be judged, a check that uses names of nobody too."""
+        super().check(problem)
+        if nobody := _check_names(problem).nobody:
+            raise DataError(
+                f"{problem.id}: {check_names.said(nobody)}", remedy="define them in 'test'"
+            )
 
     def test_code(self, problem: Problem) -> Sequence[str]:
         """The check."""
@@ -131,7 +143,9 @@ class HumanEval(ProgramVerifier[Tests]):
     def extract(self, problem: Problem, tests: Tests, text: str) -> str:
         """The program, perhaps a continuation of the prompt."""
         prompt = str(problem.spec["prompt"])
-        return extract.program(text, wanted=tests.program, prompt=prompt, **self.how)
+        others = {name for name in tests.program if re.search(rf"\b{re.escape(name)}\b", text)}
+        wanted = {str(problem.spec["entry_point"]), *others}
+        return extract.program(text, wanted=sorted(wanted), prompt=prompt, **self.how)
 
     def judge(self, problem: Problem, tests: Tests, code: str) -> Outcome:
         """Run the check in the testers' sandbox."""
@@ -139,10 +153,13 @@ class HumanEval(ProgramVerifier[Tests]):
         return judge(boxes.programs, boxes.testers, code, tests, self.config.budget())
 
 
-def _classes(name: str, test: str, problem: Problem) -> tuple[str, ...]:
-    """The name, if it is that of a class."""
-    solution = f"{problem.spec.get('prompt')}{problem.spec.get('canonical_solution') or '    pass'}"
-    return (name,) if name in classes(test, solution) else ()
+def _check_names(problem: Problem) -> check_names.CheckNames:
+    """Whose the names of a check are."""
+    spec = problem.spec
+    prompt, reference = str(spec.get("prompt") or ""), spec.get("canonical_solution")
+    known = f"{prompt}{reference}" if isinstance(reference, str) and reference else ""
+    name, test = str(spec["entry_point"]), str(spec["test"])
+    return check_names.check_names(name, prompt, test, known)
 
 
 class Pytest(ProgramVerifier[Tests]):

@@ -238,7 +238,10 @@ def test_an_object_of_the_tests_leads_nowhere(given, judge):
 @pytest.mark.parametrize(
     ("test", "said"),
     [
-        ("class Mine(Base): pass\nassert Mine().f() == 1", "derives from a class of the program"),
+        (
+            "import unittest\nclass Mine(Base, unittest.TestCase): pass\nassert Mine().f() == 1",
+            "derives from a class of the program",
+        ),
         ("import tempfile\nassert f(tempfile.mkdtemp()) == 1", "share no files"),
         ("f('x')\nassert open('x').read() == '1'", "share no files"),
         (

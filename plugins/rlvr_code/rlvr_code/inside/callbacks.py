@@ -25,7 +25,12 @@ def told(number: int, function: Any, pen: codec.Pen) -> list[Any]:
             for one in parameters
         ]
     waits = inspect.iscoroutinefunction(function)
-    return [number, function.__name__, function.__doc__, given, waits]
+    hints = getattr(function, "__annotations__", {})
+    if type(hints) is not dict or type(function.__name__) is not str:  # of a test double
+        hints = {}
+    name, doc = (one if type(one) is str else None for one in (function.__name__, function.__doc__))
+    told_hints = [[name, codec.encode(hint, pen)] for name, hint in hints.items()]
+    return [number, name or "function", doc, given, waits, told_hints, hasattr(function, "mock")]
 
 
 def _default(one: inspect.Parameter, pen: codec.Pen) -> Any:
@@ -40,13 +45,13 @@ def function(call_back: Callable[..., Any], value: list[Any], find: codec.Find) 
         value: What ``told`` gave.
         find: The meaning of tags in it.
     """
-    number, name, doc, parameters, waits = value
+    number, name, doc, parameters, waits, hints, double = value
 
     def call(*given: Any, **named: Any) -> Any:
         return call_back(number, "call", *given, **named)
 
     made: Any = call
-    if parameters is not None:
+    if parameters is not None and not double:  # a test double notes how it has been called
         names: dict[str, Any] = {"_call_the_tests": call, "__name__": "tests"}
         exec(_text(parameters, waits), names)
         made = names["_function"]
@@ -55,6 +60,7 @@ def function(call_back: Callable[..., Any], value: list[Any], find: codec.Find) 
         made.__kwdefaults__ = {one[0]: x for one, x in defaults if one[1] == 3} or None
     made.__name__ = made.__qualname__ = name
     made.__doc__ = doc
+    made.__annotations__ = {one: codec.decode(hint, find) for one, hint in hints}
     made.__module__ = "tests"
     return made
 

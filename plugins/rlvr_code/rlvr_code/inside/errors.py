@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+import functools
+import types
+from collections.abc import Sequence
+from typing import Any, cast
 
 
 def exception(kind: str, text: str) -> Exception:
@@ -12,6 +15,48 @@ def exception(kind: str, text: str) -> Exception:
     if isinstance(found, type) and issubclass(found, Exception):
         return found(text)
     return RuntimeError(f"{kind}: {text}")
+
+
+def made(kind: Any, given: Sequence[Any], text: str) -> BaseException:
+    """An exception of a class of Python's library with these arguments.
+
+    Some, such as ``json.JSONDecodeError``, are made of others than they keep: those without.
+    """
+    try:
+        return cast("BaseException", kind(*given))
+    except Exception:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            return exception(str(kind.__name__), text)
+    found = builtin_base(kind).__new__(kind)
+    found.args = tuple(given)
+    return cast("BaseException", found)
+
+
+def builtin_base(kind: type) -> Any:
+    """The built-in exception by which those of a class are made."""
+    mro = type.__getattribute__(kind, "__mro__")
+    return next(one for one in mro if one.__module__ == "builtins")
+
+
+@functools.cache
+def slots(kind: type) -> tuple[str, ...]:
+    """Attributes that built-in exceptions have outside their dictionary, as ``errno``."""
+    return tuple(
+        name
+        for base in type.mro(kind)
+        if base.__module__ == "builtins"
+        for name, one in vars(base).items()
+        if isinstance(one, types.MemberDescriptorType | types.GetSetDescriptorType)
+        and not name.startswith("_")
+        and name not in ("args", "characters_written")
+    )
+
+
+def attributes(error: BaseException) -> dict[str, Any]:
+    """What an exception has beside its arguments."""
+    found = {name: getattr(error, name, None) for name in slots(cast("Any", type(error)))}
+    found = {name: value for name, value in found.items() if value is not None}
+    return found | vars(error)
 
 
 def takes_anything(error: BaseException, *given: Any, **named: Any) -> None:

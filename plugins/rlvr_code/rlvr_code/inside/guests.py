@@ -7,14 +7,17 @@ or module.
 
 from __future__ import annotations
 
-import concurrent.futures
+import copy
 import functools
 import operator
 import types
 from collections.abc import Callable
 from typing import Any
 
-from rlvr_code.inside.remote import Descriptor
+from rlvr_code.inside import waiting
+from rlvr_code.inside.kinds import _NAMES, SPECIAL
+from rlvr_code.inside.operators import special
+from rlvr_code.inside.remote import Getter
 
 _CLOSED = (
     types.FrameType,
@@ -29,27 +32,21 @@ _CLOSED = (
     type,
 )
 _OF_GENERATORS = ("send", "throw", "close")
-_NAMES = ("__name__", "__qualname__", "__doc__")
-"""What may be asked of a class."""
 
 
 class Guest:
     """Stands for an object of the tests."""
 
-    __slots__ = ("_ask",)
-
-    def __init__(self, call_back: Callable[..., Any], number: int) -> None:
-        object.__setattr__(self, "_ask", functools.partial(call_back, number))
+    __slots__ = ("__weakref__", "_ask")
 
     @property
     def __dict__(self) -> Any:  # type: ignore[override]
         return self._ask("vars")
 
-    def __instancecheck__(self, value: object) -> bool:
-        return bool(self._ask("isinstance", value))
-
-    def __subclasscheck__(self, kind: object) -> bool:
-        return bool(self._ask("issubclass", kind))
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        kind: Any = type(self)
+        return kind if kind.library is None else kind.library
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _NAMES:
@@ -58,6 +55,9 @@ class Guest:
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._ask("set", name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._ask("delattr", name)
 
     def __eq__(self, other: object) -> bool:
         return bool(self._ask("eq", other))
@@ -68,78 +68,87 @@ class Guest:
     def __bool__(self) -> bool:
         return bool(self._ask("true"))
 
-    def __contains__(self, value: object) -> bool:
-        return bool(self._ask("contains", value))
+    def __copy__(self) -> Any:
+        return self._ask("copy")
 
-    def __exit__(self, *error: Any) -> bool:
-        return bool(self._ask("exit"))
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self._ask("deepcopy")
 
-    def __await__(self) -> Any:
-        yield from ()
-        return self._ask("await")
+    def __str__(self) -> str:
+        return str(self._ask("str"))
 
-    def __call__(self, /, *given: Any, **named: Any) -> Any:
-        """Call it, if it can be."""
-        return self._ask("call", *given, **named)
+    def __repr__(self) -> str:
+        return str(self._ask("repr"))
 
 
-def guest(call_back: Callable[..., Any], number: int, name: str) -> Guest:
-    """What stands for an object of the tests, of a class of that name."""
-    if name not in _BY_NAME:
-        _BY_NAME[name] = type(name, (Guest,), {"__slots__": ()})
-    return _BY_NAME[name](call_back, number)
-
-
-_BY_NAME: dict[str, type[Guest]] = {}
+def guest(call_back: Callable[..., Any], number: int, kind: Any) -> Any:
+    """What stands for an object of the tests, of a class made for that."""
+    made: Any = object.__new__(kind)
+    object.__setattr__(made, "_ask", functools.partial(call_back, number))
+    return waiting.coroutine(made) if kind.library is types.CoroutineType else made
 
 
 def _asks(op: str) -> Callable[..., Any]:
-    return lambda self, *given: self._ask(op, *given)
+    return lambda self, *given, **named: self._ask(op, *given, **named)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "await": lambda self: waiting.wait(self._ask),
+    "anext": lambda self: waiting.coroutine(self._ask("anext")),
+    "exit": lambda self, *error: bool(self._ask("exit", error[1])),
+    "aenter": lambda self: waiting.coroutine(self._ask("aenter")),
+    "aexit": lambda self, *error: waiting.coroutine(self._ask("aexit", error[1])),
+}
+METHODS = {name: _asks(name) for name in SPECIAL} | _OWN
+"""Special methods of the tests' objects."""
+
+
+def _about(error: BaseException | None) -> tuple[Any, Any, Any]:
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "get": getattr,
     "set": setattr,
+    "delattr": delattr,
     "eq": operator.eq,
     "hash": hash,
     "true": bool,
     "contains": operator.contains,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
     "call": lambda one, *given, **named: one(*given, **named),
-    "exit": lambda one: one.__exit__(None, None, None),
-    "await": lambda one: _awaited(one),
+    "exit": lambda one, error: bool(special(one, "__exit__")(*_about(error))),
+    "start": lambda one: waiting.start(one),
+    "step": lambda one: waiting.step(one),
+    "result": lambda one: waiting.result(one),
+    "cancel": lambda one: waiting.cancel(one),
+    "aenter": lambda one: special(one, "__aenter__")(),
+    "aexit": lambda one, error: special(one, "__aexit__")(*_about(error)),
     "vars": lambda one: {k: v for k, v in vars(one).items() if not k.startswith("_")},
-    "isinstance": lambda one, value: isinstance(value, one),
-    "issubclass": lambda one, kind: issubclass(kind, one),
-}
-_SPECIAL: dict[str, Callable[..., Any]] = {
     "iter": iter,
     "next": next,
     "len": len,
     "str": str,
     "repr": repr,
-    "getitem": operator.getitem,
-    "setitem": operator.setitem,
-    "delitem": operator.delitem,
-    "enter": lambda one: one.__enter__(),
+    "format": format,
+    "enter": lambda one: special(one, "__enter__")(),
+    "aiter": lambda one: special(one, "__aiter__")(),
+    "anext": lambda one: special(one, "__anext__")(),
+    "reversed": reversed,
     "int": int,
     "float": float,
-    "index": operator.index,
-    "abs": abs,
-    "neg": operator.neg,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
     "radd": lambda one, other: other + one,
+    "rsub": lambda one, other: other - one,
     "rmul": lambda one, other: other * one,
 }
-_OPERATIONS |= _SPECIAL
-for _name in _SPECIAL:
-    setattr(Guest, f"__{_name}__", _asks(_name))
+_OPERATIONS |= {
+    name: getattr(operator, f"__{name}__")
+    for name in """
+    getitem setitem delitem index abs neg lt le gt ge add sub mul truediv floordiv mod pow and or
+    xor
+    """.split()  # noqa: SIM905
+}
 
 
 def apply(one: Any, op: str, given: list[Any], named: dict[str, Any]) -> Any:
@@ -148,16 +157,18 @@ def apply(one: Any, op: str, given: list[Any], named: dict[str, Any]) -> Any:
     Raises:
         AttributeError: If it asks for what would lead to the tests themselves.
     """
-    if op in ("get", "set"):
+    if op in ("get", "set", "delattr"):
         name = given[0]
-        if op in ("get", "set") and _described(one) and not str(name).startswith("__"):
+        if _described(one) and not str(name).startswith("__"):
             return _OPERATIONS[op](one, *given)
         if op == "get" and _of_class(one, name):
             return getattr(one, name)
         if type(name) is not str or name.startswith("_") or isinstance(one, _CLOSED):
             raise AttributeError(name)
-        if isinstance(one, types.GeneratorType) and (op == "set" or name not in _OF_GENERATORS):
+        if isinstance(one, types.GeneratorType) and (op != "get" or name not in _OF_GENERATORS):
             raise AttributeError(name)
+    if op == "call" and isinstance(one, type) and not _own_class(one):
+        raise AttributeError(op)
     if op == "vars" and _described(one):
         return vars(one)
     if op == "vars" and isinstance(one, _CLOSED) and not _own_class(one):
@@ -177,21 +188,10 @@ def _of_class(one: Any, name: Any) -> bool:
     return name in _NAMES or (defined and not name.startswith("_"))
 
 
-def _awaited(one: Any) -> Any:
-    """Wait for something of the tests in a loop of its own, as theirs waits for the program."""
-    import asyncio
-
-    async def main() -> Any:
-        return await one
-
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, main()).result()
-
-
 def _described(one: Any) -> bool:
     """Whether something is of a class of the tests with a descriptor of the program.
 
     That keeps its values in the object, under any name.
     """
     kinds = [kind for kind in type(one).__mro__ if kind.__module__ == "tests"]
-    return any(type(value) is Descriptor for kind in kinds for value in vars(kind).values())
+    return any(issubclass(type(value), Getter) for kind in kinds for value in vars(kind).values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import sys
 import threading
@@ -10,9 +11,23 @@ import types
 import warnings
 from collections.abc import Callable, Collection
 from typing import Any
+from weakref import ref
 
-from rlvr_code.inside import callbacks, codec, errors, frames, guests, serve, shared
-from rlvr_code.inside.remote import KINDS, Callable_, CannotCrossError, Remote
+from rlvr_code.inside import (
+    callbacks,
+    codec,
+    contexts,
+    decimals,
+    errors,
+    frames,
+    guests,
+    kinds,
+    serve,
+    shared,
+    subclasses,
+    things,
+)
+from rlvr_code.inside.remote import DECIDES, KINDS, Callable_, CannotCrossError, Remote, mark_made
 from rlvr_code.inside.stand_ins import (
     DERIVED,
     Error,
@@ -51,13 +66,25 @@ class Link:
         self._given = given
         self._made_by: set[int] = set()
         self._own: list[Any] = []
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[Any, int] = {}
         self._remotes: dict[tuple[str, int], Any] = {}
         self._errors: dict[Any, Any] = {}
         self._shared = shared.Shared(0)
         self._reads = False
         self._lock = threading.RLock()
         self.notes: list[str] = []
+        self._handles: dict[int, ref[Remote]] = {}
+        self._dropped: list[int] = []
+        self._levels: dict[str, int] = {}
+        self.stored: Callable[[], dict[str, Any]] = dict
+        self.rebound: Callable[[str], None] = lambda name: None
+        self.methods: list[Any] = []
+        self.crossed = False
+        self._decimals = decimals.Decimals()
+        self.contexts = contexts.Numbers()
+        self.mentioned: Collection[str] = frozenset()
+        self.named: Collection[str] = frozenset()
+        self.failed: BaseException | None = None
 
     def send(self, kind: bytes, body: bytes) -> None:
         """Send a frame."""
@@ -67,6 +94,23 @@ class Link:
         """Keep what may be why a test fails."""
         if what not in self.notes:
             self.notes.append(what)
+
+    def is_named(self, kind: Any) -> bool:
+        """Whether a class is one of the program's that the tests name as such."""
+        return _stands(kind) and type.__getattribute__(kind, "_number") in self._made_by
+
+    def derived(self, kind: Any, bases: Any, number: int) -> None:
+        """Keep what stands for a class that the program has made for the tests."""
+        type.__setattr__(kind, "_number", number)
+        self._remotes["class", number] = kind
+        if any(
+            type.__getattribute__(one, "_number") in self._made_by for one in filter(_stands, bases)
+        ):
+            self._made_by.add(number)
+
+    def handle(self, number: int) -> Remote:
+        """What stands for an object of the program with this number."""
+        return self._remote(number, "call")
 
     def value(self, name: str) -> Any:
         """What a name of the program stands for now.
@@ -78,13 +122,10 @@ class Link:
 
     def name(self, name: str) -> Any:
         """What a name of the program stands for now; a name it does not have, too, until asked."""
-        stands = Callable_(self, serve.NAME, name, "call")
         try:
             found = self.value(name)
         except NameError:
-            return stands
-        if type(found) is Callable_:
-            return stands  # looked up at each call: the program may change what it means
+            return Callable_(self, serve.NAME, name, "call")
         if issubclass(type(found), RemoteType) and name in self._classes:
             self._made_by.add(type.__getattribute__(found, "_number"))
         return found
@@ -107,8 +148,12 @@ class Link:
                 "named": tuple((named or {}).items()),
                 "tests": True,
                 "patched": tuple(_patched().items()),
+                "context": self.contexts.here(),
+                "decimal": self._decimals.news(),
                 "environ": None if os.environ == _ENVIRON else tuple(os.environ.items()),
             }
+            if not quiet:  # what is being read may still name what would be dropped
+                asked |= self._news()
             try:
                 body = self._dumps(asked, quiet)
             except codec.UnfitError as error:
@@ -125,10 +170,24 @@ class Link:
                     raise GoneError("the program broke the protocol")
                 self._called_back(body)
             found = self._understand(op, body)
-        if op == "make" and issubclass(type(found), Remote):
-            made = type.__getattribute__(target, "_number") in self._made_by
-            object.__setattr__(found, "_made", made)
+        if op == "make" and type.__getattribute__(target, "_number") in self._made_by:
+            mark_made(found)
         return found
+
+    def _news(self) -> dict[str, Any]:
+        """What the program does not know yet: names that tests have set, and what they let go."""
+        news: dict[str, Any] = {}
+        if made := self.contexts.news():
+            news["contexts"] = tuple(made)
+        if stored := self.stored():
+            news["globals"] = tuple(stored.items())
+        levels = _levels()
+        if levels != self._levels:
+            news["levels"], self._levels = tuple(levels.items()), levels
+        if self._dropped:
+            news["dropped"] = tuple(self._dropped)
+            self._dropped.clear()
+        return news
 
     def _loads(self, body: bytes) -> Any:
         outer, self._reads = self._reads, True
@@ -152,10 +211,12 @@ class Link:
     def _understand(self, op: str, body: bytes) -> Any:
         try:
             answer = self._loads(body)
-            for name, text in answer.get("written", {}).items():
-                getattr(sys, name if name == "stdout" else "stderr").write(str(text))
+            _write(answer)
+            self._decimals.learn(answer.get("decimal"))
             for what, *about in answer.get("told", ()):
                 _tell(what, about)
+            for name in answer.get("rebound", ()):
+                self.rebound(str(name))
             if "e" not in answer:
                 return answer["v"]
             kind, text, _, raised = answer["e"]
@@ -163,7 +224,8 @@ class Link:
             raise GoneError("the program broke the protocol") from error
         if not isinstance(raised, BaseException):
             raised = errors.exception(str(kind), str(text))
-        if isinstance(raised, StopIteration | StopAsyncIteration) and op not in _MAY_STOP:
+        stops = isinstance(raised, StopIteration | StopAsyncIteration)
+        if stops and op not in _MAY_STOP and type(raised).__name__ not in self.named:
             # it would end the loop of a test that calls the program in ``map``, before any result
             raised = RuntimeError(f"the program raised {type(raised).__name__}: {text}")
         raise raised
@@ -171,6 +233,7 @@ class Link:
     def _called_back(self, body: bytes) -> None:
         try:
             asked = self._loads(body)
+            _write(asked)
             number, op, given, named = asked["ask"]
             named = dict(named)
             if number == -1:
@@ -182,7 +245,11 @@ class Link:
         try:
             found = _input(op, given) if number == -1 else guests.apply(one, op, given, named)
             answer = self._dumps({"v": found}, bool(asked.get("quiet")))
-        except Exception as error:
+        except (GoneError, CannotCrossError):
+            raise
+        except BaseException as error:
+            if getattr(error, DECIDES, False) and any(one is own for own in self.methods):
+                self.failed = error  # whatever the program's classes make of it
             answer = self._dumps({"e": error}, bool(asked.get("quiet")))
         self.send(serve.BACK_ANSWER, answer)
 
@@ -201,20 +268,36 @@ class Link:
             return {"t": serve.ERROR, "v": told}
         if isinstance(value, type) and issubclass(value, BaseException):
             return self._raising(value)  # type: ignore[no-any-return]
+        if isinstance(value, type) and things.of_library(value):
+            return {"t": serve.STDLIB, "v": [value.__module__, value.__qualname__]}
         if isinstance(value, DERIVED) and kind.__module__ != "tests":
             return None
+        pen = codec.Pen(self._keep, self._shared)
+        parts = subclasses.wrapped(value)
+        if parts is not None:
+            return {"t": subclasses.WRAPPED, "v": [parts[0], codec.encode(tuple(parts[1]), pen)]}
+        self.crossed = True
         number = self._number(value)
-        if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
-            pen = codec.Pen(self._keep, self._shared)
+        if isinstance(value, type):
+            return kinds.told(number, value, pen)
+        if issubclass(kind, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
             return {"t": serve.CALLBACK, "v": callbacks.told(number, value, pen)}
-        return {"t": serve.GUEST, "v": [number, kind.__name__]}
+        if self._given(kind.__name__) is kind:  # the program has this class, too
+            return {"t": serve.GUEST, "v": [number, kinds.told_given(kind)]}
+        own = -1 if things.of_library(kind) else self._number(kind)
+        return {"t": serve.GUEST, "v": [number, kinds.told(own, kind, pen)]}
 
     def _number(self, value: object) -> int:
-        """The same for the same object of the tests."""
-        if id(value) not in self._numbers:
+        """The same for the same object of the tests, and for the same method of it."""
+        key: Any = id(value)
+        if isinstance(value, types.MethodType):
+            key = (id(value.__self__), id(value.__func__))
+        elif isinstance(value, types.BuiltinMethodType) and value.__self__ is not None:
+            key = (id(value.__self__), value.__name__)
+        if key not in self._numbers:
             self._own.append(value)
-            self._numbers[id(value)] = len(self._own) - 1
-        return self._numbers[id(value)]
+            self._numbers[key] = len(self._own) - 1
+        return self._numbers[key]
 
     def _raising(self, kind: Any) -> Any:
         """A class of exceptions: one of Python's, of the program's, or what it derives from."""
@@ -241,15 +324,32 @@ class Link:
             return self._rich(data, remote)
         if tag == serve.GUEST and type(value) is int and value >= 0:
             return self._own[value]
+        if tag == serve.NOTED and type(value[0]) is int and value[0] >= 0:
+            error = self._own[value[0]]
+            if isinstance(error, BaseException):
+                error.__notes__ = list(codec.decode(value[1], self._find))
+            return error
         raise codec.UnfitError(tag)
 
     def _remote(self, number: Any, kind: Any) -> Remote:
         if type(number) is not int or type(kind) is not str:
             raise codec.UnfitError("no object")
-        place = (kind, number)
-        if place not in self._remotes:
-            self._remotes[place] = KINDS.get(kind, Remote)(self, serve.HANDLE, number, kind)
-        return self._remotes[place]  # type: ignore[no-any-return]
+        self.crossed = self.crossed or kind != "function"
+        known = self._handles.get(number)
+        found = None if known is None else known()
+        if found is None:
+            found = KINDS.get(kind, Remote)(self, serve.HANDLE, number, kind)
+            self._handles[number] = ref(found, lambda _: self._drop(number))
+            if number in self._dropped:
+                self._dropped.remove(number)
+        return found
+
+    def _drop(self, number: int) -> None:
+        """The tests do not hold an object of the program any more."""
+        known = self._handles.get(number)
+        if known is not None and known() is None:
+            del self._handles[number]
+            self._dropped.append(number)
 
     def _rich(self, data: Any, remote: Any) -> Any:
         if type(data) not in codec.IMMUTABLE or not issubclass(type(remote), Remote):
@@ -271,35 +371,59 @@ class Link:
             self._remotes[place] = stand_in(name, [one for one in found if is_class(one)], own)
         return self._remotes[place]  # type: ignore[no-any-return]
 
-    def _error(self, kind: Any, handle: Any, given: Any, cause: Any = None) -> BaseException:
+    def _error(self, kind: Any, handle: Any, given: Any, about: Any) -> BaseException:
         of = codec.decode(kind, self._find)
         remote = self._remote(*handle)
         place = ("raised", object.__getattribute__(remote, "_value"))
-        if place in self._remotes:
-            return self._remotes[place]  # type: ignore[no-any-return]
-        if is_class(of) and issubclass(of, Error):
-            made: BaseException = of.__new__(of)
-            made.__dict__["_remote"] = remote
+        if place not in self._remotes:
+            self._remotes[place] = error_of(of, codec.decode(given, self._find), remote)
+            self._remotes["error", place[1]] = remote  # the exception itself stays the same one
+        made: BaseException = self._remotes[place]
+        if isinstance(made, Error):
             made.args = tuple(codec.decode(given, self._find))
-        else:
-            made = error_of(of, codec.decode(given, self._find))
-        if cause is not None:
-            made.__cause__ = codec.decode(cause, self._find)
-        self._remotes[place] = made
+        if "cause" in about:
+            made.__cause__ = self._other(about["cause"])
+            made.__context__ = self._other(about["context"])
+        made.__suppress_context__ = about["suppress"] is True
+        for name, coded in about["has"]:
+            value = codec.decode(
+                coded, self._find
+            )  # in any case: it may have come for the first time
+            own = type(name) is str and not name.startswith("_") and name != DECIDES
+            if isinstance(made, Error):  # what its class does not have of Python is the program's
+                own = own and any(hasattr(one, name) for one in _of_python(type(made)))
+            if own or name == "__notes__":
+                with contextlib.suppress(AttributeError, TypeError):
+                    BaseException.__setattr__(made, name, value)
         return made
 
+    def _other(self, error: Any) -> BaseException | None:
+        """The cause or context of an exception."""
+        found = None if error is None else codec.decode(error, self._find)
+        return found if isinstance(found, BaseException) else None
 
-_MAY_STOP = ("next", "anext", "resume")
+
+_MAY_STOP = ("next", "resume", "result")
 
 
 _ENVIRON = dict(os.environ)
 PATCHABLE = """
 builtins.print time.sleep time.time time.monotonic time.perf_counter random.random random.randint
 random.choice random.choices random.shuffle random.sample random.uniform random.randrange
-random.gauss os.getenv os.listdir os.getcwd os.path.exists os.path.isfile builtins.open
+random.gauss sys.argv os.getenv os.listdir os.getcwd os.path.exists os.path.isfile builtins.open
 """
 """Functions that tests put others in place of."""
 REAL: dict[str, Any] = {}
+
+
+def _of_python(kind: type) -> list[type]:
+    """The bases of a class that are Python's own, without asking the program."""
+    mro = type.__getattribute__(kind, "__mro__")
+    return [one for one in mro if type(one) is type and one is not object]
+
+
+def _stands(kind: Any) -> bool:
+    return issubclass(type(kind), RemoteType)
 
 
 def _patched() -> dict[str, Any]:
@@ -312,6 +436,22 @@ def _patched() -> dict[str, Any]:
     return found
 
 
+def _write(message: dict[str, Any]) -> None:
+    """Write what the program has written meanwhile."""
+    for name, text in message.get("written", {}).items():
+        getattr(sys, name if name == "stdout" else "stderr").write(str(text))
+
+
+def _levels() -> dict[str, int]:
+    """Levels from which on the tests want what loggers say."""
+    logging: Any = sys.modules.get("logging")
+    if logging is None:
+        return {}
+    known = logging.Logger.manager.loggerDict.items()
+    found = {name: one.level for name, one in known if getattr(one, "level", 0)}
+    return found | ({"": logging.root.level} if logging.root.level != logging.WARNING else {})
+
+
 def _tell(what: Any, about: list[Any]) -> None:
     """Warn or log as the program has."""
     if what == "warning":
@@ -321,8 +461,11 @@ def _tell(what: Any, about: list[Any]) -> None:
     elif what == "log":
         import logging
 
-        name, level, text = about
-        logging.getLogger(str(name)).log(int(level), "%s", str(text))
+        name, level, text, error, extra = about
+        shown = error if isinstance(error, BaseException) else None
+        logging.getLogger(str(name)).log(
+            int(level), "%s", str(text), exc_info=shown, extra=dict(extra)
+        )
 
 
 def _input(op: str, given: list[Any]) -> str:

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from rlvr_code.inside.contexts import CONTEXTS
 from rlvr_code.inside.operators import OPERATORS, ORDER, UNARY
 
 
@@ -34,6 +35,22 @@ def _loop() -> Any:
 
 async def _awaited(one: Any) -> Any:
     return await one
+
+
+def _task(method: str, *given: Any) -> Any:
+    """Begin to wait for what a method of an object's class returns."""
+
+    async def main() -> Any:
+        return await getattr(type(given[0]), method)(*given)
+
+    return _begun(main())
+
+
+def _begun(main: Any) -> Any:
+    """A task in the context of the tests that wait for it."""
+    context, CONTEXTS.of_task = CONTEXTS.of_task, None
+    given = {} if context is None else {"context": context}
+    return _loop().create_task(main, **given)
 
 
 _loops: list[Any] = []
@@ -68,6 +85,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **{f"i{name}": getattr(operator, f"__i{name}__") for name in OPERATORS if name != "divmod"},
     **ORDER,
     "get": getattr,
+    "pow": pow,
     "set": setattr,
     "delattr": delattr,
     "item": operator.getitem,
@@ -87,24 +105,23 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "contains": operator.contains,
     "type": type,
     "isinstance": isinstance,
+    "issubclass": issubclass,
+    "super": super,
     "name": lambda one: one,
     "enter": lambda one: type(one).__enter__(one),
     "exit": lambda one, error: bool(type(one).__exit__(one, *_of(error))),
-    "await": lambda one: _loop().run_until_complete(_awaited(one)),
-    "task": lambda one: _loop().create_task(_awaited(one)),
+    "task": lambda one: _begun(_awaited(one)),
     "turn": lambda one, turns: _turn(one, turns),
     "cancel": lambda one: _cancel(one),
     "result": lambda one: one.result(),
     "aiter": lambda one: type(one).__aiter__(one),
-    "anext": lambda one: _loop().run_until_complete(_awaited(type(one).__anext__(one))),
-    "aenter": lambda one: _loop().run_until_complete(_awaited(type(one).__aenter__(one))),
-    "aexit": lambda one, error: bool(
-        _loop().run_until_complete(_awaited(type(one).__aexit__(one, *_of(error))))
-    ),
+    "anext": lambda one: _task("__anext__", one),
+    "aenter": lambda one: _task("__aenter__", one),
+    "aexit": lambda one, error: _task("__aexit__", one, *_of(error)),
     "library": lambda one, module, name, *given, **named: getattr(
         importlib.import_module(module), name
     )(*given, **named),
-    "resume": lambda one, name, given: getattr(one, name)(given),
+    "resume": lambda one, name, *given: getattr(one, name)(*given),
     "descriptor": lambda one, name, *given: getattr(type(one), name, _nothing)(one, *given),
     "seed": lambda one, *given: __import__("random").seed(*given),
 }

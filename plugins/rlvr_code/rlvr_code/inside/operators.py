@@ -6,6 +6,21 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+
+def special(one: Any, name: str) -> Any:
+    """A special method as Python itself looks it up: in the class, bound by what it finds there.
+
+    Raises:
+        AttributeError: If there is none.
+    """
+    for kind in type(one).__mro__:
+        if name in vars(kind):
+            found = vars(kind)[name]
+            bind = getattr(type(found), "__get__", None)
+            return found if bind is None else bind(found, one, type(one))
+    raise AttributeError(name)
+
+
 UNARY: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "pos": operator.pos,

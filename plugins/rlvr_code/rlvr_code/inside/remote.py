@@ -15,10 +15,14 @@ agrees with everything is taken for equal to nothing.
 
 from __future__ import annotations
 
+import collections.abc
+import datetime
 import random
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol
 
+from rlvr_code.inside import neighbours
 from rlvr_code.inside.operators import OPERATORS, ORDER, UNARY
 
 
@@ -32,6 +36,11 @@ class CannotCrossError(BaseException):
 class Asks(Protocol):
     """The connection to the program."""
 
+    mentioned: Collection[str]
+
+    def is_named(self, kind: Any) -> bool:
+        """Whether a class is one of the program's that the tests name as such."""
+
     def ask(
         self, op: str, target: Any, given: list[Any], named: dict[str, Any] | None = ...
     ) -> Any:
@@ -41,45 +50,21 @@ class Asks(Protocol):
         """Keep what may be why a test fails."""
 
 
-READABLE = [
-    "__name__",
-    "__qualname__",
-    "__doc__",
-    "__module__",
-    "__wrapped__",
-    "__annotations__",
-    "__dict__",
-    "__version__",
-    "__author__",
-    "__slots__",
-    "__match_args__",
-    "__defaults__",
-    "__kwdefaults__",
-    "__dataclass_fields__",
-    "__dataclass_params__",
-    "__members__",
-    "__isabstractmethod__",
-    "__abstractmethods__",
-    "__all__",
-    "__cause__",
-    "__context__",
-    "__notes__",
-    "__closure__",
-    "__code__",
-    "__func__",
-    "__self__",
-    "__init__",
-    "__call__",
-    "__len__",
-    "__getitem__",
-    "__iter__",
-    "__next__",
-    "__eq__",
-    "__add__",
-    "__contains__",
-    "__mro__",
-    "__bases__",
-]
+READABLE = frozenset(
+    f"__{name}__"
+    for name in """
+    name qualname doc module wrapped annotations dict version author slots match_args defaults
+    kwdefaults dataclass_fields dataclass_params members isabstractmethod abstractmethods all cause
+    context suppress_context notes closure code func self mro bases subclasses orig_bases parameters
+    origin args required_keys optional_keys total supertype bound constraints init new call len
+    getitem setitem delitem iter next reversed missing eq ne hash lt le gt ge repr str format bool
+    add sub mul truediv floordiv mod pow matmul and or xor lshift rshift divmod neg pos abs invert
+    radd rsub rmul rtruediv rfloordiv rmod rpow iadd isub imul iand ior ixor contains enter exit
+    aenter aexit aiter anext await get set delete set_name post_init init_subclass class_getitem
+    getattr setattr delattr getattribute copy deepcopy reduce getstate setstate int float index
+    fspath bytes complex round trunc floor ceil del dir sizeof instancecheck subclasscheck prepare
+    """.split()  # noqa: SIM905
+)
 """Attributes with two underscores that are the program's to answer."""
 
 
@@ -96,22 +81,32 @@ class Data:
 class Remote(Stands):
     """Stands for a name or an object of the program."""
 
-    __slots__ = ("_kind", "_link", "_made", "_tag", "_value")
+    __slots__ = ("__weakref__", "_kind", "_link", "_made", "_owner", "_tag", "_value")
 
-    def __init__(
-        self, link: Asks, tag: str, value: Any, kind: str = "", *, made: bool = False
-    ) -> None:
+    def __new__(
+        cls, link: Asks, tag: str, value: Any, kind: str = "", *, made: bool = False
+    ) -> Any:
+        """Make what stands for an object; ``__init__`` is the object's own."""
+        self = object.__new__(cls)
         put = object.__setattr__
         put(self, "_link", link)
         put(self, "_tag", tag)
         put(self, "_value", value)
         put(self, "_kind", kind)
         put(self, "_made", made)
+        return self
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        if not given or given[0] is not self._link:  # a test calls it
+            self._link.ask("get", self, ["__init__"])(*given, **named)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in READABLE:
+        if name.startswith("__") and name not in READABLE and name not in self._link.mentioned:
             raise AttributeError(name)
-        return self._link.ask("get", self, [name])
+        found = self._link.ask("get", self, [name])
+        if type(found) is Callable_:  # a method, whose object goes on to stand for the same
+            object.__setattr__(found, "_owner", self)
+        return found
 
     @property
     def __doc__(self) -> Any:  # type: ignore[override]
@@ -156,6 +151,15 @@ class Remote(Stands):
     def __format__(self, spec: str) -> str:
         return str(self._link.ask("format", self, [spec]))
 
+    def __copy__(self) -> Any:
+        return of_made(self, self._link.ask("library", None, ["copy", "copy", self]))
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return of_made(self, self._link.ask("library", None, ["copy", "deepcopy", self]))
+
+    def __reduce_ex__(self, version: Any) -> Any:
+        return pickled(self, self._link)
+
     def __dir__(self) -> Any:
         return self._link.ask("dir", self, [])
 
@@ -168,7 +172,8 @@ class Remote(Stands):
     def __contains__(self, value: Any) -> bool:
         if is_remote(value):
             return truth(self._link.ask("contains", self, [value]))
-        if not self._made:
+        has = made(self) and self._link.ask("library", None, ["builtins", "hasattr", self, _HAS])
+        if not has:
             return any(one is value or one == value for one in self)
         return _agrees(self, "contains", value)
 
@@ -182,13 +187,20 @@ class Remote(Stands):
         return self._link.ask("aiter", self, [])
 
     async def __anext__(self) -> Any:
-        return self._link.ask("anext", self, [])
+        return await Task(self._link, self._link.ask("anext", self, []))
 
     async def __aenter__(self) -> Any:
-        return self._link.ask("aenter", self, [])
+        return await Task(self._link, self._link.ask("aenter", self, []))
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: object) -> bool:
-        return _left(self, "aexit", error)
+        link = self._link
+        try:
+            swallowed = await Task(link, link.ask("aexit", self, [_shown(error)]))
+        except Exception:
+            if not _decides(error):
+                raise
+            return False
+        return _may_swallow(error) and bool(swallowed)
 
 
 class Callable_(Remote):  # noqa: N801
@@ -201,22 +213,40 @@ class Callable_(Remote):  # noqa: N801
         return self._link.ask("call", self, list(given), named)
 
 
+class Function(Callable_):
+    """Stands for a function, which is a method in a class of the tests."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+
 class Awaitable_(Remote):  # noqa: N801
     """Stands for what can be awaited."""
 
     __slots__ = ()
 
     def __await__(self) -> Any:
-        task = self._link.ask("task", self, [])
+        return Task(self._link, self._link.ask("task", self, [])).__await__()
+
+
+class Task:
+    """Something that the program's event loop runs, by turns with the tests'."""
+
+    def __init__(self, link: Asks, task: Any) -> None:
+        self._link, self._task = link, task
+
+    def __await__(self) -> Any:
         turns = 0
         try:
-            while not truth(self._link.ask("turn", task, [turns])):
+            while not truth(self._link.ask("turn", self._task, [turns])):
                 turns += 1
                 yield  # for others that the tests wait for, and that it may wait for itself
         except BaseException:
-            self._link.ask("cancel", task, [])
+            self._link.ask("cancel", self._task, [])
             raise
-        return self._link.ask("result", task, [])
+        return self._link.ask("result", self._task, [])
 
 
 class Resumable(Remote):
@@ -228,12 +258,12 @@ class Resumable(Remote):
         """Resume it with a value."""
         return self._link.ask("resume", self, ["send", value])
 
-    def throw(self, error: Any) -> Any:
-        """Resume it with an exception."""
-        return self._link.ask("resume", self, ["throw", error])
+    def throw(self, *error: Any) -> Any:
+        """Resume it with an exception, or with class, exception and traceback."""
+        return self._link.ask("resume", self, ["throw", *error[:2]])
 
 
-class Descriptor(Remote):
+class Getter(Remote):
     """Stands for a descriptor, which has effect in a class of the tests, too."""
 
     __slots__ = ()
@@ -241,26 +271,107 @@ class Descriptor(Remote):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self._link.ask("descriptor", self, ["__get__", instance, owner])
 
-    def __set__(self, instance: Any, value: Any) -> None:
-        self._link.ask("descriptor", self, ["__set__", instance, value])
-
     def __set_name__(self, owner: Any, name: str) -> None:
         self._link.ask("descriptor", self, ["__set_name__", owner, name])
 
 
-for _kind in (
-    Callable_,
-    Awaitable_,
-    Resumable,
-    Descriptor,
-):  # what tests see of them is the program's
-    _kind.__doc__ = Remote.__dict__["__doc__"]  # type: ignore[method-assign]
+class CallableGetter(Getter, Callable_):
+    """Stands for one that can be called, as a decorator that is a class makes."""
+
+    __slots__ = ()
+
+
+class Descriptor(Getter):
+    """Stands for a descriptor that is asked before an object's own attributes."""
+
+    __slots__ = ()
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self._link.ask("descriptor", self, ["__set__", instance, value])
+
+    def __delete__(self, instance: Any) -> None:
+        self._link.ask("descriptor", self, ["__delete__", instance])
+
+
+class Zone(Remote, datetime.tzinfo):
+    """Stands for a time zone of a class of the program, which the library asks for its offset."""
+
+    __slots__ = ()
+
+    def utcoffset(self, when: Any) -> Any:
+        """Return the offset from UTC."""
+        return self._link.ask("get", self, ["utcoffset"])(when)
+
+    def dst(self, when: Any) -> Any:
+        """Return the daylight saving."""
+        return self._link.ask("get", self, ["dst"])(when)
+
+    def tzname(self, when: Any) -> Any:
+        """Return the name."""
+        return self._link.ask("get", self, ["tzname"])(when)
+
+    def fromutc(self, when: Any) -> Any:
+        """Return the local time of a time in UTC."""
+        return self._link.ask("get", self, ["fromutc"])(when)
+
+
+class Alias(Callable_):
+    """Stands for a class with its type arguments, from which classes of the tests may derive."""
+
+    __slots__ = ()
+
+    def __mro_entries__(self, bases: Any) -> tuple[Any, ...]:
+        return tuple(self._link.ask("library", self, ["types", "resolve_bases", (self,)]))
+
+
+class Mapping_(Remote):  # noqa: N801
+    """Stands for a mapping, which patterns match as one."""
+
+    __slots__ = ()
+
+
+class Sequence_(Remote):  # noqa: N801
+    """Stands for a sequence, which patterns match as one."""
+
+    __slots__ = ()
+
+
+collections.abc.Mapping.register(Mapping_)
+collections.abc.Sequence.register(Sequence_)
 KINDS: dict[str, type[Remote]] = {
+    "mapping": Mapping_,
+    "sequence": Sequence_,
     "call": Callable_,
+    "function": Function,
     "await": Awaitable_,
     "generator": Resumable,
+    "alias": Alias,
+    "zone": Zone,
+    "get": Getter,
+    "callget": CallableGetter,
     "descriptor": Descriptor,
 }
+for _kind in KINDS.values():  # what tests see of them is the program's
+    _kind.__doc__ = Remote.__dict__["__doc__"]  # type: ignore[method-assign]
+
+
+_links: list[Asks] = []
+"""The connection that pickled objects of the program come back by."""
+
+
+def pickled(one: Any, link: Asks) -> tuple[Any, tuple[bytes]]:
+    """How an object of the program is pickled: by the program."""
+    _links[:] = [link]
+    return unpickled, (link.ask("library", None, ["pickle", "dumps", one]),)
+
+
+def unpickled(data: bytes) -> Any:
+    """An object that the program has pickled."""
+    return _links[0].ask("library", None, ["pickle", "loads", data])
+
+
+DECIDES = "decides"
+"""Attribute of an exception that makes a test fail, whatever else becomes of it."""
 
 
 def is_remote(value: object) -> bool:
@@ -275,21 +386,36 @@ def _equal(one: Remote, other: object) -> bool:
         return False
     if one._kind == "data":  # a list or the like, with methods of its own
         return bool(one._link.ask("data", one, []) == other)
-    if one._made:
+    if made(one):
         return _agrees(one, "eq", other)
+    kind = type(other)
+    if kind.__module__ == "tests" and one.__class__ is kind:
+        return bool(_as_own(one, kind) == other)
     one._link.note("an object of the program was compared with plain data")
     return False
+
+
+def _as_own(one: Remote, kind: Any) -> Any:
+    """An object of a class that the tests define too, as one of theirs, to be compared by them."""
+    found: Any = object.__new__(kind)
+    for name, value in dict(one._link.ask("library", None, ["builtins", "vars", one])).items():
+        if not str(name).startswith("__"):
+            object.__setattr__(found, str(name), value)
+    return found
 
 
 _SINGLE = (type(None), type(NotImplemented), type(...))
 
 
+_HAS = "__contains__"
 _MANY = 8
 """Numbers that an object may not all be equal to."""
 
 
 def _agrees(one: Remote, op: str, other: Any) -> bool:
     """Whether an object says yes, and does not say yes to everything."""
+    if op == "eq" and not is_remote(other):
+        return _tells_apart(one, other)
     if not truth(one._link.ask(op, one, [other])):
         return False
 
@@ -307,17 +433,51 @@ def _agrees(one: Remote, op: str, other: Any) -> bool:
     return True
 
 
+def _tells_apart(one: Remote, value: Any) -> bool:
+    """Whether an object equals a value, and none that is near it.
+
+    Which of them is expected cannot be seen from the order in which they are asked about.
+    """
+    near = neighbours.of(value)
+    asked = random.sample([value, *near], len(near) + 1)
+    yes = []
+    for each in asked:
+        try:
+            if truth(one._link.ask("eq", one, [each])):
+                yes.append(each)
+        except Exception:
+            if each is value:
+                raise
+    if any(each is not value for each in yes):
+        one._link.note("an object of the program equals values that differ")
+        return False
+    return bool(yes)
+
+
 def _left(one: Remote, op: str, error: BaseException | None) -> bool:
     """The end of a ``with``: the program may not swallow what makes a test fail."""
     try:
-        swallowed = one._link.ask(op, one, [error if isinstance(error, Exception) else None])
+        swallowed = one._link.ask(op, one, [_shown(error)])
     except Exception:
-        if error is None or not getattr(error, "decides", isinstance(error, AssertionError)):
+        if not _decides(error):
             raise
         return False
+    return _may_swallow(error) and bool(swallowed)
+
+
+def _shown(error: BaseException | None) -> Exception | None:
+    return error if isinstance(error, Exception) else None
+
+
+def _decides(error: BaseException | None) -> bool:
+    """Whether an exception makes a test fail."""
+    return error is not None and getattr(error, DECIDES, isinstance(error, AssertionError))
+
+
+def _may_swallow(error: BaseException | None) -> bool:
     if error is None or not isinstance(error, Exception) or isinstance(error, AssertionError):
         return False
-    return not getattr(error, "decides", False) and bool(swallowed)
+    return not getattr(error, DECIDES, False)
 
 
 def crosses(value: object) -> bool:
@@ -339,23 +499,49 @@ def truth(value: Any) -> bool:
     return value
 
 
+def made(one: Remote) -> bool:
+    """Whether an object is the tests' own making, or else of a class that they name."""
+    if not one._made and one._kind not in _NO_OBJECTS:
+        object.__setattr__(one, "_made", one._link.is_named(one._link.ask("type", one, [])))
+    return bool(one._made)
+
+
+_NO_OBJECTS = ("function", "generator", "class")
+
+
+def of_made(one: Remote, found: Any) -> Any:
+    """What an operator gives of an object that the tests have made: as good as made by them."""
+    if one._made:
+        mark_made(found)
+    return found
+
+
+def mark_made(found: Any) -> None:
+    """Note that an object of the program is one that the tests have made."""
+    remote = found if issubclass(type(found), Remote) else getattr(found, "_remote", None)
+    if remote is not None and issubclass(type(found), Stands | Data):
+        object.__setattr__(remote, "_made", True)
+
+
 def _unary(op: str) -> Callable[[Any], Any]:
     def method(self: Remote) -> Any:
-        return self._link.ask(op, self, [])
+        return of_made(self, self._link.ask(op, self, []))
 
     return method
 
 
 def _binary(op: str, reflected: bool) -> Callable[[Any, Any], Any]:
-    def method(self: Remote, other: Any) -> Any:
-        if not (is_remote(other) or issubclass(type(other), Data) or self._made):
+    def method(self: Remote, other: Any, modulus: Any = None) -> Any:
+        if modulus is not None:
+            return of_made(self, self._link.ask("pow", self, [other, modulus]))
+        if not (is_remote(other) or issubclass(type(other), Data) or made(self)):
             if self._kind == "data":
                 data = self._link.ask("data", self, [])
                 return OPERATORS[op](other, data) if reflected else OPERATORS[op](data, other)
             raise CannotCrossError(
                 f"{op} of an object of the program, which the tests did not make, and plain data"
             )
-        return self._link.ask(f"r{op}" if reflected else op, self, [other])
+        return of_made(self, self._link.ask(f"r{op}" if reflected else op, self, [other]))
 
     return method
 
@@ -365,7 +551,7 @@ _ITEMS = {"getitem": "item", "setitem": "setitem", "delitem": "delitem", "round"
 
 def _item(op: str) -> Callable[..., Any]:
     def method(self: Remote, *given: Any) -> Any:
-        return self._link.ask(op, self, list(given))
+        return of_made(self, self._link.ask(op, self, list(given)))
 
     return method
 

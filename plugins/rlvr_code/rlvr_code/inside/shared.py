@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import operator
 import sys
+import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -247,6 +248,13 @@ _KINDS: dict[type, _Kind] = {
         _fill_array,
     ),
 }
+_KINDS[types.SimpleNamespace] = _Kind(
+    "SimpleNamespace",
+    lambda value: _parts_of_pairs(vars(value)),
+    lambda value, encode: _write_pairs(vars(value), encode),
+    lambda _: types.SimpleNamespace(),
+    lambda value, contents: _fill_pairs(vars(value), contents),
+)
 _TABLE = _Kind(
     "ndarray",
     lambda value: value.tobytes(),

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 import types
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
-from rlvr_code.inside import codec, errors
+from rlvr_code.inside import codec, errors, subclasses, things
+from rlvr_code.inside.operators import OPERATORS
 from rlvr_code.inside.remote import (
+    DECIDES,
     READABLE,
     Asks,
-    CannotCrossError,
     Data,
     Remote,
     Stands,
     crosses,
     is_remote,
+    of_made,
+    pickled,
     truth,
     whole,
 )
@@ -29,22 +33,64 @@ _OWN = ("_link", "_number", "_remote")
 """Attributes of the classes that stand for others which are not the program's."""
 
 
+_ASKED: dict[str, list[str]] = {name: [name] for name in READABLE} | {"__class__": []}
+for _name in ("__name__", "__qualname__", "__init_subclass__", "__prepare__"):
+    del _ASKED[_name]
+"""What the program is asked of a class, which any class has, by what it is asked with."""
+
+
+def _stands(kind: type) -> bool:
+    """Whether a class stands for one of the program, and does not only derive from such a one."""
+    return "_number" in type.__getattribute__(kind, "__dict__")
+
+
+def _link_of(kind: type) -> Any:
+    """The connection of a class to the program; None if it has none."""
+    own = type.__dict__["__dict__"].__get__(kind) if is_remote(kind) else {}
+    return own.get("_link")
+
+
+def _says_class(given: tuple[Any, ...]) -> bool:
+    """Whether something is called as a class statement calls a metaclass."""
+    return len(given) == 3 and list(map(type, given)) == [str, tuple, dict]
+
+
 class RemoteType(type, Stands):
     """Kind of the classes that stand for classes of the program."""
 
     _link: Asks
     _number: int
 
+    def __new__(mcs, name: str, bases: tuple[Any, ...], body: Any, /, **named: Any) -> Any:
+        """Make one; one that test code derives is made by the program, too."""
+        if "_number" in body or body.get("__module__") == __name__:
+            return super().__new__(mcs, name, bases, body)
+        makers = (*bases, *([named["metaclass"]] if "metaclass" in named else []))
+        link = next(one for one in map(_link_of, makers) if one is not None)
+        own = {"_link": link, "__module__": "solution"}
+        own |= {key: body[key] for key in ("__classcell__", "__qualname__") if key in body}
+        made = super().__new__(mcs, name, bases, own)
+        link.derived(made, bases, subclasses.derive(link, name, bases, body, named))
+        return made
+
+    def __init__(cls, name: str, bases: tuple[Any, ...], body: Any, /, **named: Any) -> None:
+        super().__init__(name, bases, body)
+
     def __call__(cls, /, *given: Any, **named: Any) -> Any:
-        """Make an object, in the program's process."""
-        if "_number" not in cls.__dict__:
-            raise CannotCrossError(
-                f"{cls.__name__}, a class of the tests, derives from a class of the program"
-            )
+        """Make an object, in the program's process; a class, if it is a class of classes."""
+        if _says_class(given) and cls._link.ask("issubclass", cls, [type]):
+            return RemoteType(*given, **named, metaclass=cls)
         return cls._link.ask("make", cls, list(given), named)
 
+    def __getattribute__(cls, name: str) -> Any:
+        if name in _ASKED and _stands(cls):
+            return cls._link.ask("type" if name == "__class__" else "get", cls, _ASKED[name])
+        return type.__getattribute__(cls, name)
+
     def __getattr__(cls, name: str) -> Any:
-        if name in _OWN or (name.startswith("__") and name not in READABLE):
+        if name in _OWN:
+            raise AttributeError(name)
+        if name.startswith("__") and name not in READABLE and name not in cls._link.mentioned:
             raise AttributeError(name)
         return cls._link.ask("get", cls, [name])
 
@@ -96,7 +142,15 @@ class Error(Exception, Stands, metaclass=RemoteErrorType):
     def __getattr__(self, name: str) -> Any:
         if self._remote is None or (name.startswith("__") and name not in READABLE):
             raise AttributeError(name)
+        if name == DECIDES:
+            raise AttributeError(name)
         return getattr(self._remote, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._remote is None or name.startswith("_") or name in ("args", DECIDES):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._remote, name, value)
 
     def __str__(self) -> str:
         return str(self._remote)
@@ -132,6 +186,12 @@ class Rich(Data):
             raise AttributeError(name)
         return getattr(self._remote, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._remote, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._remote, name)
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return self._remote.__class__ if self._remote is not None else type(self)
@@ -142,6 +202,65 @@ class Rich(Data):
     def __str__(self) -> str:
         return str(self._remote)
 
+    def __format__(self, spec: str) -> str:
+        return format(self._remote, spec)
+
+    def __copy__(self) -> Any:
+        return copy.copy(self._remote)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return copy.deepcopy(self._remote)
+
+    def __reduce_ex__(self, version: Any) -> Any:
+        return pickled(self, self._remote._link)
+
+
+def _operator(kind: Any, op: str) -> Any:
+    """An operator: between objects of the program it is the program's, else that of the data."""
+    of_data = getattr(kind, f"__{op}__", None)
+
+    def method(self: Any, other: Any) -> Any:
+        remote = object.__getattribute__(self, "_remote")
+        if isinstance(other, Data | Stands) or remote._made:
+            return of_made(remote, remote._link.ask(op, self, [other]))
+        return NotImplemented if of_data is None else of_data(self, other)
+
+    return method
+
+
+def _bitwise(op: str) -> Any:
+    """An operator of flags: the data is that of the tests, the class the program's."""
+
+    def method(self: Any, other: Any) -> Any:
+        data = OPERATORS[op](int.__index__(self), other)
+        if not isinstance(other, Rich):
+            return data
+        found = self._remote._link.ask(op, self, [other])
+        return found if isinstance(found, Rich) and found == data else data
+
+    return method
+
+
+def _contains(self: Any, other: Any) -> bool:
+    return (
+        truth(self._remote._link.ask("contains", self, [other]))
+        if isinstance(other, Rich)
+        else False
+    )
+
+
+def _inverted(self: Any) -> Any:
+    return self._remote._link.ask("invert", self, [])
+
+
+_FLAG: dict[str, Any] = {f"__{op}__": _bitwise(op) for op in ("or", "and", "xor")} | {
+    "__contains__": _contains,
+    "__invert__": _inverted,
+    "__iter__": lambda self: self._remote._link.ask("iter", self, []),
+    "__len__": lambda self: whole(self._remote._link.ask("len", self, []), "length"),
+}
+"""What members of flags can do, and other whole numbers cannot."""
+
 
 def rich(kind: Any, value: Any, remote: Remote) -> Any:
     """Data of a built-in kind that also stands for an object of the program."""
@@ -151,7 +270,10 @@ def rich(kind: Any, value: Any, remote: Remote) -> Any:
         def to_text(self: Any) -> str:
             return str(kind.__str__(self))
 
-        special = {"__str__": to_text} if kind is str else {}
+        special: dict[str, Any] = {"__str__": to_text} if kind is str else {}
+        special |= {f"__{op}__": _operator(kind, op) for op in OPERATORS}
+        special |= {f"__r{op}__": _operator(kind, f"r{op}") for op in OPERATORS}
+        special |= _FLAG if kind is int else {}
         made = _RICH[kind] = type(kind.__name__, (Rich, kind), special)
     found = kind.__new__(made, value)
     found.__dict__["_remote"] = remote
@@ -159,6 +281,11 @@ def rich(kind: Any, value: Any, remote: Remote) -> Any:
 
 
 _RICH: dict[type, type] = {}
+
+
+def module_of(kind: type) -> str:
+    """Where a class is defined, without asking the program."""
+    return str(type.__getattribute__(kind, "__module__"))
 
 
 def is_class(value: object) -> bool:
@@ -171,7 +298,7 @@ def stand_in(name: str, bases: list[Any], own: dict[str, Any]) -> type:
     errors = [one for one in bases if issubclass(one, Exception)]
     errors = [one for one in errors if not issubclass(one, StopIteration | StopAsyncIteration)]
     others = [one for one in bases if type(one) is RemoteType or one in DERIVED]
-    given = tuple(one for one in bases if one.__module__ == "tests" and one not in errors)
+    given = tuple(one for one in bases if module_of(one) == "tests" and one not in errors)
     if errors or any(issubclass(one, BaseException) for one in bases):
         first = [] if any(issubclass(one, Error) for one in errors) else [Error]
         with contextlib.suppress(TypeError):  # of bases that do not go together
@@ -192,10 +319,9 @@ def _derived(name: str, bases: tuple[type, ...], own: dict[str, Any]) -> type:
 
 def library_class(module: str, name: str) -> type:
     """A class of Python's library that is imported here; the nearest that there is."""
-    if module == "builtins" and name in _HIDDEN:
-        return _HIDDEN[name]
-    found = vars(sys.modules[module]).get(name) if module in sys.modules else None
-    root = module.partition(".")[0]
+    if module == "builtins" and things.found(module, name) is types.CoroutineType:
+        return object
+    found, root = things.found(module, name), module.partition(".")[0]
     if not isinstance(found, type) or root not in sys.stdlib_module_names:
         return Exception if name.endswith(("Error", "Exception")) else object
     if issubclass(found, BaseException):
@@ -206,16 +332,12 @@ def library_class(module: str, name: str) -> type:
 
 _RAISED = (Exception, SystemExit, KeyboardInterrupt)
 _SAFE = {"abc", "array", "builtins", "collections", "datetime", "decimal", "enum", "fractions"} | {
-    *("functools", "itertools", "pathlib", "re", "types", "uuid")
-}
-_HIDDEN: dict[str, type] = {
-    one.__name__: one
-    for one in vars(types).values()
-    if isinstance(one, type) and one.__module__ == "builtins" and one is not types.CoroutineType
+    *("functools", "inspect", "itertools", "numbers", "pathlib", "queue", "re", "string"),
+    *("types", "uuid"),
 }
 
 
-def error_of(kind: Any, given: Any) -> BaseException:
+def error_of(kind: Any, given: Any, remote: Remote) -> BaseException:
     """An exception of a class of the tests' process.
 
     Raises:
@@ -223,7 +345,17 @@ def error_of(kind: Any, given: Any) -> BaseException:
     """
     if not (is_class(kind) and issubclass(kind, BaseException)) or not isinstance(given, list):
         raise codec.UnfitError("no exception")
-    try:
-        return kind(*given)  # type: ignore[no-any-return]
-    except Exception:
-        return errors.exception(kind.__name__, str(given[0]) if given else "")
+    if issubclass(kind, Error):
+        group = issubclass(kind, BaseExceptionGroup)
+        new: Any = BaseExceptionGroup.__new__ if group else errors.builtin_base(kind).__new__
+        made: Any = new(kind, *given[:2]) if group else new(kind)
+        made.__dict__["_remote"] = remote
+        made.args = tuple(given)
+        return cast("BaseException", made)
+    if (
+        module_of(kind) == "tests"
+    ):  # which the program has too: it need not be made of what it keeps
+        known: BaseException = errors.builtin_base(kind).__new__(kind)
+        known.args = tuple(given)
+        return known
+    return errors.made(kind, given, str(given[0]) if given else "")

@@ -10,22 +10,27 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
+import gc
 import importlib
 import json
 import os
 import random
+import re
 import sys
 import types
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from rlvr_code.inside import errors, pytest_like, suite
+from rlvr_code.inside import errors, looking, pytest_like, suite
 from rlvr_code.inside.link import PATCHABLE, REAL, GoneError, Link
+from rlvr_code.inside.operators import OPERATORS, ORDER
 from rlvr_code.inside.remote import CannotCrossError, Remote, is_remote
-from rlvr_code.inside.stand_ins import Rich
 
 BEGIN, RESULT, FINISHED = b"b", b"r", b"f"
+_ROUNDS = 3
+"""How often both processes collect garbage, of which each may free some of the other's."""
+_STOPS = re.compile(r"Stop(?:Async)?Iteration")
+_SPECIAL = re.compile(r"__\w+__")
 RUN = "__run_test__"
 """Name of the function that runs a test of the setup, by its name."""
 
@@ -35,8 +40,9 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
 
     Args:
         job: ``setup``: code before the tests; ``tests``: one text each; ``program``: names that
-            are the program's, whatever the setup defines; ``late``: code after that; ``nonce``: to
-            be said with each result.
+            are the program's, whatever the setup defines; ``late``: code after that; ``stored``:
+            names of which the program learns what the tests set them to; ``nonce``: to be said with
+            each result.
         wire: Descriptor of the connection.
     """
     given = frozenset(job["given"])
@@ -48,19 +54,23 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
             if any(name in text for text in (job["setup"], job["late"], *job["tests"])):
                 importlib.import_module(name)
         _furnish(link)
-        names = Names(link, job["program"])
-        dict.__setitem__(names, "__builtins__", Builtins(names))
+        texts = (job["late"], *job["tests"])
+        link.mentioned = frozenset(_SPECIAL.findall(" ".join(texts)))
+        link.named = frozenset(_STOPS.findall(" ".join(texts)))
+        names = Names(link, job["program"], _declared(job), job["stored"])
+        dict.__setitem__(names, "__builtins__", Builtins(names, looking.own_builtins(link)))
         dict.update(names, {"__name__": "tests"} | _modules(job))
-        dict.update(names, {"type": Type} if "type(" in "".join(job["tests"]) else {})
-        exec(compile(job["setup"], "setup", "exec"), names)
+        sys.modules["tests"] = TestModule(names)
+        dict.update(names, {"type": looking.Type} if any("type(" in one for one in texts) else {})
+        exec(compile(job["setup"], "setup", "exec", dont_inherit=True), names)
         dict.__setitem__(names, RUN, lambda name: suite.run(name, names))
         names.open()
         if job["late"]:
-            exec(compile(_guarded(job["late"]), "setup", "exec"), names)
+            exec(compile(_guarded(job["late"]), "setup", "exec", dont_inherit=True), names)
         for number, test in enumerate(job["tests"]):
             link.send(BEGIN, json.dumps([nonce, number]).encode())
             why = _why_not(test, names, link)
-            link.send(RESULT, json.dumps([nonce, number, why]).encode())
+            link.send(RESULT, json.dumps([nonce, number, why, link.crossed]).encode())
         link.send(FINISHED, json.dumps([nonce, ""]).encode())
     except BaseException as error:
         link.send(FINISHED, json.dumps([nonce, errors.describe(error)]).encode())
@@ -73,11 +83,24 @@ class Names(dict[str, Any]):
     Args:
         link: To the program.
         program: Names that are the program's.
+        declared: Names that functions of the tests set for the top level. The program learns their
+            values once the tests have read them from it.
+        stored: Those whose values it learns in any case.
     """
 
-    def __init__(self, link: Link, program: Collection[str]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        program: Collection[str],
+        declared: Collection[str] = (),
+        stored: Collection[str] = (),
+    ) -> None:
         super().__init__()
         self._link, self._program, self._open = link, frozenset(program), False
+        self._known: dict[str, Any] = {}
+        self._declared = frozenset(declared) & self._program
+        self._shown = set(stored)
+        link.stored, link.rebound = self._stored, self._rebound
 
     def open(self) -> None:
         """Take the program's names from the program, whatever the setup has defined."""
@@ -89,42 +112,33 @@ class Names(dict[str, Any]):
         if not self._open or name not in self._program:
             raise KeyError(name)
         found = self._link.name(name)
+        self._shown.add(name)
         if is_remote(found) and type(found) is not Remote:
-            self[name] = found  # a function or class; values may change
+            self._known[name] = self[name] = found  # a function or class; values may change
         return found
+
+    def _stored(self) -> dict[str, Any]:
+        """The program's names that the tests have set since it was asked for the last time."""
+        found = {}
+        for name in self._declared & self._shown:
+            if name in self and self[name] is not self._known.get(name):
+                found[name] = self.pop(name)
+        return found
+
+    def _rebound(self, name: str) -> None:
+        if name in self._known and self.get(name) is self._known.pop(name):
+            del self[name]
 
 
 class Builtins(dict[str, Any]):
     """Python's own names, then those of the program: the body of a class looks nowhere else."""
 
-    def __init__(self, names: Names) -> None:
-        super().__init__(__import__=builtins.__import__)
+    def __init__(self, names: Names, own: dict[str, Any]) -> None:
+        super().__init__(own, __import__=builtins.__import__)
         self._names = names
 
     def __missing__(self, name: str) -> Any:
         return vars(builtins)[name] if name in vars(builtins) else self._names[name]
-
-
-class _Types(type):
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, type)
-
-    def __call__(cls, *given: Any, **named: Any) -> Any:
-        """The class of an object, of one of the program too; or a new class."""
-        if len(given) == 1:
-            remote = is_remote(given[0]) or isinstance(given[0], Rich)
-            return given[0].__class__ if remote else type(given[0])
-        return type(*given, **named)
-
-    def __eq__(cls, other: object) -> bool:
-        return other is type or other is cls
-
-    def __hash__(cls) -> int:
-        return hash(type)
-
-
-class Type(type, metaclass=_Types):
-    """``type`` in test code."""
 
 
 def _furnish(link: Link) -> None:
@@ -139,6 +153,16 @@ def _furnish(link: Link) -> None:
     random.seed = seed_both
     for name in ("setrecursionlimit", "set_int_max_str_digits"):
         _set_both(link, name)
+    collect = gc.collect
+
+    def collect_both(*given: Any) -> int:
+        found = collect(*given)
+        for _ in range(_ROUNDS):
+            link.ask("library", None, ["gc", "collect"])
+            collect()
+        return found
+
+    gc.collect = collect_both  # type: ignore[assignment]
     if "asyncio" in sys.modules:
         asyncio = sys.modules["asyncio"]
         run, create = asyncio.run, asyncio.BaseEventLoop.create_task
@@ -152,13 +176,11 @@ def _furnish(link: Link) -> None:
             return run(_waiting(main) if is_remote(main) else main, **named)
 
         asyncio.run = run_any  # type: ignore[attr-defined]
+    link.contexts.watch()
     for place in PATCHABLE.split():
         module, _, name = place.rpartition(".")
         REAL[place] = getattr(importlib.import_module(module), name)
-    for place in _LOOKING.split():
-        module, _, name = place.rpartition(".")
-        if module in sys.modules:
-            _look_there(link, sys.modules[module], name)
+    looking.look_there(link)
     sys.modules["solution"] = Solution(link)
 
 
@@ -173,27 +195,22 @@ def _set_both(link: Link, name: str) -> None:
     setattr(sys, name, both)
 
 
-_LOOKING = """
-copy.copy copy.deepcopy dataclasses.asdict dataclasses.astuple dataclasses.fields
-dataclasses.is_dataclass dataclasses.replace inspect.signature inspect.getdoc inspect.isabstract
-inspect.isasyncgenfunction inspect.isclass inspect.iscoroutinefunction inspect.isfunction
-inspect.iscoroutine inspect.isgeneratorfunction inspect.ismethod inspect.getmembers
-asyncio.iscoroutinefunction pickle.dumps pickle.loads typing.get_type_hints weakref.ref
-"""
-"""Functions of the library that look into an object: into one of the program, the program does."""
+class TestModule(types.ModuleType):
+    """The tests as a module, in which the library looks for what their classes name."""
 
+    def __init__(self, names: Names) -> None:
+        super().__init__("tests")
+        types.ModuleType.__setattr__(self, "_names", names)
 
-def _look_there(link: Link, module: Any, name: str) -> None:
-    here = getattr(module, name)
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return self._names
 
-    @functools.wraps(here)
-    def either(*given: Any, **named: Any) -> Any:
-        solution = name == "loads" and b"solution" in given[0]
-        if solution or any(is_remote(one) or isinstance(one, Rich) for one in given):
-            return link.ask("library", None, [module.__name__, name, *given], named)
-        return here(*given, **named)
-
-    setattr(module, name, either)
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._names[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 class Solution(types.ModuleType):
@@ -225,9 +242,12 @@ async def _waiting(remote: Any) -> Any:
 def _why_not(test: str, names: dict[str, Any], link: Link) -> str:
     """Empty if a test passes."""
     link.notes.clear()
+    link.failed = None
     try:
-        exec(compile(_guarded(test), "test", "exec"), names)
+        exec(compile(_guarded(test), "test", "exec", dont_inherit=True), names)
         suite.collect(test, names)
+        if link.failed is not None:
+            raise link.failed
     except GoneError:
         raise
     except CannotCrossError as error:
@@ -247,19 +267,38 @@ def _guarded(test: str) -> ast.Module:
     return ast.fix_missing_locations(guarded)
 
 
+_DIRECT = frozenset(f"__{name}__" for name in (*OPERATORS, *ORDER, "eq", "ne", "contains"))
+"""Special methods that may give ``NotImplemented`` where a test calls them by name."""
+
+
 class _Guard(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> Any:
         call = node.value.func if isinstance(node.value, ast.Call) else None
         asserts = isinstance(call, ast.Attribute) and call.attr.startswith("assert")
-        return self.visit_Assert(node) if asserts else node
+        return self.visit_Assert(node) if asserts else self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        if node.attr not in _DIRECT or not isinstance(node.ctx, ast.Load):
+            return node
+        found = ast.Name(looking.METHOD_OF, ast.Load())
+        return ast.copy_location(ast.Call(found, [node.value, ast.Constant(node.attr)], []), node)
 
     def visit_Assert(self, node: ast.Assert | ast.Expr) -> Any:
+        self.generic_visit(node)
         handler = ast.parse(
             "try: pass\nexcept Exception as __error:\n    __error.decides = True\n    raise"
         ).body[0]
         assert isinstance(handler, ast.Try)
         handler.body = [node]
         return handler
+
+
+def _declared(job: dict[str, Any]) -> set[str]:
+    """Names that functions of the tests set for the top level."""
+    trees = map(ast.parse, (job["late"], *job["tests"]))
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Global)]
+    return {name for node in nodes for name in node.names}
 
 
 def _modules(job: dict[str, Any]) -> dict[str, Any]:

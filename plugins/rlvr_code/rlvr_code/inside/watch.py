@@ -24,6 +24,8 @@ class Watch:
         self._ask = ask
         self._listens = False
         self._told: list[Any] = []
+        self._levels: dict[str, int] = {}
+        self._streams: dict[str, io.StringIO] = {}
 
     @contextlib.contextmanager
     def watched(self, asked: dict[str, Any], answer: dict[str, Any]) -> Iterator[None]:
@@ -32,6 +34,7 @@ class Watch:
         What they have put in place of functions of the library is used instead.
         """
         streams = {name: io.StringIO() for name in ("stdout", "stderr")}
+        outer, self._streams = self._streams, streams
         real = {name: getattr(sys, name) for name in streams}
         before = {}
         self._told.clear()
@@ -52,11 +55,28 @@ class Watch:
             for place, value in before.items():
                 module, _, name = place.rpartition(".")
                 setattr(sys.modules[module], name, value)
-            written = {name: one.getvalue() for name, one in streams.items() if one.getvalue()}
-            if written:
+            if written := self.written():
                 answer["written"] = written
+            self._streams = outer
             if self._told:
                 answer["told"] = list(self._told)
+
+    def written(self) -> dict[str, str]:
+        """What has been written since this was asked for the last time, by stream."""
+        found = {name: one.getvalue() for name, one in self._streams.items() if one.getvalue()}
+        for name in found:
+            self._streams[name].seek(0)
+            self._streams[name].truncate()
+        return found
+
+    def set_levels(self, levels: dict[str, int]) -> None:
+        """Have loggers say what the tests want of them; as before where they say nothing of it."""
+        import logging
+
+        for name in {**self._levels, **levels}:
+            logger = logging.getLogger(name)
+            before = self._levels.setdefault(name, logger.level)
+            logger.setLevel(levels.get(name, before))
 
     def _warned(self, message: Any, category: Any, *rest: Any, **more: Any) -> None:
         self._told.append(["warning", category, str(message)])
@@ -77,10 +97,13 @@ class Watch:
         import logging
 
         told = self._told
+        known = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
         class Taker(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
-                told.append(["log", record.name, record.levelno, record.getMessage()])
+                error = record.exc_info[1] if record.exc_info else None
+                extra = {key: one for key, one in vars(record).items() if key not in known}
+                told.append(["log", record.name, record.levelno, record.getMessage(), error, extra])
 
         logging.getLogger().addHandler(Taker())
 

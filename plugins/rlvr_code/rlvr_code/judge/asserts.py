@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlvr_code import source
 from rlvr_code.inside import serve, tester
+from rlvr_code.inside.tester import RUN
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
 from rlvr_code.judge.talk import FailedError, Talk
 from rlvr_code.sandbox.limits import Limits
-from rlvr_code.sandbox.meter import PATIENCE, Timer
+from rlvr_code.sandbox.meter import PATIENCE, BusyError, Timer
 from rlvr_code.sandbox.sandbox import Sandbox, as_bytes
 from rlvr_code.sandbox.server import BrokenError, Server
 
@@ -38,6 +39,7 @@ class Tests:
         program: Names that are the program's, whatever the setup defines.
         classes: Those of them that the tests use as classes.
         given: Code that the program may take for granted, run before it.
+        stored: Those of the program's names that the tests may set before they have read them.
     """
 
     tests: tuple[str, ...]
@@ -46,6 +48,7 @@ class Tests:
     program: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     given: str = ""
+    stored: tuple[str, ...] = ()
 
 
 def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: Budget) -> Outcome:
@@ -81,7 +84,41 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
             breaks = 0
     if not tally.done:
         tally.add("the time for all tests is over")
-    return tally.outcome()
+    found = tally.outcome()
+    if found.crossed and not found.all_passed:
+        found = replace(found, beside=_beside(programs, code, tests, budget))
+    return found
+
+
+def _beside(programs: Sandbox, code: str, tests: Tests, budget: Budget) -> bool:
+    """Whether the tests pass in the program's own process, which proves nothing (see Outcome)."""
+    if any(RUN in one for one in tests.tests):
+        return False  # files of pytest, which the sandbox does not have
+    end = os.urandom(16).hex()
+    parts = (tests.setup, _with_given(code, tests), tests.late, *tests.tests)
+    run = f"""import sys
+sys.modules["solution"] = sys.modules["__main__"]
+for part in {[part.encode("utf-8", "replace") for part in parts]!r}:
+    exec(compile(part, "solution", "exec", dont_inherit=True), globals())
+print("\\n{end}")
+"""
+    seconds = min(2 * budget.case_seconds, budget.total_seconds)
+    limits = Limits(
+        cpu_seconds=seconds, wall_seconds=PATIENCE * seconds, memory_mb=budget.memory_mb
+    )
+    try:
+        result = programs.run(run, limits=limits)
+    except BusyError:
+        return False
+    return result.ok and end in result.stdout
+
+
+def _with_given(code: str, tests: Tests) -> str:
+    given = tests.given
+    if not given:
+        return code
+    future = "from __future__ " in code  # must come first, and does no harm there
+    return f"{'from __future__ import annotations' if future else ''}\n{given}\n{code}"
 
 
 class _Match:
@@ -115,7 +152,9 @@ class _Match:
             BusyError: If the machine is too busy for it.
         """
         self._timer.begin(self._program)
-        self._program.open("serve", as_bytes(self._whole()), {}, self._limits)
+        self._program.open(
+            "serve", as_bytes(_with_given(self._code, self._tests)), {}, self._limits
+        )
         candidate = Talk(self._program, self._limits)
         try:
             candidate.loaded(self._timer)
@@ -175,19 +214,12 @@ class _Match:
         if kind == tester.BEGIN:
             self._timer.begin(self._program, self._server)
         elif kind == tester.RESULT:
-            self._tally.add(said[1])
+            self._tally.add(said[1], bool(said[2]))
         elif kind == tester.FINISHED:
             if said[0]:
                 raise FailedError(said[0])
             return True
         return False
-
-    def _whole(self) -> str:
-        given = self._tests.given
-        if not given:
-            return self._code
-        future = "from __future__ " in self._code  # must come first, and does no harm there
-        return f"{'from __future__ import annotations' if future else ''}\n{given}\n{self._code}"
 
     def _job(self) -> bytes:
         job = {
@@ -197,6 +229,7 @@ class _Match:
             "program": self._tests.program,
             "classes": self._tests.classes,
             "given": sorted(source.defined(self._tests.given)),
+            "stored": self._tests.stored,
             "nonce": self._nonce,
         }
         return json.dumps(job).encode()
