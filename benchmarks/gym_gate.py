@@ -131,7 +131,7 @@ def measured(task: str, n: int, level: int | None) -> dict[str, Any]:
 
 def write(rows: list[dict[str, Any]], path: Path | None) -> None:
     """Write the rows that there are, to a file or to standard output."""
-    text = "[\n" + ",\n".join(json.dumps(one) for one in rows) + "\n]\n"
+    text = "[\n" + ",\n".join(json.dumps(one, default=str) for one in rows) + "\n]\n"
     if path is None:
         sys.stdout.write(text)
     else:

@@ -18,9 +18,10 @@ CELL = ["nucleus", "mitochondria", "ribosome", "Golgi apparatus"]
 test_choice_keeps_its_promises = conformance(ChoiceVerifier, cases=CASES)
 
 
-def verify(text, options=CELL, answer="B"):
+def verify(text, options=CELL, answer="B", **config):
     problem = Problem("p", "?", "core/choice", {"options": options, "answer": answer}, "toy")
-    return ChoiceVerifier(ChoiceVerifier.Config()).verify(problem, Completion.from_text(text))
+    verifier = ChoiceVerifier(ChoiceVerifier.Config(**config))
+    return verifier.verify(problem, Completion.from_text(text))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: ascii(row["response"])[:60])
@@ -47,6 +48,35 @@ def test_each_of_ten_letters_in_each_form(letter):
 
 
 @pytest.mark.parametrize(
+    ("said", "letter"),
+    [
+        # the text of option A is "c", of B "a", of C "b"; a capital is the letter of an option
+        ("The answer is A.", "A"),
+        ("The answer is (A).", "A"),
+        ("A", "A"),
+        (r"\boxed{A}", "A"),
+        ("The answer is a.", "B"),
+        ("a", "B"),
+        (r"\boxed{b}", "C"),
+        ("The answer is B. a", "B"),
+        ("(C) b", "C"),
+        ("The answer is (C) b.", "C"),
+        ("The answer is (C) a.", None),
+        ("(C) a", None),
+        ("The answer is d", "D"),
+    ],
+)
+def test_options_that_are_letters_themselves(said, letter):
+    assert read_choice(said, ["c", "a", "b", "d"]).letter == letter
+
+
+@pytest.mark.parametrize("said", ["A", "(A)", "The answer is A.", "The answer is (A) C.", "(A) C"])
+def test_a_capital_is_a_letter_though_another_option_has_it_as_its_text(said):
+    assert read_choice(said, ["C", "A", "B", "D"]).letter == "A"
+    assert read_choice("The answer is K.", ["C", "K", "B", "D"]).letter == "B"
+
+
+@pytest.mark.parametrize(
     ("text", "place"),
     [
         ("<answer>B</answer> C", "answer tag"),
@@ -63,10 +93,37 @@ def test_the_verdict_names_the_place(text, place):
     assert verify(text).detail == f"B, from the {place}"
 
 
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("The answer is (B).\n\nFinal Answer: The answer is (C).", "B", "C"),
+        (r"First \boxed{B}, then, all considered, \boxed{C}", "B", "C"),
+        ("<answer>B</answer> Wait, that was wrong. <answer>C</answer>", "B", "C"),
+        ("Option B is correct. No: the answer is (C).", "C", "C"),
+        ("(A) is correct, (B) is correct. Of both, the answer is (C).", "C", "C"),
+        ("Option B is correct. Or is it? Option C is correct.", "B", "C"),
+        ("The answer is not (A). The answer is (B). The answer is (C).", "B", "C"),
+        ("The answer is ...\nThe answer is (B). So C is correct.", "B", "C"),
+        (r"\boxed{B} or \boxed{C}, later \boxed{A}", None, "A"),
+        (r"The answer is (B), I say. \boxed{C}", "C", "C"),
+        ("The answer is (B).\n\nQuestion: What else?\nThe answer is (C).", "B", "B"),
+        ("It is (B). I choose (C).", "B", "C"),
+    ],
+)
+def test_the_first_or_the_last_of_several_counts(text, first, last):
+    assert read_choice(text, CELL, "first").letter == first
+    assert read_choice(text, CELL, "last").letter == last
+    assert verify(text, answer="C").passed is (last == "C")
+    assert verify(text, answer="B", match="first").passed is (first == "B")
+
+
 def test_one_text_under_two_letters_is_one_answer():
     options = ["1", "2", "2", "3"]
     assert verify("C", options, "B").passed
     assert verify("The answer is 2.", options, "C").passed
+    for said in ("The answer is C. 2.", "(C) 2", r"\boxed{\text{(C) } 2}", "It is called C. 2"):
+        assert verify(said, options, "B").passed, said
+        assert not verify(said, options, "A").passed, said
     assert not verify("A", options, "B").passed
 
 
@@ -75,13 +132,15 @@ def test_one_text_under_two_letters_is_one_answer():
     [
         "it is ", "the answer is ", r"\boxed{", r"\boxed{A} or ", "<answer>", "(", "{", "A, ",
         "A. ", " ", "\n", "B is correct, ", r"\or", "not A but ", "I say ", "'", "**", "The ",
-        "<answer>A</answer>",
+        "<answer>A</answer>", "The answer is ", "The answer is ... ", "<|eot_id|>", "(A) and ",
+        "\nQuestion: ", "(A)\n(B)\n", "is called B. mitochondria ", "(a) ", "**A**", "Option A is ",
     ],
 )  # fmt: skip
-def test_hostile_answers_cost_little(piece):
+@pytest.mark.parametrize("match", ["first", "last"])
+def test_hostile_answers_cost_little(piece, match):
     text = piece * (200_000 // len(piece)) + "B"
     began = time.process_time()
-    verify(text)
+    verify(text, match=match)
     assert time.process_time() - began < 2
 
 

@@ -166,6 +166,18 @@ WRONG = [  # and what the verdict says
     ({"answer": None}, "{}", "not the answer"),
     ({"answer": False}, "0", "not the answer"),
 ]
+MARKUP = {"answer": {"html": "<answer>{}</answer> <think>no</think> ```json"}}
+RIGHT += [
+    (MARKUP, json.dumps(MARKUP["answer"])),
+    (MARKUP, f"<think>{{}}</think>```json\n{json.dumps(MARKUP['answer'], indent=1)}\n```"),
+    (MARKUP, f'He said "yes"</think>\n<answer>{json.dumps(MARKUP["answer"])}</answer>'),
+    (MARKUP, f'<think>5" is enough</think> So: {json.dumps(MARKUP["answer"])}'),
+    (MARKUP, f"Here:\r\n```json\r\n{json.dumps(MARKUP['answer'])}\r\n```\r\n"),
+]
+WRONG += [
+    (MARKUP, f"<think>{json.dumps(MARKUP['answer'])}", "is empty"),
+    (MARKUP, f"<think>{json.dumps(MARKUP['answer'])}</think> <answer>{{}}</answer>", "not the"),
+]
 CASES = [{"spec": spec, "response": text, "passed": True} for spec, text in RIGHT]
 CASES += [{"spec": spec, "response": text, "passed": False} for spec, text, _ in WRONG]
 
@@ -270,6 +282,8 @@ def test_order_of_arrays_may_be_no_matter():
         ({"schema": {"$ref": "https://example.org/other.json"}}, "refers to 'https://example.org"),
         ({"schema": {"$ref": "#/$defs/none"}}, "which is not in it"),
         ({"schema": PERSON, "answer": {"name": "A"}}, "the answer does not fit"),
+        ({"schema": {"items": {"pattern": "(a"}}}, "'(a' is no regular expression"),
+        ({"schema": {"patternProperties": {"[a": {}}}}, "'[a' is no regular expression"),
     ],
 )
 def test_check_refuses_what_cannot_be_judged(spec, said):
@@ -315,6 +329,37 @@ def test_multiples_are_those_of_the_numbers_as_written(divisor, right, wrong):
     assert all(verify(spec, text).passed for text in right)
     for text in wrong:
         assert "is not a multiple of" in verify(spec, text).detail
+
+
+HOSTILE = "a" * 5000 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"pattern": "^(a+)+$"}, "aaa", HOSTILE),
+        ({"anyOf": [{"pattern": "^(a|aa)+$"}, {"minLength": 9}]}, HOSTILE, "b"),
+        ({"not": {"pattern": "^(a*)*$"}}, HOSTILE, "aaa"),
+        ({"pattern": "^(?=a)(a+)+(?<!b)$"}, "aaa", HOSTILE),  # RE2 has no look-around
+        ({"pattern": "^[a-z]+$"}, "abc", "abc\n"),
+        ({"pattern": r"^(a)\1[$]?$"}, "aa$", "aa\n"),
+        ({"pattern": r"^\d$"}, "7", "\u0663"),
+        ({"pattern": r"^\p{L}+$"}, "\u00e9t\u00e9", "4"),
+        ({"pattern": r"^\u00e9"}, "\u00e9t\u00e9", "e"),
+        ({"patternProperties": {"^(x+)+$": {"type": "null"}}}, {"xx": None}, {"xx": 1}),
+        (
+            {"patternProperties": {"^(x+)+$": {}}, "additionalProperties": False},
+            {"xx": 1},
+            {"x" * 5000 + "!": 1},
+        ),
+        ({"properties": {"pattern": {"const": "(a"}}}, {"pattern": "(a"}, {"pattern": "a"}),
+    ],
+)
+def test_patterns_are_those_of_ecma_262_and_no_text_keeps_them_busy(schema, right, wrong):
+    began = time.process_time()
+    assert verify({"schema": schema}, json.dumps(right)).passed
+    assert verify({"schema": schema}, json.dumps(wrong)).score == 0.0
+    assert time.process_time() - began < 3
 
 
 def test_references_inside_a_schema_are_followed():

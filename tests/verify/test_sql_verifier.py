@@ -170,6 +170,8 @@ WRONG = [  # and what the verdict says
         "more than 10,000 rows",
     ),
     (NAMES, "SELECT hex(zeroblob(900000000)) FROM people", "SQLite"),
+    (NAMES, "SELECT printf('%.*c', 900000000, 'x') FROM people", "SQLite"),
+    (NAMES, "SELECT format('%-900000000s', name) FROM people", "SQLite"),
     (
         NAMES,
         "WITH RECURSIVE r(s) AS (SELECT 'xxxxxxxxxx' UNION ALL SELECT s || s FROM r) "
@@ -179,6 +181,11 @@ WRONG = [  # and what the verdict says
     (NAMES, "SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM people", ""),
     (NAMES, "SELECT name FROM people" + " JOIN people" * 100, ""),
     (NAMES, NAMES + " " * 30_000 + "--", ""),
+]
+RIGHT += [
+    (NAMES, f"```SQL\r\n{NAMES}\r\n```\r\n"),
+    (NAMES, NAMES.replace("name", "printf('%s', name)", 1)),
+    (HOW_MANY, "SELECT printf('%d', COUNT(*)) + 0 FROM people"),
 ]
 SPEC = {"schema": SCHEMA}
 CASES = [{"spec": SPEC | {"answer": a}, "response": t, "passed": True} for a, t in RIGHT]

@@ -128,9 +128,18 @@ def _of_curriculum(task: str, level: int) -> dict[str, Json]:
     plain = {
         field.name: getattr(chosen, field.name)
         for field in dataclasses.fields(chosen)
-        if field.name not in _OURS
+        if field.name not in _OURS and _is_json(getattr(chosen, field.name))
     }
     return cast("dict[str, Json]", json.loads(json.dumps(plain)))
+
+
+def _is_json(value: object) -> bool:
+    """Whether an option can be written. An object, which no curriculum changes, cannot."""
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 _OURS = ("seed", "size")

@@ -17,6 +17,7 @@ LONGEST = 2000
 """Characters that an answer may have beside four times those of the reference."""
 
 _HUGE = re.compile(r"[0-9.][eE][-+]?[0-9]{4}")
+_HEX = re.compile(r"[-+]?0[xX][0-9a-fA-F]+")
 _NOT_FINITE = re.compile(r"(?i)(?<![a-z])s?(?:nan|inf(?:inity)?)(?![a-hk-z])")
 _DIGIT = re.compile(r"[0-9]")
 
@@ -35,7 +36,7 @@ def refusal(answer: str, reference: str) -> str:
     """
     if len(answer) > 4 * len(reference) + LONGEST:
         return "far longer than the right answer"
-    if _HUGE.search(answer):
+    if _HUGE.search(answer) and not _HEX.fullmatch(answer.strip()):  # 0xb0e42758 has no exponent
         return "a power of ten beyond any answer"
     if _DIGIT.search(reference) and _NOT_FINITE.search(answer):
         return "not a finite number"

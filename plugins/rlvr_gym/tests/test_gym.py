@@ -13,7 +13,7 @@ import pytest
 from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing import conformance
 from rlvr_gym.datasets import HINT, Tasks
-from rlvr_gym.entries import category, defaults, entry, names, settings
+from rlvr_gym.entries import category, curriculum, defaults, entry, names, settings
 from rlvr_gym.fences import FENCED, MENDED, MIXTURE
 from rlvr_gym.verifiers import Answer
 
@@ -100,6 +100,16 @@ def test_nothing_is_asked_in_training_and_held_out():
     assert len(train) == 200
     assert not {one.prompt for one in train} & {one.prompt for one in held}
     assert len({one.id for one in (*train, *held)}) == 300
+
+
+@pytest.mark.parametrize("task", [one for one in names() if curriculum(one)])
+def test_every_level_of_every_curriculum_has_options(task):
+    highest = max(map(len, curriculum(task).values())) - 1
+    for level in (0, highest):
+        chosen = settings(task, level, {})
+        assert set(chosen) <= set(defaults(task))
+        assert "seed" not in chosen
+        assert json.loads(json.dumps(chosen)) == chosen
 
 
 def test_levels_are_those_of_the_curriculum_and_come_in_order():

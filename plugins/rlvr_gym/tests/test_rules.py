@@ -315,3 +315,6 @@ def test_words_that_hold_these_letters_are_answers():
     for text in ("banana", "information", "nanny", "inform 3"):
         assert not refusal(text, "7")
     assert not refusal("nan", "a word: nan")
+    assert not refusal("-0xb0e42758", "-0xb0e42758")
+    assert refusal("0x1 1e42758", "0x1")
+    assert refusal("b0e42758", "7")

@@ -3,6 +3,7 @@ r"""``math/answer``: one verifier for final answers, and presets of it under wel
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -183,45 +184,13 @@ class Answer:
         return rule
 
     def _same(self, gold: str, answer: str, tolerance: float) -> str | None:
-        """The name of the rule by which two answers are equal, or None; cheap rules first."""
-        left, right = compare.normalise(gold), compare.normalise(answer)
-        if not right.text:
-            return None
-        if compare.same_text(left, right):
-            return "text"
-        if self.config.compare == "exact":
-            return None
-        if compare.same_number(left, right):
-            return "number"
-        comparison = Comparison(self.config.order, tolerance)
-
-        def same(one: str, other: str) -> bool:
-            return symbolic.same_meaning(one, other, comparison) or False
-
-        if self.config.percent and symbolic.as_percent(gold, answer, same):
-            return "percentage"
-        if self._decided(left, right, tolerance):
-            return None
-        if same(gold, answer):
-            return "value" if tolerance == 0 else f"value to {tolerance:g}"
-        if same_choice(left.text, answer):
-            return "choice"
-        if fallback.unread(gold, answer) and fallback.same_by_sympy(gold, answer):
-            return "sympy"
-        return None
-
-    @staticmethod
-    def _decided(left: compare.Normal, right: compare.Normal, tolerance: float) -> bool:
-        """Whether both are numbers that no tolerance applies to, so different ones."""
-        one, other = compare.number(left), compare.number(right)
-        if one is None or other is None or left.unit or right.unit:
-            return False
-        return not tolerance or one.denominator == other.denominator == 1
+        """The name of the rule by which two answers are equal, or None."""
+        config = self.config
+        return _compared(gold, answer, tolerance, config.compare, config.order, config.percent)
 
     def _gold(self, problem: Problem) -> str:
         answer = reference(problem, "gold_answer" if "gold_answer" in problem.spec else "answer")
-        box = boxes.last_box(answer)  # it may be a whole solution (T60)
-        gold = box.text if box else answer.rpartition("####")[2].strip()
+        gold = _stated(answer)
         if not compare.normalise(gold).text:
             raise DataError(f"the answer of problem {problem.id!r} is empty: {short(answer)!r}")
         return gold
@@ -233,6 +202,53 @@ class Answer:
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 0.1:
             raise DataError(f"the tolerance of problem {problem.id!r} must be 0 to 0.1: {given!r}")
         return float(given)
+
+
+@lru_cache(maxsize=1024)  # completions of a problem often give the same answer
+def _compared(
+    gold: str, answer: str, tolerance: float, how: Compare, order: Order, percent: bool
+) -> str | None:
+    """The name of the rule by which two answers are equal, or None; cheap rules first."""
+    left, right = compare.normalise(gold), compare.normalise(answer)
+    if not right.text:
+        return None
+    if compare.same_text(left, right):
+        return "text"
+    if how == "exact":
+        return None
+    if compare.same_number(left, right):
+        return "number"
+    comparison = Comparison(order, tolerance)
+
+    def same(one: str, other: str) -> bool:
+        return symbolic.same_meaning(one, other, comparison) or False
+
+    if percent and symbolic.as_percent(gold, answer, same):
+        return "percentage"
+    if _decided(left, right, tolerance):
+        return None
+    if same(gold, answer):
+        return "value" if tolerance == 0 else f"value to {tolerance:g}"
+    if same_choice(left.text, answer):
+        return "choice"
+    if fallback.unread(gold, answer) and fallback.same_by_sympy(gold, answer):
+        return "sympy"
+    return None
+
+
+def _decided(left: compare.Normal, right: compare.Normal, tolerance: float) -> bool:
+    """Whether both are numbers that no tolerance applies to, so different ones."""
+    one, other = compare.number(left), compare.number(right)
+    if one is None or other is None or left.unit or right.unit:
+        return False
+    return not tolerance or one.denominator == other.denominator == 1
+
+
+@lru_cache(maxsize=1024)  # all completions of a problem are compared with it
+def _stated(reference: str) -> str:
+    """The answer that a reference gives, which may be a whole solution (T60)."""
+    box = boxes.last_box(reference)
+    return box.text if box else reference.rpartition("####")[2].strip()
 
 
 def _counts(found: Found | None) -> bool:

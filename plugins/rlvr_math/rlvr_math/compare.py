@@ -130,12 +130,12 @@ def agree(gold: str, answer: str) -> str | None:
 
 def normalise(text: str) -> Normal:
     """Take apart an answer as written in a box."""
-    if _PLAIN.fullmatch(text):
-        return Normal(text.removeprefix("+"))
     return _normalised(text) if len(text) <= MAX_CHARACTERS else _normalise(text)
 
 
 def _normalise(text: str) -> Normal:
+    if _PLAIN.fullmatch(text):
+        return Normal(text.removeprefix("+"))
     percent = "%" in text
     text, currency = without_money(unify(text).replace("\\!", ""))
     text = " ".join(_DROPPED.sub(" ", text).split()).rstrip(".,;: ")
@@ -182,9 +182,11 @@ def number(answer: Normal) -> Fraction | None:
     Returns:
         The value, or None if the text is anything else, has no value or is too long.
     """
-    text = answer.text
-    if len(text) > MAX_DIGITS:
-        return None
+    return _number(answer.text) if len(answer.text) <= MAX_DIGITS else None
+
+
+@lru_cache(maxsize=4096)
+def _number(text: str) -> Fraction | None:
     if _PLAIN.fullmatch(text):
         return Fraction(text) if "." in text else Fraction(int(text))
     if found := _RATIO.fullmatch(text) or _SLASH.fullmatch(text):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
-from rlvr_core.api.services import hub_rows, local_path, read_rows
+from rlvr_core.api.services import file_rows, hub_rows, local_path
 from rlvr_math import boxes, compare, styles
 from rlvr_math.styles import StyleName
 
@@ -58,7 +58,7 @@ class CommonConfig(ComponentConfig):
     """Options that all competition data sets share."""
 
     path: str | None = None
-    """A local file of the same rows, JSON lines or array, gzipped or not; from the hub if
+    """A local file of the same rows: JSON lines or array, CSV or Parquet; from the hub if
     absent."""
     limit: Annotated[int, Field(gt=0)] | None = None
     """Take only so many problems, from the start, after any filter."""
@@ -107,8 +107,8 @@ class Competition:
                 yield number - 1, f"{repo} {split}, row {number}", row
         else:
             path = local_path(self.config.path)
-            for index, (number, row) in enumerate(read_rows(path)):
-                yield index, f"{path}:{number}", row
+            for index, (where, row) in enumerate(file_rows(path)):
+                yield index, where, row
 
     def _problem(self, index: int, where: str, row: Row) -> Problem:
         question = text(row, ("problem", "question"), where)

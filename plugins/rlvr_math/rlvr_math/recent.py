@@ -34,7 +34,7 @@ class Aime26(_Hashed):
 
 
 class Hmmt(_Hashed):
-    """HMMT, the Harvard-MIT tournament: 30 problems a round, answers of any form."""
+    """HMMT, the Harvard-MIT tournament: 30 or 33 problems a round, answers of any form."""
 
     class Config(CommonConfig):
         """Options of HMMT."""
@@ -54,7 +54,7 @@ class Hmmt(_Hashed):
 
 _BEFORE = re.compile(
     r"\ASolve the following math problem step by step\. The last line of your response should be "
-    r"of the form Answer: \\?\$Answer \(without quotes\) where \\?\$Answer is the answer to the "
+    r"of the form Answer: \S{1,40}(?: \(without quotes\))? where \\?\$Answer is the answer to the "
     r"problem\.\s*"
 )
 _BEHIND = re.compile(r'\s*Remember to put your answer on its own line after "Answer:"\.?\s*\Z')
@@ -63,9 +63,9 @@ _BEHIND = re.compile(r'\s*Remember to put your answer on its own line after "Ans
 class Dapo(_Hashed):
     """DAPO-Math-17k: about 17,000 competition problems with whole-number answers, to train on.
 
-    Reads both published layouts: ``prompt`` as a chat with ``reward_model.ground_truth``, whose
-    instructions are taken off and whose repeated rows are left out, and the processed one with
-    ``prompt`` as text and the answer in ``solution``.
+    Reads the published layouts: ``prompt`` as a chat, whose instructions are taken off, with the
+    answer in ``reward_model.ground_truth`` or ``label``, and the processed one with ``prompt`` as
+    text and the answer in ``solution``. Repeated rows are left out.
     """
 
     class Config(CommonConfig):
@@ -97,10 +97,13 @@ class Dapo(_Hashed):
     def _given(row: Row, where: str) -> str:
         judged = row.get("reward_model")
         answer = judged.get("ground_truth") if isinstance(judged, dict) else None
-        answer = row.get("solution") if answer is None else answer
+        for field in ("solution", "label"):
+            answer = row.get(field) if answer is None else answer
+        if isinstance(answer, int) and not isinstance(answer, bool):
+            answer = str(answer)
         if not isinstance(answer, str) or not answer.strip():
             raise DataError(
-                "no answer in 'reward_model.ground_truth' or 'solution'",
+                "no answer in 'reward_model.ground_truth', 'solution' or 'label'",
                 where=where,
                 remedy=f"fields there are: {', '.join(map(str, row)) or 'none'}",
             )

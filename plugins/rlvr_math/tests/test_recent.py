@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from rlvr_core.api import DataError
@@ -63,6 +65,31 @@ def test_both_layouts_of_dapo_give_the_same_problems(tmp_path):
     assert from_plain[0].id == f"dapo17k_{content_hash('Find $a$.')}"
     assert "Find $a$." in str(from_plain[0].prompt)
     assert "Remember" not in str(from_chats[0].prompt)
+
+
+def test_dapo_with_labels_and_a_box_in_the_instruction_gives_the_same_problems(tmp_path):
+    before = BEFORE.replace("$Answer (without quotes)", r"\boxed{$Answer}", 1)
+    chat = [{"role": "user", "content": f"{before}Find $a$.{BEHIND}"}]
+    plain = [{"prompt": "Find $a$.", "solution": "34"}]
+    for label in ("34", 34):
+        rows = [{"prompt": chat, "label": label}]
+        assert load(Dapo, tmp_path, rows) == load(Dapo, tmp_path, plain)
+
+
+def test_the_published_files_are_parquet_and_may_be_csv(tmp_path):
+    chat = {
+        "data_source": "math_dapo",
+        "prompt": [{"role": "user", "content": f"{BEFORE}Find $a$.{BEHIND}"}],
+        "reward_model": {"ground_truth": "34", "style": "rule"},
+    }
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([chat, chat]), tmp_path / "d.parquet")
+    (problem,) = Dapo(Dapo.Config(path=str(tmp_path / "d.parquet"))).load()
+    assert problem.id == f"dapo17k_{content_hash('Find $a$.')}"
+    assert problem.spec["gold_answer"] == "34"
+    (tmp_path / "a.csv").write_text("problem,answer\nFind $x$.,70\n")
+    (problem,) = Aime25(Aime25.Config(path=str(tmp_path / "a.csv"))).load()
+    assert problem.id == f"aime25_{content_hash('Find $x$.')}"
+    assert problem.spec["gold_answer"] == "70"
 
 
 def test_a_row_without_an_answer_is_refused(tmp_path):

@@ -1,8 +1,13 @@
-r"""Where a model marks its answer: ``<answer>`` and ``\boxed{}``."""
+r"""Where a model marks its answer: ``<answer>`` and ``\boxed{}``; and where it asks another."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+Match = Literal["last", "first"]
 
 _BRACE = re.compile(r"[{}]")
 _TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
@@ -13,15 +18,24 @@ _JOINERS = re.compile(
     re.IGNORECASE,
 )
 """Words between two marked answers that make one answer with several values of them."""
+_QUESTION = re.compile(r"\n[ \t]*(?:\*\*|#+ ?)?(?:Question|Problem)(?: \d+)?[ \t]*:")
 
 
-def tagged(text: str) -> str | None:
-    """What the last ``<answer>`` holds; None without one."""
-    return _last_of([(m.start(), m.end(), m[1]) for m in _TAG.finditer(text)], text)
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What stands in a place, and where the place ends."""
+
+    content: str
+    end: int
 
 
-def boxed(text: str) -> str | None:
-    r"""What the last ``\boxed{}`` holds; None without one that is closed."""
+def tagged(text: str, match: Match = "last") -> Marked | None:
+    """What the last or the first ``<answer>`` holds; None without one."""
+    return _choose([(m.start(), m.end(), m[1]) for m in _TAG.finditer(text)], text, match)
+
+
+def boxed(text: str, match: Match = "last") -> Marked | None:
+    r"""What the last or the first ``\boxed{}`` holds; None without one that is closed."""
     found = []
     start = text.find(r"\boxed{")
     while start >= 0:
@@ -31,7 +45,14 @@ def boxed(text: str) -> str | None:
             break
         found.append((start, end + 1, text[begin:end]))
         start = text.find(r"\boxed{", end)
-    return _last_of(found, text)
+    return _choose(found, text, match)
+
+
+def before_question(text: str) -> str:
+    """A text up to a line in which it asks another question; the whole text if there is none."""
+    start = len(text) - len(text.lstrip())
+    found = _QUESTION.search(text, start)
+    return text[: found.start()] if found else text
 
 
 def _closing(text: str, begin: int) -> int | None:
@@ -43,16 +64,19 @@ def _closing(text: str, begin: int) -> int | None:
     return None
 
 
-def _last_of(found: list[tuple[int, int, str]], text: str) -> str | None:
-    """The last place; several in one text where nothing but "or" and the like stands between."""
+def _choose(found: list[tuple[int, int, str]], text: str, match: Match) -> Marked | None:
+    """A place; several in one where nothing but "or" and the like stands between."""
     if not found:
         return None
-    contents = [found[-1][2]]
-    for (_, end, before), (start, _, _) in zip(found[-2::-1], found[:0:-1], strict=True):
-        words = _WORD.findall(text, end, start)
+    ordered = found if match == "first" else found[::-1]
+    taken = ordered[:1]
+    for one, other in pairwise(ordered):
+        before, after = (one, other) if match == "first" else (other, one)
+        words = _WORD.findall(text, before[1], after[0])
         if not all(word.startswith("\\") or _JOINERS.fullmatch(word) for word in words):
             break
-        contents.append(before)
-    if len({one.strip() for one in contents}) == 1:
-        return contents[0]
-    return " or ".join(reversed(contents))
+        taken.append(other)
+    contents = [content for _, _, content in sorted(taken)]
+    same = len({content.strip() for content in contents}) == 1
+    end = max(end for _, end, _ in taken)
+    return Marked(contents[-1] if same else " or ".join(contents), end)

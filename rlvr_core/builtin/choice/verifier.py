@@ -7,7 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
-from rlvr_core.builtin.choice.reading import LETTERS, key, read_choice
+from rlvr_core.builtin.choice.options import LETTERS
+from rlvr_core.builtin.choice.places import Match
+from rlvr_core.builtin.choice.reading import read_choice
+from rlvr_core.builtin.choice.text import key
 
 
 class ChoiceVerifier:
@@ -23,6 +26,9 @@ class ChoiceVerifier:
         """Field of the spec with the list of the options' texts, in the order of the prompt."""
         answer: Annotated[str, Field(min_length=1)] = "answer"
         """Field of the spec with the letter of the right option: A is the first."""
+        match: Match = "last"
+        """Which one counts where an answer has several tags, several boxes or several
+        statements: ``last``, or ``first``, as the published evaluation of MMLU-Pro reads it."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -59,7 +65,7 @@ class ChoiceVerifier:
         """Full marks for the right option, else none."""
         options = problem.spec[self._config.options]
         right = str(problem.spec[self._config.answer])
-        read = read_choice(completion.text, options)
+        read = read_choice(completion.text, options, self._config.match)
         if read.letter is None:
             where = f"the {read.place} names no single option" if read.place else "no answer"
             return Verdict(0.0, passed=False, extracted=read.text or None, detail=where)

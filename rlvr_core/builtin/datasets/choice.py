@@ -1,14 +1,20 @@
 """Multiple-choice data sets for the verifier ``core/choice``: GPQA, MMLU-Pro and SuperGPQA.
 
 Options are shuffled by an order that the problem's id decides, so that the place of the right one
-tells nothing and every run shows the same prompt; ``spec["order"]`` holds the order.
+tells nothing and every run shows the same prompt; ``spec["order"]`` holds the order. The published
+rows have oddities, which are met here: questions with one option, options padded with "N/A", equal
+options, rows that occur twice.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import io
+import logging
 import random
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -18,6 +24,8 @@ from pydantic import Field
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
 from rlvr_core.api.services import fill, hub_rows, local_path
 from rlvr_core.builtin.datasets.tables import file_rows
+
+_log = logging.getLogger(__name__)
 
 LETTERS = "ABCDEFGHIJ"
 TEMPLATE = """{question}
@@ -38,17 +46,22 @@ class _CommonConfig(ComponentConfig):
     """Options that the multiple-choice data sets share."""
 
     path: str | None = None
-    """A local file with the published columns: JSON lines, CSV or Parquet; from the hub if
-    absent."""
+    """A local file with the published columns: JSON lines or array, CSV or Parquet; from the hub
+    if absent."""
     limit: Annotated[int, Field(gt=0)] | None = None
     """Take only so many problems, from the start."""
-    shuffle: bool = True
-    """Shuffle the options of each problem, unless one speaks of others by place ("all of the
-    above")."""
     seed: int = 0
     """Another seed gives other orders of the options; ids stay."""
     template: str = TEMPLATE
     """The prompt, with placeholders ``{question}`` and ``{options}``."""
+
+
+class _OrderedConfig(_CommonConfig):
+    """Options of data sets whose rows have their options in an order."""
+
+    shuffle: bool = True
+    """Shuffle the options of each problem, unless one speaks of others by place ("all of the
+    above")."""
 
 
 class _MultipleChoice:
@@ -68,15 +81,26 @@ class _MultipleChoice:
         """
         left = self.config.limit
         seen: Counter[str] = Counter()
+        single: list[str] = []
         for where, row in self._rows():
-            if left is not None and sum(seen.values()) == left:
-                return
+            if left is not None and seen.total() == left:
+                break
             question, options, right, tags = self._read(row, where)
+            if len(set(options)) == 1:
+                single.append(where)
+                continue
             digest = _hash(question, options)
             seen[digest] += 1
             copy = f"-{seen[digest]}" if seen[digest] > 1 else ""
             yield self._problem(
                 f"{self._name()}_{digest}{copy}", question, options, right, tags, where
+            )
+        if single:
+            _log.warning(
+                "core/%s left out %d rows with a single option, the first of them %s",
+                self.NAME,
+                len(single),
+                single[0],
             )
         if not seen:
             raise DataError("there are no rows", where=self.config.path or self._hub()[0])
@@ -102,6 +126,9 @@ class _MultipleChoice:
         for number, row in hub_rows(repo, config, split):
             yield f"{repo} {split}, row {number}", row
 
+    def _shuffled(self, options: Sequence[str]) -> bool:
+        return self.config.shuffle and not any(_REFERS.search(option) for option in options)
+
     def _problem(
         self,
         name: str,
@@ -112,7 +139,7 @@ class _MultipleChoice:
         where: str,
     ) -> Problem:
         order = list(range(len(options)))
-        if self.config.shuffle and not any(_REFERS.search(option) for option in options):
+        if self._shuffled(options):
             random.Random(f"{self.config.seed} {name}").shuffle(order)
         shown = [options[index] for index in order]
         lines = "\n".join(f"({LETTERS[i]}) {option}" for i, option in enumerate(shown))
@@ -128,7 +155,10 @@ class _MultipleChoice:
 
 
 class Gpqa(_MultipleChoice):
-    """GPQA: questions of experts in biology, physics and chemistry, four options each."""
+    """GPQA: questions of experts in biology, physics and chemistry, four options each.
+
+    The rows tell right and wrong answers and no order of them, so they are always shuffled.
+    """
 
     class Config(_CommonConfig):
         """Options of GPQA."""
@@ -140,6 +170,9 @@ class Gpqa(_MultipleChoice):
 
     def _name(self) -> str:
         return f"gpqa_{self.config.subset}"
+
+    def _shuffled(self, options: Sequence[str]) -> bool:
+        return True
 
     def _hub(self) -> tuple[str, str | None, str]:
         return "Idavidrein/gpqa", f"gpqa_{self.config.subset}", "train"
@@ -153,9 +186,12 @@ class Gpqa(_MultipleChoice):
 
 
 class MmluPro(_MultipleChoice):
-    """MMLU-Pro: 12,032 questions of 14 subjects, with up to ten options."""
+    """MMLU-Pro: 12,032 questions of 14 subjects, with up to ten options.
 
-    class Config(_CommonConfig):
+    Five of them have one option, and are left out.
+    """
+
+    class Config(_OrderedConfig):
         """Options of MMLU-Pro."""
 
         split: Literal["test", "validation"] = "test"
@@ -172,11 +208,13 @@ class MmluPro(_MultipleChoice):
     def _read(
         self, row: Mapping[str, Json], where: str
     ) -> tuple[str, list[str], int, dict[str, Json]]:
-        # the first edition filled the list up with N/A
-        options = [one for one in _options(row, where) if one != "N/A"]
+        options = _options(row, where)
         right = _right(row, "answer", len(options), where)
+        # the first edition filled the list up with N/A
+        while len(options) > right + 1 and options[-1] == "N/A":
+            options.pop()
         index = row.get("answer_index")
-        if index is not None and index != right:
+        if index is not None and str(index) != str(right):  # text in a CSV file
             raise DataError(f"'answer' is {LETTERS[right]}, 'answer_index' {index!r}", where=where)
         return _text(row, "question", where), options, right, _tags(row, subject="category")
 
@@ -184,7 +222,7 @@ class MmluPro(_MultipleChoice):
 class SuperGpqa(_MultipleChoice):
     """SuperGPQA: 26,529 questions of 285 fields, with up to ten options."""
 
-    class Config(_CommonConfig):
+    class Config(_OrderedConfig):
         """Options of SuperGPQA."""
 
     NAME = "supergpqa"
@@ -197,10 +235,22 @@ class SuperGpqa(_MultipleChoice):
     ) -> tuple[str, list[str], int, dict[str, Json]]:
         options = _options(row, where)
         right = _right(row, "answer_letter", len(options), where)
-        if row.get("answer") not in (None, options[right]):
+        answer = row.get("answer")
+        if answer is not None and str(answer).strip() != options[right]:
             raise DataError(f"'answer' is not the text of option {LETTERS[right]}", where=where)
         tags = _tags(row, subject="discipline", level="difficulty")
         return _text(row, "question", where), options, right, tags
+
+
+_LIST_TOKENS = {
+    tokenize.OP,
+    tokenize.STRING,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 
 
 def _hash(question: str, options: Sequence[str]) -> str:
@@ -221,17 +271,37 @@ def _text(row: Mapping[str, Json], field: str, where: str) -> str:
 
 
 def _options(row: Mapping[str, Json], where: str) -> list[str]:
-    value = row.get("options")
+    given = row.get("options")
+    value = _listed(given) if isinstance(given, str) else given
     if (
         not isinstance(value, list)
-        or not 2 <= len(value) <= len(LETTERS)
+        or not 1 <= len(value) <= len(LETTERS)
         or not all(isinstance(one, str) and one.strip() for one in value)
     ):
         raise DataError(
-            f"field 'options' must be a list of 2 to {len(LETTERS)} texts; it is {value!r:.60}",
+            f"field 'options' must be a list of up to {len(LETTERS)} texts; it is {given!r:.60}",
             where=where,
+            remedy="in a CSV file, a list as JSON or as Python prints it",
         )
-    return [one.strip() for one in value]
+    return [str(one).strip() for one in value]
+
+
+def _listed(text: str) -> list[str] | None:
+    """A list in a cell of a table: as JSON, as Python prints it, or as NumPy prints an array."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    marks = [token.string for token in tokens if token.type == tokenize.OP]
+    texts = [token.string for token in tokens if token.type == tokenize.STRING]
+    other = {token.type for token in tokens} - _LIST_TOKENS
+    if other or marks[:1] != ["["] or marks[-1:] != ["]"] or set(marks[1:-1]) - {","}:
+        return None
+    try:
+        # between the texts of an array there is no comma, and Python would join them
+        return [str(ast.literal_eval(one)) for one in texts]
+    except (ValueError, SyntaxError):
+        return None
 
 
 def _right(row: Mapping[str, Json], field: str, n: int, where: str) -> int:

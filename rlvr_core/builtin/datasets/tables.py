@@ -43,7 +43,11 @@ def csv_rows(path: Path, delimiter: str) -> Placed:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
             yield from _records(csv.reader(lines, delimiter=delimiter, strict=True), path)
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text: {error.reason}", where=str(path)) from error
+        raise DataError(
+            f"not UTF-8 text: {error.reason}",
+            where=str(path),
+            remedy=f"convert it from what it was saved in: iconv -f cp1252 -t utf-8 {path.name}",
+        ) from error
     except (EOFError, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read data: {reason}", where=str(path)) from error

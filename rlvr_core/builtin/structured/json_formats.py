@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from jsonschema import FormatChecker, ValidationError
 
+from rlvr_core.builtin.structured.json_patterns import matches
+
 _TIME = r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?(z|[+-]([01]\d|2[0-3]):[0-5]\d)"
 _DATE_TIME = re.compile(rf"(\d{{4}}-\d\d-\d\d)[t ]({_TIME})", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(
@@ -22,7 +24,7 @@ _HOST = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 
-FORMATS = FormatChecker(formats=("date", "ipv4", "ipv6", "regex", "uuid"))
+FORMATS = FormatChecker(formats=("date", "ipv4", "ipv6", "uuid"))
 """Checks ``date``, ``time``, ``date-time``, ``duration``, ``email``, ``hostname``, ``ipv4``,
 ``ipv6``, ``uri``, ``uuid`` and ``regex``; another format says nothing, as the standard has it."""
 
@@ -50,6 +52,10 @@ def _is_hostname(value: object) -> bool:
     return not isinstance(value, str) or _full(_HOST, value)
 
 
+def _is_regex(value: object) -> bool:
+    return not isinstance(value, str) or isinstance(matches(value, ""), bool)
+
+
 def _is_uri(value: object) -> bool:
     if not isinstance(value, str):
         return True
@@ -68,6 +74,7 @@ FORMATS.checks("date-time", raises=ValueError)(_is_date_time)
 FORMATS.checks("duration")(_is_duration)
 FORMATS.checks("email")(_is_email)
 FORMATS.checks("hostname")(_is_hostname)
+FORMATS.checks("regex", raises=ValueError)(_is_regex)
 FORMATS.checks("uri", raises=ValueError)(_is_uri)
 
 

@@ -18,7 +18,10 @@ _ATTEMPTS = 200
 Place = Literal["any", "whole"]
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(\w*)[ \t]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S)
-_TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
+_STRING = r'(?<![^\s\[{(:,=])"(?:[^"\\\n]|\\.)*+"'
+_TAG = re.compile(  # tags in strings are text
+    rf"{_STRING}|<answer>((?:{_STRING}|(?!</?answer>).)*+)</answer>", re.DOTALL | re.IGNORECASE
+)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _START = re.compile(r"[\[{]")
 
@@ -49,14 +52,14 @@ def find_json(answer: str, place: Place, wanted: Literal["{", "[", ""] = "") -> 
     Raises:
         JsonError: If there is none, or it is not JSON.
     """
-    text = spoken(answer).strip().removeprefix("\ufeff")
+    text = spoken(answer.replace("\r\n", "\n")).strip().removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise JsonError(f"the answer is longer than {MAX_CHARACTERS:,} characters")
     if not text:
         raise JsonError("the answer is empty")
     if place == "whole":
         return Found(parse(text), text)
-    tags = _TAG.findall(text)
+    tags = [found[1] for found in _TAG.finditer(text) if found[1] is not None]
     inside = tags[-1].strip() if tags else text
     blocks = [m for m in _FENCE.finditer(inside) if m[1].lower() in ("", "json", "jsonc", "json5")]
     if blocks:

@@ -109,6 +109,8 @@ class JsonVerifier:
                 errors = _errors(schema, value)
             except RecursionError:
                 return Verdict(0.0, passed=False, detail="it is nested too deeply for its schema")
+            except JsonError as fault:
+                return Verdict(0.0, passed=False, extracted=found.text, detail=str(fault))
             if errors:
                 faults.append(_shown(errors[0]))
             shares.append(_share(schema, value, errors))
@@ -151,10 +153,11 @@ def _validator(text: str) -> Any:
     import referencing
 
     from rlvr_core.builtin.structured.json_formats import FORMATS, multiple_of
+    from rlvr_core.builtin.structured.json_patterns import KEYWORDS
 
     schema = json.loads(text)
     cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    exact = jsonschema.validators.extend(cls, {"multipleOf": multiple_of})
+    exact = jsonschema.validators.extend(cls, {"multipleOf": multiple_of, **KEYWORDS})
     return exact(schema, registry=referencing.Registry(), format_checker=FORMATS)
 
 
@@ -168,31 +171,42 @@ def _schema_fault(schema: Json) -> str | None:
     import referencing.exceptions
     import referencing.jsonschema
 
+    from rlvr_core.builtin.structured.json_patterns import matches
+
     if not isinstance(schema, dict | bool):
         return f"a schema is an object, not {type(schema).__name__}"
     try:
         cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        cls.check_schema(schema)
+        cls.check_schema(schema, jsonschema.FormatChecker(formats=()))
         resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
         resolver = referencing.Registry().resolver_with_root(resource)
-        for reference in _references(schema):
-            resolver.lookup(reference)
+        for keyword, value in _keywords(schema):
+            if keyword == "$ref" and isinstance(value, str):
+                resolver.lookup(value)
+            if keyword == "pattern" and isinstance(value, str):
+                matches(value, "")
+            if keyword == "patternProperties" and isinstance(value, dict):
+                for pattern in value:
+                    matches(pattern, "")
     except jsonschema.SchemaError as error:
         return str(error.message).splitlines()[0]
     except referencing.exceptions.Unresolvable as error:
         return f"it refers to {error.ref!r}, which is not in it"
+    except ValueError as error:
+        return str(error)
     return None
 
 
-def _references(schema: Any) -> Iterator[str]:
+def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
+    """All entries of a schema and of those in it; values to compare with are not searched."""
     if isinstance(schema, dict):
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"]
-        for one in schema.values():
-            yield from _references(one)
+        for name, value in schema.items():
+            yield name, value
+            if name not in ("const", "enum", "default", "examples"):
+                yield from _keywords(value)
     elif isinstance(schema, list):
         for one in schema:
-            yield from _references(one)
+            yield from _keywords(one)
 
 
 def _shown(error: Any) -> str:

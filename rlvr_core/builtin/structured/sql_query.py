@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -20,10 +21,14 @@ MAX_CHARACTERS = 20_000
 MAX_ROWS = 10_000
 MAX_VALUE = 1_000_000
 """Bytes of one value, and of one SQL statement."""
+MAX_PATTERN = 100
+"""Bytes of a pattern of LIKE and GLOB, which SQLite matches by backtracking."""
 HEAP = 256 * 2**20
 """Bytes that SQLite may use in a worker process."""
 _STEPS = 10_000
-"""Instructions of SQLite's machine between two looks at the clock."""
+"""Instructions of SQLite's machine between two looks at the clock; one may call a function."""
+_WIDE = re.compile(r"%[^%a-zA-Z]*(?:\*|\d{5})")
+"""A format with a width of five digits, or one that comes from an argument."""
 
 # the authorizer sees a query only when it is prepared
 _PLAIN: dict[str, Any] = {"isolation_level": None, "cached_statements": 0}
@@ -62,7 +67,7 @@ def find_query(answer: str) -> str:
     Raises:
         QueryError: If there is none.
     """
-    text = spoken(answer).strip()
+    text = spoken(answer.replace("\r\n", "\n")).strip()
     if tags := _TAG.findall(text):
         text = tags[-1].strip()
     blocks = [m[2] for m in _FENCE.finditer(text) if m[1].lower() in _LANGUAGES]
@@ -186,7 +191,10 @@ class Database:
         connection.execute(f"PRAGMA hard_heap_limit={HEAP}")
         connection.execute("PRAGMA query_only=ON")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        for name in ("printf", "format"):
+            connection.create_function(name, -1, _formatted, deterministic=True)
         connection.set_authorizer(self._allowed)
         self._connection = connection
         self.tables: set[str] = set()
@@ -225,6 +233,15 @@ class Database:
             self.tables.add(one)
         known = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
         return sqlite3.SQLITE_OK if action in known else sqlite3.SQLITE_DENY
+
+
+def _formatted(*arguments: Any) -> Any:
+    """SQLite's own ``printf``, but for widths that keep it busy where no clock is looked at."""
+    if arguments and isinstance(arguments[0], str) and _WIDE.search(arguments[0]):
+        raise ValueError("printf with a width of that kind is not allowed")
+    with closing(sqlite3.connect(":memory:")) as other:
+        marks = ",".join("?" * len(arguments))
+        return other.execute(f"SELECT printf({marks})", arguments).fetchone()[0]
 
 
 def same_rows(expected: Sequence[Row], given: Sequence[Row], keys: Sequence[Row] | None) -> bool:

@@ -95,6 +95,7 @@ class ToolCallVerifier:
     def _parse(self, text: str, *, wanted: bool) -> list[ToolCall | BadCall]:
         if self._format is not None:
             return self._format.parse(text)
+        text = text.replace("\r\n", "\n")
         said = spoken(text)
         for mark, name in MARKS:
             # gpt-oss reasons in a channel of its own
