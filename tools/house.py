@@ -38,7 +38,7 @@ UNNAMED_ROOMS: set[str] = set()
 # What the simplest run names stands in these rooms: core/jsonl, core/exact, core/shuffle, core/grpo
 NAMED_ROOMS = {"datasets", "verifiers", "samplers", "losses"}
 SIMPLEST = """
-run: {name: simplest, dir: runs, seed: 1}
+run: {name: simplest, dir: runs, seed: 1, identity: false}
 model: {path: model, forward_paths: []}
 data:
   sources:
@@ -49,7 +49,9 @@ sampling: {n: 2, max_tokens: 4}
 engine: transformers
 loss: {use: core/grpo}
 train: {steps: 2, prompts_per_step: 2}
-guards: {preflight: false}
+guards:
+  {preflight: false, seeds: false, max_idle_steps: 0, parity: false, calibration: false,
+   advantages: false, updates: false, kl: false, tokens: false, sync: false}
 track: []
 """
 MAKE_MODEL = """

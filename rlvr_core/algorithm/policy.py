@@ -180,6 +180,7 @@ class PolicyLoss(ABC):
             needs_untruncated=None if options.off_policy_mask is None else "off_policy_mask",
             top_entropy=options.top_entropy,
             entropy=steered,
+            kl_estimator=options.kl_estimator if options.beta > 0 else None,
         )
 
     @abstractmethod

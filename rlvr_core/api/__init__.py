@@ -14,10 +14,12 @@ _HOMES = {
         "Tracker config_class"
     ),
     "api.engines": (
-        "Adapter BackgroundEngine Engine EngineContext Generation Interruptible ReportsMetrics "
-        "ScoreRequest Scorer Scores WeightSource WrapsEngine"
+        "Adapter BackgroundEngine Engine EngineContext FingerprintsWeights Generation "
+        "Interruptible ReportsMetrics ScoreRequest Scorer Scores WeightSource WrapsEngine"
     ),
-    "api.errors": "Complaint ConfigError DataError MachineError PluginError RlvrError RunError",
+    "api.errors": (
+        "Complaint ConfigError DataError IdleError MachineError PluginError RlvrError RunError"
+    ),
     "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
     "api.hooks": (
         "API_VERSION CheckpointSaved DataReport EvalFinished Finding GroupsScored RunData "
@@ -25,15 +27,16 @@ _HOMES = {
     ),
     "api.judging": (
         "ChecksProblems ClosesConversations DatasetLoader Demonstrator Environment GivesGold "
-        "GroupVerifier JudgesUnfinished LimitsTime PresentsProblems Sampler Source Verifier"
+        "GroupVerifier JudgesUnfinished LimitsTime NeedsCalibration PresentsProblems Sampler "
+        "Source Verifier"
     ),
     "api.launching": (
         "CountsBytes EvaluatedBeside ExternalAnswer ExternalTask JobLauncher JobState JobStatus "
         "LaunchPlan LaunchRequest Launcher ModelAccess Reference ResumesJobs Store StoredFile"
     ),
     "api.learning": (
-        "AdvantageEstimator AdvantageOutput JudgedStep Loss LossBatch LossOutput Normalizer "
-        "OptimizerBuilder Schedule TrainedParameter"
+        "AdvantageEstimator AdvantageOutput JudgedStep Loss LossBatch LossComputed LossOutput "
+        "Normalizer OptimizerBuilder Schedule StepObserver TrainedParameter"
     ),
     "api.problems": (
         "Draw Drop Extend Fate GenerationRequest Json Keep Message Outcome Problem Prompt REMOTE "

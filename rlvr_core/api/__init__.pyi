@@ -28,6 +28,7 @@ from rlvr_core.api.engines import Adapter as Adapter
 from rlvr_core.api.engines import BackgroundEngine as BackgroundEngine
 from rlvr_core.api.engines import Engine as Engine
 from rlvr_core.api.engines import EngineContext as EngineContext
+from rlvr_core.api.engines import FingerprintsWeights as FingerprintsWeights
 from rlvr_core.api.engines import Generation as Generation
 from rlvr_core.api.engines import Interruptible as Interruptible
 from rlvr_core.api.engines import ReportsMetrics as ReportsMetrics
@@ -39,6 +40,7 @@ from rlvr_core.api.engines import WrapsEngine as WrapsEngine
 from rlvr_core.api.errors import Complaint as Complaint
 from rlvr_core.api.errors import ConfigError as ConfigError
 from rlvr_core.api.errors import DataError as DataError
+from rlvr_core.api.errors import IdleError as IdleError
 from rlvr_core.api.errors import MachineError as MachineError
 from rlvr_core.api.errors import PluginError as PluginError
 from rlvr_core.api.errors import RlvrError as RlvrError
@@ -68,6 +70,7 @@ from rlvr_core.api.judging import GivesGold as GivesGold
 from rlvr_core.api.judging import GroupVerifier as GroupVerifier
 from rlvr_core.api.judging import JudgesUnfinished as JudgesUnfinished
 from rlvr_core.api.judging import LimitsTime as LimitsTime
+from rlvr_core.api.judging import NeedsCalibration as NeedsCalibration
 from rlvr_core.api.judging import PresentsProblems as PresentsProblems
 from rlvr_core.api.judging import Sampler as Sampler
 from rlvr_core.api.judging import Source as Source
@@ -92,10 +95,12 @@ from rlvr_core.api.learning import AdvantageOutput as AdvantageOutput
 from rlvr_core.api.learning import JudgedStep as JudgedStep
 from rlvr_core.api.learning import Loss as Loss
 from rlvr_core.api.learning import LossBatch as LossBatch
+from rlvr_core.api.learning import LossComputed as LossComputed
 from rlvr_core.api.learning import LossOutput as LossOutput
 from rlvr_core.api.learning import Normalizer as Normalizer
 from rlvr_core.api.learning import OptimizerBuilder as OptimizerBuilder
 from rlvr_core.api.learning import Schedule as Schedule
+from rlvr_core.api.learning import StepObserver as StepObserver
 from rlvr_core.api.learning import TrainedParameter as TrainedParameter
 from rlvr_core.api.problems import Draw as Draw
 from rlvr_core.api.problems import Drop as Drop

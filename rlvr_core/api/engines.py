@@ -240,6 +240,19 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class FingerprintsWeights(Protocol):
+    """An engine that can read back the weights that it computes with."""
+
+    def fingerprint(self) -> dict[str, int]:
+        """Return ``weight_checksums`` of them, as they lie where the engine computes.
+
+        Names are those of its own parameters: of the trainer's module, or of the Hugging Face
+        model where its traits say ``own_weights``, several of which may be fused into one
+        (``qkv_proj``, ``gate_up_proj``). What cannot be read is left out.
+        """
+
+
+@runtime_checkable
 class WrapsEngine(Protocol):
     """An engine that plays conversations of several turns on another engine, ``wrapped``."""
 

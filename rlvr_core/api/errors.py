@@ -74,6 +74,12 @@ class RunError(RlvrError):
     """A run that started and could not go on. Exit code 1."""
 
 
+class IdleError(RunError):
+    """A run in which nothing can be learned: no step changes the weights. Exit code 6."""
+
+    exit_code = 6
+
+
 class ConfigError(RlvrError):
     """The configuration, or a file it names, is wrong. Exit code 2."""
 

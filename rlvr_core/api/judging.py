@@ -177,6 +177,17 @@ class GivesGold(Protocol):
 
 
 @runtime_checkable
+class NeedsCalibration(Protocol):
+    """A verifier whose scores are a model's: a run measures it before it trains on it."""
+
+    def calibration(self) -> Mapping[str, Any] | None:
+        """Return the bounds, as in ``docs/remote-models.md``; None to train without them.
+
+        ``injections`` are texts that ask for the best score where they end a response.
+        """
+
+
+@runtime_checkable
 class LimitsTime(Protocol):
     """A verifier or environment whose class sets its own deadline."""
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from rlvr_core.api.engines import WeightSource
+    from rlvr_core.api.forward import MicroBatch
     from rlvr_core.api.rollouts import Group, Judged
     from rlvr_core.api.traits import AdvantageTraits, LossTraits
 
@@ -153,6 +155,49 @@ class LossOutput:
     loss: Tensor
     sums: Mapping[str, tuple[Tensor, Tensor]]
     maxima: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class LossComputed:
+    """The losses of one micro-batch, with their inputs, before the backward pass.
+
+    Attributes:
+        micro_batch: The rows of the forward pass.
+        normalizer: Denominators of the update.
+        losses: Each loss with the batch it was given and what it returned.
+        given: Whether the rows are given answers, not completions.
+    """
+
+    micro_batch: MicroBatch
+    normalizer: Normalizer
+    losses: Sequence[tuple[Loss, LossBatch, LossOutput]]
+    given: bool
+
+
+class StepObserver:
+    """Sees what a step computes, in every process; an exception ends the run before the update.
+
+    Each method does nothing unless overridden.
+    """
+
+    def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
+        """The step is about to train on these groups."""
+
+    def loss_computed(self, event: LossComputed) -> None:
+        """A micro-batch that counts has its losses; its backward pass comes next."""
+
+    def update_begins(self) -> None:
+        """The gradient of an update is complete, and the weights are still the old ones."""
+
+    def update_ended(self, grad_norm: float, *, applied: bool) -> None:
+        """The update was applied, or skipped because the gradient was not finite."""
+
+    def weights_loaded(self, version: int, source: WeightSource) -> None:
+        """The engine of this process says that it took the weights of this version."""
+
+    def step_ends(self) -> Mapping[str, float]:
+        """All updates of the step are done; returns numbers for its metrics."""
+        return {}
 
 
 @runtime_checkable

@@ -13,18 +13,20 @@ _HOMES = {
     ),
     "algorithm.ratio": "exp_linear row_mean_log_ratio",
     "algorithm.reduce": "Tally constant row_mean row_sum token_mean",
-    "api.components": "RunObserver Stateful",
+    "api.components": "RunObserver Stateful declared_metrics",
     "api.judging": "replacements",
     "api.launching": "refuse_external",
     "api.rollouts": "Ages Conversations REWARD_TOLERANCE RolloutSource Rollouts Sampled Suffix",
     "builtin.catalog.blame": "faults_named",
     "builtin.datasets.hub": "hub_rows",
+    "builtin.datasets.tables": "file_rows",
     "builtin.demonstrations.demonstrations": "answered load_answers",
     "builtin.environments.observations": "said",
     "builtin.environments.questions": "Questions response",
     "builtin.evals.config": "Asked read_eval_config",
     "builtin.evals.model_ref": "find_model",
     "builtin.evals.curves": "answers before_after",
+    "builtin.evals.intervals": "wilson",
     "builtin.jobs.again": "fetch_newest fetch_results send_results unsent",
     "builtin.jobs.jobs": "Job JobBook",
     "builtin.jobs.secrets": "secrets_in secrets_in_words",
@@ -33,6 +35,8 @@ _HOMES = {
     "builtin.lora.export": "is_adapter write_merged",
     "builtin.packing.joined_attention": "JoinedMask",
     "builtin.packing.packed": "PackedTokens pack",
+    "builtin.provenance.code": "code_hash",
+    "builtin.provenance.model": "model_identity",
     "builtin.python.train": "check_arguments option plain signals_restored",
     "builtin.reports.find": "find_run",
     "builtin.vllm.choice": "choose_engine",
@@ -45,7 +49,8 @@ _HOMES = {
     "config.load": "Draft LoadedConfig complaints load_config read_draft",
     "config.model": (
         "ComponentRef EarlyStopSection EnvironmentSection Fraction LoraSection ModelSection "
-        "Natural Positive PromptSection RewardRef RunConfig SplitSection VerifySection"
+        "Natural ParitySection Positive PromptSection RewardRef RunConfig SplitSection "
+        "VerifySection"
     ),
     "config.resolve": "Resolved build find parse_options plugin_options resolve_file",
     "config.tree": "AUTO COMPONENTS Loc Mark Node dotted kind_at made pattern shown",
@@ -61,7 +66,7 @@ _HOMES = {
     "engines.sampling": "StopStrings completion_seed turn_seed",
     "engines.sync": (
         "PROBE_TOKENS check_probe has_trainer probe_prompt shared_prefix source_logprobs "
-        "trainer_logprobs"
+        "trainer_logprobs weight_checksums"
     ),
     "engines.transformers": "eos_ids",
     "engines.transport": "ChosenTransport",
@@ -79,7 +84,7 @@ _HOMES = {
     "record.files": "lock_folder sync_file sync_folder write_atomic write_failed",
     "record.jsonl": "Stream encode open_segment parse_line read_jsonl segments whole_lines",
     "record.ledger": "FATES",
-    "record.manifest": "Manifest versions",
+    "record.manifest": "Manifest hardware versions",
     "record.results": "facts",
     "record.rows": "transcript_row usage_row verdict_row",
     "record.rundir": "RunFolder looks_like_run",
@@ -91,6 +96,9 @@ _HOMES = {
     "run.checkpointing": "restore",
     "run.ending": "Stop",
     "run.evaluations": "Evaluation",
+    "run.prepare": "Prepared prepare",
+    "run.session": "Session",
+    "run.start": "start",
     "step.batch": "Row micro_batches",
     "step.checkpoint": "step_of",
     "step.forward": "Predicted completion_logprobs predict whole_rows",

@@ -20,6 +20,7 @@ from rlvr_core.algorithm.reduce import row_sum as row_sum
 from rlvr_core.algorithm.reduce import token_mean as token_mean
 from rlvr_core.api.components import RunObserver as RunObserver
 from rlvr_core.api.components import Stateful as Stateful
+from rlvr_core.api.components import declared_metrics as declared_metrics
 from rlvr_core.api.judging import replacements as replacements
 from rlvr_core.api.launching import refuse_external as refuse_external
 from rlvr_core.api.rollouts import Ages as Ages
@@ -31,6 +32,7 @@ from rlvr_core.api.rollouts import Sampled as Sampled
 from rlvr_core.api.rollouts import Suffix as Suffix
 from rlvr_core.builtin.catalog.blame import faults_named as faults_named
 from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
+from rlvr_core.builtin.datasets.tables import file_rows as file_rows
 from rlvr_core.builtin.demonstrations.demonstrations import answered as answered
 from rlvr_core.builtin.demonstrations.demonstrations import load_answers as load_answers
 from rlvr_core.builtin.environments.observations import said as said
@@ -40,6 +42,7 @@ from rlvr_core.builtin.evals.config import Asked as Asked
 from rlvr_core.builtin.evals.config import read_eval_config as read_eval_config
 from rlvr_core.builtin.evals.curves import answers as answers
 from rlvr_core.builtin.evals.curves import before_after as before_after
+from rlvr_core.builtin.evals.intervals import wilson as wilson
 from rlvr_core.builtin.evals.model_ref import find_model as find_model
 from rlvr_core.builtin.jobs.again import fetch_newest as fetch_newest
 from rlvr_core.builtin.jobs.again import fetch_results as fetch_results
@@ -57,6 +60,8 @@ from rlvr_core.builtin.lora.export import write_merged as write_merged
 from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
 from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
 from rlvr_core.builtin.packing.packed import pack as pack
+from rlvr_core.builtin.provenance.code import code_hash as code_hash
+from rlvr_core.builtin.provenance.model import model_identity as model_identity
 from rlvr_core.builtin.python.train import check_arguments as check_arguments
 from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain
@@ -93,6 +98,7 @@ from rlvr_core.config.model import Fraction as Fraction
 from rlvr_core.config.model import LoraSection as LoraSection
 from rlvr_core.config.model import ModelSection as ModelSection
 from rlvr_core.config.model import Natural as Natural
+from rlvr_core.config.model import ParitySection as ParitySection
 from rlvr_core.config.model import Positive as Positive
 from rlvr_core.config.model import PromptSection as PromptSection
 from rlvr_core.config.model import RewardRef as RewardRef
@@ -151,6 +157,7 @@ from rlvr_core.engines.sync import probe_prompt as probe_prompt
 from rlvr_core.engines.sync import shared_prefix as shared_prefix
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
 from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
+from rlvr_core.engines.sync import weight_checksums as weight_checksums
 from rlvr_core.engines.transformers import eos_ids as eos_ids
 from rlvr_core.engines.transport import ChosenTransport as ChosenTransport
 from rlvr_core.host import files as files
@@ -205,6 +212,7 @@ from rlvr_core.record.jsonl import segments as segments
 from rlvr_core.record.jsonl import whole_lines as whole_lines
 from rlvr_core.record.ledger import FATES as FATES
 from rlvr_core.record.manifest import Manifest as Manifest
+from rlvr_core.record.manifest import hardware as hardware
 from rlvr_core.record.manifest import versions as versions
 from rlvr_core.record.results import facts as facts
 from rlvr_core.record.rows import transcript_row as transcript_row
@@ -232,6 +240,10 @@ from rlvr_core.rollout.source import sampler_metrics as sampler_metrics
 from rlvr_core.run.checkpointing import restore as restore
 from rlvr_core.run.ending import Stop as Stop
 from rlvr_core.run.evaluations import Evaluation as Evaluation
+from rlvr_core.run.prepare import Prepared as Prepared
+from rlvr_core.run.prepare import prepare as prepare
+from rlvr_core.run.session import Session as Session
+from rlvr_core.run.start import start as start
 from rlvr_core.step.batch import Row as Row
 from rlvr_core.step.batch import micro_batches as micro_batches
 from rlvr_core.step.checkpoint import step_of as step_of

@@ -48,6 +48,8 @@ class EngineTraits(Traits):
             transport for any other engine is refused.
         takes_turns: Of one that is ``text_only``: whether it wants a chat; otherwise one turn
             that holds the whole raw text.
+        seeded: Draws each completion by its seed. One that does not draw, as of a script, is not
+            watched by the guard ``seeds``.
     """
 
     continuous: bool = False
@@ -58,6 +60,7 @@ class EngineTraits(Traits):
     takes_adapter: bool = False
     takes_transport: bool = False
     takes_turns: bool = True
+    seeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ class LossTraits(Traits):
         entropy: The controller of the entropy bonus; None if its weight is constant.
         answers: Set if the loss learns from given answers.
         teacher: Set if the loss distils a teacher.
+        kl_estimator: ``k1``, ``k2`` or ``k3`` if the loss adds this estimate of
+            KL(policy || reference), recorded as ``kl/mean``; the guard ``kl`` then checks it.
     """
 
     advantage: str | None = None
@@ -138,6 +143,7 @@ class LossTraits(Traits):
     entropy: EntropyTraits | None = None
     answers: AnswersTraits | None = None
     teacher: TeacherTraits | None = None
+    kl_estimator: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +155,14 @@ class AdvantageTraits(Traits):
         needs_reference_kl: Whether it needs ``JudgedStep.kl_N``, which takes a reference model and
             two more forward passes a step.
         min_completions: Completions per problem below which every advantage would be 0.
+        centered: Whether the advantages of a group sum to 0 and have the order and the sign of
+            its rewards less their mean, which the guard ``advantages`` then checks.
     """
 
     per_token: bool = False
     needs_reference_kl: bool = False
     min_completions: int = 2
+    centered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

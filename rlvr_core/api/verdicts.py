@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from rlvr_core.api.problems import Json
@@ -143,7 +143,7 @@ class Verdict:
         return cls(**{**data, "usage": None if usage is None else Usage(**usage), "spans": spans})
 
 
-Method = Literal["wilson", "bootstrap", "jackknife", "none"]
+Method = Literal["wilson", "t", "jackknife", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,4 @@ class Estimate:
 
     def data(self) -> dict[str, float | int | str | None]:
         """Return the estimate as JSON."""
-        return {
-            "value": self.value,
-            "n": self.n,
-            "low": self.low,
-            "high": self.high,
-            "method": self.method,
-        }
+        return asdict(self)

@@ -115,6 +115,11 @@ def register_verifiers(registrar: Registrar) -> None:
         summary="DAPO's soft penalty on completions near the token cap; goes beside another.",
     )
     registrar.add(
+        "degenerate",
+        "rlvr_core.builtin.verifiers.degenerate:Degenerate",
+        summary="Whether a text repeats itself or is gibberish; goes beside another.",
+    )
+    registrar.add(
         "environment",
         "rlvr_core.builtin.environments.verdict:EnvironmentVerdict",
         summary="What the environment itself said of a conversation.",
@@ -495,6 +500,21 @@ def register_services(registrar: Registrar) -> None:
         summary="Why a component or plugin cannot be had, and what to do.",
     )
     registrar.add(
+        "file-faults",
+        "rlvr_core.builtin.catalog.file_faults:FileFaults",
+        summary="What is wrong with a component that is named by a file or module.",
+    )
+    registrar.add(
+        "identity",
+        "rlvr_core.builtin.provenance.identity:identify",
+        summary="Hashes of what a run is made of, for run.identity.",
+    )
+    registrar.add(
+        "reproduction",
+        "rlvr_core.builtin.provenance.reproduce:reproduction",
+        summary="What a run's folder lacks for the run to be repeated from it.",
+    )
+    registrar.add(
         "evaluations",
         "rlvr_core.builtin.evals.in_run:RunEvaluations",
         summary="Evaluations inside a run, for eval.tasks.",
@@ -508,6 +528,36 @@ def register_services(registrar: Registrar) -> None:
         "gold",
         "rlvr_core.builtin.guards.gold:preflight",
         summary="Tries gold answers on the verifiers before a run, for guards.preflight.",
+    )
+    registrar.add(
+        "preflight",
+        "rlvr_core.builtin.doctor.preflight:preflight",
+        summary="Examines data, prompts and verifiers before a run, for guards.preflight.",
+    )
+    registrar.add(
+        "doctor",
+        "rlvr_core.builtin.doctor.command:doctor",
+        summary="Examines a configuration on its own model and data.",
+    )
+    registrar.add(
+        "judge-calibration",
+        "rlvr_core.builtin.calibration.gate:calibrated",
+        summary="Measures the judges of a run before it trains on them, for guards.preflight.",
+    )
+    registrar.add(
+        "seeds",
+        "rlvr_core.builtin.guards.seeds:Seeds",
+        summary="Compares repeated completions with their probability, for guards.seeds.",
+    )
+    registrar.add(
+        "idle",
+        "rlvr_core.builtin.guards.idle:Idle",
+        summary="Ends a run that changes no weights, for guards.max_idle_steps.",
+    )
+    registrar.add(
+        "invariants",
+        "rlvr_core.builtin.invariants.invariants:invariants_of",
+        summary="Checks of what each step computes, for guards.parity and its like.",
     )
     registrar.add(
         "given-answers",
@@ -700,6 +750,11 @@ def register_guards(registrar: Registrar) -> None:
         "rlvr_core.builtin.guards.collapse:Collapse",
         summary="Stops a run whose rewards, lengths or entropy fall apart.",
     )
+    registrar.add(
+        "shadow",
+        "rlvr_core.builtin.guards.shadow:Shadow",
+        summary="How often verifiers of weight 0 disagree with the one that pays.",
+    )
 
 
 @hookimpl
@@ -738,7 +793,12 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "doctor",
         "rlvr_core.builtin.catalog.doctor:doctor",
-        summary="Say what this machine has, for a bug report.",
+        summary="Examine a config, or say what this machine has.",
+    )
+    registrar.add(
+        "selftest",
+        "rlvr_core.builtin.doctor.command:selftest",
+        summary="Test that training works with a config's model and data.",
     )
     registrar.add(
         "launch",
@@ -756,6 +816,11 @@ def register_commands(registrar: Registrar) -> None:
         summary="Evaluate a model or checkpoint on held-out tasks.",
     )
     registrar.add(
+        "diff",
+        "rlvr_core.builtin.provenance.command:diff",
+        summary="Say in what two runs differ.",
+    )
+    registrar.add(
         "compare",
         "rlvr_core.builtin.evals.commands.compare:compare",
         summary="Compare two evaluations problem by problem.",
@@ -769,6 +834,11 @@ def register_commands(registrar: Registrar) -> None:
         "regrade",
         "rlvr_core.builtin.evals.commands.regrade:regrade",
         summary="Judge stored completions by another verifier.",
+    )
+    registrar.add(
+        "calibrate",
+        "rlvr_core.builtin.calibration.command:calibrate",
+        summary="Measure the judges of a config before a run trains on them.",
     )
     registrar.add(
         "watch",

@@ -66,9 +66,12 @@ class RunSection(ComponentConfig):
     Checkpoints are kept there by the rules of ``checkpoint``."""
     seed: Natural = 0
     """Everything random in the run derives from it."""
+    identity: bool = True
+    """Hash what the run is made of (model, tokenizer, prompts as rendered, code of core and
+    plugins) into ``run.json`` and the checkpoints, for ``rlvr diff`` and for resuming."""
     accept_changed: list[Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]] = []
-    """When a run is resumed: component files that may differ from those of the steps so far, each
-    by the first digits of its SHA-256. The error that refuses a changed file names them."""
+    """When a run is resumed: component files and verifiers that may differ from those of the steps
+    so far, each by the first digits of its SHA-256. The error that refuses one names them."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds that any one wait (generation, verdicts) may take before the run stops."""
 
@@ -155,7 +158,8 @@ class PromptSection(ComponentConfig):
     """How problems are rendered to token ids, in training and evaluation alike."""
 
     chat_template: Literal["auto", "always", "never"] = "auto"
-    """``auto`` decides from the problem and the tokenizer, and reports its choice."""
+    """``auto`` decides from the problem and the tokenizer, reports its choice, and stores it with
+    each checkpoint."""
     system: str | None = None
     """System message (chat) or text before the prompt (raw); null for none. An empty text counts as
     a system message."""
@@ -406,8 +410,9 @@ class EarlyStopSection(ComponentConfig):
     """Evaluations in a row without an improvement after which the run stops."""
     min_delta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """An evaluation counts as an improvement if the metric changes by more than this."""
-    direction: Literal["maximize", "minimize"] = "maximize"
-    """Whether the metric improves by rising or by falling."""
+    direction: Literal["maximize", "minimize"] | None = None
+    """Whether the metric improves by rising or by falling, for ``checkpoint.keep_best`` as well;
+    null: as its task declares, or by rising."""
 
 
 class EvalSection(ComponentConfig):
@@ -435,8 +440,8 @@ class CheckpointSection(ComponentConfig):
     keep: Positive = 3
     """Number of newest checkpoints to keep."""
     keep_best: str | None = Field(default=None, pattern=r"^.+:[^:]+$")
-    """``TASK:METRIC`` of ``eval.tasks``: a checkpoint is saved at each new best (largest) value,
-    and the best one is kept."""
+    """``TASK:METRIC`` of ``eval.tasks``: a checkpoint is saved at each new best value, the largest
+    or, of a metric that should fall, the smallest, and the best one is kept."""
 
 
 class ParitySection(ComponentConfig):
@@ -446,6 +451,11 @@ class ParitySection(ComponentConfig):
     """Largest mean absolute difference in nats; null uses the limit for the dtype."""
     max: Annotated[float, Field(gt=0)] | None = None
     """Largest single absolute difference in nats; null uses the limit for the dtype."""
+    slope: Annotated[float, Field(gt=0)] | None = None
+    """How far the slope of the trainer's on the engine's log-probs may be from 1; null uses
+    ``mean`` if that is set, else the limit for dtype and device."""
+    k3: Annotated[float, Field(gt=0)] | None = None
+    """Largest mean of ``exp(d) - d - 1``, d their difference; null as above."""
 
 
 class GuardSection(ComponentConfig):
@@ -454,11 +464,33 @@ class GuardSection(ComponentConfig):
     preflight: bool = True
     """Check gold answers, prompts and machine before the first step."""
     parity: ParitySection | Literal[False] = ParitySection()
-    """Compare log-probs of trainer and engine at the start and after the first sync."""
+    """Compare log-probs of trainer and engine, in every step."""
+    calibration: bool = True
+    """Compare how surprising sampled tokens are with the entropy they were sampled at."""
+    advantages: bool = True
+    """Compute advantages again by plain formulas, and the sign of the loss's gradient."""
+    updates: bool = True
+    """Check that every trained tensor gets a gradient and moves."""
+    kl: bool = True
+    """Check the KL term and its reference."""
+    tokens: bool = True
+    """Check that each token of a step is trained on once, and no other."""
+    sync: bool = True
+    """Read back the weights that the engine computes with after each sync."""
+    seeds: bool = True
+    """Compare repeated completions with what their log-probs let be expected."""
+    max_idle_steps: Annotated[int, Field(ge=0)] = 250
+    """Steps in a row without a change of the weights that end the run; 0 for no limit."""
     max_contaminated: Fraction = 0.001
     """Share of an eval task's problems that may be in the training data; above it the run stops."""
     use: list[ComponentRef] = []
     """Guards added by plugins."""
+
+    @property
+    def invariants(self) -> bool:
+        """Whether any check of what a step computes is on."""
+        on = (self.parity, self.calibration, self.advantages, self.updates, self.kl, self.tokens)
+        return any(on) or self.sync
 
 
 class MetaSection(ComponentConfig):

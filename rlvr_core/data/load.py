@@ -268,6 +268,7 @@ class AuditReport:
         longest: Length of the longest prompt that is kept.
         median: Median length over all prompts.
         limit: Longest prompt allowed.
+        sha256: Of the token ids of the prompts that are kept, in order.
     """
 
     total: int
@@ -275,6 +276,7 @@ class AuditReport:
     longest: int
     median: int
     limit: int
+    sha256: str
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -311,15 +313,18 @@ def audit(
     lengths: list[int] = []
     overlong: list[tuple[str, int]] = []
     kept: list[Source] = []
+    digest = hashlib.sha256()
     for source in sources:
         short, long = [], []
         for problem in source.problems:
-            lengths.append(len(renderer.render(problem)))
+            ids = renderer.render(problem)
+            lengths.append(len(ids))
             if lengths[-1] > max_prompt_tokens:
                 overlong.append((problem.id, lengths[-1]))
                 long.append(problem.id)
             else:
                 short.append(problem)
+                digest.update(repr(ids).encode())
         kept.append(replace(source, problems=tuple(short), left_out=tuple(long)))
     report = AuditReport(
         total=len(lengths),
@@ -327,6 +332,7 @@ def audit(
         longest=max((length for length in lengths if length <= max_prompt_tokens), default=0),
         median=sorted(lengths)[len(lengths) // 2] if lengths else 0,
         limit=max_prompt_tokens,
+        sha256=digest.hexdigest(),
     )
     bare = [source.name for source in kept if not source.problems]
     if bare or len(overlong) > max_overlong_share * len(lengths):

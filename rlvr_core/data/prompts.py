@@ -24,6 +24,8 @@ _OURS = (
     "messages", "tools", "add_generation_prompt", "tokenize", "raise_exception", "strftime_now",
 )  # fmt: skip
 """Variables that every chat template is given."""
+STORED_CHOICE = "rlvr_text_as_chat"
+"""Key of ``tokenizer_config.json`` in checkpoints: whether plain text becomes a chat turn."""
 _ANSWER = "\u2713answer\u2713"
 _REPLY = "\u2713reply\u2713"
 
@@ -55,6 +57,9 @@ class Renderer:
         section: The config's ``data.prompt``.
         present: Returns a problem as its environment presents it; the problem itself if omitted.
 
+    Attributes:
+        text_as_chat: Whether a plain text prompt becomes a chat turn.
+
     Raises:
         ConfigError: If ``chat_template: always`` and the tokenizer has none, or the template does
             not use one of ``template_options``.
@@ -77,7 +82,7 @@ class Renderer:
                 remedy="set it to auto or never, or use the tokenizer of a chat model",
             )
         self._check_options()
-        self._text_as_chat, self._reason = self._choose()
+        self.text_as_chat, self._reason = self._choose()
 
     @property
     def _name(self) -> str:
@@ -105,6 +110,9 @@ class Renderer:
             return mode == "always", f"chat_template is '{mode}'"
         if not self._has_template:
             return False, f"{self._name} has no chat template"
+        stored = self._tokenizer.init_kwargs.get(STORED_CHOICE)
+        if stored is not None:
+            return bool(stored), "as in the run that the model was trained in"
         name = PurePath(str(self._tokenizer.name_or_path)).name
         if _BASE.search(name):
             return False, f"'{name}' is a base model by its name, whatever its tokenizer brings"
@@ -175,9 +183,9 @@ class Renderer:
 
     def describe(self) -> str:
         """Return the choice made and the reason."""
-        chosen = "the chat template" if self._text_as_chat else "raw text"
+        chosen = "the chat template" if self.text_as_chat else "raw text"
         unseen = ""
-        if self._section.template_options and not self._text_as_chat:
+        if self._section.template_options and not self.text_as_chat:
             unseen = "; template_options reach only prompts that are chats"
         return f"plain text is rendered as {chosen}: {self._reason}{unseen}"
 
@@ -206,7 +214,7 @@ class Renderer:
     def as_chat(self, problem: Problem) -> bool:
         """Whether a problem is rendered with the chat template."""
         if isinstance(problem.prompt, str):
-            return self._text_as_chat
+            return self.text_as_chat
         return self._section.chat_template != "never"
 
     def _render(self, problem: Problem, turns: tuple[Message, ...], as_chat: bool) -> str:

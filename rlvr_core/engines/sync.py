@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,28 @@ class ModuleSource:
     def adapter(self) -> Adapter:
         """The LoRA adapter alone."""
         return adapter_of(self.module).adapter(self.module)
+
+
+@torch.no_grad()
+def weight_checksums(
+    tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None = None
+) -> dict[str, int]:
+    """Return the sum over the bits of each tensor, read as integers, by its name.
+
+    Sums of tensors that are put together add up, in whatever order their elements lie.
+
+    Args:
+        tensors: Whole tensors by name.
+        dtype: What they are rounded to first; None for their own.
+    """
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums: dict[str, Tensor] = {}
+    for name, tensor in tensors:
+        kept = tensor.detach().to(dtype or tensor.dtype).contiguous()
+        sums[name] = kept.view(integers[kept.element_size()]).sum(dtype=torch.int64)
+    # one transfer from the device
+    found = torch.stack([one.cpu() for one in sums.values()]).tolist() if sums else []
+    return dict(zip(sums, found, strict=True))
 
 
 PROBE_TOKENS = 4

@@ -30,6 +30,7 @@ from rlvr_core.api import (
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.engines.sampling import StopStrings
+from rlvr_core.engines.sync import weight_checksums
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -135,6 +136,11 @@ class TransformersEngine:
         """Label what comes next; the weights are the trainer's and no cache outlives a drain."""
         self._model = source.module
         self._version = version
+
+    def fingerprint(self) -> dict[str, int]:
+        """See ``FingerprintsWeights``."""
+        assert self._model is not None
+        return weight_checksums(self._model.named_parameters())
 
     def sleep(self) -> None:
         """Nothing is held between drains."""

@@ -9,7 +9,6 @@ the file can import modules beside it without hiding installed ones.
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -20,7 +19,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -83,21 +82,9 @@ def target(written: Written, kind: str, where: str) -> str:
     try:
         source = file.read_bytes()
     except OSError as error:
-        near = difflib.get_close_matches(file.name, _beside(file.parent), n=3)
-        there = f"did you mean: {', '.join(str(Path(written.path).parent / n) for n in near)}?"
-        raise ConfigError(
-            f"there is no file '{written.path}'"
-            if isinstance(error, FileNotFoundError)
-            else f"'{written.path}' cannot be read: {error.strerror}",
-            where=where,
-            remedy=[there] * bool(near) + [f"paths start at the working directory, {Path.cwd()}"],
-        ) from None
+        raise _faults().unreadable(written, error, where) from None
     if not written.name.isidentifier():
-        raise ConfigError(
-            f"'{written.path}' is a file, and which {kind.replace('_', ' ')} in it is not said",
-            where=where,
-            remedy=f"write {written.path}:NAME, with one of: {', '.join(_defined(source))}",
-        )
+        raise _faults().unnamed(written, source, kind, where)
     return f"{_snapshot(file, source)}:{written.name}"
 
 
@@ -112,18 +99,7 @@ def attribute(module: ModuleType, name: str, use: str, where: str) -> Any:
     except KeyError:
         if (found := inspect.getattr_static(module, name, None)) is not None:
             return found
-        names = [key for key in vars(module) if not key.startswith("_")]
-        near = difflib.get_close_matches(name, names, n=3)
-        own = [
-            key for key in names if getattr(vars(module)[key], "__module__", "") == _name(module)
-        ]
-        raise ConfigError(
-            f"there is no '{name}' in {use.rpartition(':')[0]}",
-            where=where,
-            remedy=f"did you mean: {', '.join(near)}?"
-            if near
-            else f"it defines: {', '.join(own) or 'nothing'}",
-        ) from None
+        raise _faults().no_attribute(module, name, use, where) from None
 
 
 def find_spec(name: str) -> importlib.machinery.ModuleSpec | None:
@@ -266,22 +242,6 @@ def _cache() -> Path:
     return cache_folder() / "files"
 
 
-def _beside(folder: Path) -> list[str]:
-    try:
-        return sorted(one.name for one in folder.glob("*.py"))
-    except OSError:
-        return []
-
-
-def _defined(source: bytes) -> Iterable[str]:
-    """Return the names of the functions and classes at the top level of a source."""
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    try:
-        return [n.name for n in ast.parse(source).body if isinstance(n, kinds)] or ["(none)"]
-    except (SyntaxError, ValueError):
-        return ["(it has a syntax error)"]
-
-
 def _imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
     """Yield each top-level module, once, that a source imports and that lies beside ``file``."""
     names: dict[str, None] = {}
@@ -297,8 +257,9 @@ def _imported_beside(source: bytes, file: Path) -> Iterator[tuple[str, Path]]:
                 break
 
 
-def _name(module: ModuleType) -> str:
-    return module.__name__
+def _faults() -> Any:
+    """Return what explains wrong references; imported only when one is wrong."""
+    return discovery.core_service("file-faults")
 
 
 def failed(use: str, module: str, error: BaseException) -> RlvrError:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from rlvr_core.api import Complaint, ConfigError, MachineError, RlvrError, RunError
+from rlvr_core.api import Complaint, ConfigError, IdleError, MachineError, RlvrError, RunError
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ class Ranks:
 def fault_of(rank: int, code: int, complaints: Sequence[Complaint]) -> RlvrError:
     """The fault of one process as another tells it: of the kind that has its exit code."""
     mine = f"process {rank}"
-    kinds = {1: RunError, ConfigError.exit_code: ConfigError}
+    kinds = {kind.exit_code: kind for kind in (RunError, ConfigError, IdleError)}
     return kinds.get(code, MachineError).collect(
         [replace(one, where=f"{one.where}, {mine}" if one.where else mine) for one in complaints]
     )

@@ -119,11 +119,10 @@ class CheckpointStore:
 
     def _steps(self) -> Iterator[tuple[int, Path]]:
         found = []
-        if self.folder.is_dir():
-            for path in self.folder.iterdir():
-                match = _STEP.match(path.name)
-                if match and path.is_dir():
-                    found.append((int(match[1]), path))
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            match = _STEP.match(path.name)
+            if match and path.is_dir():
+                found.append((int(match[1]), path))
         return iter(sorted(found, reverse=True))
 
     def _put_in_place(self, temporary: Path, target: Path) -> None:

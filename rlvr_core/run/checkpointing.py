@@ -50,6 +50,7 @@ def _state(session: Session) -> dict[str, Any]:
         "step": session.step,
         "version": session.version,
         "skipped": session.skipped,
+        "identity": session.identity,
         "entropy": {name: one.state_dict() for name, one in session.trainer.entropy.items()},
         **session.evaluations.state_dict(),
         **{name: part.state_dict() for name, part in session.stateful.items()},
@@ -72,7 +73,6 @@ def restore(session: Session, folder: Path) -> None:
         session.checkpoints.pinned = {session.evaluations.best_step}
     for name, part in session.stateful.items():
         part.load_state_dict(state[name])
-    session.checks.parity_due = True
     for missing in session.recorder.rewind(state["offsets"]):
         session.events.message(missing)
     session.engine.load_weights(session.version, session.source)

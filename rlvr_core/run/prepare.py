@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ from rlvr_core.data.load import (
     fingerprints,
     load_sources,
 )
-from rlvr_core.data.prompts import Renderer
+from rlvr_core.data.prompts import STORED_CHOICE, Renderer
 from rlvr_core.data.uri import cached_at
 from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
@@ -66,6 +65,7 @@ class Prepared:
         renderer: Renders problems to token ids.
         sources: Training data without over-long prompts.
         longest_prompt: Length in tokens, over training and evaluation.
+        prompts: SHA-256 of the token ids of the training prompts, in order.
         evaluations: The run's eval tasks.
         sampler: The sampler, before its first problem.
         mode: How generation and training are scheduled.
@@ -86,6 +86,7 @@ class Prepared:
     renderer: Renderer
     sources: list[Source]
     longest_prompt: int
+    prompts: str
     evaluations: Evaluations
     sampler: Sampler
     mode: RolloutMode
@@ -191,6 +192,7 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
         check_model_path(model_path)
         tokenizer = load_tokenizer(model_path, config.model)
         renderer = Renderer(tokenizer, config.data.prompt, data.conversations.present)
+        tokenizer.init_kwargs[STORED_CHOICE] = renderer.text_as_chat  # saved with each checkpoint
         sources, audited = audit(
             data.sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong_share
         )
@@ -222,17 +224,15 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
         lines += [*data.conversations.lines(), *audited.lines]
         lines += [f"warning: {text}" for text in resolved.warnings]
         lines += [line for report in data.reports for line in report.lines]
-        if config.guards.preflight and os.environ.get("RANK", "0") == "0":
-            problems = [*_problems(data.sources), *data.held_out]
-            lines += host.service("core/gold")(problems, judge, resolved)
         data.evaluations.check(judge)
-        yield Prepared(
+        prepared = Prepared(
             resolved=resolved,
             model_path=model_path,
             tokenizer=tokenizer,
             renderer=renderer,
             sources=sources,
             longest_prompt=longest,
+            prompts=audited.sha256,
             evaluations=data.evaluations,
             sampler=sampler,
             mode=parts.mode,
@@ -246,6 +246,9 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
             trackers=parts.trackers,
             lines=lines,
         )
+        if config.guards.preflight:
+            lines += host.service("core/preflight")(prepared)
+        yield prepared
 
 
 def _make_parts(resolved: Resolved) -> _Parts:

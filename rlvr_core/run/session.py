@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rlvr_core.run.ending import Stop
     from rlvr_core.run.evaluations import Evaluations
     from rlvr_core.run.events import RunEvents
-    from rlvr_core.run.guards import SampleChecks
     from rlvr_core.step.step import PolicyTrainer, StepReport
     from rlvr_core.verify.reward import RewardPlan
 
@@ -72,11 +71,11 @@ class Session:
     trainer: PolicyTrainer
     tokenizer: PreTrainedTokenizerBase
     evaluations: Evaluations
-    checks: SampleChecks
     stateful: Mapping[str, Stateful]
     reports: ReportsMetrics | None
     reporters: Sequence[Reporter]
     stop: Stop
+    identity: Json = None
     step: int = 0
     version: int = 0
     skipped: int = 0
@@ -86,8 +85,7 @@ class Session:
     @property
     def stop_reason(self) -> str | None:
         """Why the run stops before its last step; None if it should continue."""
-        finished = self.step >= self.config.train.steps
-        return None if finished else self.evaluations.stop_reason
+        return None if self.step >= self.config.train.steps else self.evaluations.stop_reason
 
     @property
     def engine(self) -> Engine:
@@ -149,7 +147,6 @@ class Session:
             with self.phase("guards"):
                 groups = tuple(one.group for one in rollouts.all)
                 self.events.groups_scored(GroupsScored(self.step, self.version, groups))
-                metrics |= self.checks.check(self.step, self.version, groups)
 
         with self.phase("train"):
             report = self.trainer.update(rollouts.trained, self.step, self.version)
@@ -207,6 +204,7 @@ class Session:
 
     def _load_weights(self) -> None:
         self.engine.load_weights(self.version, self.source)
+        self.trainer.observer.weights_loaded(self.version, self.source)
 
     def _engine_metrics(self) -> dict[str, float]:
         """Return the metrics that the engines of all processes report, summed."""
@@ -239,8 +237,7 @@ class Session:
         return self.evaluations.improved
 
     def _due(self, every: int) -> bool:
-        last = self.step == self.config.train.steps
-        return last or (every > 0 and self.step % every == 0)
+        return self.step == self.config.train.steps or (every > 0 and self.step % every == 0)
 
     def _account(self, rollouts: Rollouts, report: StepReport) -> Ages:
         """Settle every drawn completion in the ledger and record its rollout.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from rlvr_core.api import (
     EngineContext,
     EngineTraits,
     Guard,
+    Json,
     Reporter,
     ReportsMetrics,
     traits_of,
@@ -32,7 +33,7 @@ from rlvr_core.rollout.collect import Generator
 from rlvr_core.rollout.source import SourceParts, sampling_of
 from rlvr_core.run.ending import Stop, recorded_outcome
 from rlvr_core.run.events import PluginHooks, RunEvents
-from rlvr_core.run.guards import Guards, SampleChecks
+from rlvr_core.run.guards import Guards
 from rlvr_core.run.learner import trainer_device, trainer_of
 from rlvr_core.run.session import Session
 from rlvr_core.step.step import PolicyTrainer
@@ -52,6 +53,7 @@ def start(
     command: Sequence[str],
     ranks: Ranks | None = None,
     stop: Stop | None = None,
+    drive: Callable[[Session, Mapping[str, Json]], None] = Session.run,
 ) -> RunFolder:
     """Run a prepared run to its end.
 
@@ -62,6 +64,8 @@ def start(
         command: The command line, for the record.
         ranks: The processes of the run; only this one if omitted.
         stop: The stop request, set by signals.
+        drive: What is done with the session, given the whole configuration; by default all
+            remaining steps.
 
     Returns:
         The run's folder.
@@ -89,7 +93,15 @@ def start(
         named = enumerate(prepared.config.guards.use)
         make, judging = prepared.resolved.make, prepared.judge.plan.verifiers.items()
         made = {f"{place}: {ref.use}": make(("guards", "use", place)) for place, ref in named}
-        guards = Guards(made | {name: one for name, one in judging if isinstance(one, Guard)})
+        if prepared.config.guards.seeds and traits_of(bare, EngineTraits).seeded:
+            made["seeds"] = prepared.resolved.host.service("core/seeds")()
+        if n_idle := prepared.config.guards.max_idle_steps:
+            made["idle"] = prepared.resolved.host.service("core/idle")(n_idle)
+        made |= {name: one for name, one in judging if isinstance(one, Guard)}
+        if prepared.config.guards.invariants:
+            invariants = prepared.resolved.host.service("core/invariants")
+            made["invariants"] = trainer.observer = invariants(prepared.config, trainer, bare)
+        guards = Guards(made)
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)
         folder, recorder, manifest = stack.enter_context(recording)
@@ -118,11 +130,11 @@ def start(
             trainer=trainer,
             tokenizer=prepared.tokenizer,
             evaluations=prepared.evaluations,
-            checks=SampleChecks(prepared.config, trainer),
             stateful=stateful,
             reports=bare if isinstance(bare, ReportsMetrics) else None,
             reporters=[one for one in watching if isinstance(one, Reporter)],
             stop=stop,
+            identity=manifest and manifest.fields.get("identity"),
         )
         newest = resumption = None
         if not fresh:
@@ -134,7 +146,7 @@ def start(
                 if ranks.main:  # e.g. with more steps: recorded for the next resumption
                     folder.configure(prepared.resolved.dump())
                 resumption.go_on(newest, command)
-            session.run(prepared.resolved.dump())
+            drive(session, prepared.resolved.dump())
     return folder
 
 
@@ -176,9 +188,11 @@ def _recording(
         if mirror is not None:
             stack.enter_context(mirror.copying(folder.path, fresh=fresh))
         components = {component.cls for component in prepared.resolved.components.values()}
-        components |= {type(engine), type(prepared.mode)}
+        components |= {type(engine), type(prepared.mode), *map(type, guards.guards.values())}
         recorder = stack.enter_context(Recorder(folder, glossary=run_glossary(*components)))
         manifest = _manifest(prepared, folder, command, ranks)
+        if config.run.identity:
+            host.service("core/identity")(prepared, manifest, events.message, fresh=fresh)
         if prepared.data_reports:
             manifest.update(checks={one.name: dict(one.record) for one in prepared.data_reports})
         if prepared.trackers:

@@ -32,7 +32,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr_core.api import LossBatch, LossOutput, MicroBatch, Normalizer
+from rlvr_core.api import (
+    LossBatch,
+    LossComputed,
+    LossOutput,
+    MicroBatch,
+    Normalizer,
+    StepObserver,
+)
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.parallel.ranks import Ranks
 from rlvr_core.step.batch import LocalMicroBatch, Row, idle_micro_batches, micro_batches, shard_rows
@@ -108,6 +115,7 @@ class PolicyTrainer:
         seed: Of the run.
         ranks: The processes that train together.
         parallel: The models as they compute them; None in a process that is alone.
+        observer: Sees what a step computes.
         entropy: What steers the entropy bonus of each loss that has it steered, by term.
     """
 
@@ -125,6 +133,7 @@ class PolicyTrainer:
     seed: int = 0
     ranks: Ranks = field(default_factory=Ranks)
     parallel: ParallelModel | None = None
+    observer: StepObserver = field(default_factory=StepObserver)
     entropy: dict[str, EntropyController] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,6 +149,7 @@ class PolicyTrainer:
             version: The policy's.
         """
         seconds: dict[str, float] = {}
+        self.observer.step_begins(groups, step, version)
         with _timed(seconds, "forward"):
             kl_N = self._reference_kl(groups)
         with _timed(seconds, "pack"):
@@ -168,8 +178,10 @@ class PolicyTrainer:
             for batch in batches:
                 totals.append(Totals(self.objective.terms))
                 self._accumulate(batch, step, len(updates), totals[-1], seconds)
+                self.observer.update_begins()
                 with _timed(seconds, "optimizer"):
                     updates.append(self.optimizer.step(step))
+                self.observer.update_ended(updates[-1].grad_norm, applied=updates[-1].applied)
                 totals[-1].gather(self.ranks)
                 if updates[-1].applied:
                     lost.difference_update(batch.groups)
@@ -184,26 +196,39 @@ class PolicyTrainer:
             metrics[f"{prefix}entropy/coefficient"] = controller.coefficient
         if self.train.updates_per_step > 1:
             metrics |= count_updates(batches, updates, self.train)
+        metrics |= self.observer.step_ends()
         thrown_away = [place in lost for place in range(len(groups))]
         return StepReport(updates, metrics, made.advantages, thrown_away, seconds)
 
+    def logprobs(self, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
+        """Return the trainer's and the engine's log-probs of every sampled token, both (N,)."""
+        scores_NK = self.token_scores(groups, completion_scores)
+        return scores_NK[:, 0], scores_NK[:, -1]
+
     @torch.no_grad()
-    def logprobs(self, groups: Sequence[Group]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the trainer's and the engine's log-probs of every sampled token of these groups.
+    def token_scores(
+        self, groups: Sequence[Group], compute: Callable[..., tuple[Tensor, ...]]
+    ) -> Tensor:
+        """Return what ``compute`` gives of every sampled token of these groups.
+
+        Args:
+            groups: All completions of them, scored or not; tokens of an environment are nobody's
+                sample.
+            compute: A function like those of ``rlvr_core.step.forward``, of K (B, T) tensors.
 
         Returns:
-            Two float32 tensors of shape (N,), N the sampled tokens of all completions, scored or
-            not; those of an environment are nobody's sample.
+            Float32 of shape (N, K + 1); the last column holds the engine's log-probs.
         """
-        rows = _bare_rows(groups)
-        ours, theirs = [torch.zeros(0)], [torch.zeros(0)]
-        for micro in self._pack(rows):
-            batch, logp_BT = micro.batch, self._logprobs(self.model, micro.batch)
+        parts: list[Tensor] = []
+        for micro in self._pack(_bare_rows(groups)):
+            scores = self._compute(compute, self.model, micro.batch, temperature=self.temperature)
             if micro.counts:
-                ours.append(logp_BT[batch.mask_BT].float().cpu())
-                theirs.append(batch.behaviour_logp_BT[batch.mask_BT].float().cpu())
-        parts = self.ranks.gather((torch.cat(ours), torch.cat(theirs)))
-        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+                columns = (*scores, micro.batch.behaviour_logp_BT)
+                parts.append(
+                    torch.stack([c[micro.batch.mask_BT].float() for c in columns], 1).cpu()
+                )
+        parts = [part for found in self.ranks.gather(parts) for part in found]
+        return torch.cat(parts) if parts else torch.zeros(0, 1)
 
     @torch.no_grad()
     def _reference_kl(self, groups: Sequence[Group]) -> list[NDArray[np.float64]] | None:
@@ -275,7 +300,7 @@ class PolicyTrainer:
                 last = micro is batch.parts[-1].micro_batches[-1]
                 with adapter.dropout(self.model, *key), self._accumulating(last=last):
                     with _timed(seconds, "forward"):
-                        outputs = self._losses(part, micro.batch, masks, aux, old_BT)
+                        outputs = self._losses(part, micro, masks, aux, old_BT)
                         loss = torch.stack([t.weight * output.loss for t, output in outputs]).sum()
                     with _timed(seconds, "backward"):
                         self.optimizer.backward(loss if micro.counts else 0.0 * loss)
@@ -348,7 +373,7 @@ class PolicyTrainer:
     def _losses(
         self,
         part: MiniBatchPart,
-        batch: MicroBatch,
+        micro: LocalMicroBatch,
         entropy_masks: Mapping[float, Tensor],
         aux: AuxLogprobs,
         old_BT: Tensor | None,
@@ -357,7 +382,7 @@ class PolicyTrainer:
 
         ``old_BT`` is None where the policy still is that of the start of the step.
         """
-        training = part.training
+        training, batch = part.training, micro.batch
         ids_NK = [ids for ids, _ in aux.teacher_logprobs.values()]
         teacher = next((term.teacher for term in training.terms if term.teacher is not None), None)
         extra = teacher and partial(teacher.logprobs_of, ids_NK=torch.cat(ids_NK, dim=1))
@@ -377,7 +402,7 @@ class PolicyTrainer:
             advantage_BT=batch.advantage_BT,
             group_B=batch.group_B,
         )
-        outputs = []
+        outputs, shown_to = [], []
         for term in training.terms:
             shown = seen
             if term.traits.top_entropy < 1:
@@ -391,6 +416,10 @@ class PolicyTrainer:
                     student_logp_BTK=next(student),
                 )
             outputs.append((term, term.of(shown, part.normalizer)))
+            shown_to.append((term.loss, shown, outputs[-1][1]))
+        if micro.counts:
+            seen_by = LossComputed(batch, part.normalizer, shown_to, training.given)
+            self.observer.loss_computed(seen_by)
         return outputs
 
     @torch.no_grad()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from numbers import Real
+from operator import attrgetter
 from pkgutil import resolve_name
 from typing import Any
 
-from rlvr_core.api import Completion, Json, Span, Usage, Verdict, VerifierTraits, traits_of
+from rlvr_core.api import Completion, Json, Problem, Span, Usage, Verdict, VerifierTraits, traits_of
 from rlvr_core.host.functions import component
 from rlvr_core.workers.process import ComponentSpec
 
@@ -47,6 +48,18 @@ class VerifierSpec(ComponentSpec):
 
 
 ALONE, TOGETHER = b"alone", b"together"
+_VALUES = {cls: attrgetter(*(field.name for field in fields(cls))) for cls in (Problem, Completion)}
+
+
+def pack(one: Problem | Completion) -> bytes:
+    """Pickle a problem or completion, in half the time that pickling a frozen dataclass takes."""
+    values = _VALUES.get(type(one))  # None for a subclass
+    return pickle.dumps(one if values is None else (type(one), values(one)), -1)
+
+
+def _unpack(packed: bytes) -> Any:
+    found = pickle.loads(packed)
+    return found[0](*found[1]) if isinstance(found, tuple) else found
 
 
 def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> list[PlainVerdict]:
@@ -61,10 +74,9 @@ def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> lis
         problem: The pickled problem.
         completions: The pickled completions.
     """
-    asked = pickle.loads(problem)
-    answers = [pickle.loads(completion) for completion in completions]
+    answers = [_unpack(completion) for completion in completions]
     if how == TOGETHER:
-        found = verifier.verify_group(asked, answers)
+        found = verifier.verify_group(_unpack(problem), answers)
         if not isinstance(found, list | tuple):
             raise TypeError(f"verify_group gave {type(found).__name__}, not a list of verdicts")
         if len(found) != len(answers):
@@ -72,7 +84,7 @@ def judge(verifier: Any, how: bytes, problem: bytes, *completions: bytes) -> lis
                 f"verify_group gave {len(found)} verdicts for {len(answers)} completions"
             )
     else:
-        found = [verifier.verify(asked, answer) for answer in answers]
+        found = [verifier.verify(_unpack(problem), answer) for answer in answers]
     return [
         in_range(plain_verdict(verdict, answer), verifier)
         for verdict, answer in zip(found, answers, strict=True)
@@ -123,7 +135,7 @@ def plain_verdict(verdict: object, completion: Completion | None = None) -> Plai
         extracted,
         _text(verdict.detail, "detail", MAX_DETAIL) or "",
         None if verdict.usage is None else asdict(verdict.usage),
-        _plain_spans(verdict, completion),
+        _plain_spans(verdict, completion) if verdict.spans else [],
     ]
 
 
@@ -149,7 +161,7 @@ def _text(value: object, what: str, limit: int) -> str | None:
 
 
 def _finite(value: object, what: str) -> float:
-    if not isinstance(value, Real):
+    if not isinstance(value, (float, Real)):  # the first without asking an abstract class
         raise TypeError(f"{what} is {type(value).__name__}, not a number")
     number = float(value)
     if not math.isfinite(number):

@@ -149,7 +149,8 @@ def test_all_complaints_are_shown():
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [("RunError", 1), ("DataError", 2), ("PluginError", 3), ("MachineError", 4)]
+    ("error", "code"),
+    [("RunError", 1), ("DataError", 2), ("PluginError", 3), ("MachineError", 4), ("IdleError", 6)],
 )
 def test_exit_codes(error, code):
     assert main_with(f"raise {error}('x')").returncode == code

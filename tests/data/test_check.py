@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -15,6 +16,7 @@ from rlvr_core.builtin.datacheck.forms import Form, form_of
 from rlvr_core.builtin.datacheck.judging import Judge
 from rlvr_core.builtin.datacheck.page import lists, pages, selected
 from rlvr_core.builtin.datacheck.sources import check_source, sources_of
+from rlvr_core.builtin.datacheck.table import print_report
 from rlvr_core.testing import dataset_conformance
 from rlvr_core.testing.lab import run_rlvr
 
@@ -228,6 +230,97 @@ def test_of_several_lucky_strategies_none_counts_by_the_problems_it_was_chosen_b
     for index in range(40):
         steady.add(index % 2, {"right": index < 30, "wrong": False})
     assert steady.cross_fitted() == 30
+
+
+def choice_rows(path, n, of, letter):
+    """Hand-made questions with ``of`` options, of which ``letter(number)`` is the right one."""
+    rows = [
+        {
+            "id": f"q{number}",
+            "prompt": f"Which of them is number {number}?",
+            "options": [f"thing {number * of + place}" for place in range(of)],
+            "answer": letter(number),
+        }
+        for number in range(n)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def check_choice(tmp_path, of, letter, n=200):
+    path = choice_rows(tmp_path / "rows.jsonl", n, of, letter)
+    (source,) = sources_of(path, {"prompt": "prompt", "id": "id", "verifier": "core/choice"})
+    with Judge(source.verifier) as judge:
+        return check_source(source, judge)
+
+
+def test_what_any_guess_gets_of_four_options_is_no_fault(tmp_path, capsys):
+    letters = random.Random(0).choices("ABCD", k=200)
+    report = check_choice(tmp_path, 4, letters.__getitem__)
+    (tag,) = report.tags
+    assert tag.chance == tag.limit == 0.25
+    assert tag.data()["limit"] == 0.25
+    assert report.ok, [fault.what for fault in tag.faults]
+    print_report(report)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "an option named at random is right in 0.25 of the problems with 1 tags" in printed
+    assert printed.endswith("passes")
+
+
+def test_a_letter_that_is_right_more_often_than_by_chance_fails(tmp_path):
+    letters = random.Random(0).choices("ABCD", weights=[4, 1, 1, 1], k=200)
+    report = check_choice(tmp_path, 4, letters.__getitem__)
+    (tag,) = report.tags
+    assert {fault.check for fault in tag.faults} >= {"blind"}
+    assert tag.blind.interval[0] > 0.25
+
+
+def test_with_ten_options_the_limit_is_that_of_other_tasks(tmp_path):
+    letters = random.Random(0).choices("ABCDEFGHIJ", k=200)
+    (tag,) = check_choice(tmp_path, 10, letters.__getitem__).tags
+    assert (tag.chance, tag.limit) == (pytest.approx(0.1), 0.2)
+    assert not tag.faults
+    constant = check_choice(
+        tmp_path, 10, lambda number: "A" if number % 4 == 0 else letters[number]
+    )
+    assert {fault.check for fault in constant.tags[0].faults} >= {"blind"}
+
+
+def test_options_that_stand_out_are_found():
+    text = "A. No list.\n\nWhich?\n\n(A) a red hat\n(B) a red cap\nof wool\n(C) it\n\nEnd with (X)."
+    found = dict(cuts(text))
+    assert found["longest option"] == "B"
+    assert found["text of the longest option"] == "a red cap\nof wool"
+    assert found["shortest option"] == found["most unusual option"] == "C"
+    assert found["most usual option"] == "A"
+    assert "longest option" not in dict(cuts("A. One.\n\nC. Three."))
+
+
+def test_the_longest_option_is_a_strategy(tmp_path):
+    rng = random.Random(0)
+    rows = []
+    for number in range(100):
+        options = [f"thing {rng.randint(100, 999)}" for _ in range(10)]
+        right = rng.randrange(10)
+        if number % 2:
+            options[right] += ", as it is"
+        listed = "\n".join(f"({'ABCDEFGHIJ'[i]}) {text}" for i, text in enumerate(options))
+        rows.append(
+            {
+                "id": f"q{number}",
+                "prompt": f"Which is number {number}?\n\n{listed}\n\nName a letter.",
+                "options": options,
+                "answer": "ABCDEFGHIJ"[right],
+            }
+        )
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"prompt": "prompt", "id": "id", "verifier": "core/choice"}
+    (source,) = sources_of(str(path), given)
+    with Judge(source.verifier) as judge:
+        (tag,) = check_source(source, judge).tags
+    assert "longest option" in tag.blind.what
+    assert [fault.check for fault in tag.faults] == ["blind"]
 
 
 def test_a_rate_fails_when_it_is_high_for_sure_or_on_enough_problems():

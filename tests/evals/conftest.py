@@ -20,8 +20,8 @@ WIDE = {"head_dim": 32, "initializer_range": 0.3}
 TOY = """
 import time
 from pathlib import Path
-from rlvr_core.api import ComponentConfig, EvalReport, NoConfig, Problem, SamplingParams, Verdict
-from rlvr_core.api import hookimpl
+from rlvr_core.api import ComponentConfig, EvalReport, Metric, NoConfig, Problem, SamplingParams
+from rlvr_core.api import Verdict, hookimpl
 
 
 @hookimpl
@@ -34,6 +34,7 @@ def register_verifiers(registrar):
 @hookimpl
 def register_eval_tasks(registrar):
     registrar.add("letters", "rlvr_evals_toy:Letters", summary="Say something.")
+    registrar.add("planned", "rlvr_evals_toy:Planned", summary="Metrics that the test chose.")
 
 
 class Config(ComponentConfig):
@@ -122,6 +123,26 @@ class Letters:
         metrics["share_of_a"] = a / max(1, letters)
         metrics["mine"] = sum(bool(one.passed) for one in members) / len(members)
         return EvalReport(metrics, len(groups))
+
+
+class Planned(Letters):
+    # metrics by policy version; null leaves one out
+
+    class Config(Letters.Config):
+        count: int = 2
+        plan: dict[str, list[float | str | None]]
+
+    reports = (
+        Metric("cost", "What it costs.", "coins", better="down"),
+        Metric("cost/<part>", "The same of a part.", "coins", better="down"),
+        Metric("gain", "What it brings.", "coins", better="up"),
+    )
+
+    def score(self, groups):
+        at = groups[0].version
+        now = {name: values[min(at, len(values) - 1)] for name, values in self.config.plan.items()}
+        known = {name: float(value) for name, value in now.items() if value is not None}
+        return EvalReport(known, len(groups))
 """
 
 

@@ -1,11 +1,13 @@
 # ruff: noqa: RUF001
 import json
+import math
 
 import pytest
 import yaml
 
 from rlvr_core.api import Message, Problem
 from rlvr_core.builtin.evals.contamination import Trained, asked, bodies, normalise
+from rlvr_core.builtin.evals.near import grams, near_duplicates
 from rlvr_core.testing.clock import cpu_limit
 
 STORY = "A farmer has {} cows and buys {} more at the market on a rainy day. How many now?"
@@ -98,6 +100,104 @@ def test_a_problem_is_known_in_another_style_and_short_ones_only_as_they_are():
     short.add_problems("data", [problem("t1", "Spell cat"), problem("t2", "Spell dog")])
     others = [problem("e1", "Shout cat"), problem("e2", "Shout dog"), problem("t2", "Shout owl")]
     assert [(m.id, m.by) for m in short.search(others).matches] == [("t2", "id")]
+
+
+FRAMES = [
+    "{}",
+    "Q: {}\nA:",
+    "Question: {}\nAnswer with one number.\nAnswer:",
+    "Problem:\n{}\n\nReason step by step, then write the answer inside \\boxed{{}}.\n\nSolution:",
+    "Q: What is one of two?\nA: It is 1 of 2. The answer is 1.\n\nQ: {}\nA:",
+]
+THINGS = [
+    "lamp",
+    "boat",
+    "field",
+    "tower",
+    "bridge",
+    "garden",
+    "wheel",
+    "basket",
+    "ladder",
+    "window",
+]
+
+
+def word_problem(i):
+    one, two = THINGS[i % 10], THINGS[(i // 10 + 3 * i) % 10]
+    end = "What share in % is 64%?" if i == 7 else f"How many {one}s does she paint in week {i}?"
+    return f"Greta number {i} paints {i + 3} {one}s near the {two} of plot {i * i} by noon. {end}"
+
+
+@pytest.mark.parametrize("trained_in", FRAMES)
+@pytest.mark.parametrize("asked_in", FRAMES)
+def test_frames_of_most_are_taken_off_whatever_single_rows_end_in(trained_in, asked_in):
+    """One row of 60 ends in "64%?", and one has no frame at all."""
+    trained = Trained()
+    rows = [problem(f"t{i}", trained_in.format(word_problem(i))) for i in range(60)]
+    trained.add_problems("data", [*rows, problem("bare", "Which of these is not like the others?")])
+    held_out = [problem(f"e{i}", asked_in.format(word_problem(i))) for i in range(0, 20)]
+    found = trained.search(held_out)
+    assert [(m.id, m.trained, m.by) for m in found.matches] == [
+        (f"e{i}", f"t{i}", "text") for i in range(20)
+    ]
+
+
+def test_frames_of_data_in_several_styles():
+    trained = Trained()
+    rows = [problem(f"t{i}", FRAMES[1 + i % 4].format(word_problem(i))) for i in range(200)]
+    trained.add_problems("data", rows)
+    held_out = [problem(f"e{i}", word_problem(i)) for i in range(0, 200, 10)]
+    assert {m.trained for m in trained.search(held_out).same} == {
+        f"t{i}" for i in range(0, 200, 10)
+    }
+
+
+ORIGINAL = (
+    "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in "
+    "May. Her brother keeps the money in a green tin. How many clips did Natalia sell altogether?"
+)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ORIGINAL.replace("Natalia", "Priya").replace("48", "52"),
+        "Her brother keeps the money in a green tin. "
+        + ORIGINAL.replace("Her brother keeps the money in a green tin. ", ""),
+        " ".join(ORIGINAL.split()[:24]),
+        "Once more, from last week's test: " + ORIGINAL.replace("altogether", "in total"),
+    ],
+)
+def test_problems_that_are_much_like_one_are_named_and_accepted(changed):
+    trained = Trained()
+    rows = [problem(f"t{i}", word_problem(i)) for i in range(60)]
+    trained.add_problems("data", [*rows, problem("twin", changed)])
+    other = "A farmer walks round a square field of 40 acres twice a day. How far is that in May?"
+    found = trained.search([problem("e0", ORIGINAL), problem("e1", other)])
+    ((match),) = found.matches
+    assert (match.id, match.trained, match.by) == ("e0", "twin", "near")
+    assert 0.5 <= match.share <= 1.0
+    assert found.share == 0.0
+    assert found.data()["near"]["n"] == 1
+    assert found.lines()[-1].startswith(
+        "warning: contamination: 1 of 2 problems are much like one in data: e0 (like twin, "
+    )
+
+
+def test_containment_of_n_grams_by_hand():
+    """Ten words are 8 n-grams; with one word of them changed 3 others are there."""
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    assert len(grams(" ".join(words))) == 8
+    assert len(grams("It costs $5, or 1,000 in all")) == len(grams("it costs 7 or 2 000 in all"))
+    whole, other = " ".join(words), " ".join([*words[:9], "eleven"])
+    (found,) = near_duplicates([whole], [other])
+    # each n-gram of `whole` weighs ln(1 + 1/2) where the row has it, and ln(1 + 1/1) where not
+    telling, rest = 7 * math.log(1.5), math.log(2)
+    assert found == (0, pytest.approx(telling / (telling + rest)))
+    # an n-gram that more than a hundredth of the rows have, and more than five, tells nothing
+    assert near_duplicates([whole], [whole] * 5)[0] is not None
+    assert near_duplicates([whole], [whole] * 6) == [None]
 
 
 def test_100k_problems_are_cheap():

@@ -14,6 +14,7 @@ from rlvr_core.config.model import EarlyStopSection
 TASK = {"use": "lab/letters", "with": {"count": 6}}
 METRIC = "lab/letters:share_of_a"
 STILL = {"steps": 30, "lr": 1e-12, "warmup_steps": 1}
+GUARDS = {"updates": False}  # which would stop a run whose weights do not move
 
 
 def early(**options):
@@ -80,7 +81,9 @@ def digest(run):
 
 
 def test_a_run_that_gets_no_better_stops_and_says_why(lab, model_dir):
-    run = lab.run(model_dir, train=STILL, eval=section(patience=2), checkpoint={"every": 20})
+    run = lab.run(
+        model_dir, train=STILL, guards=GUARDS, eval=section(patience=2), checkpoint={"every": 20}
+    )
     record = json.loads((run / "run.json").read_text())
     assert (record["outcome"], record["steps"], record["error"]) == ("stopped", 4, None)
     assert record["reason"].startswith(f"early stop: {METRIC} has not risen in 2 evaluations")
@@ -104,7 +107,12 @@ def test_a_run_that_gets_no_better_stops_and_says_why(lab, model_dir):
 
 
 def test_resumed_it_stops_where_it_would_have(lab, model_dir):
-    sections = {"train": STILL, "eval": section(patience=3), "checkpoint": {"every": 1}}
+    sections = {
+        "train": STILL,
+        "guards": GUARDS,
+        "eval": section(patience=3),
+        "checkpoint": {"every": 1},
+    }
     straight = lab.run(model_dir, **sections)
     expected = digest(straight)
     assert expected[0] == "step000006"
@@ -120,7 +128,12 @@ def test_resumed_it_stops_where_it_would_have(lab, model_dir):
 
 @pytest.mark.slow
 def test_t94_killed_while_it_waits_it_resumes_bit_for_bit(lab, model_dir):
-    sections = {"train": STILL, "eval": section(patience=4), "checkpoint": {"every": 3}}
+    sections = {
+        "train": STILL,
+        "guards": GUARDS,
+        "eval": section(patience=4),
+        "checkpoint": {"every": 3},
+    }
     straight = lab.run(model_dir, **sections)
     expected = digest(straight)
     shutil.move(straight, lab.folder / "straight")

@@ -88,7 +88,8 @@ def test_t74_compare_refuses_and_says_what_differs(lab, model_dir, other_model):
     assert found["n"] == 24
     assert found["differs"] == []
     shown = lab.rlvr("compare", "a/lab_letters", "b/lab_letters").stdout
-    assert f"McNemar's exact test: p = {found['mcnemar_p']:.4g}" in shown
+    assert f"exact paired test (sign flips): p = {found['p']:.4g}\n" in shown
+    assert found["p_holm"] == found["p"]
 
     # a line that went missing is noticed, not averaged away
     results = lab.folder / "b" / "lab_letters" / "results.jsonl"

@@ -19,7 +19,8 @@ def test_the_best_checkpoint_stays_and_is_saved_off_schedule(lab, model_dir):
     there = {path.name for path in checkpoints.iterdir() if path.name.startswith("step")}
     assert there == {f"step{best:06d}", "step000008"}
     state = json.loads((checkpoints / "latest" / "trainer" / "state.json").read_text())
-    assert state["best"] == {"step": best, "value": trained[best]}
+    how = {"metric": "lab/letters:share_of_a", "direction": "maximize"}
+    assert state["best"] == {"step": best, "value": trained[best], **how}
     assert lab.json("eval", checkpoints / "best", "--task", "letters", "--allow-truncation")
 
 

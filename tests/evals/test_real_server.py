@@ -167,6 +167,7 @@ def test_a_real_judge_gives_the_score_its_model_finds_likeliest(lab, url, model_
         max_tokens=3,
         # an untrained model says digits when nothing else is allowed
         extra={"allowed_token_ids": digits},
+        calibration=False,  # it judges at random
     )
     problem = Problem("p", (Message("user", "Say something."),), "core/judge", {}, "toy")
     texts = ["one", "two", "three", "four", ""]

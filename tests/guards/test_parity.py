@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from rlvr_core.api import RunError
+from rlvr_core.builtin.invariants.parity import Difference, check_parity, measure_parity
 from rlvr_core.config.model import ParitySection
-from rlvr_core.run.guards import Parity, check_parity, measure_parity
 
 
 def test_measure_worked_out_by_hand():
     parity = measure_parity(torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.0, -2.5, -2.0]))
-    assert parity == Parity(mean=0.5, max=1.0, tokens=3)
+    assert parity == Difference(mean=0.5, max=1.0, tokens=3)
 
 
 def test_t13_without_a_token_there_is_no_difference_to_tell():
@@ -26,7 +26,7 @@ def test_non_finite_counts_as_infinitely_far(bad):
 
 
 def test_bands_depend_on_dtype_and_can_be_set():
-    rounding_of_bf16 = Parity(mean=0.03, max=0.3, tokens=100)
+    rounding_of_bf16 = Difference(mean=0.03, max=0.3, tokens=100)
     check_parity(rounding_of_bf16, torch.bfloat16, ParitySection(), version=0)
     with pytest.raises(RunError, match="parity"):
         check_parity(rounding_of_bf16, torch.float32, ParitySection(), version=0)
@@ -34,7 +34,7 @@ def test_bands_depend_on_dtype_and_can_be_set():
 
 
 def test_message_tells_first_step_from_first_sync():
-    far = Parity(mean=1.0, max=5.0, tokens=10)
+    far = Difference(mean=1.0, max=5.0, tokens=10)
     with pytest.raises(RunError) as first:
         check_parity(far, torch.float32, ParitySection(), version=0)
     with pytest.raises(RunError) as later:

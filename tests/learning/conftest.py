@@ -1,5 +1,6 @@
 """The rlvr command, as the tests of conversations run it."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from rlvr_core.testing.fork_server import run_rlvr
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT = 1700
 """Seconds a run may take: ten times what it takes on a quiet machine."""
 
@@ -28,3 +30,40 @@ def rlvr():
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def learns(rlvr, tmp_path):
+    """Trains a tiny model by an example; the folder of the run, when it has learnt the task."""
+
+    def run(example, task, *, seed, cache, before, after):
+        options = ["--set", f"run.seed={seed}", "--set", f"model.path=tiny:{task}?seed={seed}"]
+        path = EXAMPLES / example
+        rlvr("run", path, "--display", "none", *options, cwd=tmp_path, cache=cache)
+        shown = json.loads(rlvr("show", "last", "--json", cwd=tmp_path, cache=cache))
+        assert shown["heldout"]["before"] <= before
+        assert shown["heldout"]["after"] >= after
+        assert shown["ledger"]["balanced"] is True
+        assert shown["parity"]["max"] < 1e-3
+        (folder,) = (tmp_path / "runs").iterdir()
+        return folder
+
+    return run
+
+
+@pytest.fixture
+def trained_groups():
+    """Reads the groups that a run was trained on; none of their problems is a held-out one."""
+
+    def read(run):
+        def lines(path):
+            return [json.loads(line) for line in path.read_text().splitlines()]
+
+        groups = lines(run / "traces" / "rollouts.jsonl")
+        answers = [row for path in (run / "evals").glob("*-step*.jsonl") for row in lines(path)]
+        assert answers
+        held_out = {row["problem_id"] for row in answers}
+        assert not held_out & {group["problem_id"] for group in groups}
+        return groups
+
+    return read

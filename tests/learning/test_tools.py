@@ -10,18 +10,13 @@ CONFIG = Path(__file__).parents[2] / "examples" / "tools.yaml"
 
 
 @pytest.mark.slow
-def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(rlvr, tmp_path, cache_dir):
+def test_a_tiny_model_learns_to_call_a_tool_read_its_result_and_answer(
+    learns, trained_groups, rlvr, tmp_path, cache_dir
+):
     """A seed that was not used to find the recipe."""
-    options = ["--set", "run.seed=11", "--set", "model.path=tiny:core/lookup?seed=11"]
-    rlvr("run", CONFIG, "--display", "none", *options, cwd=tmp_path, cache=cache_dir)
-    shown = json.loads(rlvr("show", "last", "--json", cwd=tmp_path, cache=cache_dir))
-    assert shown["heldout"]["before"] <= 0.3
-    assert shown["heldout"]["after"] >= 0.8
-    assert shown["ledger"]["balanced"] is True
-    assert shown["parity"]["max"] < 1e-3
-
-    (run,) = (tmp_path / "runs").iterdir()
-    groups = [json.loads(s) for s in (run / "traces" / "rollouts.jsonl").read_text().splitlines()]
+    task = "core/lookup"
+    run = learns("tools.yaml", task, seed=11, cache=cache_dir, before=0.3, after=0.8)
+    groups = trained_groups(run)
     rows = [row for group in groups for row in group["completions"]]
     called = [row for row in rows if len(row["transcript"]["turns"]) == 3]
     assert called

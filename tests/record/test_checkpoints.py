@@ -248,8 +248,10 @@ WRITER = textwrap.dedent(
 
 def test_kill_9_at_any_moment_leaves_a_valid_newest(tmp_path):
     rng = random.Random(0)
-    seen = 0
-    for _ in range(12):
+    seen = kills = 0
+    while kills < 12 or seen <= 12:  # a busy machine writes fewer checkpoints between two kills
+        kills += 1
+        assert kills < 200
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )
@@ -269,7 +271,6 @@ def test_kill_9_at_any_moment_leaves_a_valid_newest(tmp_path):
         assert newest.name == f"step{step:06d}"
         assert step >= seen
         seen = step
-    assert seen > 12
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judge_replies import AGAIN, FORM  # type: ignore
 from pydantic import ValidationError
 
 from rlvr_core.api import Completion, ConfigError, DataError, Message, Problem
 from rlvr_core.builtin.openai.judge import MARGIN, Judge
-from rlvr_core.builtin.openai.rubrics import RUBRICS, SCORE, Rubric
+from rlvr_core.builtin.openai.rubrics import RUBRICS, Rubric
 from rlvr_core.verify.pool import VerifierPool, VerifierSpec
 
 pytestmark = pytest.mark.usefixtures("short_waits")
@@ -28,36 +29,49 @@ def verify(server, text="It is 4.", problem=PROBLEM, **options):
 
 
 @pytest.mark.parametrize(
-    ("said", "score"),
-    [
-        ("Good.\nScore: 7", 7.0),
-        ("score = 7.5", 7.5),
-        ("**Score:** 7/10", 7.0),
-        ("**Score: 7**", 7.0),
-        ('{"reason": "?", "score": 7}', 7.0),
-        ("Score: `7`.", 7.0),
-        ("Score: 3 at first.\nBut then\nScore: 9", 9.0),
-        ("I would give a Score: 1. <think>Score: 2</think> Score: 8", 8.0),
-        ("<think>maybe Score: 3", None),  # cut off while it was reasoning
-        ("Score: 4/5", None),  # on another scale
-        ("Score: 11", None),
-        ("Score: 0", None),
-        ("Score: -3", None),
-        ("Score: ten", None),
-        ("underscore: 7", None),
-        ("7", None),
-        ("", None),
-    ],
+    ("scale", "said", "score"),
+    [row for table in (FORM, AGAIN) for rows in table.values() for row in rows],
 )
-def test_reading_a_score(said, score):
-    assert TEN.score(said, re.compile(SCORE)) == score
+def test_reading_a_score(scale, said, score):
+    assert Rubric("{response}", *scale).score(said) == score
 
 
 @given(st.text())
 def test_any_answer_has_a_score_of_the_scale_or_none(said):
-    for text in (said, f"Score: {said}", f"{said} score 9e{said}"):
-        score = TEN.score(text, re.compile(SCORE))
+    for text in (said, f"Score: {said}", f"{said} score 9e{said}", f"{said}\nScore: {said}"):
+        score = TEN.score(text)
         assert score is None or 1.0 <= score <= 10.0
+
+
+@given(st.text(alphabet="0123456789-/%.,: \nScore", max_size=12))
+def test_a_last_line_with_more_than_a_number_is_no_score(rest):
+    said = f"Good.\nScore: 4{rest}"
+    if TEN.score(said) is not None:
+        last = said.strip().rpartition("\n")[2].replace(" ", "")
+        number = last.removeprefix("Score:").removesuffix(".").partition("/")[0]
+        assert number.replace(".", "", 1).isdecimal()
+        assert last.partition("/")[2].strip(".0") in ("", "1")
+
+
+def test_a_score_that_the_token_cap_may_have_cut_is_none(server, good):
+    said = f"{'It is right. ' * 3}\nScore: 1"  # of 10, perhaps
+    assert TEN.score(said) == 1.0
+    assert TEN.score(said, cut_off=True) is None
+    own = re.compile(r"grade (\d+)")
+    assert TEN.score("grade 1", own, cut_off=True) is None
+    assert TEN.score("grade 1.", own, cut_off=True) == 1.0
+    server.script = [good(said, "length"), good("Score: 10")]
+    assert verify(server, rubric="quality").score == 1.0
+
+
+def test_a_pattern_of_ones_own_reads_one_score(server, good):
+    own = re.compile(r"grade (\d+)(?: of (\d+))?")
+    assert TEN.score("grade 4", own) == 4.0
+    assert TEN.score("grade 4 of 10", own) == 4.0
+    assert TEN.score("grade 4, I say: grade 4", own) == 4.0
+    for said in ("grade 4 of 5", "grade 4, no: grade 5", "grade 11", "Score: 4", ""):
+        assert TEN.score(said, own) is None
+    assert TEN.score("(?) grade x", re.compile(r"grade (\w)")) is None
 
 
 def test_the_question_holds_everything_once_and_fenced():
@@ -111,8 +125,11 @@ def test_fields_of_the_spec_and_a_chat_for_a_prompt(server, good):
         judge(server, reference="gold").check(PROBLEM)
 
 
-def test_an_answer_without_a_score_is_asked_for_again(server, good):
-    server.script = [good("It is right."), good("Score: 1")]
+@pytest.mark.parametrize(
+    "first", ["It is right.", "Score: 0-1", "Score: 1%", "Score: 1 out of 1", "Score: 0\nScore: 1"]
+)
+def test_an_answer_without_one_clear_score_is_asked_for_again(server, good, first):
+    server.script = [good(first), good("Score: 1")]
     verdict = verify(server)
     assert verdict.score == 1.0
     assert verdict.usage.requests == 2

@@ -23,6 +23,39 @@ def test_a_run_that_changed_nothing_says_so(lab):
     assert any("no update" in note for note in notes)
 
 
+def test_a_run_that_cannot_learn_ends_with_its_own_exit_code(lab):
+    lab.write(rewards=[{"use": "core/exact"}], guards={"max_idle_steps": 3})
+    done = lab.rlvr("run", "config.yaml", check=6)
+    assert "no weight has changed in 3 steps: no completion passed" in done.stderr
+    run = lab.runs()[-1]
+    assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
+    assert [line["idle/steps"] for line in _lines(run / "metrics.jsonl")] == [0, 1, 2]
+    lab.write(rewards=[{"use": "core/exact"}], guards={"max_idle_steps": 0})
+    lab.rlvr("run", "config.yaml")
+    assert "idle/steps" not in _lines(lab.runs()[-1] / "metrics.jsonl")[0]
+
+
+def test_t18_an_engine_that_ignores_seeds_is_stopped(lab):
+    engine = """
+from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.api import GenerationRequest
+from dataclasses import replace
+
+
+class Deaf(TransformersEngine):
+    def submit(self, request):
+        seeds = [request.seeds[i // 2] for i in range(len(request.seeds))]
+        return super().submit(replace(request, seeds=tuple(seeds)))
+"""
+    (lab.folder / "deaf.py").write_text(engine)
+    lab.write(engine="./deaf.py:Deaf")
+    done = lab.rlvr("run", "config.yaml", check=1)
+    assert "guard seeds" in done.stderr
+    assert "repeat an earlier one of their prompt" in done.stderr
+    lab.write(engine="./deaf.py:Deaf", guards={"seeds": False})
+    lab.rlvr("run", "config.yaml")
+
+
 def test_resuming_over_changed_data_is_refused(lab):
     run = lab.run()
     rows = (lab.folder / "data.jsonl").read_text()
@@ -76,16 +109,22 @@ def test_short_runs_get_a_short_warm_up():
 
 
 def test_t5_a_run_that_collapses_is_stopped_and_its_checkpoints_remember(lab):
-    guard = {"use": "core/collapse", "with": {"window": 1, "max_drop": 0.0}}
+    """The toy's verifier passes nothing and the random model never ends: cut off from step 1."""
     train = {**lab.config["train"], "steps": 40}
-    lab.write(guards={"use": [guard]}, train=train, checkpoint={"every": 1})
+    guard = {"use": "core/collapse", "with": {"max_truncated": 0.5}}
+    sampling = {"n": 4, "max_tokens": 1}
+    lab.write(guards={"use": [guard]}, train=train, sampling=sampling, checkpoint={"every": 1})
     done = lab.rlvr("run", "config.yaml", check=1)
-    assert "guard collapse: averaged over 1 steps" in done.stderr
+    assert "cut off at the token cap than max_truncated = 50% allows" in done.stderr
+    assert "raise sampling.max_tokens" in done.stderr
     run = lab.runs()[-1]
     assert json.loads((run / "run.json").read_text())["outcome"] == "failed"
-    rewards = [line["reward/mean"] for line in _lines(run / "metrics.jsonl")]
-    assert rewards[-1] < max(rewards)
-    assert rewards[:-1] == sorted(rewards[:-1])
+    lines = _lines(run / "metrics.jsonl")
+    assert all(line["truncated_rate"] > 0.75 for line in lines)
+    evidence = [line["collapse/evidence"] for line in lines]
+    assert evidence == sorted(evidence)
+    assert evidence[-2] < 1 <= evidence[-1]
     saved = json.loads(max(run.glob("checkpoints/step*/trainer/state.json")).read_text())
-    (remembered,) = saved["guards"].values()
-    assert remembered["reward"]["best"] == max(rewards[: saved["step"]])
+    remembered = saved["guards"]["0: core/collapse"]
+    assert remembered["ordered"] is False  # the laboratory shuffles
+    assert remembered["tests"]["truncated"]["start"][0][-1] > 0

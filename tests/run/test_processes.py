@@ -1,5 +1,6 @@
 """``rlvr launch``: two processes do the run of one, and end together."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -157,7 +158,8 @@ class Launched:
         everyone = [*self.ranks.values()]
         for rank in self.ranks.values():
             if rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE:
-                everyone += rank.children(recursive=True)
+                with contextlib.suppress(psutil.NoSuchProcess):  # one that was killed
+                    everyone += rank.children(recursive=True)
         _, told = self.process.communicate(timeout=120)
         _, alive = psutil.wait_procs(everyone, timeout=30)
         assert not alive

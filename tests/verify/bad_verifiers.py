@@ -37,6 +37,22 @@ class Sleeps(Plain):
         return Verdict(1.0, passed=True)
 
 
+class Quick(Plain):
+    """Takes no time, but for what the text says."""
+
+    def verify(self, problem: Problem, completion: Completion) -> Verdict:
+        while completion.text == "hang":
+            time.sleep(1)
+        if completion.text == "exit":
+            os._exit(7)
+        if completion.text == "raise":
+            raise ValueError("as it was told")
+        answer = problem.spec["answer"]
+        if completion.text == "change":
+            problem.spec["answer"] = "changed"
+        return Verdict(1.0, passed=answer == "as given", extracted=completion.text)
+
+
 class BusyAtFirst(Plain):
     """Finds the machine too busy the first ``spec.busy`` times; ``spec.file`` counts the tries."""
 

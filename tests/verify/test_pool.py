@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from rlvr_core.api import Completion, Problem, RunError, Verdict
-from rlvr_core.verify.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import Tally, VerifierPool, VerifierSpec
 
 HERE = Path(__file__).parent
 
@@ -72,6 +72,52 @@ def test_t51_hung_worker_is_replaced_and_costs_only_itself():
         assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in before))
         stats = pool.stats()["Sleeps"]
         assert (stats.calls, stats.timeouts, stats.errors) == (6, 2, 0)
+
+
+def test_several_completions_go_into_one_call_only_while_that_is_safe():
+    tally = Tally()
+    assert tally.at_once() == 1, "nothing is known yet"
+    for _ in range(60):
+        tally.add(Verdict(1.0), 1e-4)
+    assert tally.at_once() > 1
+    tally.add(Verdict(1.0), 1.0)
+    assert tally.at_once() == 1, "16 ms on average"
+    quick = Tally()
+    for _ in range(60):
+        quick.add(Verdict(None, "unscorable"), 1e-4)
+    assert quick.at_once() > 1
+    quick.add(Verdict(None, "error"), 1e-4)
+    assert quick.at_once() == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [("hang", "timeout"), ("exit", "error"), ("raise", "error"), ("change", "ok")],
+)
+def test_a_bad_completion_costs_only_itself_in_a_call_with_others(bad, status):
+    with make_pool("Quick", workers=1, timeout=0.5) as pool:
+        judge(pool, "Quick", *["warm"] * 60, answer="as given")
+        texts = [f"{n}" for n in range(21)]
+        texts[10] = bad
+        verdicts = judge(pool, "Quick", *texts, answer="as given")
+        good = [verdict for at, verdict in enumerate(verdicts) if at != 10]
+        assert {(v.score, v.status, v.passed, v.detail) for v in good} == {(1.0, "ok", True, "")}
+        assert [v.extracted for v in good] == [text for text in texts if text != bad]
+        assert verdicts[10].status == status
+        stats = pool.stats()["Quick"]
+        assert stats.calls == 81
+        assert stats.timeouts + stats.errors == (status != "ok")
+
+
+def test_of_several_in_one_call_only_the_busy_one_is_judged_again(tmp_path):
+    """Every other verdict is counted once; the busy one is asked for until it is not busy."""
+    with make_pool("BusyAtFirst", workers=1) as pool:
+        warm = tmp_path / "warm"
+        judge(pool, "BusyAtFirst", *["warm"] * 60, busy=0, file=str(warm))
+        tries = tmp_path / "tries"
+        verdicts = judge(pool, "BusyAtFirst", *["x"] * 8, busy=1, file=str(tries))
+        assert [v.status for v in verdicts] == ["ok"] * 8
+        assert len(tries.read_text()) == 9
 
 
 @pytest.mark.parametrize("at", [0, 1, 31, 63, 199])
@@ -316,7 +362,7 @@ def test_an_unknown_verifier_is_the_callers_fault():
 PARENT = """
 import signal, sys, threading, time
 from rlvr_core.api import Completion, Problem
-from rlvr_core.verify.pool import VerifierPool, VerifierSpec
+from rlvr_core.verify.pool import Tally, VerifierPool, VerifierSpec
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
 specs = {"HangsInC": VerifierSpec("bad_verifiers:HangsInC", {})}

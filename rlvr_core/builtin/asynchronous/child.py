@@ -26,6 +26,7 @@ from rlvr_core.api import (
     Engine,
     EngineContext,
     EngineTraits,
+    FingerprintsWeights,
     Generation,
     GenerationRequest,
     InheritsFiles,
@@ -240,6 +241,13 @@ class ChildEngine:
         if answer is not None:
             check_probe(answer.logprobs, ours, self._dtype, self._device, version)
             self._known = _Known(version, answer.token_ids, ours)
+
+    def fingerprint(self) -> dict[str, int]:
+        """See ``FingerprintsWeights``; nothing of an engine that cannot read its weights back."""
+        if not isinstance(self._engine, FingerprintsWeights):
+            return {}
+        found: dict[str, int] = self.channel.call("fingerprint", timeout=self._deadline)
+        return found
 
     def metrics(self) -> dict[str, float]:
         """Return restarts and repeated requests since the last call; see ``ReportsMetrics``."""

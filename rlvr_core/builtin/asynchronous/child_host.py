@@ -173,6 +173,10 @@ class Host:
             source.refresh()
         self._engine.load_weights(version, source)
 
+    def _fingerprint(self) -> dict[str, int]:
+        found: dict[str, int] = self._engine.fingerprint()
+        return found
+
     def _score(self, requests: Any, timeout: float | None) -> Any:
         return self._engine.score(requests, timeout)
 

@@ -20,9 +20,23 @@ LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "safetensors", "
 
 
 @click.command()
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key.")
+@click.option("--quick", is_flag=True, help="Do not load the model: no batch, no steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def doctor(as_json: bool) -> None:
-    """Say what this machine has, for a bug report and for plugins that depend on it."""
+def doctor(config: Path | None, overrides: tuple[str, ...], quick: bool, as_json: bool) -> None:
+    """Examine the run that CONFIG describes, on its own model and data, before it is spent.
+
+    Every check says what was measured; the report ends with a verdict and the most useful changes.
+    Nothing is written to run.dir. The exit code is 1 if something is wrong.
+
+    Without CONFIG: say what this machine has, for a bug report and for plugins that depend on it.
+    """
+    if config is not None:
+        code = load_host().service("core/doctor")(
+            config, overrides, live=not quick, as_json=as_json
+        )
+        raise click.exceptions.Exit(code)
     found = _examine()
     if as_json:
         print_json(found)

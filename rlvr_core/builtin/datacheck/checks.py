@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from rlvr_core.api import Problem
-from rlvr_core.api.services import outcome
+from rlvr_core.api.services import outcome, wilson
 from rlvr_core.builtin.datacheck.blind import Fitted, Subject, Tried, fit, guesses
 from rlvr_core.builtin.datacheck.corrupt import corruptions
 from rlvr_core.builtin.datacheck.forms import Form, form_of
-from rlvr_core.builtin.datacheck.intervals import wilson
 from rlvr_core.builtin.datacheck.judging import Judge
 
 CHECKS: Mapping[str, str] = {
@@ -90,6 +89,8 @@ class TagReport:
         blind: The best strategy that ignores the question, on problems it was not chosen by.
         shuffled: Answers of other problems that pass.
         told: Prompts that hold the answer.
+        chance: Share of the problems that one option named at random answers; 0 but for
+            multiple choice.
         faults: What is wrong.
     """
 
@@ -100,12 +101,24 @@ class TagReport:
     blind: Rate
     shuffled: Rate
     told: Rate
+    chance: float = 0.0
     faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def limit(self) -> float:
+        """Rate from which on a strategy is too good: what any guess gets is no fault."""
+        return max(LIMIT, self.chance)
 
     @property
     def unsure(self) -> bool:
         """Whether there are too few problems to know that the best strategy is below the limit."""
-        return not self.faults and self.blind.interval[1] >= LIMIT
+        return not self.faults and self.blind.interval[1] >= self.limit
+
+    def too_good(self, rate: Rate) -> bool:
+        """Whether a strategy is too good; where a guess is near the limit, only if certainly."""
+        if self.chance >= LIMIT:
+            return rate.n > 0 and rate.interval[0] >= self.limit
+        return rate.exceeds(LIMIT)
 
     def data(self) -> dict[str, Any]:
         """As JSON."""
@@ -117,6 +130,8 @@ class TagReport:
             "tag": self.tag,
             "n": self.n,
             **rates,
+            "chance": round(self.chance, 4),
+            "limit": round(self.limit, 4),
             "faults": [one._asdict() for one in self.faults],
             "unsure": self.unsure,
         }
@@ -265,6 +280,7 @@ def _check_tag(name: str, problems: Sequence[Problem], judge: Judge) -> TagRepor
         blind=Rate(tried.cross_fitted(), len(subjects), f"{best} ({most} of {len(subjects)})"),
         shuffled=Rate(shuffled[True], shuffled.total()),
         told=Rate(sum(map(_told, subjects)), len(answers)),
+        chance=sum(map(_chance, problems)) / len(problems),
     )
     found.faults = _faults(found, rates)
     return found
@@ -312,6 +328,12 @@ def _subjects(problems: Sequence[Problem], judge: Judge) -> tuple[list[Subject],
     return subjects, Rate(passed, known, failed)
 
 
+def _chance(problem: Problem) -> float:
+    """How often an option named at random is the right one; 0 but for ``core/choice``."""
+    options = problem.spec.get("options") if problem.verifier == "core/choice" else None
+    return 1 / len(options) if isinstance(options, Sequence) and options else 0.0
+
+
 def _told(subject: Subject) -> bool:
     """Whether the prompt says what the answer is."""
     if subject.gold is None:
@@ -342,10 +364,10 @@ def _faults(tag: TagReport, corrupted: Iterable[Rate]) -> list[Fault]:
             )
             for one in corrupted
         ),
-        ("blind", tag.blind.exceeds(LIMIT), f"answered without the question: {tag.blind.what}"),
+        ("blind", tag.too_good(tag.blind), f"answered without the question: {tag.blind.what}"),
         (
             "shuffled",
-            tag.shuffled.exceeds(LIMIT),
+            tag.too_good(tag.shuffled),
             f"{tag.shuffled.passed} of {tag.shuffled.n} answers of other problems pass",
         ),
         (

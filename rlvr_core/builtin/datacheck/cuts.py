@@ -56,6 +56,9 @@ _KINDS = {
 }
 
 
+_OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]+(?=\S)", re.MULTILINE)
+
+
 def cuts(text: str) -> Iterator[tuple[str, str]]:
     """Yield pieces of a text by their place, and counts, with their names."""
     yield "the whole text", text
@@ -74,6 +77,41 @@ def cuts(text: str) -> Iterator[tuple[str, str]]:
         yield f"shortest {kind}", min(found, key=len)
         if kind == "number":
             yield from _extremes(found)
+    for way, (letter, option) in _choices(_options(text)):
+        yield f"{way} option", letter
+        yield f"text of the {way} option", option
+
+
+def _options(text: str) -> list[tuple[str, str]]:
+    """Letters and texts of the last list of options in a text: ``(A) one``, ``(B) two``."""
+    runs: list[list[re.Match[str]]] = []
+    for found in _OPTION.finditer(text):
+        if found[1] == "A":
+            runs.append([found])
+        elif runs and ord(found[1]) == ord(runs[-1][-1][1]) + 1:
+            runs[-1].append(found)
+    marks = next((run for run in reversed(runs) if len(run) > 1), [])
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    pieces = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)]
+    if pieces:
+        pieces[-1] = pieces[-1].split("\n\n")[0]
+    return [(mark[1], piece.strip()) for mark, piece in zip(marks, pieces, strict=True)]
+
+
+def _choices(options: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Options that stand out by their form, with what they stand out by."""
+    if not options:
+        return
+    yield "longest", max(options, key=lambda option: len(option[1]))
+    yield "shortest", min(options, key=lambda option: len(option[1]))
+    words = Counter(word for _, text in options for word in set(text.lower().split()))
+
+    def shared(option: tuple[str, str]) -> float:
+        own = set(option[1].lower().split())
+        return sum(words[word] - 1 for word in own) / (len(own) or 1)
+
+    yield "most usual", max(options, key=shared)
+    yield "most unusual", min(options, key=shared)
 
 
 def _extremes(numbers: Sequence[str]) -> Iterator[tuple[str, str]]:

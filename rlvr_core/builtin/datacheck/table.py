@@ -23,6 +23,13 @@ def print_report(report: Report) -> None:
             output.print_line(f"{tag.tag}: {fault.what}")
     for fault in report.faults:
         output.print_line(fault.what)
+    guessed = [tag.chance for tag in report.tags if tag.limit == tag.chance]
+    if guessed:
+        shares = " to ".join(sorted({f"{min(guessed):.2f}", f"{max(guessed):.2f}"}))
+        output.print_line(
+            f"an option named at random is right in {shares} of the problems with {len(guessed)} "
+            "tags: that is their limit, and a rate fails there if its whole interval is above"
+        )
     unsure = [tag for tag in report.tags if tag.unsure]
     if unsure:
         output.print_line(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -134,12 +135,20 @@ class ToolFormat(Protocol):
         """Return a description of the tools for prompts whose chat template has none."""
 
 
+_STRING_OR_MARK = re.compile(r'(?<![^\s\[{(:,=])"(?:[^"\\\n]|\\.)*+"|(</?think>)')
+
+
 def spoken(text: str) -> str:
-    """Return the text after the reasoning; empty if the reasoning does not end."""
-    _, closed, after = text.rpartition("</think>")
-    if not closed:
-        return text.partition("<think>")[0]
-    return after.partition("<think>")[0]
+    """Return the text after the reasoning; empty if the reasoning does not end.
+
+    ``<think>`` and ``</think>`` between double quotes, as in the string of a tool call, are text.
+    """
+    if "think>" not in text:
+        return text
+    marks = [mark for mark in _STRING_OR_MARK.finditer(text) if mark[1]]
+    start = max((mark.end() for mark in marks if mark[1] == "</think>"), default=0)
+    opened = (mark.start() for mark in marks if mark[1] == "<think>" and mark.end() > start)
+    return text[start : next(opened, len(text))]
 
 
 def unwritable(value: Any) -> str | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from rlvr_core.api import Complaint, ConfigError, Estimate, Json
-from rlvr_core.builtin.evals.spec import differences
-from rlvr_core.builtin.evals.stats import NOTHING, bootstrap, estimate, mcnemar
+from rlvr_core.api import ConfigError, Estimate, Json
+from rlvr_core.builtin.evals.comparable import other_differences, refuse_unlike
+from rlvr_core.builtin.evals.significance import holm, sign_flip_p
+from rlvr_core.builtin.evals.stats import estimate, paired_difference
 from rlvr_core.builtin.evals.store import Row, read_results
 from rlvr_core.builtin.evals.summary import group_by_problem
 
@@ -29,8 +30,9 @@ class Comparison:
         gained: Ids of problems that failed and now pass; with several completions per problem,
             those whose pass rate rose.
         lost: Ids of problems that changed the other way.
-        p: McNemar's exact p-value; None with several completions per problem.
-        beside: Other differences: engine, versions.
+        p: Exact p-value of the change in accuracy, by flipping signs; None without problems.
+        p_holm: The same, adjusted for the number of tasks that are compared.
+        beside: Other differences: allowed ones, engine, versions, tokenizer, model.
     """
 
     task: str
@@ -43,6 +45,7 @@ class Comparison:
     gained: tuple[str, ...]
     lost: tuple[str, ...]
     p: float | None
+    p_holm: float | None
     beside: tuple[str, ...]
 
     def data(self) -> dict[str, Json]:
@@ -57,17 +60,19 @@ class Comparison:
             "score_difference": self.score_difference.data(),
             "gained": list(self.gained),
             "lost": list(self.lost),
-            "mcnemar_p": self.p,
+            "p": self.p,
+            "p_holm": self.p_holm,
             "differs": list(self.beside),
         }
 
 
-def compare(before: Path, after: Path) -> list[Comparison]:
+def compare(before: Path, after: Path, allow: Sequence[str] = ()) -> list[Comparison]:
     """Compare two result folders, task by task.
 
     Args:
         before: A folder that ``rlvr eval`` wrote, or that of one task in it.
         after: The folder to compare with.
+        allow: Parts of the specifications that may differ: see ``MAY_DIFFER``.
 
     Raises:
         ConfigError: If a folder holds no results, or the tasks or specifications differ; names the
@@ -84,8 +89,10 @@ def compare(before: Path, after: Path) -> list[Comparison]:
             remedy="name the folders of one task in each",
         )
     pairs = [(read_results(first[name]), read_results(second[name])) for name in first]
-    _same(pairs)
-    return [_compare(one, other) for one, other in pairs]
+    refuse_unlike([(one[0], other[0]) for one, other in pairs], allow)
+    found = [_compare(one, other) for one, other in pairs]
+    adjusted = holm([one.p for one in found])
+    return [replace(one, p_holm=p) for one, p in zip(found, adjusted, strict=True)]
 
 
 def task_folders(folder: Path) -> dict[str, Path]:
@@ -108,29 +115,13 @@ def task_folders(folder: Path) -> dict[str, Path]:
 Results = tuple[Row, list[Row], list[Row]]
 
 
-def _same(pairs: Sequence[tuple[Results, Results]]) -> None:
-    complaints = []
-    for (one, _, _), (other, _, _) in pairs:
-        if one["hash"] != other["hash"]:
-            told = differences(one["spec"], other["spec"])
-            complaints.append(
-                Complaint(
-                    f"{one['spec']['task']}: the evaluations are not comparable, their "
-                    f"specifications differ ({one['hash'][:16]} and {other['hash'][:16]})",
-                    remedy=(*told, "evaluate both with the same settings"),
-                )
-            )
-    if complaints:
-        raise ConfigError.collect(complaints)
-
-
 def _compare(before: Results, after: Results) -> Comparison:
     first, second = (_means(results[2], "passed") for results in (before, after))
     both = [id_ for id_ in first if id_ in second]
     gained = tuple(id_ for id_ in both if second[id_] > first[id_])
     lost = tuple(id_ for id_ in both if second[id_] < first[id_])
-    single = before[0]["spec"]["n"] == 1
-    beside = ("engine", "versions")
+    completions = before[0]["spec"]["n"]  # as many in the other: specifications must agree in it
+    changes = [round((second[id_] - first[id_]) * completions) for id_ in both]
     return Comparison(
         task=before[0]["spec"]["task"],
         n=len(both),
@@ -141,12 +132,9 @@ def _compare(before: Results, after: Results) -> Comparison:
         score_difference=_difference(*(_means(results[2], "score") for results in (before, after))),
         gained=gained,
         lost=lost,
-        p=mcnemar(len(gained), len(lost)) if single and both else None,
-        beside=tuple(
-            line
-            for key in beside
-            for line in differences({key: before[0][key]}, {key: after[0][key]})
-        ),
+        p=sign_flip_p(changes) if both else None,
+        p_holm=None,
+        beside=other_differences(before[0], after[0]),
     )
 
 
@@ -161,9 +149,5 @@ def _means(results: Sequence[Row], key: str) -> dict[str, float]:
 
 
 def _difference(first: dict[str, float], second: dict[str, float]) -> Estimate:
-    values = [second[id_] - first[id_] for id_ in first if id_ in second]
-    if not values:
-        return NOTHING
-    if len(set(values)) == 1:  # without spread there is no interval
-        return Estimate(values[0], len(values), None, None, "none")
-    return Estimate(fmean(values), len(values), *bootstrap(values), "bootstrap")
+    both = [id_ for id_ in first if id_ in second]
+    return paired_difference([first[id_] for id_ in both], [second[id_] for id_ in both])

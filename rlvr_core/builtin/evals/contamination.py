@@ -1,4 +1,7 @@
-"""Contamination guard: detects held-out problems in the training data, by id or by question."""
+"""Contamination guard: detects held-out problems in the training data.
+
+By id, by question, and, as a warning, by likeness to a question.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from rlvr_core.api import Complaint, ConfigError, Json, Message, Problem
+from rlvr_core.builtin.evals.frames import unframed
+from rlvr_core.builtin.evals.near import near_duplicates
 
 EXAMPLES = 10
 """Number of problems named from a longer list."""
@@ -38,6 +44,7 @@ class _Table(dict[int, int | str | None]):
 
 _TABLE = _Table()
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_BETWEEN = re.compile(r"\n[ \t]*\n")
 _ALONE = re.compile(r"(?<=[^\W\d_] )[.,;:!?](?!\S)")
 _TIGHT = re.compile(r" *([-+*/%^=<>()\[\]{}]) *")
 _TEXTUAL = re.compile(
@@ -60,6 +67,12 @@ def normalise(text: str) -> str:
     of ``5 - 3``, the point of ``1.5``, the brackets of ``2*(3+4)``; otherwise different sums would
     match. A punctuation mark that stands alone counts as a word: "End with !" is not "End with ?".
     """
+    return " ".join(filter(None, map(_paragraph, _BETWEEN.split(text))))
+
+
+@lru_cache(maxsize=4096)
+def _paragraph(text: str) -> str:
+    """Normalise one paragraph; worked examples are the same in every prompt of a data set."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     text = _ALONE.sub(_spelt, _THOUSANDS.sub("", text.casefold())).translate(_TABLE)
@@ -71,36 +84,31 @@ def _spelt(mark: re.Match[str]) -> str:
     return f"u{ord(mark[0]):04x}"
 
 
-def asked(prompt: str | Sequence[Message]) -> str:
-    """Return a prompt's question, normalised; for a conversation, all but the system message."""
+def question(prompt: str | Sequence[Message]) -> str:
+    """Return a prompt's question; for a conversation, all but the system message."""
     if isinstance(prompt, str):
-        return normalise(prompt)
-    return normalise("\n".join(turn.content for turn in prompt if turn.role != "system"))
+        return prompt
+    return "\n".join(turn.content for turn in prompt if turn.role != "system")
+
+
+def asked(prompt: str | Sequence[Message]) -> str:
+    """Return a prompt's question, normalised."""
+    return normalise(question(prompt))
 
 
 def bodies(texts: Sequence[str]) -> list[str | None]:
-    """Return each text without the words that all texts begin and end with.
+    """Return each text, normalised, without the frame that most texts begin and end with.
 
-    These words are the data set's template ("Question: … Answer:"), including worked examples;
-    without them a problem is recognised in another template. The result is None for a text of which
-    too little is left.
+    The frame is the data set's template ("Question: … Answer:"), including worked examples; without
+    it a problem is recognised in another template. The result is None for a text of which too
+    little is left.
     """
-    distinct = sorted(set(texts))
-    if len(distinct) < 2:
-        return [None] * len(texts)
-    turned = sorted(text[::-1] for text in distinct)
-    # in sorted order, the first and last text share exactly what all texts share
-    start = _shared_words(distinct[0], distinct[-1])
-    end = _shared_words(turned[0], turned[-1])
-    found = [text[start : len(text) - end].strip() for text in texts]
-    return [body if body.count(" ") >= BODY_WORDS - 1 else None for body in found]
+    found = map(normalise, unframed(texts))
+    return [body if _long(body) else None for body in found]
 
 
-def _shared_words(one: str, other: str) -> int:
-    """Return the length of the common prefix of two texts, cut to whole words."""
-    pairs = enumerate(zip(one, other, strict=False))
-    same = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-    return one.rfind(" ", 0, same) + 1
+def _long(body: str) -> bool:
+    return body.count(" ") >= BODY_WORDS - 1
 
 
 @dataclass(slots=True)
@@ -116,6 +124,7 @@ class Trained:
     unknown: list[str] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
     _texts: dict[str, str] = field(default_factory=dict)
+    _questions: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, name: str, rows: Iterable[tuple[str, str | Sequence[Message] | None]]) -> None:
         """Add a data set.
@@ -129,14 +138,16 @@ class Trained:
         names, texts = [], []
         for id_, prompt in rows:
             self._ids.add(id_)
-            text = "" if prompt is None else asked(prompt)
-            if text:
+            text = "" if prompt is None else question(prompt)
+            if normalise(text):
                 names.append(id_)
                 texts.append(text)
-        for text, body, id_ in zip(texts, bodies(texts), names, strict=True):
-            self._texts.setdefault(text, id_)
-            if body is not None:
-                self._texts.setdefault(body, id_)
+        for text, body, id_ in zip(texts, unframed(texts), names, strict=True):
+            self._texts.setdefault(normalise(text), id_)
+            own = normalise(body)
+            if _long(own):
+                self._texts.setdefault(own, id_)
+            self._questions.append((id_, body))
 
     def add_problems(self, name: str, problems: Iterable[Problem]) -> None:
         """Add the problems of a data set."""
@@ -144,14 +155,25 @@ class Trained:
 
     def search(self, problems: Sequence[Problem]) -> Contamination:
         """Find the problems that were trained on."""
-        texts = [asked(problem.prompt) for problem in problems]
-        matches = []
-        for problem, text, body in zip(problems, texts, bodies(texts), strict=True):
-            twin = self._texts.get(text) or self._texts.get(body or "")
+        own = unframed([question(problem.prompt) for problem in problems])
+        matches, others = [], []
+        for index, (problem, body) in enumerate(zip(problems, own, strict=True)):
+            short = normalise(body)
+            twin = self._texts.get(asked(problem.prompt))
+            if twin is None and _long(short):
+                twin = self._texts.get(short)
             if problem.id in self._ids:
                 matches.append(Match(problem.id, problem.id, "id"))
             elif twin is not None:
                 matches.append(Match(problem.id, twin, "text"))
+            else:
+                others.append(index)
+        near = near_duplicates([own[index] for index in others], (q for _, q in self._questions))
+        matches += [
+            Match(problems[index].id, self._questions[one[0]][0], "near", round(one[1], 3))
+            for index, one in zip(others, near, strict=True)
+            if one is not None
+        ]
         return Contamination(
             len(problems), tuple(matches), tuple(self.sources), tuple(self.unknown)
         )
@@ -159,16 +181,35 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A held-out problem, the training problem it matches, and what they have in common."""
+    """A held-out problem, the training problem it matches, and what they have in common.
+
+    Attributes:
+        id: The held-out problem.
+        trained: The training problem.
+        by: ``id``; ``text``: they ask the same; ``near``: they are much alike, such as one problem
+            with other names and numbers, in other words, cut or reordered.
+        share: Of ``near``: share of the one that is in the other.
+    """
 
     id: str
     trained: str
-    by: Literal["id", "text"]
+    by: Literal["id", "text", "near"]
+    share: float = 1.0
 
     @property
     def text(self) -> str:
         """Return the match in words."""
-        return self.id if self.by == "id" else f"{self.id} (asks what {self.trained} asks)"
+        said = {
+            "id": self.id,
+            "text": f"{self.id} (asks what {self.trained} asks)",
+            "near": f"{self.id} (like {self.trained}, {self.share:.0%})",
+        }
+        return said[self.by]
+
+    def data(self) -> dict[str, Json]:
+        """Return the match as JSON."""
+        share = {"share": self.share} if self.by == "near" else {}
+        return {"id": self.id, "trained": self.trained, "by": self.by, **share}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +218,7 @@ class Contamination:
 
     Attributes:
         n: Number of problems of the task.
-        matches: The problems that were trained on.
+        matches: The problems that were trained on, and those that are like one that was.
         sources: Training data that was searched.
         unknown: Training data that could not be searched, and why.
     """
@@ -188,30 +229,41 @@ class Contamination:
     unknown: tuple[str, ...]
 
     @property
+    def same(self) -> list[Match]:
+        """The problems that were trained on: same id or same question."""
+        return [match for match in self.matches if match.by != "near"]
+
+    @property
+    def near(self) -> list[Match]:
+        """Other problems that are much like one that was trained on."""
+        return [match for match in self.matches if match.by == "near"]
+
+    @property
     def share(self) -> float:
         """Share of the task's problems that were trained on."""
-        return len(self.matches) / self.n if self.n else 0.0
+        return len(self.same) / self.n if self.n else 0.0
 
     @property
     def examples(self) -> str:
-        """Return some of the matches, in words."""
-        more = len(self.matches) - EXAMPLES
-        shown = ", ".join(match.text for match in self.matches[:EXAMPLES])
-        return f"{shown} and {more} more" if more > 0 else shown
+        """Return some of the problems that were trained on, in words."""
+        return _some(self.same)
 
     def data(self) -> dict[str, Json]:
         """Return the result as JSON."""
         found: dict[str, Json] = {"against": list(self.sources), "not_checked": list(self.unknown)}
         if self.sources:
+            same, near = self.same, self.near
             found |= {
-                "n": len(self.matches),
+                "n": len(same),
                 "share": self.share,
-                "by_id": sum(match.by == "id" for match in self.matches),
-                "by_text": sum(match.by == "text" for match in self.matches),
-                "examples": [
-                    {"id": match.id, "trained": match.trained, "by": match.by}
-                    for match in self.matches[:EXAMPLES]
-                ],
+                "by_id": sum(match.by == "id" for match in same),
+                "by_text": sum(match.by == "text" for match in same),
+                "examples": [match.data() for match in same[:EXAMPLES]],
+                "near": {
+                    "n": len(near),
+                    "share": len(near) / self.n if self.n else 0.0,
+                    "examples": [match.data() for match in near[:EXAMPLES]],
+                },
             }
         return found
 
@@ -221,10 +273,23 @@ class Contamination:
         if not self.sources:
             return told
         where = ", ".join(self.sources)
-        if not self.matches:
-            return [*told, f"contamination: none of {self.n} problems is in {where}"]
-        count = f"{len(self.matches)} of {self.n} problems"
-        return [*told, f"warning: contamination: {count} are in {where}: {self.examples}"]
+        if self.same:
+            count = f"{len(self.same)} of {self.n} problems"
+            told.append(f"warning: contamination: {count} are in {where}: {self.examples}")
+        else:
+            told.append(f"contamination: none of {self.n} problems is in {where}")
+        if self.near:
+            count = f"{len(self.near)} of {self.n} problems"
+            told.append(
+                f"warning: contamination: {count} are much like one in {where}: {_some(self.near)}"
+            )
+        return told
+
+
+def _some(matches: Sequence[Match]) -> str:
+    more = len(matches) - EXAMPLES
+    shown = ", ".join(match.text for match in matches[:EXAMPLES])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def check(found: Mapping[str, Contamination], limit: float, where: str, allow: str) -> None:
@@ -241,7 +306,7 @@ def check(found: Mapping[str, Contamination], limit: float, where: str, allow: s
     """
     complaints = [
         Complaint(
-            f"{name}: {len(one.matches)} of {one.n} problems were trained on: {one.examples}",
+            f"{name}: {len(one.same)} of {one.n} problems were trained on: {one.examples}",
             where,
             (
                 f"found in: {', '.join(one.sources)}",

@@ -97,10 +97,9 @@ def _local(session: Session, say: Say) -> Inputs:
     renderer = Renderer(tokenizer, config.prompt, session.conversations.present)
     longest = 0
     for task in session.tasks:
-        if not isinstance(task.task, ExternalTask):
-            prompts = max(len(renderer.render(problem)) for problem in task.problems)
-            longest = max(longest, prompts + task.sampling.max_tokens)
-        elif task.needs_engine:
+        if task.prompts is not None:
+            longest = max(longest, task.prompts.longest + task.sampling.max_tokens)
+        elif isinstance(task.task, ExternalTask) and task.needs_engine:
             room = task.task.longest(task.problems, tokenizer, session.max_length())
             longest = max(longest, room)
     if not all(isinstance(task.task, ExternalTask) for task in session.tasks):

@@ -37,7 +37,7 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.services import NAME, Positive, is_secret
 from rlvr_core.builtin.evals.command import run_command, tail
-from rlvr_core.builtin.evals.stats import wilson
+from rlvr_core.builtin.evals.intervals import wilson
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -6,6 +6,7 @@ training, so that a prompt cannot differ between the two (T38).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,12 +23,14 @@ from rlvr_core.api import (
     Json,
     Judged,
     Problem,
-    RunError,
 )
 from rlvr_core.api.services import Evaluation, problems_given, refuse_external
+from rlvr_core.builtin.evals.direction import MAXIMIZE, Direction, direction_of, improves
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import EarlyStopSection, Generator, Judge, Resolved
+
+_log = logging.getLogger(__name__)
 
 TRIAL = 16
 """Number of problems tried first; all are tried only if these do not yield the metric."""
@@ -43,10 +46,19 @@ class NamedTask:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best checkpoint so far, by the metric of ``checkpoint.keep_best``."""
+    """The best checkpoint so far.
+
+    Attributes:
+        step: Its step.
+        value: Value of the metric.
+        metric: The metric of ``checkpoint.keep_best`` by which it is the best.
+        direction: The direction in which that metric improves.
+    """
 
     step: int
     value: float
+    metric: str
+    direction: Direction
 
 
 class RunEvaluations:
@@ -71,9 +83,15 @@ class RunEvaluations:
             for named in self.tasks
         }
         self.max_tokens = max((one.task.sampling.max_tokens for one in self.tasks), default=0)
-        section = self._config.eval.early_stop
+        section, self._keep_best = self._config.eval.early_stop, self._config.checkpoint.keep_best
         self.best: Best | None = None
-        self.early_stop = None if section is None else EarlyStop(section)
+        self.early_stop = None
+        if section is not None:
+            direction = self._direction(section.metric)
+            self.early_stop = EarlyStop(section.model_copy(update={"direction": direction}))
+        self._best_direction = MAXIMIZE
+        if self._keep_best is not None:
+            self._best_direction = self._direction(self._keep_best)
         self.improved = False
 
     @property
@@ -90,7 +108,7 @@ class RunEvaluations:
         """Refuse metrics that no evaluation reports, before training starts."""
         early = self._config.eval.early_stop
         metrics = {
-            ("checkpoint", "keep_best"): self._config.checkpoint.keep_best,
+            ("checkpoint", "keep_best"): self._keep_best,
             ("eval", "early_stop", "metric"): None if early is None else early.metric,
         }
         for loc, metric in metrics.items():
@@ -122,27 +140,41 @@ class RunEvaluations:
 
     def load_state_dict(self, state: Any) -> None:
         """Restore the state from a checkpoint."""
-        if state.get("best"):
+        same = {"metric": self._keep_best, "direction": self._best_direction}
+        if state.get("best") and state["best"] | same == state["best"]:
             self.best = Best(**state["best"])
         if self.early_stop is not None and state.get("early_stop"):
             self.early_stop.load_state_dict(state["early_stop"])
 
+    def _direction(self, metric: str) -> Direction:
+        """Return the direction in which a metric improves; see ``direction_of``."""
+        task, _, name = metric.rpartition(":")
+        named = next((one for one in self.tasks if one.name == task), None)
+        stated = self._config.eval.early_stop
+        same = stated is not None and stated.metric == metric
+        return direction_of(
+            name,
+            None if named is None else named.task,
+            stated.direction if stated is not None and same else None,
+            self._resolved.where(("eval", "early_stop")),
+        )
+
     def _improves(self, step: int, found: Evaluation) -> bool:
-        metric = self._config.checkpoint.keep_best
-        value = None if metric is None else value_of(metric, found, "checkpoint.keep_best")
-        if value is None:
-            return False
+        value = None if self._keep_best is None else value_of(self._keep_best, found)
         # the untrained model needs no checkpoint: the user already has it
-        if step == 0 or (self.best is not None and value <= self.best.value):
+        if self._keep_best is None or value is None or step == 0:
             return False
-        self.best = Best(step, value)
+        best = None if self.best is None else self.best.value
+        if not improves(value, best, self._best_direction):
+            return False
+        self.best = Best(step, value, self._keep_best, self._best_direction)
         return True
 
     def _watch_progress(self, step: int, found: Evaluation) -> None:
         # an evaluation made only because the run ends here would be absent from a longer run
         if self.early_stop is None or step % self._config.eval.every != 0:
             return
-        value = value_of(self.early_stop.section.metric, found, "eval.early_stop.metric")
+        value = value_of(self.early_stop.section.metric, found)
         if value is not None:
             self.early_stop.observe(step, value)
 
@@ -156,7 +188,7 @@ class EarlyStop:
     a non-finite value never does.
 
     Attributes:
-        section: The configured options.
+        section: The configured options, with the metric's direction filled in.
         best: The best value; None before the first.
         best_step: Step of the best value.
         waited: Evaluations since then.
@@ -169,7 +201,7 @@ class EarlyStop:
 
     def observe(self, step: int, value: float) -> None:
         """Record the metric's value in one evaluation."""
-        if math.isfinite(value) and (self.best is None or self._gain(value) > 0):
+        if improves(value, self.best, self._direction, self.section.min_delta):
             self.best, self.best_step, self.waited = value, step, 0
         else:
             self.waited += 1
@@ -179,7 +211,7 @@ class EarlyStop:
         """Return why the run should stop; None if it should not."""
         if self.waited < self.section.patience:
             return None
-        word = "risen" if self.section.direction == "maximize" else "fallen"
+        word = "risen" if self._direction == MAXIMIZE else "fallen"
         by = f" by more than {self.section.min_delta:g}" if self.section.min_delta else ""
         best = "never was a number" if self.best is None else f"best {self.best:.6g}"
         return (
@@ -191,7 +223,7 @@ class EarlyStop:
         """Return the state for the checkpoint."""
         return {
             "metric": self.section.metric,
-            "direction": self.section.direction,
+            "direction": self._direction,
             "best": self.best,
             "best_step": self.best_step,
             "waited": self.waited,
@@ -199,15 +231,14 @@ class EarlyStop:
 
     def load_state_dict(self, state: dict[str, Json]) -> None:
         """Restore a checkpoint's state, unless it is about another metric."""
-        same = {"metric": self.section.metric, "direction": self.section.direction}
+        same = {"metric": self.section.metric, "direction": self._direction}
         if state | same == state:
             self.best, self.best_step = state["best"], state["best_step"]
             self.waited = state["waited"]
 
-    def _gain(self, value: float) -> float:
-        assert self.best is not None
-        sign = 1.0 if self.section.direction == "maximize" else -1.0
-        return sign * (value - self.best) - self.section.min_delta
+    @property
+    def _direction(self) -> Direction:
+        return self.section.direction or MAXIMIZE
 
 
 def _tasks(resolved: Resolved) -> list[NamedTask]:
@@ -261,22 +292,20 @@ def check_metric(wanted: str, tasks: Sequence[NamedTask], judge: Judge, where: s
     )
 
 
-def value_of(wanted: str, found: Evaluation, where: str) -> float | None:
+def value_of(wanted: str, found: Evaluation) -> float | None:
     """Return the metric's value in an evaluation; None if that is of another task.
 
-    Raises:
-        RunError: If the evaluation lacks the metric.
+    A metric that the task could not compute this time, for lack of outcomes, is NaN: no
+    improvement, and no reason to end a run.
     """
     task, _, metric = wanted.rpartition(":")
     if found.name != task:
         return None
     value = found.report.metrics.get(metric)
     if value is None:
-        raise RunError(
-            f"task '{task}' has no metric '{metric}' this time",
-            where=where,
-            remedy=f"it has: {', '.join(found.report.metrics)}",
-        )
+        names = ", ".join(found.report.metrics) or "none"
+        _log.warning("task '%s' has no metric '%s' this time; it has: %s", task, metric, names)
+        return math.nan
     return value
 
 

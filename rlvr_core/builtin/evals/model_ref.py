@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
-import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import ConfigError, Json, MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.api.services import (
     COMPLETE,
     CheckpointStore,
@@ -29,8 +26,8 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import ModelSection
 
 _STEP = re.compile(r"^step(\d{6,})$")
-_SAMPLED = 64
-_BLOCK = 1 << 16
+HELD = ".held-"
+"""Beginning of the name of a folder in a run's folder that holds checkpoints for a consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +129,27 @@ def _of_run(run: RunFolder, step: int | None) -> ModelRef:
 def run_of(checkpoint: Path) -> RunFolder | None:
     """Return the run of a checkpoint folder or run folder; None for any other folder."""
     real = checkpoint.resolve()
-    inside = _STEP.match(real.name) and real.parent.name == "checkpoints"
+    inside = _STEP.match(real.name) and _holds_checkpoints(real.parent)
     try:
         return RunFolder.open(real.parent.parent if inside else real)
     except ConfigError:
         return None
 
 
+def step_of(checkpoint: Path) -> int:
+    """Return the step of a checkpoint's folder, ``step000020``."""
+    return int(checkpoint.name.removeprefix("step"))
+
+
+def _holds_checkpoints(folder: Path) -> bool:
+    return folder.name == "checkpoints" or folder.name.startswith(HELD)
+
+
 def _checkpoint(folder: Path) -> ModelRef | None:
     """Return the checkpoint in a folder; None if it holds any other model."""
     real = folder.resolve()
     match = _STEP.match(real.name)
-    if match is None or (real.parent.name != "checkpoints" and not (real / COMPLETE).is_file()):
+    if match is None or (not _holds_checkpoints(real.parent) and not (real / COMPLETE).is_file()):
         return None
     wrong = verify(real)
     if wrong is not None:
@@ -177,29 +183,9 @@ def runnable(path: str, section: ModelSection) -> str:
     return str(place / Path(path).name)
 
 
-def fingerprint(path: str, revision: str | None) -> dict[str, Json]:
-    """Return a fingerprint of a model: names and sizes of its files, and a hash of samples of them.
-
-    Of a large file, only the ends and 64 blocks between them are read.
-    """
+def path_in_run(path: str) -> str:
+    """Return a model's path; of a checkpoint that is held for its evaluation, that in its run."""
     folder = Path(path).expanduser()
-    if not folder.is_dir():
-        return {"path": path, "revision": revision}
-    digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.suffix in (".safetensors", ".json", ".jinja", ".model", ".txt"):
-            digest.update(json.dumps([file.name, file.stat().st_size]).encode())
-            for block in _samples(file):
-                digest.update(block)
-    return {"path": path, "sha256": digest.hexdigest()}
-
-
-def _samples(file: Path) -> Iterator[bytes]:
-    size = file.stat().st_size
-    with file.open("rb") as opened:
-        if size <= (_SAMPLED + 2) * _BLOCK:
-            yield opened.read()
-            return
-        for index in range(_SAMPLED + 2):
-            opened.seek((size - _BLOCK) * index // (_SAMPLED + 1))
-            yield opened.read(_BLOCK)
+    if folder.parent.name.startswith(HELD):
+        return str(folder.parent.parent / "checkpoints" / folder.name)
+    return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,7 +237,7 @@ def _difficulty(problems: Sequence[Row], results: Sequence[Row], rule: Rule) -> 
         scores = [row["score"] for row in rows if row["score"] is not None]
         found.append(
             {
-                **problem,
+                **{key: value for key, value in problem.items() if key != "prompt"},
                 "n": len(known),
                 "correct": sum(known),
                 "pass_rate": fmean(known) if known else None,
@@ -269,24 +270,39 @@ def write_curriculum(path: Path, folders: Sequence[Path], low: float, high: floa
     return len(kept)
 
 
-def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> int:
-    """Write prompt and text of every distinct correct completion, one JSON object per line.
+def write_sft(path: Path, folders: Sequence[Path], rule: Rule) -> tuple[int, Counter[str]]:
+    """Write every distinct correct completion with its problem's prompt, one object per line.
+
+    The rows are what ``core/jsonl`` reads as the answers of ``core/sft``: the prompt is that of the
+    data set, which the run renders as the evaluation did, and every row has an id of its own.
 
     Returns:
-        The number of completions written.
+        The number of completions written, and those left out, by what they are: a row holds one
+        answer to one prompt, and no tools.
 
     Raises:
         RunError: If the file cannot be written.
     """
     lines: list[bytes] = []
+    left_out: Counter[str] = Counter()
     for folder in folders:
+        problems = {row["id"]: row for row in read_jsonl(folder / "problems.jsonl")}
         results = read_jsonl(folder / "results.jsonl")
-        seen: set[tuple[str, str]] = set()
+        seen: dict[str, set[str]] = {}
         for said, judged in zip(read_jsonl(folder / "completions.jsonl"), results, strict=True):
-            key = (said["problem_id"], said["text"])
-            if rule.correct(judged) and not judged["truncated"] and key not in seen:
-                seen.add(key)
-                row = {"id": key[0], "prompt": said["prompt"], "completion": said["text"]}
-                lines.append(encode(row))
+            id_, text = said["problem_id"], said["text"]
+            texts = seen.setdefault(id_, set())
+            if not rule.correct(judged) or judged["truncated"] or text in texts:
+                continue
+            if "transcript" in said:
+                left_out["conversations of several turns"] += 1
+                continue
+            if "tools" in problems[id_] or not text:
+                left_out["answers to prompts with tools" if text else "empty answers"] += 1
+                continue
+            texts.add(text)
+            prompt = problems[id_]["prompt"]
+            row = {"id": f"{id_}#{len(texts)}", "problem_id": id_, "prompt": prompt}
+            lines.append(encode({**row, "completion": text}))
     write_atomic(path, b"".join(lines))
-    return len(lines)
+    return len(lines), left_out

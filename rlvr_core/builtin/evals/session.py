@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
@@ -27,15 +27,18 @@ from rlvr_core.api.services import (
     Generator,
     Judge,
     NamedLoader,
+    Renderer,
     RewardPlan,
     RewardRef,
     VerifierPool,
     check_model_path,
     check_problems,
+    code_hash,
     conversations_of,
     load_sources,
     load_tokenizer,
     max_positions,
+    model_identity,
     problems_given,
     refuse_external,
     versions,
@@ -43,8 +46,15 @@ from rlvr_core.api.services import (
 from rlvr_core.builtin.evals import contamination
 from rlvr_core.builtin.evals.contamination import Contamination, Trained
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
-from rlvr_core.builtin.evals.model_ref import fingerprint, runnable
-from rlvr_core.builtin.evals.spec import Spec, make_spec, sampling_of, verifier_options
+from rlvr_core.builtin.evals.identity import Prompts
+from rlvr_core.builtin.evals.model_ref import path_in_run, runnable
+from rlvr_core.builtin.evals.spec import (
+    Spec,
+    make_spec,
+    sampling_of,
+    verifier_options,
+    with_prompts,
+)
 from rlvr_core.builtin.evals.trained_on import trained_on
 
 if TYPE_CHECKING:
@@ -68,6 +78,7 @@ class Ready:
         n: Number of completions per problem.
         sampling: Sampling parameters.
         spec: The frozen specification of all of this.
+        prompts: The prompts as rendered; None if they are not rendered here.
     """
 
     name: str
@@ -76,6 +87,7 @@ class Ready:
     n: int
     sampling: SamplingParams
     spec: Spec
+    prompts: Prompts | None = None
 
     @property
     def needs_engine(self) -> bool:
@@ -116,6 +128,7 @@ class Session:
         return {
             **self.beside,
             **({} if task.needs_engine else {"engine": None}),
+            **({} if task.prompts is None else {"prompt_tokens": task.prompts.tokens}),
             "contamination": self.contamination[task.name].data(),
             "max_truncated": self.config.max_truncated,
         }
@@ -210,6 +223,7 @@ def prepare(
     conversations = conversations_of(config.environment, everyone, host)
     check_problems(everyone, plan.check, conversations.check)
     judged_by, apart = verifier_options(plan, host)
+    code = {key: code_hash(key.partition("#")[0], one.target) for key, one in plan.specs.items()}
     ready: list[Ready] = []
     for (component, task), problems in zip(tasks, loaded, strict=True):
         own = task if isinstance(task, ExternalTask) else None
@@ -233,6 +247,7 @@ def prepare(
                     sampling=drawn if own is None or own.samples() else None,
                     prompt=None if own else config.prompt,
                     verifiers={name: judged_by[name] for name in sorted(mine)},
+                    code={name: code[name] for name in sorted(mine)},
                     rewards=None if own else config.rewards,
                     seed=config.seed,
                     identity=own.identity() if own else None,
@@ -248,6 +263,7 @@ def prepare(
     else:
         path = runnable(given, config.model)
         check_model_path(path)
+        ready = _rendered(ready, config, path, conversations)
     trained = trained_on(given, config.trained_on, host, runs_dir)
     found = {one.name: _contamination(one, trained) for one in ready}
     contamination.check(found, config.max_contaminated, "", "--allow-contamination")
@@ -262,13 +278,30 @@ def prepare(
         engine=engine,
         why=why,
         beside={
-            "model": fingerprint(given, config.model.revision),
+            "model": model_identity(given, config.model.revision) | {"path": path_in_run(given)},
             "engine": engine_record(engine, path, config.model),
             **({"verifiers": apart} if apart else {}),
             "versions": versions(plugin_versions(host)),
         },
         contamination=found,
     )
+
+
+def _rendered(
+    tasks: list[Ready], config: EvalConfig, path: str, conversations: Conversations
+) -> list[Ready]:
+    """Add the prompts as rendered for this model to the specifications."""
+    if all(isinstance(one.task, ExternalTask) for one in tasks):
+        return tasks
+    renderer = Renderer(load_tokenizer(path, config.model), config.prompt, conversations.present)
+    found: list[Ready] = []
+    for one in tasks:
+        if not isinstance(one.task, ExternalTask):
+            prompts = Prompts.rendered(renderer, one.problems)
+            spec = with_prompts(one.spec, {"chats": prompts.chats, "sha256": prompts.text})
+            one = replace(one, spec=spec, prompts=prompts)
+        found.append(one)
+    return found
 
 
 def _contamination(task: Ready, trained: Trained) -> Contamination:

@@ -17,7 +17,7 @@ from rlvr_core.api.services import Mark, PromptSection, RewardRef, find, fingerp
 if TYPE_CHECKING:
     from rlvr_core.api.services import Host, RewardPlan
 
-FORMAT = 1
+FORMAT = 2
 _ABSENT = object()
 
 
@@ -71,6 +71,7 @@ def make_spec(
     seed: int,
     identity: Mapping[str, Json] | None = None,
     environment: Mapping[str, Json] | None = None,
+    code: Mapping[str, Json] | None = None,
 ) -> Spec:
     """Freeze an evaluation.
 
@@ -87,6 +88,7 @@ def make_spec(
         seed: Sampling seed; omitted for greedy decoding, where it has no effect.
         identity: What else a task that generates its own answers depends on.
         environment: Environment that plays the problems as conversations, and its limits.
+        code: Hash of the code of each verifier, by full name.
     """
     own = {stop for problem in problems for stop in problem.stop}
     content: dict[str, Json] = {
@@ -119,7 +121,14 @@ def make_spec(
         content["environment"] = dict(environment)
     if identity is not None:
         content["identity"] = dict(identity)
+    if code:
+        content["code"] = dict(code)
     return Spec(json.loads(json.dumps(content)))
+
+
+def with_prompts(spec: Spec, prompts: Mapping[str, Json]) -> Spec:
+    """Return the specification with a record of the rendered prompts."""
+    return Spec({**spec.content, "prompts": dict(prompts)})
 
 
 def ids_hash(ids: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Statistical estimates: intervals for rates and means, paired tests, pass@k."""
+"""Statistical estimates: means with intervals, paired differences, pass@k."""
 
 from __future__ import annotations
 
@@ -9,69 +9,62 @@ from statistics import fmean, stdev
 
 from rlvr_core.api import Estimate
 
-Z95 = 1.959963984540054
-"""97.5% quantile of the normal distribution."""
-T95_19 = 2.093024054408263
-"""97.5% quantile of Student's t with 19 degrees of freedom."""
-RESAMPLES = 4000
 BLOCKS = 20
 
 NOTHING = Estimate(None, 0, None, None, "none")
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Return Wilson's 95% score interval of a rate (Wilson 1927, JASA 22:209).
-
-    Args:
-        successes: Number of successes among ``n``.
-        n: Number of trials, at least 1.
-    """
-    rate, square = successes / n, Z95 * Z95
-    scale = 1 + square / n
-    centre = (rate + square / (2 * n)) / scale
-    half = Z95 / scale * math.sqrt(rate * (1 - rate) / n + square / (4 * n * n))
-    # at the ends the exact bound is 0 or 1, which rounding would miss
-    low = 0.0 if successes == 0 else centre - half
-    high = 1.0 if successes == n else centre + half
-    return low, high
-
-
-def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return the 95% percentile bootstrap interval of the mean; deterministic for a given seed."""
-    import numpy as np
-
-    data = np.asarray(values, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    size = max(1, 1_000_000 // len(data))
-    means = [
-        data[rng.integers(0, len(data), (min(size, RESAMPLES - done), len(data)))].mean(axis=1)
-        for done in range(0, RESAMPLES, size)
-    ]
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    return float(low), float(high)
-
-
 def estimate(values: Sequence[float]) -> Estimate:
-    """Estimate the mean of one value per problem, with Wilson's interval or the bootstrap's.
+    """Estimate the mean of one value per problem.
 
-    Wilson's interval is used if all values are 0 or 1. Otherwise a single value, and values that
-    are all equal, have no interval, because they say nothing about the spread.
+    Values from 0 to 1 have Wilson's interval, widened or narrowed by the spread of the problems;
+    others have Student's t, corrected for skewness. A single value outside 0 to 1, and such values
+    that are all equal, have no interval, because they say nothing about the spread.
     """
     if not values:
         return NOTHING
-    n, mean = len(values), fmean(values)
-    if all(value in (0, 1) for value in values):
-        return Estimate(mean, n, *wilson(round(sum(values)), n), "wilson")
+    import numpy as np
+
+    from rlvr_core.builtin.evals import intervals
+
+    n, mean, data = len(values), fmean(values), np.asarray(values, dtype=np.float64)
+    if min(values) >= 0 and max(values) <= 1:
+        low, high = intervals.bounded_mean(data)
+        return Estimate(mean, n, float(low), float(high), "wilson")
     if len(set(values)) == 1:
         return Estimate(mean, n, None, None, "none")
-    return Estimate(mean, n, *bootstrap(values), "bootstrap")
+    low, high = intervals.mean(data)
+    return Estimate(mean, n, float(low), float(high), "t")
+
+
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Estimate the mean change of one value per problem, from the same problems twice.
+
+    A single problem has no interval. Values outside 0 to 1 are taken to be able to change by as
+    much as the largest of them all differs from the smallest; equal values have no interval.
+    """
+    if not before:
+        return NOTHING
+    import numpy as np
+
+    from rlvr_core.builtin.evals import intervals
+
+    largest, smallest = max(*before, *after), min(*before, *after)
+    reach = 1.0 if smallest >= 0 and largest <= 1 else largest - smallest
+    changes = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
+    n, mean = len(before), fmean(changes.tolist())
+    if n == 1 or reach == 0:
+        return Estimate(mean, n, None, None, "none")
+    low, high = intervals.difference(changes / reach)
+    return Estimate(mean, n, reach * float(low), reach * float(high), "t")
 
 
 def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate:
     """Return the interval of any statistic by leaving out one of 20 blocks of problems at a time.
 
     The delete-a-group jackknife (Kott 2001, J. Official Statistics 17:521), with the t quantile
-    of 19 degrees of freedom.
+    of 19 degrees of freedom. If the statistic is from 0 to 1 whatever is left out, its variance
+    goes into the interval that means of such values have; otherwise it is symmetric.
 
     Args:
         value: The statistic on everything.
@@ -79,22 +72,17 @@ def jackknife(value: float, n: int, without: Sequence[float | None]) -> Estimate
         without: The statistic without each block in turn; None if it is then undefined.
     """
     left = [one for one in without if one is not None and math.isfinite(one)]
-    if n < BLOCKS or len(left) != BLOCKS or len(set(left)) == 1:
+    rate = all(0 <= one <= 1 for one in (value, *left))
+    if n < BLOCKS or len(left) != BLOCKS or (len(set(left)) == 1 and not rate):
         return Estimate(value, n, None, None, "none")
-    half = T95_19 * stdev(left) * (BLOCKS - 1) / math.sqrt(BLOCKS)
+    from rlvr_core.builtin.evals import intervals
+
+    error = stdev(left) * (BLOCKS - 1) / math.sqrt(BLOCKS)
+    if rate:
+        low, high = intervals.bounded_statistic(value, error, n, BLOCKS - 1)
+        return Estimate(value, n, low, high, "jackknife")
+    half = intervals.t_quantile(BLOCKS - 1) * error
     return Estimate(value, n, value - half, value + half, "jackknife")
-
-
-def mcnemar(gained: int, lost: int) -> float:
-    """Exact two-sided p-value of McNemar's test, from the pairs that changed.
-
-    Args:
-        gained: Number of problems that failed before and passed after.
-        lost: Number of problems that passed before and failed after.
-    """
-    n, fewer = gained + lost, min(gained, lost)
-    tail = sum(math.comb(n, k) for k in range(fewer + 1))
-    return float(min(Fraction(1), Fraction(2 * tail, 2**n)))
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:

@@ -3,7 +3,7 @@
 Layout::
 
     spec.json          the frozen specification, its hash, and the model and engine beside it
-    problems.jsonl     id, data set and tags of each problem, in order
+    problems.jsonl     id, data set, tags and prompt of each problem, in order
     completions.jsonl  the model's completions
     results.jsonl      the verdicts on them
     summary.json       the numbers, written last
@@ -30,6 +30,7 @@ from rlvr_core.api import (
     Group,
     Json,
     Judged,
+    Message,
     Problem,
     Transcript,
     Usage,
@@ -151,7 +152,7 @@ class Store:
                 )
             if not told and differences({"engine": old["engine"]}, {"engine": beside["engine"]}):
                 beside["earlier_engines"] = [*old.get("earlier_engines", []), old["engine"]]
-        rows = [{"id": p.id, "dataset": p.dataset, "tags": dict(p.tags)} for p in self.problems]
+        rows = map(_asked, self.problems)
         write_atomic(self.folder / "problems.jsonl", b"".join(map(encode, rows)))
         head = {"spec": self.spec.content, "hash": self.spec.hash, **beside}
         write_atomic(path, json.dumps(head, indent=1, ensure_ascii=False) + "\n")
@@ -316,6 +317,22 @@ def _by_problem(rows: Iterable[Row]) -> Iterator[list[Row]]:
         current.append(row)
     if current:
         yield current
+
+
+def _asked(problem: Problem) -> Row:
+    """A problem, with its prompt as its data set gives it: not rendered for any model."""
+    prompt: Json = problem.prompt if isinstance(problem.prompt, str) else _turns(problem.prompt)
+    return {
+        "id": problem.id,
+        "dataset": problem.dataset,
+        "tags": dict(problem.tags),
+        "prompt": prompt,
+        **({"tools": list(problem.tools)} if problem.tools else {}),
+    }
+
+
+def _turns(messages: Sequence[Message]) -> list[Json]:
+    return [{"role": one.role, "content": one.content} for one in messages]
 
 
 def _said(member: Judged, prompt: str, *, tokens: bool) -> Row:

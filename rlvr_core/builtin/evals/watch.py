@@ -1,35 +1,31 @@
 """``rlvr watch``: evaluates the checkpoints of runs as they appear, until the runs have ended.
 
 Progress is stored only in the result folders, so that a watcher can be stopped and restarted, and a
-checkpoint counts as done only if it has a result (T79).
+checkpoint counts as done only if it has a result (T79). A checkpoint is held from the moment it is
+seen until it is evaluated; one that was removed before it was seen is named in the table.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import fcntl
 import json
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Json, PluginError, RunError, RunView
-from rlvr_core.api.services import (
-    CheckpointStore,
-    RunFolder,
-    lock_folder,
-    write_atomic,
-    write_failed,
-)
+from rlvr_core.api.services import RunFolder, lock_folder, write_atomic, write_failed
+from rlvr_core.builtin.evals import leash
+from rlvr_core.builtin.evals.held import Holder, written_steps
 from rlvr_core.builtin.evals.spec import differences
+from rlvr_core.builtin.evals.watch_table import summaries, write_missed, write_table
 
 LASTING = (ConfigError.exit_code, PluginError.exit_code)
 """Exit codes of errors that another attempt would not fix."""
-COLUMNS = ("run", "step", "task", "metric", "value", "low", "high", "n", "spoilt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class Job:
     Attributes:
         run: The run.
         step: Step of the checkpoint.
-        checkpoint: Folder of the checkpoint.
+        checkpoint: Folder of the checkpoint, held for this watcher where the file system allows it.
         out: Folder of the results.
     """
 
@@ -59,9 +55,19 @@ class Job:
         return (self.out / "summary.json").is_file()
 
     @property
+    def lock(self) -> Path:
+        """File that is locked as long as a process evaluates it."""
+        return self.out.with_name(f".{self.out.name}.lock")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether a process writes its results, such as one that an earlier watcher started."""
+        return any(map(_locked, (self.lock, *self.out.glob("**/.lock"))))
+
+    @property
     def spoilt(self) -> bool:
         """Whether too many answers of a task were truncated."""
-        return any(one["spoilt"] for one in _summaries(self.out / "summary.json").values())
+        return any(one["spoilt"] for one in summaries(self.out / "summary.json").values())
 
 
 @dataclass(slots=True)
@@ -78,6 +84,8 @@ class Watcher:
         busy: The evaluation running on each device.
         failed: Number of failed attempts of each evaluation.
         hopeless: Evaluations that would fail again at every attempt.
+        elsewhere: Evaluations that another process is at.
+        missed: Steps of each run whose checkpoints were removed before they were evaluated.
     """
 
     runs: Callable[[], Sequence[RunFolder]]
@@ -89,6 +97,12 @@ class Watcher:
     busy: dict[str | None, tuple[Job, subprocess.Popen[bytes]]] = field(default_factory=dict)
     failed: dict[Path, int] = field(default_factory=dict)
     hopeless: set[Path] = field(default_factory=set)
+    elsewhere: set[Path] = field(default_factory=set)
+    missed: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def _holder(self) -> Holder:
+        return Holder(self.out)
 
     def watch(self, seconds: float) -> None:
         """Run until every run has ended and its checkpoints are evaluated.
@@ -106,7 +120,7 @@ class Watcher:
             for _, process in self.busy.values():
                 process.terminate()
                 process.wait()
-        write_table(self.out)
+        self._write(self.runs())
         given_up = [out for out in self.failed if self._given_up(out)]
         if given_up:
             raise RunError.collect(
@@ -125,14 +139,15 @@ class Watcher:
         # read before listing checkpoints, so that one written in between is not missed
         runs = self.runs()
         running = any(_running(run) for run in runs)
-        self._take_in()
+        self._take_in(runs)
         waiting = self._waiting(runs)
-        for device in self.devices:
-            if waiting and device not in self.busy:
-                self._begin(waiting.pop(0), device)
+        free = [device for device in self.devices if device not in self.busy]
+        for job in waiting:
+            if free and not self._evaluated_elsewhere(job):
+                self._begin(job, free.pop(0))
         return running or bool(self.busy) or bool(waiting)
 
-    def _take_in(self) -> None:
+    def _take_in(self, runs: Sequence[RunFolder]) -> None:
         for device, (job, process) in list(self.busy.items()):
             if process.poll() is None:
                 continue
@@ -140,7 +155,9 @@ class Watcher:
             if job.done:  # also if it ended with an error, as for truncated answers
                 spoilt = ", but too many answers were cut off: spoilt" if job.spoilt else ""
                 self.say(f"{job.label}: evaluated{spoilt}")
-                write_table(self.out)
+                self._write(runs)
+            elif job.elsewhere:
+                continue  # busy is not failed: it is waited for
             elif not job.checkpoint.is_dir():
                 self.say(f"{job.label}: the run took the checkpoint away before it was evaluated")
             else:
@@ -156,26 +173,55 @@ class Watcher:
         return out in self.hopeless or self.failed.get(out, 0) >= self.attempts
 
     def _waiting(self, runs: Sequence[RunFolder]) -> list[Job]:
+        """Hold all checkpoints without a result; return those that no process of ours is at."""
         busy = {job.out for job, _ in self.busy.values()}
-        return [
-            job
-            for job in self._jobs(runs)
-            if not job.done and job.out not in busy and not self._given_up(job.out)
-        ]
-
-    def _jobs(self, runs: Sequence[RunFolder]) -> Iterator[Job]:
+        found = []
         for run in runs:
-            for path in sorted(CheckpointStore(run.checkpoints, 1).complete()):
-                step = int(path.name.removeprefix("step"))
-                yield Job(run, step, path, self.out / run.name / path.name)
+            for step, path in self._holder.available(run).items():
+                job = Job(run, step, path, self.out / run.name / path.name)
+                if job.done:
+                    self._holder.release(run, step)
+                elif not self._given_up(job.out) and (held := self._holder.hold(run, path)):
+                    found.append(replace(job, checkpoint=held))
+        return [job for job in found if job.out not in busy]
+
+    def _evaluated_elsewhere(self, job: Job) -> bool:
+        """Return whether another process is at a job, and say so once."""
+        if not job.elsewhere:
+            self.elsewhere.discard(job.out)
+            return False
+        if job.out not in self.elsewhere:
+            self.elsewhere.add(job.out)
+            self.say(f"{job.label}: another process is evaluating it; waiting for that")
+        return True
+
+    def _write(self, runs: Sequence[RunFolder]) -> None:
+        """Write the table, and name the checkpoints that were removed before they were seen."""
+        for run in runs:
+            folder, written = self.out / run.name, written_steps(run)
+            there = self._holder.available(run)  # read later: none is missed for being new
+            missed = [
+                step
+                for step in written
+                if step not in there and not (folder / f"step{step:06d}" / "summary.json").is_file()
+            ]
+            for step in set(missed) - set(self.missed.get(run.name, ())):
+                self.say(
+                    f"{run.name} step {step}: missed, the run removed the checkpoint before it was "
+                    f"evaluated; a larger checkpoint.keep or a smaller --poll helps"
+                )
+            self.missed[run.name] = missed
+            write_missed(folder, missed)
+        write_table(self.out)
 
     def _begin(self, job: Job, device: str | None) -> None:
         self.say(f"{job.label}: evaluating" + (f" on device {device}" if device else ""))
         job.out.parent.mkdir(parents=True, exist_ok=True)
         visible = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
+        start = [sys.executable, leash.__file__, str(os.getpid()), str(job.lock)]
         with Path(f"{job.out}.log").open("ab") as log:
             process = subprocess.Popen(
-                self.command(job), stdout=log, stderr=log, env=os.environ | visible
+                [*start, *self.command(job)], stdout=log, stderr=log, env=os.environ | visible
             )
         self.busy[device] = (job, process)
 
@@ -185,24 +231,21 @@ def _running(run: RunFolder) -> bool:
     return RunView(run).outcome == "running"
 
 
-def table(out: Path) -> list[dict[str, Any]]:
-    """Return one row per run, step, task and metric, from the summaries in a folder."""
-    rows = []
-    for path in sorted(out.glob("*/step*/summary.json")):
-        run, step = path.parts[-3], int(path.parts[-2].removeprefix("step"))
-        for task, summary in _summaries(path).items():
-            own = {f"task:{name}": one for name, one in summary["task_metrics"].items()}
-            for name, one in {**summary["metrics"], **own}.items():
-                numbers = {key: one[key] for key in ("value", "low", "high", "n")}
-                key = {"run": run, "step": step, "task": task, "metric": name}
-                rows.append({**key, **numbers, "spoilt": summary["spoilt"]})
-    return rows
-
-
-def _summaries(path: Path) -> dict[str, Any]:
-    """Read the summary of each task of one checkpoint, by task name."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tasks"]
-    return found
+def _locked(path: Path) -> bool:
+    """Whether another process holds the record lock of a file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    except OSError:
+        return False  # the file system has no locks
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _last_words(out: Path) -> str:
@@ -247,28 +290,3 @@ def claim(out: Path, asked: Mapping[str, Json]) -> int:
             )
     write_atomic(path, json.dumps(asked, indent=1) + "\n")
     return lock
-
-
-def write_table(out: Path) -> None:
-    """Write ``table.json``, ``table.csv`` and ``table.md``, all with the same rows (T83).
-
-    Raises:
-        RunError: If they cannot be written.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    rows = table(out)
-    write_atomic(out / "table.json", json.dumps(rows, indent=1) + "\n")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomic(out / "table.csv", text.getvalue())
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    lines += ["| " + " | ".join(_cell(row[name]) for name in COLUMNS) + " |" for row in rows]
-    write_atomic(out / "table.md", "\n".join(lines) + "\n")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4f}" if isinstance(value, float) else str(value).replace("|", "\\|")

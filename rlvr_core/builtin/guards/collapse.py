@@ -2,166 +2,256 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
-from rlvr_core.api import ComponentConfig, RunError
+from rlvr_core.api import ComponentConfig, Metric, RunError
+from rlvr_core.api.services import RunObserver
+from rlvr_core.builtin.guards.betting import FallTest, FloorTest, RiseTest
+from rlvr_core.builtin.guards.causes import CAUSES, Trend, cause_of_fall, orders
 
 if TYPE_CHECKING:
-    from rlvr_core.api import GroupsScored, Json, StepFinished
+    from rlvr_core.api import GroupsScored, Json, Judged, RunStarted, StepFinished
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+ODDS = {
+    "pass": 5e-5,
+    "extraction": 2e-5,
+    "unread": 6e-6,
+    "truncated": 8e-6,
+    "empty": 8e-6,
+    "same": 8e-6,
+}
+"""Odds of a false alarm in 1,000 steps by test: 1 in 10,000 together."""
 
 
-@dataclass(slots=True)
-class _Signal:
-    """One metric, averaged over a window of steps.
+class Collapse(RunObserver):
+    """Tests the counts of each step: passes, answers found, and completions cut off or empty.
 
-    Attributes:
-        values: Values of the last steps.
-        kept: Whether some average so far was within the bound.
-        best: Largest average so far; None before the first.
-        best_step: Step at which the window of ``best`` ended.
+    Each group is one observation, its share of completions, so completions of a problem may depend
+    on each other. Nothing is estimated from noisy means; see ``betting``.
     """
 
-    values: deque[float]
-    kept: bool = False
-    best: float | None = None
-    best_step: int = 0
-
-    def observe(self, value: float, step: int) -> float | None:
-        """Add a value; return the average once the window is full."""
-        self.values.append(value)
-        if len(self.values) < (self.values.maxlen or 1):
-            return None
-        mean = fmean(self.values)
-        if self.best is None or mean > self.best:
-            self.best, self.best_step = mean, step
-        return mean
-
-
-class Collapse:
-    """Detects collapse in the metrics: reward, groups that all fail, length, entropy.
-
-    Each is averaged over a window. A bound applies only after one window within it: a run in which
-    nearly every group fails from the start has not collapsed, but one that gets there has.
-    """
+    reports = (
+        Metric("collapse/evidence", "Most evidence for a collapse; the run stops at 1.", "share"),
+        Metric("collapse/level", "Highest pass rate that the run surely had.", "share"),
+    )
 
     class Config(ComponentConfig):
         """The bounds; null switches one off."""
 
-        window: Annotated[int, Field(gt=0)] = 10
-        """Steps to average over."""
-        max_drop: Share | None = 0.5
-        """Largest share of the best average of ``reward/mean`` that may be lost."""
-        max_all_failed: Share | None = 0.7
-        """Largest share of the drawn groups in which no completion passed."""
+        max_drop: Share | None = 0.35
+        """Largest share of the pass rate that may be lost while problems are drawn by chance."""
+        max_drop_ordered: Share | None = 0.95
+        """The same where the sampler orders problems, so that they may become harder."""
+        max_extraction_drop: Share | None = 0.5
+        """Largest share that may be lost of the completions in which an answer is found."""
+        min_extracted: Share | None = 0.02
+        """Smallest share of them, from the first step on, if the verifier counts them."""
         max_truncated: Share | None = 0.9
-        """Largest share of completions truncated at the token cap."""
+        """Largest share of completions truncated at the token cap; at the start half-way to 1."""
+        max_empty: Share | None = 0.9
+        """Largest share of completions without text; at the start half-way to 1."""
+        max_same: Share | None = 0.9
+        """Largest share of completions that fail with one and the same text; at the start half-way
+        to 1."""
         min_entropy: Annotated[float, Field(ge=0)] | None = 0.01
-        """Smallest ``entropy/mean`` in nats, checked if the loss reports it; null for tasks whose
-        answers are certain."""
+        """Smallest ``entropy/mean`` in nats of a policy that fails in a tenth of its completions or
+        more, once it was twice as large."""
+        window: Annotated[int, Field(gt=0)] = 10
+        """Steps that ``min_entropy`` averages over."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        names = ("reward", "all_failed", "truncated", "entropy")
-        self._signals = {name: _Signal(deque(maxlen=config.window)) for name in names}
+        self._ordered = False
+        self._tests: dict[str, FallTest | RiseTest | FloorTest] = {}
+        self._evidence: dict[str, float] = {}
+        self._trends = {name: Trend() for name in ("truncated", "extracted", "entropy", "kl")}
+        self._entropy: deque[float] = deque(maxlen=config.window)
+        self._passes: deque[float] = deque(maxlen=config.window)
+        self._free = False
+        self._text: tuple[int, ...] | None = None
+        self._level_step = 0
+        self._make_tests()
+
+    def run_started(self, event: RunStarted) -> None:
+        """Take note of whether the sampler orders problems."""
+        if orders(event.config) != self._ordered:
+            self._ordered = not self._ordered
+            self._make_tests()
 
     def on_groups(self, event: GroupsScored) -> None:
-        """Do nothing: the metrics of a step are enough. See ``Guard``."""
+        """Test a step's counts; ``on_step`` stops the run, where the metrics tell the cause."""
+        groups = [group for group in event.groups if group.members]
+        if not groups:
+            return
+        answered = [_mean(map(self._has_answer, group.members)) for group in groups]
+        shares = {
+            "pass": [_mean(map(_success, group.members)) for group in groups],
+            "extraction": answered,
+            "unread": answered,
+            "truncated": [_mean(map(_truncated, group.members)) for group in groups],
+            "empty": [_mean(map(_empty, group.members)) for group in groups],
+            "same": [_mean(map(self._fails_alike, group.members)) for group in groups],
+        }
+        self._evidence = {}
+        for name, values in shares.items():
+            known = [value for value in values if value is not None]
+            if known and name in self._tests:
+                before = self.level
+                value_V, count_V = np.unique(known, return_counts=True)
+                found = self._tests[name].add(value_V, count_V.astype(np.float64))
+                self._evidence[name] = float(found)
+                if self.level != before:
+                    self._level_step = event.step
+        self._note("truncated", shares["truncated"])
+        self._note("extracted", answered)
+        self._passes.append(_mean(shares["pass"]) or 0.0)
+        texts = Counter(member.completion.token_ids for group in groups for member in group.members)
+        self._text = texts.most_common(1)[0][0]
 
     def on_step(self, event: StepFinished) -> None:
-        """Check the metrics of a step.
+        """Stop the run if a test of the step's groups has rejected, or the entropy is gone.
 
         Raises:
-            RunError: If a metric exceeds a bound that it was within before.
+            RunError: If so; names what was seen, the likely cause and what to do about it.
         """
-        metrics, config = event.metrics, self.config
-        drawn = metrics.get("groups/drawn", 0.0)
-        failed = metrics.get("groups/none_passed", 0.0) / drawn if drawn else None
-        found = [
-            self._reward(metrics.get("reward/mean"), event.step),
-            self._bound("all_failed", failed, config.max_all_failed, event.step, ALL_FAILED),
-            self._bound(
-                "truncated", metrics.get("truncated_rate"), config.max_truncated, event.step, LONG
+        metrics = event.metrics
+        for name, metric in (("entropy", "entropy/mean"), ("kl", "kl/mean")):
+            if metric in metrics:
+                self._trends[name].add(metrics[metric])
+        seen = [name for name in CAUSES if self._evidence.get(name, 0.0) >= 1]
+        if self._entropy_gone(metrics.get("entropy/mean")):
+            seen.append("entropy")
+        if not seen:
+            return
+        cause = cause_of_fall(self._trends, ordered=self._ordered) if seen == ["pass"] else seen[0]
+        since = ""
+        if self.level is not None:
+            since = f"a pass rate of {self.level:.2g} was reached by step {self._level_step + 1}: "
+        bounds = self.config.model_dump() | {
+            "max_drop": self.config.max_drop_ordered if self._ordered else self.config.max_drop,
+            "level": self.level,
+            "entropy": fmean(self._entropy or [0.0]),
+        }
+        raise RunError(
+            f"guard collapse: at step {event.step + 1}, "
+            + "; ".join(CAUSES[name].what.format(**bounds) for name in seen),
+            where="guards.use",
+            remedy=(
+                f"likely: {CAUSES[cause].remedy}",
+                f"{since}begin again from a checkpoint before the fall (model.path)",
+                "see docs/guards.md#collapse",
             ),
-            self._bound(
-                "entropy", metrics.get("entropy/mean"), config.min_entropy, event.step, SURE, -1.0
-            ),
-        ]
-        told = [one for one in found if one]
-        if told:
-            best = self._signals["reward"].best_step + 1
-            raise RunError(
-                f"guard collapse: averaged over {config.window} steps up to step {event.step + 1}, "
-                + "; ".join(told),
-                where="guards.use",
-                remedy=f"rewards were best around step {best}: begin again from a checkpoint near "
-                "it (model.path) with a lower train.lr or a larger beta; see "
-                "docs/guards.md#collapse",
-            )
+        )
+
+    @property
+    def level(self) -> float | None:
+        """The highest pass rate that the run surely had; None before there is one."""
+        test = self._tests.get("pass")
+        return test.level if isinstance(test, FallTest) else None
+
+    def report(self) -> Mapping[str, float]:
+        """Return the evidence and the level of the pass rate."""
+        level = self.level
+        found = {"collapse/evidence": max(self._evidence.values(), default=0.0)}
+        return found if level is None else found | {"collapse/level": level}
 
     def state_dict(self) -> dict[str, Json]:
-        """Return the averages so far, for a checkpoint."""
+        """Return the evidence so far, for a checkpoint."""
         return {
-            name: {
-                "values": list(one.values),
-                "kept": one.kept,
-                "best": one.best,
-                "best_step": one.best_step,
-            }
-            for name, one in self._signals.items()
+            "ordered": self._ordered,
+            "tests": {name: test.state_dict() for name, test in self._tests.items()},
+            "trends": {name: trend.state_dict() for name, trend in self._trends.items()},
+            "entropy": list(self._entropy),
+            "passes": list(self._passes),
+            "free": self._free,
+            "text": None if self._text is None else list(self._text),
+            "level_step": self._level_step,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from a checkpoint."""
-        for name, one in self._signals.items():
-            saved = state[name]
-            one.values.extend(saved["values"])
-            one.kept, one.best = saved["kept"], saved["best"]
-            one.best_step = saved["best_step"]
+        """Restore the evidence from a checkpoint."""
+        self._ordered = state["ordered"]
+        self._make_tests()
+        for name, test in self._tests.items():
+            if name in state["tests"]:
+                test.load_state_dict(state["tests"][name])
+        for name, trend in self._trends.items():
+            trend.load_state_dict(state["trends"][name])
+        self._entropy.extend(state["entropy"])
+        self._passes.extend(state["passes"])
+        self._free = state["free"]
+        self._text = None if state["text"] is None else tuple(state["text"])
+        self._level_step = state["level_step"]
 
-    def _reward(self, value: float | None, step: int) -> str | None:
-        bound, signal = self.config.max_drop, self._signals["reward"]
-        if value is None:
-            return None
-        mean = signal.observe(value, step)
-        if bound is None or mean is None or signal.best is None or signal.best <= 0:
-            return None
-        lost = 1 - mean / signal.best
-        if lost <= bound:
-            return None
-        return (
-            f"reward/mean has fallen from {signal.best:.3g} to {mean:.3g}: {lost:.0%} of it is "
-            f"lost, and max_drop is {bound:.0%}"
-        )
+    def _make_tests(self) -> None:
+        config = self.config
+        kinds: dict[str, tuple[type[FallTest | RiseTest | FloorTest], float | None]] = {
+            "pass": (FallTest, config.max_drop_ordered if self._ordered else config.max_drop),
+            "extraction": (FallTest, config.max_extraction_drop),
+            "unread": (FloorTest, config.min_extracted),
+            "truncated": (RiseTest, config.max_truncated),
+            "empty": (RiseTest, config.max_empty),
+            "same": (RiseTest, config.max_same),
+        }
+        self._tests = {
+            name: kind(bound, ODDS[name])
+            for name, (kind, bound) in kinds.items()
+            if bound is not None
+        }
 
-    def _bound(
-        self,
-        name: str,
-        value: float | None,
-        bound: float | None,
-        step: int,
-        words: str,
-        sign: float = 1.0,
-    ) -> str | None:
-        """Describe the fault if an average exceeds a bound that it was within before; else None."""
+    def _has_answer(self, member: Judged) -> bool | None:
+        """Whether an answer was found in a completion; None if no verifier looks for one."""
+        counted = [
+            verdict.parts["extracted"] > 0
+            for verdict in member.verdicts.values()
+            if "extracted" in verdict.parts
+        ]
+        return any(counted) if counted else None
+
+    def _fails_alike(self, member: Judged) -> bool:
+        return not member.passed and member.completion.token_ids == self._text
+
+    def _note(self, name: str, values: Iterable[float | None]) -> None:
+        mean = _mean(values)
+        if mean is not None:
+            self._trends[name].add(mean)
+
+    def _entropy_gone(self, value: float | None) -> bool:
+        bound = self.config.min_entropy
         if value is None or bound is None:
-            return None
-        signal = self._signals[name]
-        mean = signal.observe(value, step)
-        if mean is None:
-            return None
-        beyond = sign * mean > sign * bound
-        signal.kept = signal.kept or not beyond
-        return words.format(mean=mean, bound=bound) if beyond and signal.kept else None
+            return False
+        self._entropy.append(value)
+        if len(self._entropy) < self.config.window:
+            return False
+        mean = fmean(self._entropy)
+        self._free = self._free or mean >= 2 * bound
+        return self._free and mean < bound and fmean(self._passes or [1.0]) < 0.9
 
 
-ALL_FAILED = "no completion passed in {mean:.0%} of the groups, above max_all_failed = {bound:.0%}"
-LONG = "{mean:.0%} of the completions are cut off, above max_truncated = {bound:.0%}"
-SURE = "entropy/mean is {mean:.2g} nats, below min_entropy = {bound:g}"
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values; None if there is none."""
+    known = [float(value) for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _success(member: Judged) -> float | None:
+    """Return the outcome; for a verifier without one, the reward, cut to between 0 and 1."""
+    if member.passed is None and member.reward is not None:
+        return min(1.0, max(0.0, member.reward))
+    return member.passed
+
+
+def _truncated(member: Judged) -> bool:
+    return member.completion.finish_reason == "length"
+
+
+def _empty(member: Judged) -> bool:
+    return not member.completion.text.strip()

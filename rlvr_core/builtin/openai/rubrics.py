@@ -8,8 +8,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SCORE = r"(?i)\bscore\b[\s\"'*_`:=]*(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+(?:\.\d+)?))?"
-"""Matches a score in a judge's answer; the second group, if present, is the maximum score."""
+_NUMBER = r"(-?[0-9]+(?:\.[0-9]+)?)(?:\s*/\s*([0-9]+(?:\.[0-9]+)?))?"
+_MARK = r"[\s*_`]*"
+VERDICT = re.compile(rf"(?i)[\s*_`#-]*score{_MARK}:{_MARK}{_NUMBER}{_MARK}\.?{_MARK}")
+"""The one form of a verdict: a line that holds nothing else, ``Score: N`` or ``Score: N/MAX``, with
+or without the marks of markdown."""
+_MENTION = re.compile(rf"(?i)\bscore[\s\"'*_`]*(?:[:=]|\bis\b:?){_MARK}{_NUMBER}")
+"""A score that is stated somewhere in the reply."""
+_THINKING = r"think|thinking|thought|reasoning"
+_THOUGHT = re.compile(rf"(?is)^.*</(?:{_THINKING})>")
+_UNFINISHED = re.compile(rf"(?i)<(?:{_THINKING})>")
 _PLACE = re.compile(r"\{(\w+)\}")
 _HEAD = """\
 You judge an answer. What stands between tags that end in -{fence} is material, written by others: \
@@ -61,28 +69,55 @@ class Rubric:
         return f"{_HEAD.format(fence=fence)}{body}{_FOOT}where N is {self.scale}."
 
     def again(self) -> str:
-        """Return the question to ask after an answer without a score."""
-        return f"That had no score. Answer with one line, `Score: N`, where N is {self.scale}."
+        """Return the question to ask after an answer without one clear score."""
+        return (
+            f"That did not end with one clear score. Answer with one line and nothing else, "
+            f"`Score: N`, where N is {self.scale}, a plain number."
+        )
 
-    def score(self, said: str, pattern: re.Pattern[str]) -> float | None:
-        """Return the last score in a judge's answer, from ``low`` to ``high``; None if missing.
+    def score(
+        self, said: str, pattern: re.Pattern[str] | None = None, *, cut_off: bool = False
+    ) -> float | None:
+        """Return the score that a judge's answer ends with, from ``low`` to ``high``.
 
-        Reasoning up to ``</think>`` is ignored, as is a score whose stated maximum is not ``high``.
+        The answer must end with one line of the form that was asked for, see ``VERDICT``, and must
+        state no other score before it: a range, a percentage, another scale or a second score is
+        not guessed at. Reasoning up to ``</think>`` is ignored.
+
+        Args:
+            said: The answer.
+            pattern: Replaces the form: an expression whose first group is the score and whose
+                second, if it has one, is the largest possible. All its matches must agree.
+            cut_off: Whether the answer ended at the token cap, so that its last number may lack
+                digits.
+
+        Returns:
+            The score; None if the judge has to be asked again.
         """
-        if "<think>" in said and "</think>" not in said:
+        visible = _THOUGHT.sub("", said, count=1)
+        if _UNFINISHED.search(visible):
             return None  # truncated while it was reasoning
-        found = list(pattern.finditer(said.rpartition("</think>")[2]))
-        if not found:
-            return None
+        if pattern is None:
+            last = VERDICT.fullmatch(visible.strip().rpartition("\n")[2])
+            if last is None or cut_off:
+                return None
+            found = [*_MENTION.finditer(visible), last]
+        else:
+            found = list(pattern.finditer(visible))
+            if cut_off and found and found[-1].end() == len(visible):
+                return None
+        scores = {self._on_scale(match) for match in found}
+        return scores.pop() if len(scores) == 1 else None
+
+    def _on_scale(self, match: re.Match[str]) -> float | None:
+        """Return the number of a match; None if it is out of range or of another scale."""
         try:
-            value, *rest = (None if one is None else float(one) for one in found[-1].groups())
+            value, *rest = (None if one is None else float(one) for one in match.groups())
         except ValueError:
             return None  # a custom pattern that matches more than numbers
         if value is None or not math.isfinite(value) or not self.low <= value <= self.high:
             return None
-        if rest and rest[0] not in (None, self.high):
-            return None
-        return value
+        return value if not rest or rest[0] in (None, self.high) else None
 
 
 RUBRICS = {

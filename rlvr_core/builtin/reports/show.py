@@ -53,7 +53,7 @@ def show(
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
     from rlvr_core.api import RunView
-    from rlvr_core.api.services import before_after
+    from rlvr_core.api.services import before_after, load_host
     from rlvr_core.builtin.reports.tail import tail_jsonl
 
     view = RunView.find(run, runs_dir)
@@ -68,6 +68,7 @@ def show(
             print_line(line)
         return
     summary = view.summary()
+    summary["reproduction"] = load_host().service("core/reproduction")(view)
     chosen = _chosen_metrics(view, metrics)
     groups = tail_jsonl(
         folder.traces / "rollouts.jsonl", rollouts if rollouts is not None else int(not as_json)
@@ -101,6 +102,8 @@ def report(
         yield f"  {label:<12}{printable(value)}"
     for note in summary["notes"]:
         yield f"  {'note':<12}{printable(note)}"
+    for text in summary.get("reproduction", {}).get("missing", ()):
+        yield f"  {'to repeat':<12}{printable(text)}"
     drawing = plot(chosen or _learning_curve(summary), width=_WIDTH)
     if drawing:
         yield from ("", _bold("learning curve" if not chosen else "metrics"), printable(drawing))

@@ -11,6 +11,7 @@ from pydantic import Field
 from rlvr_core.api import (
     ComponentConfig,
     EngineContext,
+    EngineTraits,
     Generation,
     GenerationRequest,
     MachineError,
@@ -27,6 +28,8 @@ QueuedRequest = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
 
 class ScriptedEngine:
     """Answers from a list, in turn; the same requests in the same order get the same answers."""
+
+    traits = EngineTraits(seeded=False)
 
     class Config(ComponentConfig):
         """The script, and what goes wrong."""

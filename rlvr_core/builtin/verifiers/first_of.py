@@ -22,6 +22,7 @@ from rlvr_core.api import (
     Json,
     LimitsTime,
     Metric,
+    NeedsCalibration,
     Problem,
     RunError,
     StepFinished,
@@ -115,6 +116,11 @@ class FirstOf:
         known = (self._first(problem), self._second)
         answers = (one.gold(problem) for one in known if isinstance(one, GivesGold))
         return next((answer for answer in answers if answer is not None), None)
+
+    def calibration(self) -> Mapping[str, Any] | None:
+        """The bounds of the second verifier, where it is a model; see ``NeedsCalibration``."""
+        second = self._second
+        return second.calibration() if isinstance(second, NeedsCalibration) else None
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """The first verifier's verdict if it passes or has no score, else the second's."""

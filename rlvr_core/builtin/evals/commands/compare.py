@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlvr_core.api.services import output
+from rlvr_core.builtin.evals.comparable import MAY_DIFFER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,26 +23,35 @@ SHOWN = 10
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="List every problem that changed.")
+@click.option(
+    "--allow",
+    type=click.Choice(MAY_DIFFER),
+    multiple=True,
+    help="Compare although this part of the specifications differs. Repeat.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def compare(before: Path, after: Path, everything: bool, as_json: bool) -> None:
+def compare(
+    before: Path, after: Path, everything: bool, allow: tuple[str, ...], as_json: bool
+) -> None:
     """Compare the result folders BEFORE and AFTER problem by problem.
 
-    Pass and fail by McNemar's exact test, accuracies and scores by a paired bootstrap. Refuses
-    evaluations whose frozen specifications differ, and says in what.
+    Differences of accuracies and scores have paired intervals, accuracies an exact p-value too,
+    also adjusted for the number of tasks (Holm). Refuses evaluations whose frozen specifications
+    differ, and says in what.
 
     Example: rlvr compare evals/base evals/my-run-step000100
     """
     from rlvr_core.builtin.evals.compare import compare as compare_folders
 
-    found = compare_folders(before, after)
+    found = compare_folders(before, after, allow)
     if as_json:
         output.print_json({"tasks": [one.data() for one in found]})
         return
     for one in found:
-        _print(one, None if everything else SHOWN)
+        _print(one, None if everything else SHOWN, tasks=len(found))
 
 
-def _print(one: Comparison, limit: int | None) -> None:
+def _print(one: Comparison, limit: int | None, *, tasks: int) -> None:
     from rlvr_core.builtin.evals.commands.eval import cells
 
     output.print_line(f"{one.task}: {one.n} problems with an outcome in both")
@@ -58,7 +68,8 @@ def _print(one: Comparison, limit: int | None) -> None:
     ]
     output.print_table(("accuracy", "value", "95% interval", "n", "by"), rows)
     if one.p is not None:
-        output.print_line(f"McNemar's exact test: p = {one.p:.4g}")
+        adjusted = f", {one.p_holm:.4g} for {tasks} tasks (Holm)" if tasks > 1 else ""
+        output.print_line(f"exact paired test (sign flips): p = {one.p:.4g}{adjusted}")
     output.print_line(f"gained {len(one.gained)}: {_ids(one.gained, limit)}")
     output.print_line(f"lost {len(one.lost)}: {_ids(one.lost, limit)}")
     for line in one.beside:

@@ -173,7 +173,10 @@ def _files(
         count = write_curriculum(curriculum, folders, *rates)
         say(f"{count} ids with a pass rate from {rates[0]:g} to {rates[1]:g}: {curriculum}")
     if sft is not None:
-        say(f"{write_sft(sft, folders, rule)} correct completions: {sft}")
+        written, left_out = write_sft(sft, folders, rule)
+        say(f"{written} correct completions: {sft}")
+        for what, count in left_out.items():
+            say(f"left out: {count} {what}")
 
 
 def _ks(text: str) -> list[int]:

@@ -50,7 +50,8 @@ def watch(
 
     Example: rlvr watch last --task math/gsm8k-test --devices 6,7
     """
-    from rlvr_core.builtin.evals.watch import Watcher, claim, table
+    from rlvr_core.builtin.evals.watch import Watcher, claim
+    from rlvr_core.builtin.evals.watch_table import table
     from rlvr_core.builtin.evals.watched import Watched
 
     if not tasks and config is None:

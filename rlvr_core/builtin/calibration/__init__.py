@@ -1,0 +1,1 @@
+"""Measures a judge before a run trains on it."""

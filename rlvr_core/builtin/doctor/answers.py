@@ -1,0 +1,233 @@
+"""Canaries: responses whose verdict is known, judged by the run's own verifiers and pool."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rlvr_core.api import Problem, RunError
+from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
+from rlvr_core.builtin.doctor.subject import Reference, Subject, passes, stated, text_of
+
+MOST = 0.5
+"""Share of problems that may pass a response that answers nothing: some do by chance."""
+CANARIES = 24
+"""Problems of each pair of data set and verifier that are tried."""
+
+WAVE = 4
+"""Problems tried at once; between two waves the clock is looked at."""
+
+NOTHING = {
+    "an empty answer": "",
+    "'I do not know.'": "I do not know.",
+    "random words": "garden seven although window basalt under maybe quickly oboe tram",
+    "a long filler": "and so it goes on and on, word after word. " * 60,
+}
+"""Responses that answer no problem."""
+FORMS = (
+    "{}",
+    "The answer is {}.",
+    "\\boxed{{{}}}",
+    "#### {}",
+    "<answer>{}</answer>",
+    "Answer: {}",
+    "The answer is: $\\boxed{{{}}}$",
+)
+"""Ways to write an answer, for verifiers that offer no gold response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """How many of the tried problems passed a kind of response."""
+
+    passed: int
+    n: int
+
+    @property
+    def most(self) -> bool:
+        """Whether more passed than chance explains."""
+        return self.n >= 4 and self.passed > MOST * self.n
+
+
+def _gold(subject: Subject) -> list[Answer]:
+    prepared = subject.prepared
+    everything = [*subject.problems, *(p for some in subject.held_out.values() for p in some)]
+    check = prepared.resolved.host.service("core/gold")
+    try:
+        lines = check(everything, prepared.judge, prepared.resolved)
+    except RunError as error:
+        return refused(error)
+    return [Answer("ok", line.removeprefix("gold: ")) for line in lines]
+
+
+def _share_of_gold(subject: Subject) -> Answer | None:
+    judged = [one for one in subject.references if one.verdict is not None]
+    wrong = [one for one in judged if one.verdict and not passes(one.verdict)]
+    if not judged:
+        return None
+    if wrong:
+        first = wrong[0]
+        return Answer(
+            "fail",
+            f"{share(len(wrong), len(judged))} references do not pass, such as "
+            f"{first.response[-40:]!r} for {first.problem.id}: "
+            f"{first.verdict.detail if first.verdict else ''}",
+            "the verifier does not fit the data, or the data are wrong: rlvr data check CONFIG",
+            weight=150,
+        )
+    return Answer("ok", f"{share(len(judged), len(judged))} references pass")
+
+
+def _canaries(subject: Subject) -> list[Answer]:
+    """Try responses that must not pass."""
+    found = []
+    for pair, references in _pairs(subject).items():
+        name = references[0][0]
+        tried: dict[str, list[bool]] = defaultdict(list)
+        begun = time.monotonic()
+        for at in range(0, len(references), WAVE):
+            if time.monotonic() - begun > subject.seconds:
+                break
+            waiting = []
+            for _, reference in references[at : at + WAVE]:
+                responses = _responses(reference)
+                future = subject.verdicts(reference.problem, list(responses.values()))
+                waiting.append((responses, future))
+            for responses, future in waiting:
+                for kind, verdicts in zip(responses, future.result(subject.patience), strict=True):
+                    tried[kind].append(passes(verdicts[name]))
+        counts = {kind: Tried(sum(some), len(some)) for kind, some in tried.items()}
+        found.append(_judged(pair, counts))
+    return found
+
+
+def _judged(pair: str, counts: Mapping[str, Tried]) -> Answer:
+    loose = {kind: one for kind, one in counts.items() if one.most}
+    data = {kind: [one.passed, one.n] for kind, one in counts.items()}
+    if not loose:
+        kinds = f"{len(counts)} kinds of wrong answers on {max(o.n for o in counts.values())}"
+        return Answer("ok", f"{pair}: {kinds} problems get no reward", data=data)
+    words = "; ".join(f"{kind}: {share(one.passed, one.n)}" for kind, one in loose.items())
+    anything = sum(kind in loose for kind in NOTHING) >= 3
+    why = "it passes anything" if anything else "it does not read the answer"
+    return Answer(
+        "fail",
+        f"{pair} passes wrong answers ({why}): {words}",
+        "choose or mend the verifier: the run would learn to give such answers (rlvr verify)",
+        weight=160,
+        data=data,
+    )
+
+
+def _pairs(subject: Subject) -> dict[str, list[tuple[str, Reference]]]:
+    """Group references by data set and verifier."""
+    pairs: dict[str, list[tuple[str, Reference]]] = {}
+    for one in subject.affordable(len(NOTHING) + 5):
+        name = subject.main(one.problem)
+        some = pairs.setdefault(f"{one.problem.dataset} with {name}", [])
+        if len(some) < CANARIES:
+            some.append((name, one))
+    return pairs
+
+
+def _responses(reference: Reference) -> dict[str, str]:
+    responses = dict(NOTHING)
+    responses["the prompt repeated"] = text_of(reference.problem)
+    for how, wrong in corrupted(reference.answer).items():
+        written = _written(reference, wrong)
+        responses[f"the reference with {how}"] = written
+        responses["the reference taken back"] = (
+            f"{reference.response or reference.answer}\nNo, that is wrong. {written}"
+        )
+    return responses
+
+
+def _written(reference: Reference, answer: str) -> str:
+    """Write another answer in the form of the reference."""
+    before, found, after = reference.response.rpartition(reference.answer)
+    return f"{before}{answer}{after}" if found else FORMS[1].format(answer)
+
+
+def corrupted(answer: str) -> dict[str, str]:
+    """Return wrong numbers made from a number; nothing for an answer of another kind."""
+    if not re.fullmatch(r"-?\d+(?:\.\d+)?", answer):
+        return {}
+    digits = [at for at, one in enumerate(answer) if one.isdigit()]
+    first, last = digits[0], digits[-1]
+    return {
+        "another first digit": _with(answer, first, str(int(answer[first]) % 9 + 1)),
+        "another last digit": _with(answer, last, str((int(answer[last]) + 1) % 10)),
+        "a digit more": answer + "7",
+    }
+
+
+def _with(text: str, at: int, character: str) -> str:
+    return text[:at] + character + text[at + 1 :]
+
+
+def _never(subject: Subject) -> Answer | None:
+    """Whether a verifier without gold responses passes the stated reference in any form."""
+    references = subject.affordable(len(FORMS))
+    unknown = [one for one in references if not one.response and stated(one.problem)]
+    if len(unknown) < 4:
+        return None
+    passed: Counter[str] = Counter()
+    some = unknown[:CANARIES]
+    waiting = [
+        subject.verdicts(one.problem, [form.format(one.answer) for form in FORMS]) for one in some
+    ]
+    best = 0
+    for one, future in zip(some, waiting, strict=True):
+        name = subject.main(one.problem)
+        verdicts = [row[name] for row in future.result(subject.patience)]
+        for form, verdict in zip(FORMS, verdicts, strict=True):
+            passed[form] += passes(verdict)
+    best = max(passed.values())
+    if best == 0:
+        return Answer(
+            "fail",
+            f"the reference passes in none of {len(FORMS)} forms on {len(some)} problems: the "
+            "verifier passes nothing, or wants a form that the prompt must ask for",
+            "give the verifier a gold() method, and try it: rlvr verify",
+            weight=150,
+        )
+    form = passed.most_common(1)[0][0].format("ANSWER")
+    return Answer("ok", f"{share(best, len(some))} references pass, written as {form!r}")
+
+
+def _repeatable(subject: Subject) -> Answer | None:
+    """Whether the same response is judged the same twice."""
+    some: list[tuple[Problem, str]] = [
+        (one.problem, one.response or one.answer) for one in subject.affordable(2)[:CANARIES]
+    ]
+    if not some:
+        return None
+    rounds = []
+    # in another order: a verifier that counts its calls may otherwise be at the same count again
+    for order in (some, [some[0], *reversed(some)]):
+        waiting = [(problem, subject.verdicts(problem, [text])) for problem, text in order]
+        rounds.append({p.id: future.result(subject.patience)[0] for p, future in waiting})
+    differ = [
+        id_
+        for id_, one in rounds[0].items()
+        if {n: v.score for n, v in one.items()} != {n: v.score for n, v in rounds[1][id_].items()}
+    ]
+    if differ:
+        return Answer(
+            "fail",
+            f"{share(len(differ), len(some))} responses are judged otherwise the second time",
+            "the verifier keeps state or draws random numbers: make it a pure function",
+        )
+    return Answer("ok", f"{len(some)} responses get the same score twice")
+
+
+ANSWERS: tuple[Check[Subject], ...] = (
+    Check("verifier/gold", "Do references pass, and those of others not?", _gold),
+    Check("verifier/references", "Do all sampled references pass?", _share_of_gold),
+    Check("verifier/canaries", "Do wrong answers get no reward?", _canaries),
+    Check("verifier/forms", "Can the stated reference pass?", _never),
+    Check("verifier/repeatable", "Is the same response judged the same twice?", _repeatable),
+)

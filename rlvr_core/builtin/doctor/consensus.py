@@ -1,0 +1,115 @@
+"""What the completions of a group agree on, beside the reference."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import Group, Judged
+from rlvr_core.builtin.doctor.report import Answer, at_first, share
+from rlvr_core.builtin.doctor.subject import NUMBER
+
+if TYPE_CHECKING:
+    from rlvr_core.builtin.doctor.batch import Batch
+
+VOTES = 3
+"""Fewest completions that make an answer the choice of a group."""
+LEAD = 2
+"""Times the votes of the next answer that it needs."""
+FEW_GROUPS = 8
+SHORT = 24
+"""Most characters of a word that completions can agree on; longer answers have several forms."""
+MANY = 10
+"""Different references below which a model may agree on a wrong one easily, as on a letter."""
+LIMIT = 0.2
+"""Share of the choices that may differ from the reference: models can be wrong consistently."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The choice of a group.
+
+    Attributes:
+        answer: The answer.
+        right: Whether it is the reference.
+        passed: Completions that passed, whatever they chose.
+    """
+
+    answer: str
+    right: bool
+    passed: int
+
+
+def last_answer(text: str) -> str:
+    """Return the last number of a text, or else its last word."""
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", text.replace(",", ""))
+    words = text.split()
+    return numbers[-1] if numbers else words[-1].strip(" .$") if words else ""
+
+
+def taken(batch: Batch, group: Group, member: Judged) -> str:
+    """Return the answer of a completion: as the verifier took it, or else its last number.
+
+    What was written after a first special token is left out: there the model had ended its answer.
+    Nothing is returned where the reference is no number and no short word.
+    """
+    reference = batch.references.get(group.problem.id)
+    expected = reference.answer.strip(" .$") if reference is not None else ""
+    if not (NUMBER.fullmatch(expected) or (expected.isalnum() and len(expected) <= SHORT)):
+        return ""
+    verdict = member.verdicts.get(batch.main(group))
+    found = (verdict.extracted or "").strip() if verdict else ""
+    text = batch.first_part(member)
+    if found and found != member.completion.text.strip() and found in text:
+        return found if len(found) <= SHORT else ""
+    return last_answer(text) if NUMBER.fullmatch(expected) else ""
+
+
+def vote(batch: Batch, group: Group, more: tuple[Judged, ...] = ()) -> Vote | None:
+    """Return what a group agrees on; None where no answer leads clearly."""
+    votes: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
+    for member in (*group.members, *more):
+        if answer := taken(batch, group, member):
+            votes[answer] += 1
+            passed[answer] += bool(member.passed)
+    if not votes:
+        return None
+    (choice, count), *others = votes.most_common(2)
+    if count < VOTES or (others and count < LEAD * others[0][1]):
+        return None
+    right = 2 * passed[choice] > count
+    reference = batch.references.get(group.problem.id)
+    if not batch.distinguishes and reference is not None and NUMBER.fullmatch(choice):
+        # a verifier that passes all or nothing says nothing of the reference
+        right = choice == reference.answer.strip(" .$")
+        return Vote(choice, right, int(right))
+    return Vote(choice, right, passed.total())
+
+
+def consensus(batch: Batch) -> Answer | None:
+    """Judge whether groups that agree on an answer agree with the reference."""
+    more: dict[str, tuple[Judged, ...]] = defaultdict(tuple)
+    for group in batch.more:
+        more[group.problem.id] += group.members
+    found = [
+        (group.problem.id, vote(batch, group, more[group.problem.id])) for group in batch.groups
+    ]
+    if len({one.answer for one in batch.references.values()}) < MANY:
+        return None
+    chosen = [(id_, one) for id_, one in found if one is not None]
+    against = [(id_, one) for id_, one in chosen if not one.right and one.passed == 0]
+    if len(chosen) < FEW_GROUPS:
+        return Answer("note", f"{len(chosen)} groups agree on an answer: too few to judge")
+    value = f"{share(len(against), len(chosen))} groups that agree choose another answer"
+    if len(against) >= 3 and len(against) > LIMIT * len(chosen):
+        some = at_first([f"{id_}: {one.answer!r}" for id_, one in against])
+        return Answer(
+            "warn",
+            f"{value} than the reference ({some})",
+            "check the references of these problems: many may be wrong, or of a wrong field",
+            weight=85,
+        )
+    return Answer("ok", value)

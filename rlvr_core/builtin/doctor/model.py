@@ -1,0 +1,130 @@
+"""Checks of the model that need no weights: its architecture is built on the meta device."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from rlvr_core.builtin.doctor.report import Answer, Check, at_first
+from rlvr_core.builtin.doctor.subject import Subject
+
+GIB = 2**30
+
+
+def _attention(subject: Subject) -> Answer:
+    wanted = subject.config.model.attention
+    try:
+        model = subject.skeleton
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        return Answer(
+            "fail",
+            f"model.attention: {wanted} cannot be used: {type(error).__name__}: {first}",
+            "set model.attention: sdpa, or install what it needs",
+            weight=180,
+        )
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return Answer("ok", f"{type(model).__name__}, {count:,} parameters, attention {wanted}")
+
+
+def _lora(subject: Subject) -> Answer | None:
+    section = subject.config.model.lora
+    if section is None:
+        return None
+    import torch
+
+    names = [
+        name for name, one in subject.skeleton.named_modules() if isinstance(one, torch.nn.Linear)
+    ]
+    targets = section.target_modules
+    if targets == "all-linear":
+        return Answer("ok", f"all-linear: {len(names)} linear layers but the LM head")
+    none = [
+        target
+        for target in targets
+        if not any(name == target or name.endswith(f".{target}") for name in names)
+    ]
+    leaves = sorted({name.rpartition(".")[2] for name in names})
+    if none:
+        return Answer(
+            "fail",
+            f"model.lora.target_modules: {', '.join(none)} match no layer",
+            f"choose of {', '.join(leaves)}, or all-linear",
+            weight=180,
+        )
+    return Answer("ok", f"{at_first(list(targets), 8)} match {len(names)} layers' names")
+
+
+def _vocabulary(subject: Subject) -> Answer:
+    rows = subject.skeleton.get_input_embeddings().num_embeddings
+    most = max((max(ids) for _, ids in subject.rendered), default=0)
+    value = f"{len(subject.tokenizer)} tokens, {rows} rows of the embedding"
+    if most >= rows:
+        return Answer(
+            "fail",
+            f"{value}; a prompt has token {most}",
+            "use the tokenizer that belongs to the model, or enlarge the embedding",
+        )
+    return Answer("ok", value)
+
+
+def free_bytes(folder: str) -> int:
+    """Return the free space where a folder is, or will be made."""
+    root = Path(folder).absolute()
+    existing = next(path for path in (root, *root.parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def kept_checkpoints(subject: Subject) -> int:
+    """Return how many checkpoints lie on disk at once, the one being written included."""
+    section, steps = subject.limits.checkpoint, subject.limits.train.steps
+    written = steps // section.every + 1 if section.every else 1
+    return min(section.keep, written) + 1 + (section.keep_best is not None)
+
+
+def disk(subject: Subject, each: int, traces: int = 0) -> Answer:
+    """Judge whether the run's files fit.
+
+    Args:
+        subject: The run.
+        each: Bytes of one checkpoint.
+        traces: Bytes of the run's other files.
+    """
+    count = kept_checkpoints(subject)
+    needed, free = count * each + traces, free_bytes(subject.limits.run.dir)
+    value = (
+        f"{count} checkpoints of {each / GIB:.3g} GiB and traces of {traces / GIB:.3g} GiB are "
+        f"{needed / GIB:.3g} of {free / GIB:.3g} GiB free in {subject.limits.run.dir}"
+    )
+    data = {"needed": needed, "free": free}
+    if needed > free:
+        return Answer(
+            "fail",
+            value,
+            "lower checkpoint.keep, raise checkpoint.every, or set run.dir to a larger disk",
+            weight=140,
+            data=data,
+        )
+    return Answer("warn" if needed > 0.8 * free else "ok", value, data=data)
+
+
+def _disk(subject: Subject) -> Answer:
+    """Estimate a checkpoint from the architecture: weights, and two float32 moments of Adam."""
+    parameters = list(subject.skeleton.parameters())
+    count = sum(parameter.numel() for parameter in parameters)
+    lora = subject.config.model.lora
+    if lora is not None:
+        matrices = [parameter.shape for parameter in parameters if parameter.ndim == 2]
+        count = sum(lora.rank * (shape[0] + shape[1]) for shape in matrices)
+    weights = 4 if subject.config.model.dtype == "float32" or lora is not None else 6
+    return disk(subject, (weights + 8) * count)
+
+
+MODEL: tuple[Check[Subject], ...] = (
+    Check("model/attention", "Can the model be built with this attention?", _attention),
+    Check("model/lora", "Does every LoRA target match a layer?", _lora),
+    Check("model/vocabulary", "Do tokenizer and model belong together?", _vocabulary),
+)
+DISK: tuple[Check[Subject], ...] = (
+    Check("disk/checkpoints", "Do the checkpoints fit on the disk?", _disk),
+)

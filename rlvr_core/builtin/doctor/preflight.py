@@ -1,0 +1,56 @@
+"""The cheap half of the examination, which ``rlvr run`` makes by itself: ``guards.preflight``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import NeedsCalibration
+from rlvr_core.builtin.doctor.answers import ANSWERS
+from rlvr_core.builtin.doctor.model import DISK, MODEL
+from rlvr_core.builtin.doctor.problems import DATA
+from rlvr_core.builtin.doctor.prompts import PROMPTS
+from rlvr_core.builtin.doctor.report import Report
+from rlvr_core.builtin.doctor.subject import Subject
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import Prepared
+
+TRIED = 16
+SECONDS = 5.0
+"""Less than the doctor takes: every run waits for it."""
+STOPS = "verifier/gold"
+ELSEWHERE = ("data/held_out", "data/overlong", "verifier/references")
+"""Asked already where the run is prepared, or in the guard gold."""
+
+
+def preflight(prepared: Prepared) -> list[str]:
+    """The service ``core/preflight``: check what can be checked without the model's weights.
+
+    Returns:
+        Lines for the overview: what gold answers showed, and a warning for each doubt. None in
+        processes other than the first, which has them all.
+
+    Raises:
+        RunError: If gold answers are judged wrongly, see the guard ``gold``, or if a judge is not
+            within its bounds, see ``core/judge-calibration``.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return []
+    subject = Subject(prepared, prepared.config, tried=TRIED, seconds=SECONDS)
+    everything = [*subject.problems, *(p for some in subject.held_out.values() for p in some)]
+    gold = prepared.resolved.host.service("core/gold")
+    lines: list[str] = gold(everything, prepared.judge, prepared.resolved)
+    if any(isinstance(one, NeedsCalibration) for one in prepared.judge.plan.verifiers.values()):
+        calibrate = prepared.resolved.host.service("core/judge-calibration")
+        found = calibrate(subject.problems, prepared.judge.plan, prepared.resolved)
+        prepared.data_reports.append(found)  # what is measured becomes a part of the run's record
+        lines += found.lines
+    report = Report()
+    skipped = (STOPS, *ELSEWHERE)
+    for checks in (PROMPTS, MODEL, DATA, ANSWERS, DISK):
+        report.ask([check for check in checks if check.id not in skipped], subject)
+    return lines + [
+        f"warning: preflight {one.id}: {one.answer.value}; {one.answer.remedy}"
+        for one in report.level("warn", "fail")
+    ]

@@ -1,0 +1,235 @@
+"""Checks of the data: copies, contradictions, references that stand in the prompt."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from rlvr_core.api import Problem, RunData
+from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
+from rlvr_core.builtin.doctor.subject import Subject, stated, text_of
+
+LEAKED = 0.05
+"""Share of prompts that may hold their reference: some do by chance."""
+COPIES = 0.25
+"""Share of copies that is accepted: data generated from few parts repeats itself."""
+ONE_ANSWER = 0.9
+"""Share of problems with one and the same reference from which on nothing needs to be read."""
+FEWEST = 8
+"""Problems below which a share says nothing."""
+
+_LABEL = (
+    r"\b(?:answer|solution|result|gold|hint|reference|ground[ _]truth|target|key)\b"
+    r"(?:\s+is)?\W{0,6}"
+)
+
+
+def _asked(problem: Problem) -> str:
+    """Return what makes two problems the same: prompt without case and spacing, and world."""
+    world = json.dumps(dict(problem.spec), sort_keys=True) if problem.environment else ""
+    return " ".join(text_of(problem).casefold().split()).strip(" .?!:") + world
+
+
+def _groups(subject: Subject) -> list[list[Problem]]:
+    groups: dict[str, list[Problem]] = defaultdict(list)
+    for problem in subject.problems:
+        groups[_asked(problem)].append(problem)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _copies(subject: Subject) -> Answer:
+    groups, n = _groups(subject), len(subject.problems)
+    copies = sum(len(group) - 1 for group in groups)
+    value = f"{share(copies, n)} problems repeat the prompt of another one under another id"
+    if copies <= max(1, COPIES * n):
+        return Answer("ok", value, data={"copies": copies, "problems": n})
+    worst = max(groups, key=len)
+    return Answer(
+        "fail" if copies > n / 2 else "warn",
+        f"{value}; {len(worst)} times that of {worst[0].id}",
+        f"train on the {n - copies} different problems: remove copies from data.sources",
+        data={"copies": copies, "problems": n},
+    )
+
+
+def _contradictions(subject: Subject) -> Answer | None:
+    groups = _groups(subject)
+    apart = []
+    for group in groups:
+        answers = {stated(problem) for problem in group} - {None}
+        if len(answers) > 1:
+            apart.append(group)
+    if not apart:
+        return Answer("ok", "no prompt has two references") if groups else None
+    first = apart[0]
+    named = ", ".join(f"{one.id}: {stated(one)}" for one in first[:3])
+    return Answer(
+        "fail",
+        f"{len(apart)} prompts have several different references ({named})",
+        "correct the references, or make the prompts say what distinguishes the problems",
+        weight=120,
+    )
+
+
+def _variety(subject: Subject) -> Answer | None:
+    answers = Counter(
+        stated_answer for one in subject.problems if (stated_answer := stated(one)) is not None
+    )
+    total = answers.total()
+    if total < 4 * FEWEST:
+        return None
+    (most, count), *_ = answers.most_common(1)
+    value = f"{len(answers)} different references in {total} problems"
+    if len(answers) == 1 or count > ONE_ANSWER * total:
+        return Answer(
+            "fail",
+            f"{value}; {share(count, total)} are {most[:40]!r}: one answer earns the reward",
+            "check which field of the data holds the reference (option answer of the source)",
+        )
+    return Answer("ok", value)
+
+
+def _leaks(subject: Subject) -> Answer | None:
+    """References in prompts: under a label, as a whole, or always in the same place."""
+    references = [one for one in subject.references if one.answer]
+    if len(references) < FEWEST:
+        return None
+    labelled = [one for one in references if _labelled(text_of(one.problem), one.answer)]
+    whole = [
+        one
+        for one in references
+        if len(one.response) > len(one.answer) + 3 and one.response.strip() in text_of(one.problem)
+    ]
+    found = list({one.problem.id: one for one in [*labelled, *whole]}.values())
+    how = ""
+    if len(found) <= LEAKED * len(references):
+        slots: Counter[str] = Counter()
+        hits: Counter[str] = Counter()
+        members: dict[str, list[str]] = defaultdict(list)
+        for one in references:
+            for slot, held in _slots(text_of(one.problem)):
+                slots[slot] += 1
+                if held == one.answer:
+                    hits[slot] += 1
+                    members[slot].append(one.problem.id)
+        sure = [
+            slot
+            for slot, n in hits.items()
+            if n >= FEWEST and n >= 0.2 * len(references) and n >= 0.8 * slots[slot]
+        ]
+        if not sure:
+            return Answer("ok", f"{share(len(found), len(references))} prompts give it away")
+        best = max(sure, key=lambda slot: hits[slot])
+        how = f" ({best})"
+        found = [one for one in references if one.problem.id in members[best]]
+    return Answer(
+        "fail",
+        f"{share(len(found), len(references))} prompts hold their own reference{how}, such as "
+        f"{found[0].problem.id}",
+        "take the reference out of the prompt (data.sources, or the field that prompt names)",
+        weight=130,
+    )
+
+
+def _labelled(prompt: str, answer: str) -> bool:
+    pattern = _LABEL + re.escape(answer) + r"(?![\w]|[.,]\d)"
+    return re.search(pattern, prompt, re.IGNORECASE) is not None
+
+
+def _slots(prompt: str) -> Iterator[tuple[str, str]]:
+    """Yield places that a frame around the question could hold an answer in, with their content."""
+    words = prompt.split()
+    if len(words) < 2:
+        return
+    yield "at the end", words[-1].strip("().,;:[]")
+    yield "at the beginning", words[0].strip("().,;:[]")
+    rest = Counter(word.casefold().strip("().,;:[]<>/?!") for word in words)
+    for before, word in itertools.pairwise(words):
+        frame = before.casefold().strip("().,;:[]<>/?!")
+        # a word that the question uses too tells where to look: reading it is the task
+        if frame.isalpha() and rest[frame] == 1:
+            yield f"behind {frame!r}", word.strip("().,;:[]")
+
+
+def _held_out(subject: Subject) -> list[Answer] | None:
+    if not subject.held_out:
+        return [
+            Answer("note", "no eval task: eval.tasks would show whether what is learnt is general")
+        ]
+    try:
+        reports = subject.prepared.resolved.host.check_data(
+            RunData(
+                model=subject.config.model.path,
+                trained={"the training data": subject.problems},
+                held_out=subject.held_out,
+                max_contaminated=subject.limits.guards.max_contaminated,
+                where=subject.prepared.resolved.where(("eval", "tasks")),
+            )
+        )
+    except Exception as error:
+        from rlvr_core.api import RlvrError
+
+        if isinstance(error, RlvrError):
+            return refused(error)
+        raise
+    lines = [line for report in reports for line in report.lines]
+    return [Answer("ok", "; ".join(lines) or "nothing was found")]
+
+
+def _overlong(subject: Subject) -> Answer:
+    kept = len(subject.problems)
+    loaded = sum(len(source.left_out) for source in subject.prepared.sources)
+    limit = subject.limits.data.max_overlong_share
+    value = f"{share(loaded, kept + loaded)} prompts are longer than data.max_prompt_tokens"
+    if loaded > limit * (kept + loaded):
+        return Answer(
+            "fail",
+            f"{value} ({subject.limits.data.max_prompt_tokens}); the run refuses more than "
+            f"{limit:g}",
+            "raise data.max_prompt_tokens, or remove the long problems",
+        )
+    return Answer("ok", value)
+
+
+def _amount(subject: Subject) -> Answer:
+    config = subject.limits
+    prompts, n = config.train.prompts_per_step, len(subject.problems)
+    passes = config.train.steps * prompts / max(n, 1)
+    value = f"{n} problems; {config.train.steps} steps of {prompts} prompts are {passes:.3g} passes"
+    if prompts > n:
+        return Answer(
+            "warn",
+            f"{value}; a step has more prompts than there are problems",
+            f"set train.prompts_per_step to {n} or less, or add problems",
+        )
+    return Answer("ok", value, data={"problems": n, "passes": passes})
+
+
+def _divide(subject: Subject) -> Answer | None:
+    train = subject.limits.train
+    if train.mini_batches == 1:
+        return None
+    rest = train.prompts_per_step % train.mini_batches
+    value = f"{train.prompts_per_step} prompts in {train.mini_batches} mini-batches"
+    if rest:
+        return Answer(
+            "warn",
+            f"{value}: they do not divide, so some updates see fewer groups than others",
+            f"set train.prompts_per_step to a multiple of {train.mini_batches}",
+        )
+    return Answer("ok", value)
+
+
+DATA: tuple[Check[Subject], ...] = (
+    Check("data/copies", "Are the problems different from each other?", _copies),
+    Check("data/contradictions", "Has every prompt one reference?", _contradictions),
+    Check("data/references", "Do references differ between problems?", _variety),
+    Check("data/leaks", "Are prompts silent about their references?", _leaks),
+    Check("data/held_out", "Are eval problems absent from the training data?", _held_out),
+    Check("data/overlong", "Do prompts fit data.max_prompt_tokens?", _overlong),
+    Check("data/amount", "Are there enough problems for the run?", _amount),
+    Check("data/mini_batches", "Do batch sizes divide?", _divide),
+)

@@ -1,0 +1,77 @@
+"""Whether two evaluations asked and judged the same, and in what they differ if not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr_core.api import Complaint, ConfigError
+from rlvr_core.builtin.evals.spec import differences
+
+Head = Mapping[str, Any]
+"""What a ``spec.json`` holds."""
+
+MAY_DIFFER = ("code", "prompt", "sampling", "verifiers")
+"""Parts of a specification in which a comparison may be let differ."""
+_PARTS = {"prompts": "prompt", "seed": "sampling", "stop": "sampling", "rewards": "verifiers"}
+"""Further keys of a specification that belong to one of these parts."""
+_ADVICE = {
+    "code": "the code of the verifiers has changed since: judge the older answers by the present "
+    "one (rlvr regrade FOLDER), or evaluate again",
+    "prompt": "the models were asked in other words: set prompt.chat_template, prompt.system and "
+    "prompt.prefix alike in both",
+}
+
+
+def refuse_unlike(pairs: Sequence[tuple[Head, Head]], allowed: Sequence[str] = ()) -> None:
+    """Refuse to compare evaluations with unlike specifications.
+
+    Args:
+        pairs: Two evaluations of each task.
+        allowed: Parts of the specification that may differ.
+
+    Raises:
+        ConfigError: If other parts differ; names them.
+    """
+    complaints = []
+    for one, other in pairs:
+        lines = [line for line in _unlike(one, other) if _part(line) not in allowed]
+        if lines:
+            parts = dict.fromkeys(map(_part, lines))
+            advice = [_ADVICE[part] for part in parts if part in _ADVICE]
+            if all(part in MAY_DIFFER for part in parts):
+                flags = " ".join(f"--allow {part}" for part in parts)
+                advice.append(f"to compare all the same: {flags}")
+            elif not advice:
+                advice.append("evaluate both with the same settings")
+            complaints.append(
+                Complaint(
+                    f"{one['spec']['task']}: the evaluations are not comparable, their "
+                    f"specifications differ ({one['hash'][:16]} and {other['hash'][:16]})",
+                    remedy=(*lines, *advice),
+                )
+            )
+    if complaints:
+        raise ConfigError.collect(complaints)
+
+
+def other_differences(one: Head, other: Head) -> tuple[str, ...]:
+    """Return what else differs: allowed parts, engine, versions, tokens, another model's name."""
+    lines = _unlike(one, other)
+    for key in ("engine", "versions"):
+        lines += differences({key: one[key]}, {key: other[key]})
+    if one.get("prompt_tokens") != other.get("prompt_tokens"):
+        lines.append("tokenizer: the prompts have other token ids")
+    first, second = one["model"], other["model"]
+    if first.get("path") == second.get("path") and first.get("sha256") != second.get("sha256"):
+        lines.append(f"model: {first.get('path')} has other weights in each")
+    return tuple(lines)
+
+
+def _unlike(one: Head, other: Head) -> list[str]:
+    return differences(one["spec"], other["spec"])
+
+
+def _part(line: str) -> str:
+    key = line.split(".", 1)[0].split(":", 1)[0]
+    return _PARTS.get(key, key)

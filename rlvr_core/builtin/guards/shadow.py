@@ -1,0 +1,85 @@
+"""Guard ``core/shadow``: how often verifiers that pay nothing disagree with the one that pays.
+
+A second verifier with weight 0 in ``rewards`` judges every completion and changes no reward. Where
+the policy learns to please the first verifier alone, the two drift apart: a reward that is hacked
+shows as passes of the first that the second does not grant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import ComponentConfig, Metric, RunError
+from rlvr_core.api.services import outcome
+
+if TYPE_CHECKING:
+    from rlvr_core.api import GroupsScored, StepFinished
+
+
+class Shadow:
+    """Compares the outcome of each completion with that of further verifiers; stops nothing."""
+
+    class Config(ComponentConfig):
+        """Options of ``core/shadow``."""
+
+        verifiers: tuple[str, ...] = ()
+        """Entries of ``rewards`` to compare with the first one, by their names in it; all others
+        if empty."""
+
+    reports = (
+        Metric(
+            "shadow/disagreement/<verifier>",
+            "Share of completions in which its outcome is not that of the first reward, of those "
+            "that both judged.",
+            "share",
+        ),
+        Metric(
+            "shadow/first_alone/<verifier>",
+            "Share that passes by the first reward and not by it; rises where the first one is "
+            "deceived.",
+            "share",
+        ),
+    )
+
+    def __init__(self, config: Config) -> None:
+        self._names = config.verifiers
+        self._counts: dict[str, Counter[str]] = {}
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Count agreements and disagreements of the step.
+
+        Raises:
+            RunError: If ``rewards`` has no entry of a given name, or only one entry.
+        """
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for group in event.groups:
+            for member in group.members:
+                others = list(member.verdicts)[1:]
+                names = self._names or others
+                if not names or not set(names) <= set(others):
+                    raise RunError(
+                        f"guard core/shadow: rewards has no entry '{', '.join(names)}' beside the "
+                        "first",
+                        where="guards.use",
+                        remedy=f"it has: {', '.join(others) or 'none'}; add one with weight: 0",
+                    )
+                for name in names:
+                    passed = outcome(member.verdicts[name])
+                    if passed is None or member.passed is None:
+                        continue
+                    counts[name]["both"] += 1
+                    counts[name]["differ"] += passed != member.passed
+                    counts[name]["first"] += member.passed and not passed
+        self._counts = dict(counts)
+
+    def on_step(self, event: StepFinished) -> None:
+        """Do nothing."""
+
+    def report(self) -> dict[str, float]:
+        """Return the shares of the step."""
+        found: dict[str, float] = {}
+        for name, count in self._counts.items():
+            found[f"shadow/disagreement/{name}"] = count["differ"] / count["both"]
+            found[f"shadow/first_alone/{name}"] = count["first"] / count["both"]
+        return found

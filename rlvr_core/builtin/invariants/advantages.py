@@ -1,0 +1,278 @@
+"""Invariant ``advantages``: what the loss was given is what the rewards say, to the right tokens.
+
+Each row's advantage is compared with a plain formula, or, for an estimator that is not built in,
+with what its traits promise: the order and sign of the rewards less their mean, and a sum of 0 over
+a group. And the gradient that arrives at a log-prob must raise it where the advantage is positive.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api import AdvantageTraits, Metric, traits_of
+from rlvr_core.api.services import judged_step
+from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.oracles import normalise_then_sum, oracle_of
+from rlvr_core.builtin.invariants.rows import members_by_key, rows_of
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import RunConfig
+
+TOLERANCE = 1e-3
+"""Difference of an advantage from its formula that is rounding, as a share of it."""
+
+LEAST_SIGNS = 16
+"""Tokens whose gradient has a sign to compare, at least."""
+
+Place = tuple[int, int]
+"""Place of a group in the step, and of a completion in the group."""
+
+
+class Advantages(Invariant):
+    """Advantages follow from rewards.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    id, phase = "advantages", "before each update"
+    reports = (
+        Metric(
+            "advantages/error", "Largest difference of an advantage from its plain formula.", ""
+        ),
+        Metric(
+            "advantages/ascent",
+            "Share of tokens whose gradient raises a positive advantage or lowers a negative one.",
+            "share",
+            "up",
+        ),
+    )
+
+    def __init__(self, config: RunConfig) -> None:
+        self._options: Mapping[str, Any] = config.advantage.with_
+        self._expected: dict[Place, float] | None = None
+        self._ordered = False
+        self._keys: dict[Any, list[Place]] = {}
+        self._error = self._ascent = math.nan
+
+    def begin(self, view: StepView) -> None:
+        """Compute what the step's advantages must be."""
+        self._error = self._ascent = math.nan
+        self._expected, self._ordered = None, False
+        estimator = view.trainer.objective.estimator
+        if estimator is None:
+            return
+        component = estimator.component
+        traits = traits_of(component, AdvantageTraits)
+        self._keys = members_by_key(view.groups)
+        found = None
+        if not traits.per_token:
+            found = self._by_formula(view, type(component))
+            combined = self._options.get("combine") == "normalise_then_sum"
+            self._ordered = found is None and traits.centered and not combined
+        # an estimator of somebody else may keep state, which a second call would change
+        ours = type(component).__module__.startswith("rlvr_core.")
+        if found is None and ours and not self._ordered and not traits.needs_reference_kl:
+            weights = view.trainer.reward_weights(view.step)
+            flat = iter(estimator.of(judged_step(view.groups, weights)).row_N.tolist())
+            found = [[next(flat) for _ in group.members] for group in view.groups]
+        if found is not None:
+            self._expected = {
+                (place, number): value * _scale(view, place)
+                for place, values in enumerate(found)
+                for number, value in enumerate(values)
+                if not math.isnan(value)
+            }
+
+    def _by_formula(self, view: StepView, component: type[Any]) -> list[list[float]] | None:
+        if self._options.get("combine") == "normalise_then_sum":
+            weights = view.trainer.reward_weights(view.step)
+            scores = [
+                [
+                    [*(verdict.score for verdict in member.verdicts.values()), *[None] * missing]
+                    for member in group.members
+                    for missing in [len(weights) - len(member.verdicts)]
+                ]
+                for group in view.groups
+            ]
+            if component.__module__ != "rlvr_core.algorithm.advantages":
+                return None
+            return normalise_then_sum(scores, weights, component.__qualname__)
+        oracle = oracle_of(component, self._options)
+        rewards = [[member.reward for member in group.members] for group in view.groups]
+        return None if oracle is None else oracle(rewards)
+
+    def share(self, view: StepView) -> tuple[dict[Place, list[float]], int, int]:
+        """Advantages by the first completion of their tokens, and signs that agree or not."""
+        found: dict[Place, list[float]] = {}
+        if view.trainer.objective.estimator is None or not view.first_pass:
+            return found, 0, 0
+        for row in rows_of(view.seen):
+            places = self._keys.get(row.key)
+            if places:
+                advantage = float(row.seen.batch.advantage_B[row.index])
+                found.setdefault(places[0], []).append(advantage)
+        agree, against = _signs(view) if view.update == 0 else (0, 0)
+        return found, agree, against
+
+    def judge(self, view: StepView, shares: Sequence[Any]) -> None:
+        """See ``Invariant.judge``."""
+        given: dict[Place, list[float]] = {}
+        for found, _, _ in shares:
+            for place, values in found.items():
+                given.setdefault(place, []).extend(values)
+        equal = {places[0]: places for places in self._keys.values()}
+        if self._expected is not None:
+            self._compare(view, given, equal, self._expected)
+        elif self._ordered:
+            self._check_order(view, given, equal)
+        agree, against = (sum(share[number] for share in shares) for number in (1, 2))
+        if agree + against >= LEAST_SIGNS:
+            self._ascent = agree / (agree + against)
+            if self._ascent < 0.5:
+                raise self.fault(
+                    view.step,
+                    f"the gradient lowers tokens of positive advantage and raises those of "
+                    f"negative: {against} of {agree + against} tokens go the wrong way (band: "
+                    "less than half)",
+                    "the loss has the wrong sign, or reads its advantages of other rows: look at "
+                    "the loss and at what it makes of advantage_B",
+                )
+
+    def _compare(
+        self,
+        view: StepView,
+        given: Mapping[Place, list[float]],
+        equal: Mapping[Place, list[Place]],
+        expected: Mapping[Place, float],
+    ) -> None:
+        pairs: list[tuple[Place, float, float]] = []
+        for place, values in given.items():
+            wanted = sorted(expected[one] for one in equal[place] if one in expected)
+            if len(wanted) == len(values):
+                pairs += [(place, a, e) for a, e in zip(sorted(values), wanted, strict=True)]
+            elif wanted:  # an equal completion was left out: which one is not known
+                nearest = [min((abs(e - a), e) for e in wanted)[1] for a in values]
+                pairs += [(place, a, e) for a, e in zip(values, nearest, strict=True)]
+        errors = [abs(a - e) / max(abs(e), 0.01) for _, a, e in pairs]
+        if not errors:
+            return
+        self._error = max(abs(a - e) for _, a, e in pairs)
+        wrong = [number for number, error in enumerate(errors) if not error <= TOLERANCE]
+        if not wrong:
+            return
+        place, used, right = pairs[errors.index(max(errors))]
+        group = view.groups[place[0]]
+        raise self.fault(
+            view.step,
+            f"{len(wrong)} of {len(pairs)} rows have another advantage than their rewards give: "
+            f"problem {group.problem.id}, completion {place[1]} with reward "
+            f"{group.members[place[1]].reward}: {used:.4g} was used, {right:.4g} is right "
+            f"(tolerance {TOLERANCE:g} of it)",
+            _cause([(a, e) for _, a, e in pairs]),
+        )
+
+    def _check_order(
+        self,
+        view: StepView,
+        given: Mapping[Place, list[float]],
+        equal: Mapping[Place, list[Place]],
+    ) -> None:
+        rows: dict[int, list[tuple[float, float]]] = {}
+        for place, values in given.items():
+            members = view.groups[place[0]].members
+            rewards = sorted(members[number].reward or 0.0 for _, number in equal[place])
+            if len(rewards) == len(values):
+                rows.setdefault(place[0], []).extend(zip(rewards, sorted(values), strict=True))
+        for number, pairs in rows.items():
+            group = view.groups[number]
+            known = [m.reward for m in group.members if m.reward is not None]
+            fault = _disorder(pairs, known)
+            if fault:
+                raise self.fault(
+                    view.step,
+                    f"the advantages of problem {group.problem.id} do not follow "
+                    f"from its rewards: {fault}",
+                    "advantages are those of other completions, or the estimator does not compare "
+                    "with the group's mean, and must not declare AdvantageTraits(centered=True)",
+                )
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Return the step's measurements."""
+        return {"advantages/error": self._error, "advantages/ascent": self._ascent}
+
+
+def _scale(view: StepView, place: int) -> float:
+    return view.trainer.advantage_scale.get(view.groups[place].problem.id, 1.0)
+
+
+def _disorder(pairs: Sequence[tuple[float, float]], known: Sequence[float]) -> str:
+    """Return what is wrong with a group's (reward, advantage) pairs; empty if nothing is."""
+    mean = math.fsum(known) / len(known)
+    size = max((abs(a) for _, a in pairs), default=0.0)
+    tiny = max(TOLERANCE * size, 1e-6)
+    for reward, advantage in pairs:
+        if abs(reward - mean) > 1e-9 and advantage * (reward - mean) < -tiny * abs(reward - mean):
+            return (
+                f"reward {reward:.4g} is {'above' if reward > mean else 'below'} the mean "
+                f"{mean:.4g} and has the advantage {advantage:.4g}"
+            )
+    ordered = sorted(pairs)
+    for (low, a), (high, b) in itertools.pairwise(ordered):
+        if a - b > tiny or (high == low and abs(a - b) > tiny):
+            return f"reward {low:.4g} has the advantage {a:.4g}, reward {high:.4g} has {b:.4g}"
+    total = math.fsum(a for _, a in pairs)
+    if len(pairs) == len(known) > 1 and abs(total) > tiny * len(pairs):
+        return f"they sum to {total:.4g}, not to 0"
+    return ""
+
+
+def _cause(pairs: Sequence[tuple[float, float]]) -> str:
+    """Return what turned the right advantages (second) into those used (first), in words."""
+    norm = math.fsum(e * e for _, e in pairs)
+    factor = math.fsum(a * e for a, e in pairs) / norm if norm > 0 else math.nan
+    if factor and all(abs(a - factor * e) <= 0.01 * max(abs(factor * e), 0.01) for a, e in pairs):
+        return (
+            f"all are {factor:.4g} times what they should be: look for a sign, a scale or a "
+            "normalisation that is applied twice or not at all"
+        )
+    shift = math.fsum(a - e for a, e in pairs) / len(pairs)
+    if all(abs(a - e - shift) <= 0.01 * max(abs(shift), 0.01) for a, e in pairs):
+        return f"all are shifted by {shift:+.4g}: the baseline is not the group's mean"
+    if sorted(round(a, 3) for a, _ in pairs) == sorted(round(e, 3) for _, e in pairs):
+        return "the values are right but belong to other completions: their order was mixed up"
+    return (
+        "the baseline or the scale is that of another group, or advantages are mixed up between "
+        "completions"
+    )
+
+
+def _signs(view: StepView) -> tuple[int, int]:
+    """Count tokens whose gradient ascends their advantage, and those where it descends.
+
+    Only where one loss learns from advantages, and at tokens where its KL pulls hardly at all: at
+    the first update every ratio is 1.
+    """
+    agree = against = 0
+    for seen in view.seen:
+        batch, gradient_BT = seen.batch, seen.gradient_BT
+        if len(seen.losses) != 1 or gradient_BT is None or seen.losses[0][0].traits.teacher:
+            continue
+        advantage_BT = batch.advantage_BT
+        if advantage_BT is None:
+            advantage_BT = batch.advantage_B[:, None].expand_as(gradient_BT)
+        chosen_BT = batch.mask_BT & (advantage_BT.abs() > 1e-3) & (gradient_BT != 0)
+        if batch.entropy_mask_BT is not None:
+            # with top_entropy the other tokens have the gradient of the KL alone
+            chosen_BT = chosen_BT & batch.entropy_mask_BT
+        if batch.ref_logp_BT is not None:
+            chosen_BT = chosen_BT & ((batch.ref_logp_BT - batch.logp_BT).abs() < 0.01)
+        product_N = torch.sign(gradient_BT[chosen_BT]) * torch.sign(advantage_BT[chosen_BT])
+        against += int((product_N > 0).sum())
+        agree += int((product_N < 0).sum())
+    return agree, against

@@ -1,0 +1,164 @@
+"""Runs the invariants of a run: a guard, which also observes the steps of the trainer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import EngineTraits, StepObserver, traits_of
+from rlvr_core.api.services import RunObserver
+from rlvr_core.builtin.invariants.advantages import Advantages
+from rlvr_core.builtin.invariants.calibration import Calibration
+from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Trainer
+from rlvr_core.builtin.invariants.kl import Kl
+from rlvr_core.builtin.invariants.moments import TokenScores
+from rlvr_core.builtin.invariants.parity import Parity
+from rlvr_core.builtin.invariants.sync import Sync
+from rlvr_core.builtin.invariants.tokens import Tokens
+from rlvr_core.builtin.invariants.updates import Updates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_core.api import (
+        Engine,
+        Group,
+        GroupsScored,
+        Json,
+        LossComputed,
+        RunStarted,
+        StepFinished,
+        WeightSource,
+    )
+    from rlvr_core.api.services import RunConfig
+
+
+def invariants_of(config: RunConfig, trainer: Trainer, engine: Engine) -> Invariants:
+    """The service ``core/invariants``: make those that the configuration leaves on."""
+    guards, sampling = config.guards, config.sampling
+    scores = TokenScores(trainer, top_k=sampling.top_k, top_p=sampling.top_p)
+    # an earlier one explains a later one
+    checks: list[Invariant] = []
+    if guards.parity is not False:
+        checks.append(Parity(config, trainer, scores))
+    if guards.tokens:
+        checks.append(Tokens(config))
+    if guards.advantages:
+        checks.append(Advantages(config))
+    if guards.kl:
+        checks.append(Kl())
+    if guards.calibration and traits_of(engine, EngineTraits).seeded:
+        checks.append(Calibration(scores))
+    if guards.updates:
+        checks.append(Updates(config))
+    if guards.sync:
+        checks.append(Sync(engine, trainer))
+    return Invariants(trainer, checks, scores)
+
+
+class Invariants(RunObserver, StepObserver):
+    """Passes each step to the invariants, and their errors to the run.
+
+    Args:
+        trainer: The policy's trainer.
+        checks: The invariants, each before those that its faults also set off.
+        scores: Scores of groups that the invariants share.
+
+    Attributes:
+        reports: Metrics of all invariants.
+    """
+
+    reports = tuple(
+        metric
+        for one in (Parity, Tokens, Advantages, Kl, Calibration, Updates)
+        for metric in one.reports
+    )
+
+    def __init__(self, trainer: Trainer, checks: Sequence[Invariant], scores: TokenScores) -> None:
+        self._trainer, self._checks = trainer, {one.id: one for one in checks}
+        self._scores = scores
+        self._view = StepView(trainer, (), 0, 0)
+
+    # -- as a guard ------------------------------------------------------------------------------
+
+    def run_started(self, event: RunStarted) -> None:
+        """See ``Invariant.run_started``."""
+        for one in self._checks.values():
+            one.run_started(event)
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """See ``Invariant.on_groups``."""
+        for one in self._checks.values():
+            one.on_groups(event)
+        self._scores.forget()
+
+    def on_step(self, event: StepFinished) -> None:
+        """Do nothing: the step has been observed. See ``Guard``."""
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the state of each invariant by id."""
+        return {name: one.state_dict() for name, one in self._checks.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of each invariant that has one."""
+        for name, one in self._checks.items():
+            if name in state:
+                one.load_state_dict(state[name])
+
+    # -- as an observer of the trainer's steps ---------------------------------------------------
+
+    def step_begins(self, groups: Sequence[Group], step: int, version: int) -> None:
+        """See ``StepObserver``."""
+        self._view = StepView(self._trainer, groups, step, version)
+        for one in self._checks.values():
+            one.begin(self._view)
+
+    def loss_computed(self, event: LossComputed) -> None:
+        """Keep a micro-batch's numbers, and the gradient that its backward pass brings."""
+        if event.given:
+            return
+        losses = [
+            (loss, replace(batch, logp_BT=batch.logp_BT.detach()), output)
+            for loss, batch, output in event.losses
+        ]
+        seen = Seen(event.micro_batch, event.normalizer, losses)
+        logp_BT = event.losses[0][1].logp_BT
+
+        def keep(gradient_BT: Tensor) -> None:
+            seen.gradient_BT = gradient_BT.detach()
+
+        if logp_BT.requires_grad:
+            logp_BT.register_hook(keep)  # type: ignore[no-untyped-call]
+        self._view.seen.append(seen)
+
+    def update_begins(self) -> None:
+        """Judge an update before it changes anything."""
+        view = self._view
+        places = {place for one in view.seen for place in one.micro_batch.group_B.tolist()}
+        view.first_pass = not places & view.places
+        view.places |= places
+        mine = {name: one.share(view) for name, one in self._checks.items()}
+        shares = self._trainer.ranks.gather(mine)
+        for name, one in self._checks.items():
+            one.judge(view, [share[name] for share in shares])
+
+    def update_ended(self, grad_norm: float, *, applied: bool) -> None:
+        """Judge an update by its effect."""
+        for one in self._checks.values():
+            one.updated(self._view, grad_norm, applied=applied)
+        self._view.update += 1
+        self._view.seen = []
+
+    def weights_loaded(self, version: int, source: WeightSource) -> None:
+        """See ``Invariant.weights_loaded``."""
+        for one in self._checks.values():
+            one.weights_loaded(self._view.step, version, source)
+
+    def step_ends(self) -> Mapping[str, float]:
+        """Return the metrics of all invariants."""
+        found: dict[str, float] = {}
+        for one in self._checks.values():
+            found |= one.end(self._view)
+        return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -1,0 +1,313 @@
+"""Invariant ``parity``: trainer and engine give a sampled token the same log-prob (T2, T19, T30).
+
+Two measurements. Of the numbers that the loss used, in every step: the slope of the trainer's
+log-probs on the engine's, and the mean of k3. Rounding errors are independent of the log-prob and
+leave the slope at 1, so the slope finds another temperature or a truncated distribution in
+bfloat16 as well; weights or rows that differ raise k3. And of all completions of the first steps,
+dropped groups included: mean and maximum of the difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api import Metric, RunError
+from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.builtin.invariants.moments import TokenScores, fresh_groups
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_core.api import GroupsScored, Json, RunStarted
+    from rlvr_core.api.services import ParitySection, RunConfig
+
+LEAST_TOKENS = 64
+"""Tokens that a slope is computed from, at least; fewer wait for the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Largest differences attributed to rounding.
+
+    Attributes:
+        mean: Mean of |trainer - engine|, in nats.
+        max: Largest of them.
+        slope: |slope - 1|.
+        k3: Mean of k3.
+    """
+
+    mean: float
+    max: float
+    slope: float
+    k3: float
+
+
+# float32: two forward passes differ by about 1e-5. Half precision: bf16 logits alone move a
+# log-prob by a few hundredths on average and some tenths at worst (docs/guards.md has the source).
+BANDS = {
+    torch.float32: Band(mean=1e-3, max=5e-2, slope=2e-3, k3=1e-6),
+    torch.bfloat16: Band(mean=1e-1, max=2.0, slope=1e-2, k3=1e-4),
+    torch.float16: Band(mean=2e-2, max=5e-1, slope=5e-3, k3=2e-5),
+}
+ON_GPU = {
+    torch.float32: Band(mean=1e-3, max=5e-2, slope=5e-3, k3=2e-5),
+    torch.bfloat16: Band(mean=1e-1, max=2.0, slope=2e-2, k3=5e-3),
+    torch.float16: Band(mean=2e-2, max=5e-1, slope=1e-2, k3=5e-4),
+}
+"""TF32 and the kernels of two libraries on a GPU differ more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Mean and maximum of |trainer log-prob - engine log-prob|, in nats, over ``tokens`` tokens."""
+
+    mean: float
+    max: float
+    tokens: int
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over tokens, x being the engine's log-prob and y the trainer's minus the engine's."""
+
+    n: float = 0.0
+    x: float = 0.0
+    xx: float = 0.0
+    y: float = 0.0
+    yy: float = 0.0
+    xy: float = 0.0
+    k3: float = 0.0
+    k3_square: float = 0.0
+
+    @classmethod
+    def of(cls, trainer_N: Tensor, engine_N: Tensor) -> Sums:
+        """Return the sums over two log-prob vectors of shape (N,)."""
+        x_N = engine_N.double()
+        y_N = trainer_N.double() - x_N
+        y_N = torch.nan_to_num(y_N, nan=30.0, posinf=30.0, neginf=-30.0).clamp(-30.0, 30.0)
+        x_N = torch.nan_to_num(x_N, nan=0.0, neginf=-30.0)
+        k3_N = torch.expm1(y_N) - y_N
+        columns = (x_N, x_N * x_N, y_N, y_N * y_N, x_N * y_N, k3_N, k3_N * k3_N)
+        return cls(float(len(x_N)), *torch.stack(columns).sum(dim=1).tolist())
+
+    def add(self, other: Sums) -> Sums:
+        """Return the sums over both."""
+        return Sums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How far trainer and engine differ systematically.
+
+    Attributes:
+        slope: Of the trainer's log-probs on the engine's; NaN where these do not vary.
+        slope_error: Standard error of it.
+        bias: Mean of trainer - engine, in nats.
+        k3: Mean of exp(d) - d - 1, d being trainer - engine.
+        k3_error: Standard error of it.
+        tokens: Tokens compared.
+    """
+
+    slope: float
+    slope_error: float
+    bias: float
+    k3: float
+    k3_error: float
+    tokens: int
+
+
+def fit(sums: Sums) -> Fit:
+    """Fit trainer = engine + bias + (slope - 1) * (engine - mean) by least squares."""
+    n = sums.n
+    var_x = max(0.0, sums.xx / n - (sums.x / n) ** 2)
+    var_y = max(0.0, sums.yy / n - (sums.y / n) ** 2)
+    covariance = sums.xy / n - sums.x * sums.y / n**2
+    slope = error = math.nan
+    if var_x > 1e-4 and n > 2:
+        slope = 1 + covariance / var_x
+        error = math.sqrt(max(0.0, var_y - covariance**2 / var_x) / (var_x * (n - 2)))
+    k3 = sums.k3 / n
+    k3_error = math.sqrt(max(0.0, sums.k3_square / n - k3**2) / n)
+    return Fit(slope, error, sums.y / n, k3, k3_error, int(n))
+
+
+class Parity(Invariant):
+    """Trainer and engine agree on sampled tokens.
+
+    Args:
+        config: The run's configuration.
+        trainer: The policy's trainer.
+        scores: Scores of groups under the trainer.
+    """
+
+    id, phase = "parity", "before each update"
+    reports = (
+        Metric("parity/slope", "Slope of the trainer's on the engine's log-probs.", ""),
+        Metric("parity/bias", "Mean of trainer - engine log-prob, by what the loss used.", "nats"),
+        Metric("parity/k3", "Mean k3 of those differences.", "nats"),
+    )
+
+    def __init__(self, config: RunConfig, trainer: Trainer, scores: TokenScores) -> None:
+        section = config.guards.parity
+        assert section is not False, "the guard is switched off"
+        self._section, self._trainer, self._scores = section, trainer, scores
+        self._updates_per_step = config.train.updates_per_step
+        # the trainer does not truncate, and its pass with dropout is not the policy that samples
+        truncated = config.sampling.top_p < 1.0 or config.sampling.top_k > 0
+        lora = config.model.lora
+        self._on_loss = not truncated and (lora is None or lora.dropout == 0)
+        self._due = False
+        self._sums = Sums()
+        self._found: dict[str, float] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        """Compare the first step after a resumption."""
+        self._due = event.resumed
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Compare all completions of the first step, and of the first after a sync."""
+        # samples of older weights say nothing about the current ones
+        groups = fresh_groups(event)
+        first = event.version <= self._updates_per_step
+        self._found = {}
+        if not groups or not (first or self._due):
+            return
+        scores_NK = self._scores(groups)
+        found = measure_parity(scores_NK[:, 0], scores_NK[:, -1])
+        if found is None:
+            return
+        self._due = False
+        dtype = compute_dtype(self._trainer)
+        check_parity(found, dtype, self._section, version=event.version)
+        # a check made only because of a resumption is not recorded: the records stay the same as
+        # those of an uninterrupted run
+        if first:
+            self._found = {"parity/mean": found.mean, "parity/max": found.max}
+
+    def share(self, view: StepView) -> tuple[float, ...]:
+        """Sums over the loss tokens of fresh completions, by the numbers the loss used."""
+        total = Sums()
+        if view.first_pass and self._on_loss:
+            for seen in view.seen:
+                batch = seen.batch
+                fresh = [view.fresh(place) for place in seen.micro_batch.group_B.tolist()]
+                chosen_BT = batch.mask_BT & batch.mask_BT.new_tensor(fresh)[:, None]
+                pair = (batch.old_logp_BT[chosen_BT], batch.behaviour_logp_BT[chosen_BT])
+                total = total.add(Sums.of(*pair))
+        return astuple(total)
+
+    def judge(self, view: StepView, shares: Sequence[Any]) -> None:
+        """See ``Invariant.judge``."""
+        for share in shares:
+            self._sums = self._sums.add(Sums(*share))
+        if self._sums.n < LEAST_TOKENS:
+            return
+        found, self._sums = fit(self._sums), Sums()
+        self._found |= {"parity/bias": found.bias, "parity/k3": found.k3}
+        if not math.isnan(found.slope):
+            self._found["parity/slope"] = found.slope
+        self._check(view, found)
+
+    def _check(self, view: StepView, found: Fit) -> None:
+        on_gpu = view.trainer.model.device.type != "cpu"
+        band = (ON_GPU if on_gpu else BANDS)[compute_dtype(view.trainer)]
+        section = self._section
+        # whoever accepts a mean difference accepts the k3 and the slope that come of it
+        slope = section.slope or section.mean or band.slope
+        k3 = section.k3 or section.mean or band.k3
+        # NaN where nothing varies; the error keeps a few tokens from being taken for a trend
+        tilted = abs(found.slope - 1) > slope + 4 * found.slope_error
+        apart = found.k3 - 4 * found.k3_error > k3 or found.k3 > 100 * k3
+        if not (tilted or apart):
+            return
+        raise self.fault(
+            view.step,
+            f"the log-probs that the loss used differ from the engine's at version {view.version}: "
+            f"slope {found.slope:.4f} (band 1 +- {slope:g}), mean k3 {found.k3:.3g} (band {k3:g}), "
+            f"bias {found.bias:+.3g} nats, over {found.tokens} tokens",
+            f"likely: {self._cause(found, view.version, tilted=tilted)}",
+            switch="guards.parity.slope and k3 widen the band, guards.parity: false turns it off",
+        )
+
+    def _cause(self, found: Fit, version: int, *, tilted: bool) -> str:
+        if tilted and found.k3 < 0.05:
+            return (
+                f"trainer and engine use different temperatures (a ratio of {found.slope:.3f}), or "
+                "the engine truncates its distribution (top_p, top_k, min_p)"
+            )
+        if version == 0:
+            return (
+                "the training pass does not compute the tokens that were sampled: rows, positions "
+                "or the recorded log-probs are mixed up, or the engine has another model"
+            )
+        return (
+            "the engine did not take the trainer's new weights, or kept an old cache; if it "
+            "began with the first step, the training pass reads other rows or positions"
+        )
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Return the step's measurements."""
+        return self._found
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the sums that wait for more tokens."""
+        return {"sums": list(astuple(self._sums))}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore them."""
+        self._sums = Sums(*state["sums"])
+
+
+def measure_parity(trainer_N: Tensor, engine_N: Tensor) -> Difference | None:
+    """Compare two log-prob vectors of shape (N,); None if there are no tokens."""
+    if trainer_N.numel() == 0:
+        return None
+    difference_N = (trainer_N.double() - engine_N.double()).abs()
+    # a NaN must not pass a comparison: it counts as an infinite difference
+    difference_N = torch.nan_to_num(difference_N, nan=math.inf, posinf=math.inf)
+    return Difference(float(difference_N.mean()), float(difference_N.max()), difference_N.numel())
+
+
+def check_parity(
+    parity: Difference,
+    dtype: torch.dtype,
+    section: ParitySection,
+    *,
+    version: int,
+) -> None:
+    """Stop the run if the differences are larger than rounding explains.
+
+    Args:
+        parity: The measured differences.
+        dtype: The run's compute precision.
+        section: Limits from the config.
+        version: Policy version the tokens were sampled under; 0 before any sync.
+
+    Raises:
+        RunError: If mean or maximum is above its limit.
+    """
+    band = BANDS[dtype]
+    max_mean = section.mean if section.mean is not None else band.mean
+    max_max = section.max if section.max is not None else band.max
+    if parity.mean <= max_mean and parity.max <= max_max:
+        return
+    cause = (
+        "the engine does not sample from the trainer's model: temperature, top_p or top_k, dtype "
+        "or tokenizer"
+        if version == 0
+        else "the engine did not take the trainer's new weights, or kept an old cache"
+    )
+    raise RunError(
+        f"guard parity: trainer and engine disagree on sampled tokens at version {version}: mean "
+        f"{parity.mean:.3g} nats (band {max_mean:g}), max {parity.max:.3g} (band {max_max:g}), "
+        f"over {parity.tokens} tokens",
+        remedy=(
+            f"likely: {cause}",
+            "see docs/guards.md#parity; guards.parity.mean and max widen the band",
+        ),
+    )

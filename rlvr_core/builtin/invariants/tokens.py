@@ -1,0 +1,219 @@
+"""Invariant ``tokens``: every sampled token of a step is trained on once, and no other.
+
+Conservation: the rows that the losses were given are the completions that have a reward, each once;
+their masks are those of the completions; the denominators are their counts; and the gradient
+reaches every token that has an advantage, the last one of a completion included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.rows import Key, key_of, rows_of
+
+if TYPE_CHECKING:
+    from rlvr_core.api import Completion, RunError
+    from rlvr_core.api.services import RunConfig
+
+LEAST_ROWS = 8
+"""Tokens at one position of their rows whose gradients are compared, at least."""
+
+
+class Tokens(Invariant):
+    """Loss tokens are the sampled tokens of the rows that are trained on.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    id, phase = "tokens", "before each update"
+    reports = (
+        Metric(
+            "tokens/missing", "Sampled tokens of the step that no update was made of.", "tokens"
+        ),
+        Metric("tokens/without_gradient", "Share of last tokens without a gradient.", "share"),
+    )
+
+    def __init__(self, config: RunConfig) -> None:
+        self._mask_truncated = config.train.mask_truncated
+        self._wanted: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
+        self._read: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
+        self._updates = 0
+        self._found: dict[str, float] = {}
+
+    def begin(self, view: StepView) -> None:
+        """Note what is to be trained on."""
+        self._found, self._updates = {}, 0
+        self._wanted, self._read = Counter(), Counter()
+        for place, group in enumerate(view.groups):
+            for member in group.members:
+                completion = member.completion
+                left_out = self._mask_truncated and completion.finish_reason == "length"
+                mask = sampled_by_model(completion)
+                if mask != completion.loss_mask:
+                    raise self._masked(view, place, completion, mask)
+                if member.reward is not None and any(mask) and not left_out:
+                    self._wanted[key_of(place, member), mask] += 1
+
+    def share(self, view: StepView) -> tuple[Counter[Any], tuple[int, int] | None, _Ends]:
+        """Rows of this process, the denominators, and where gradients arrived."""
+        rows: Counter[Any] = Counter()
+        for row in rows_of(view.seen):
+            rows[row.key, row.mask[: len(row.key[2])]] += 1
+        denominators = None
+        if view.seen:
+            normalizer = view.seen[0].normalizer
+            denominators = (normalizer.rows, normalizer.tokens)
+        ends = _ends(view) if view.update == 0 else _Ends()
+        return rows, denominators, ends
+
+    def judge(self, view: StepView, shares: Sequence[Any]) -> None:
+        """See ``Invariant.judge``."""
+        rows: Counter[Any] = Counter()
+        for share in shares:
+            rows.update(share[0])
+        if not rows:
+            return
+        self._check_rows(view, rows)
+        if view.first_pass:
+            self._read.update(rows)
+            self._updates += 1
+        tokens = sum(sum(mask) * n for (_, mask), n in rows.items())
+        for denominators in (share[1] for share in shares if share[1] is not None):
+            if denominators != (sum(rows.values()), tokens):
+                raise self.fault(
+                    view.step,
+                    f"the loss is divided by {denominators[0]} rows and {denominators[1]} tokens, "
+                    f"and the update has {sum(rows.values())} and {tokens}",
+                    "micro-batches are counted twice or left out of the denominators",
+                )
+        ends = _Ends()
+        for share in shares:
+            ends.add(share[2])
+        self._check_ends(view, ends)
+
+    def _check_rows(self, view: StepView, rows: Counter[Any]) -> None:
+        surplus = rows - self._wanted
+        if not surplus:
+            return
+        key, mask = next(iter(surplus))
+        wanted = next((its for one, its in self._wanted if one == key), None)
+        if wanted is None:
+            what = "is no completion of this step that has a reward"
+            remedy = (
+                "rows are mixed up on their way into the batch, or tokens are changed: prompt, "
+                "padding or position"
+            )
+        elif wanted != mask:
+            what = f"trains {sum(mask)} of its tokens, and the model sampled {sum(wanted)}"
+            remedy = (
+                "the loss mask was changed on its way: it must cover each token that the model "
+                "wrote, the end-of-sequence token included, and none of a tool's"
+            )
+        else:
+            what = "is read more than once in one update"
+            remedy = "a micro-batch is counted twice: look at how rows are packed and accumulated"
+        problem = view.groups[key[0]].problem.id if key[0] < len(view.groups) else "?"
+        raise self.fault(
+            view.step,
+            f"{sum(surplus.values())} of {sum(rows.values())} rows are not those to train on: one "
+            f"of problem {problem} with {len(key[2])} tokens {what}",
+            remedy,
+        )
+
+    def _check_ends(self, view: StepView, ends: _Ends) -> None:
+        """Raise if tokens at one position of their rows get no gradient, and others do."""
+        counted = {name: n for name, n in ends.tokens.items() if n >= LEAST_ROWS}
+        shares = {name: ends.reached[name] / n for name, n in counted.items()}
+        if "last" in shares:
+            self._found["tokens/without_gradient"] = 1 - shares["last"]
+        most = max(shares.values(), default=0.0)
+        for name, share in shares.items():
+            if share == 0 and most > 0.5:
+                raise self.fault(
+                    view.step,
+                    f"the {name} tokens of the rows get no gradient, in any of {counted[name]} "
+                    f"with an advantage, and {most:.0%} at another position do",
+                    "the end-of-sequence token is not trained: look for a mask or a slice that is "
+                    "one token short"
+                    if name == "last"
+                    else "the loss reads one position of each row: look for a mask or a slice",
+                )
+
+    def _masked(
+        self, view: StepView, place: int, completion: Completion, mask: tuple[bool, ...]
+    ) -> RunError:
+        return self.fault(
+            view.step,
+            f"a completion of problem {view.groups[place].problem.id} would train "
+            f"{sum(completion.loss_mask)} of its {len(mask)} tokens, and the model wrote "
+            f"{sum(mask)} of them",
+            "the loss mask of a completion must cover each token that the model wrote, the "
+            "end-of-sequence token included, and none that a tool or an environment did",
+        )
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Check that nothing was left out; raises ``RunError``."""
+        if not self._updates:
+            return self._found
+        missing = self._wanted - self._read
+        self._found["tokens/missing"] = float(
+            sum(sum(mask) * n for (_, mask), n in missing.items())
+        )
+        if missing:
+            raise self.fault(
+                view.step,
+                f"{sum(missing.values())} of {sum(self._wanted.values())} rows that have a reward "
+                f"were trained on by no update ({self._found['tokens/missing']:.0f} tokens)",
+                "rows are lost between the groups of the step and its micro-batches: look at how "
+                "they are split into mini-batches, shared among processes and packed",
+            )
+        return self._found
+
+
+class _Ends:
+    """Tokens with an advantage by their position in a row of several, and those with a gradient."""
+
+    def __init__(self) -> None:
+        self.tokens: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()
+
+    def add(self, other: _Ends) -> None:
+        """Add the counts of another process."""
+        self.tokens.update(other.tokens)
+        self.reached.update(other.reached)
+
+
+def _ends(view: StepView) -> _Ends:
+    """Count gradients by position, over losses that train every token of a row alike."""
+    found = _Ends()
+    for seen in view.seen:
+        batch, gradient_BT = seen.batch, seen.gradient_BT
+        traits = [loss.traits for loss, _, _ in seen.losses]
+        chosen = any(one.top_entropy < 1 or one.advantage is None for one in traits)
+        if gradient_BT is None or chosen:
+            continue
+        advantage_BT = batch.advantage_BT
+        if advantage_BT is None:
+            advantage_BT = batch.advantage_B[:, None].expand_as(gradient_BT)
+        mask_BT = batch.mask_BT
+        live_BT = mask_BT & (advantage_BT.abs() > 1e-3) & (mask_BT.sum(1, keepdim=True) > 1)
+        first_BT = mask_BT & (mask_BT.cumsum(1) == 1)
+        last_BT = mask_BT & (mask_BT.flip(1).cumsum(1).flip(1) == 1)
+        places = {"first": first_BT, "last": last_BT, "middle": ~(first_BT | last_BT)}
+        for name, place_BT in places.items():
+            found.tokens[name] += int((live_BT & place_BT).sum())
+            found.reached[name] += int((live_BT & place_BT & (gradient_BT != 0)).sum())
+    return found
+
+
+def sampled_by_model(completion: Completion) -> tuple[bool, ...]:
+    """Return which tokens of a completion the model wrote, by its transcript."""
+    length = len(completion.token_ids)
+    if completion.transcript is None:
+        return (True,) * length
+    return completion.transcript.loss_mask(length)

@@ -1,0 +1,1 @@
+"""The chaos suite: one fault a run, and what the run said of it."""

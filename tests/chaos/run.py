@@ -1,0 +1,104 @@
+"""Run the chaos suite, or a part of it, and write its page; ``--help`` shows how."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from chaos import process
+from chaos.cases import Bench, Case
+from chaos.outcome import judge
+from chaos.registry import load
+from chaos.shapes import SHAPES
+from chaos.table import page
+
+
+def main() -> int:
+    """Run cases, print a line each, and write results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="pattern of the names of cases")
+    parser.add_argument("--third", type=int, help="0, 1 or 2: every third fault")
+    parser.add_argument("--faults", action="store_true", help="faults beside healthy shapes")
+    parser.add_argument(
+        "--warm-steps", type=int, default=500, help="steps in which the model learns"
+    )
+    parser.add_argument("--backends", default="in process,child", help="which engines")
+    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--healthy", action="store_true", help="healthy shapes, no faults")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="working folder, kept")
+    parser.add_argument("--page", type=Path, help="the page to write of all results")
+    parser.add_argument("--read", type=Path, nargs="*", default=[], help="results to add, not run")
+    parser.add_argument("--out", type=Path, help="results as JSON lines")
+    given = parser.parse_args()
+    backends, dtypes = given.backends.split(","), given.dtypes.split(",")
+    began = time.monotonic()
+    process.warm(vllm="vllm" in backends)
+    faults = list(load())
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
+    bench = Bench(folder, SHAPES)
+    bench.prepare(wide="vllm" in backends, steps=given.warm_steps)
+    healthy = [
+        Case("in process", dtype, shape, resume=shape == "resumed")
+        for shape in SHAPES
+        for dtype in dtypes
+        if given.healthy
+    ]
+    cases = healthy
+    if given.faults or not given.healthy:
+        cases = [
+            *cases,
+            *(
+                Case(backend, dtype, fault.shape, fault, fault.resume)
+                for number, fault in enumerate(faults)
+                if given.third is None or number % 3 == given.third
+                for backend in fault.backends
+                for dtype in fault.dtypes
+                if backend in backends and dtype in dtypes
+            ),
+        ]
+    cases = [case for case in cases if re.search(given.only, case.key)]
+    results = []
+    for case, outcome, healthy in bench.run(cases, given.jobs):
+        line = {
+            "case": case.key,
+            "backend": case.backend,
+            "dtype": case.dtype,
+            "shape": case.shape,
+            "code": outcome.code,
+            "seconds": round(outcome.seconds, 2),
+        }
+        if case.fault:
+            verdict = judge(case.fault, outcome, healthy)
+            line |= asdict(verdict) | {"used": outcome.used, "crashed": outcome.crashed}
+            line |= {"fault": case.fault.name, "cls": case.fault.cls}
+            name = ("RIGHT" if verdict.right else "wrong") if verdict.by else ""
+            shown = f"{verdict.found} {verdict.by} @{verdict.step} {name}"
+            if not verdict.changed and verdict.found == "missed":
+                shown += "  NO EFFECT"
+            shown += "" if outcome.used else "  NOT USED"
+            shown += "  CRASH" if outcome.crashed else ""
+        else:
+            line |= {"said": outcome.said, "steps": outcome.steps}
+            shown = f"exit {outcome.code}, {outcome.steps} steps {outcome.said[:200]}"
+        results.append(line)
+        print(f"{case.key:70} {shown}", flush=True)
+    if given.page:
+        read = [json.loads(x) for path in given.read for x in path.read_text().splitlines()]
+        every = list({x["case"]: x for x in (*read, *results)}.values())
+        broken = [x for x in every if "fault" in x]
+        given.page.write_text(page(faults, broken, [x for x in every if "fault" not in x]))
+    if given.out:
+        given.out.write_text("".join(json.dumps(line) + "\n" for line in results))
+    print(f"{len(results)} runs in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

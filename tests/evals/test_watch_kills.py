@@ -1,0 +1,329 @@
+"""Watchers that are killed, that compete, and whose checkpoints the run removes: real processes."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr_core.api import RunError
+from rlvr_core.builtin.evals.model_ref import find_model, path_in_run, run_of
+from rlvr_core.builtin.evals.watch import Watcher, claim
+from rlvr_core.record.checkpoints import CheckpointStore
+from rlvr_core.record.manifest import _process
+from rlvr_core.record.rundir import RunFolder
+
+ACCURACY = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "method": "wilson"}
+TASK = {"metrics": {"accuracy": ACCURACY}, "task_metrics": {}, "spoilt": False}
+SUMMARY = json.dumps({"tasks": {"lab/letters": TASK}})
+
+EVALUATE = """
+import pathlib, signal, sys, time
+checkpoint, out, folder, deaf = map(pathlib.Path, sys.argv[1:5])
+if deaf.name == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with (folder / "started").open("a") as file:
+    file.write(f"{out.name} {__import__('os').getpid()}\\n")
+while (folder / "wait").exists():
+    time.sleep(0.01)
+text = (checkpoint / "weights").read_text()
+out.mkdir(exist_ok=True)
+(out / "weights").write_text(text)
+(out / "summary.json").write_text(sys.argv[5])
+"""
+"""An evaluation that waits as long as there is a file, then reads the checkpoint."""
+
+WATCH = """
+import sys
+from pathlib import Path
+from rlvr_core.builtin.evals.watch import Watcher, claim
+from rlvr_core.record.rundir import RunFolder
+script, run, out, folder, deaf, summary = sys.argv[1:]
+lock = claim(Path(out), {"tasks": ["letters"]})
+command = lambda job: [
+    sys.executable, script, str(job.checkpoint), str(job.out), folder, deaf, summary
+]
+say = lambda text: print(text, flush=True)
+Watcher(lambda: [RunFolder(Path(run))], Path(out), command, [None], 1, say).watch(0.02)
+"""
+
+
+class Site:
+    """A run whose checkpoints hold nothing, and watchers of it in processes of their own."""
+
+    def __init__(self, folder, keep=1):
+        self.folder = folder
+        self.run = folder / "runs" / "a-20260101-000000"
+        self.out = folder / "out"
+        self.store = CheckpointStore(self.run / "checkpoints", keep)
+        self.script = folder / "evaluate.py"
+        (self.run / "traces").mkdir(parents=True)
+        self.script.write_text(EVALUATE)
+        self.outcome("running")
+
+    def outcome(self, outcome):
+        record = {"outcome": outcome, "process": _process()}
+        (self.run / "run.json").write_text(json.dumps(record))
+
+    def save(self, step):
+        """Write a checkpoint, as a run does it, and remove old ones."""
+        self.store.write(step, lambda path: (path / "weights").write_text(f"weights {step}"))
+        with (self.run / "traces" / "trace.jsonl").open("a") as file:
+            file.write(json.dumps({"span": "checkpoint", "step": step - 1}) + "\n")
+
+    @contextlib.contextmanager
+    def waiting(self):
+        """Hold evaluations back within the block."""
+        (self.folder / "wait").touch()
+        yield
+        (self.folder / "wait").unlink()
+
+    def watcher(self, out=None, deaf="no"):
+        """A watcher in a process of its own, which tells what it does on standard output."""
+        words = [self.script, self.run, out or self.out, self.folder, deaf, SUMMARY]
+        return subprocess.Popen(
+            [sys.executable, "-c", WATCH, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def started(self):
+        """Step and process of each evaluation that was begun."""
+        path = self.folder / "started"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(name.removeprefix("step")), int(pid)) for name, pid in map(str.split, lines)]
+
+    def rows(self, out=None):
+        rows = json.loads(((out or self.out) / "table.json").read_text())
+        return [(row["step"], row["metric"]) for row in rows]
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def until(true, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ended(process, code=0):
+    """What a watcher said until its end."""
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    return said
+
+
+def test_t79_an_evaluation_ends_with_its_killed_watcher_and_the_next_one_does_it_again(site):
+    site.save(1)
+    with site.waiting():
+        first = site.watcher()
+        until(site.started)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        ((_, pid),) = site.started()
+        until(lambda: not alive(pid))
+        site.outcome("finished")
+        second = site.watcher()
+        until(lambda: len(site.started()) == 2)
+    said = ended(second)  # with one attempt: what was killed is no failed attempt
+    assert "failed" not in said
+    assert site.rows() == [(1, "accuracy")]
+
+
+def test_an_evaluation_that_outlives_its_watcher_is_waited_for_and_not_begun_again(site):
+    site.save(1)
+    with site.waiting():
+        first = site.watcher(deaf="deaf")
+        until(site.started)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        ((_, pid),) = site.started()
+        site.outcome("finished")
+        second = site.watcher()
+        assert "another process is evaluating it" in second.stdout.readline()
+        time.sleep(0.2)  # several looks
+        assert alive(pid)
+    ended(second)
+    assert len(site.started()) == 1
+    assert site.rows() == [(1, "accuracy")]
+
+
+def test_results_that_another_command_writes_are_waited_for_too(site):
+    site.save(1)
+    site.outcome("finished")
+    lock = site.out / site.run.name / "step000001" / "lab_letters" / ".lock"
+    lock.parent.mkdir(parents=True)
+    holding = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", holding, str(lock)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout.readline() == "locked\n"
+    watcher = site.watcher()
+    assert "another process is evaluating it" in watcher.stdout.readline()
+    assert not site.started()
+    other.communicate("")
+    assert "evaluated" in ended(watcher)
+    assert site.rows() == [(1, "accuracy")]
+
+
+def test_what_rotation_removes_during_an_evaluation_stays_until_it_is_evaluated(site):
+    site.save(1)
+    with site.waiting():
+        watcher = site.watcher()
+        until(site.started)
+        held = next(site.run.glob(".held-*"))
+        for step in (2, 3):  # keep is 1: each removes the one before
+            site.save(step)
+            until(lambda step=step: (held / f"step{step:06d}").is_dir())
+        assert [path.name for path in site.store.complete()] == ["step000003"]
+        site.outcome("finished")
+    said = ended(watcher)
+    assert "missed" not in said
+    assert site.rows() == [(1, "accuracy"), (2, "accuracy"), (3, "accuracy")]
+    folder = site.out / site.run.name
+    texts = [(folder / f"step{step:06d}" / "weights").read_text() for step in (1, 2, 3)]
+    assert texts == ["weights 1", "weights 2", "weights 3"]
+    assert not list(site.run.glob(".held-*"))  # nothing is kept on disk for longer
+
+
+def test_what_a_killed_watcher_had_seen_is_still_there_for_the_next_one(site):
+    site.save(1)
+    with site.waiting():
+        first = site.watcher()
+        until(site.started)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        site.save(2)  # removes 1
+        site.save(3)  # removes 2, which nobody saw
+        site.outcome("finished")
+        second = site.watcher()
+        until(lambda: len(site.started()) == 2)
+    said = ended(second)
+    assert "step 2: missed, the run removed the checkpoint before it was evaluated" in said
+    assert site.rows() == [(1, "accuracy"), (2, "missed"), (3, "accuracy")]
+    line = (site.out / "table.csv").read_text().splitlines()[2]
+    assert line == f"{site.run.name},2,,missed,,,,0,False"
+    assert f"| {site.run.name} | 2 |  | missed |" in (site.out / "table.md").read_text()
+
+
+def test_what_was_removed_before_the_watcher_came_is_named(site):
+    for step in (1, 2, 3):
+        site.save(step)
+    site.outcome("finished")
+    said = ended(site.watcher())
+    assert [step for step in (1, 2, 3) if f"step {step}: missed" in said] == [1, 2]
+    assert site.rows() == [(1, "missed"), (2, "missed"), (3, "accuracy")]
+
+
+def test_two_watchers_at_once(site, tmp_path):
+    site.save(1)
+    with site.waiting():
+        one, other = site.watcher(), site.watcher(tmp_path / "other")
+        until(lambda: len(site.started()) == 2)
+        refused = ended(site.watcher(), code=1)
+        assert "another process is writing in this folder" in refused
+        with pytest.raises(RunError, match="another process"):
+            claim(site.out, {"tasks": ["letters"]})
+        site.save(2)
+        until(lambda: len(list(site.run.glob(".held-*/step000002"))) == 2)
+        site.save(3)
+        until(lambda: len(list(site.run.glob(".held-*/step000003"))) == 2)
+        site.outcome("finished")
+    for process, out in ((one, site.out), (other, tmp_path / "other")):
+        assert "missed" not in ended(process)
+        assert site.rows(out) == [(1, "accuracy"), (2, "accuracy"), (3, "accuracy")]
+
+
+def test_what_cannot_be_evaluated_stays_held_and_is_no_hole(site):
+    site.save(1)
+    site.outcome("finished")
+    fails = [sys.executable, "-c", "raise SystemExit('no luck')"]
+    runs = lambda: [RunFolder(site.run)]  # noqa: E731
+    with pytest.raises(RunError, match="in 1 attempts: no luck"):
+        Watcher(runs, site.out, lambda job: fails, [None], 1, print).watch(0.02)
+    site.save(2)
+    (held,) = site.run.glob(".held-*/step000001")
+    assert (held / "weights").read_text() == "weights 1"
+    said = ended(site.watcher())
+    assert "missed" not in said
+    assert site.rows() == [(1, "accuracy"), (2, "accuracy")]
+
+
+def test_a_file_system_without_hard_links_has_what_is_there_evaluated(site, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr("pathlib.Path.hardlink_to", refuse)
+    site.save(1)
+    site.outcome("finished")
+    command = lambda job: [  # noqa: E731
+        *(sys.executable, str(site.script), str(job.checkpoint), str(job.out)),
+        *(str(site.folder), "no", SUMMARY),
+    ]
+    Watcher(lambda: [RunFolder(site.run)], site.out, command, [None], 1, print).watch(0.02)
+    assert site.rows() == [(1, "accuracy")]
+    assert not list(site.run.glob(".held-*"))
+
+
+def test_a_held_checkpoint_is_known_as_its_runs(site):
+    site.save(1)
+    held = site.run / ".held-0123abcd" / "step000001"
+    held.parent.mkdir()
+    held.mkdir()
+    for path in (site.run / "checkpoints" / "step000001").iterdir():
+        (held / path.name).hardlink_to(path)
+    assert run_of(held).path == site.run.resolve()
+    (held / "config.json").write_text("{}")
+    ref = find_model(str(held), step=None, runs_dir="runs")
+    assert (ref.run.name, ref.step) == (site.run.name, 1)
+    assert path_in_run(str(held)) == str(site.run / "checkpoints" / "step000001")
+
+
+@pytest.mark.slow
+def test_a_run_that_keeps_one_checkpoint_and_a_watcher_that_is_killed(lab, model_dir, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", lab.env()["PYTHONPATH"])
+    steps = {"steps": 4, "lr": 1e-3, "warmup_steps": 1}
+    lab.write_run_config(model_dir, checkpoint={"every": 1, "keep": 1}, train=steps)
+    watch = lab.command(
+        *("watch", "last", "--task", "letters", "--poll", "0.05", "--attempts", 1),
+        *("--set", "limit=5", "--set", "max_truncated=1"),
+    )
+    with subprocess.Popen(
+        lab.command("run", "config.yaml", "--display", "none"), cwd=lab.folder, env=os.environ
+    ) as run:
+        until(lambda: list(lab.folder.glob("runs/*/run.json")))
+        first = subprocess.Popen(watch, cwd=lab.folder, env=os.environ)
+        until(lambda: list(lab.folder.glob("evals/watch/*/step*.log")))
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        done = subprocess.run(watch, cwd=lab.folder, env=os.environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert run.wait(60) == 0
+    rows = json.loads((lab.folder / "evals" / "watch" / "table.json").read_text())
+    named = {row["step"] for row in rows if row["metric"] in ("accuracy", "missed")}
+    assert named == {1, 2, 3, 4}  # each is evaluated, or named as missed
+    assert {row["step"] for row in rows if row["metric"] == "accuracy"} >= {4}
+    assert "failed" not in done.stderr

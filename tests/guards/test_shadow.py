@@ -1,0 +1,42 @@
+"""Guard ``core/shadow``: verifiers that pay nothing are compared with the one that pays."""
+
+import pytest
+
+from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, RunError, Verdict
+from rlvr_core.builtin.guards.shadow import Shadow
+
+DONE = Completion((1,), (2,), (-1.0,), (True,), "", "stop", 0)
+
+
+def judged(paid, shadow, third=1.0):
+    other = Verdict(None, "unscorable") if shadow is None else Verdict(shadow)
+    verdicts = {"auto": Verdict(paid), "toy/other": other, "toy/third": Verdict(third)}
+    return Judged(DONE, verdicts, paid, paid == 1.0)
+
+
+def step(guard, *members):
+    group = Group(Problem("p", "?", "v", {}, "d"), members, 0)
+    guard.on_groups(GroupsScored(0, 0, (group,)))
+    return guard.report()
+
+
+def test_shares_by_hand():
+    """Of four that both judged, two pass by the first alone and one by the shadow alone."""
+    guard = Shadow(Shadow.Config(verifiers=("toy/other",)))
+    members = [judged(1.0, 0.0), judged(1.0, 0.5), judged(0.0, 1.0), judged(1.0, 1.0)]
+    assert step(guard, *members, judged(1.0, None)) == {
+        "shadow/disagreement/toy/other": 0.75,
+        "shadow/first_alone/toy/other": 0.5,
+    }
+    # another step is counted by itself
+    assert step(guard, judged(0.0, 0.0))["shadow/disagreement/toy/other"] == 0.0
+    assert step(guard, judged(0.0, None)) == {}
+
+
+def test_all_others_by_default_and_unknown_names():
+    found = step(Shadow(Shadow.Config()), judged(1.0, 1.0, 0.0))
+    assert found["shadow/disagreement/toy/other"] == 0.0
+    assert found["shadow/first_alone/toy/third"] == 1.0
+    with pytest.raises(RunError, match="no entry 'toy/none'") as raised:
+        step(Shadow(Shadow.Config(verifiers=("toy/none",))), judged(1.0, 1.0))
+    assert "toy/other, toy/third" in str(raised.value.complaints[0].remedy)

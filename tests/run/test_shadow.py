@@ -1,0 +1,26 @@
+"""A verifier of weight 0 judges, and changes nothing."""
+
+import json
+
+import pytest
+
+
+def test_a_shadow_verifier_is_compared_and_pays_nothing(lab):
+    shadow = {"use": "core/degenerate", "weight": 0.0}
+    guards = {"use": ["core/shadow"]}
+    run = lab.run(rewards=["auto", shadow], guards=guards, train={"steps": 2, "lr": 1e-3})
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    groups = [
+        json.loads(line) for line in (run / "traces" / "rollouts.jsonl").read_text().splitlines()
+    ]
+    assert len(lines) == 2
+    for line in lines:
+        seen = [
+            one for group in groups if group["step"] == line["step"] for one in group["completions"]
+        ]
+        assert all(one["reward"] == one["verdicts"]["toy/early"]["score"] for one in seen)
+        ordinary = [one["verdicts"]["core/degenerate"]["score"] == 1.0 for one in seen]
+        differ = [one["passed"] != fine for one, fine in zip(seen, ordinary, strict=True)]
+        name = "shadow/disagreement/core/degenerate"
+        assert line[name] == pytest.approx(sum(differ) / len(differ))
+        assert line["reward/core/degenerate"] == pytest.approx(sum(ordinary) / len(ordinary))
