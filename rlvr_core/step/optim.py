@@ -182,7 +182,7 @@ class Optimizer:
         self.names = [parameter.name for parameter in parameters]
         self.parameters = [parameter.tensor for parameter in parameters]
         self._train = train
-        self._schedule = schedule
+        self.schedule = schedule
         self.builder = builder
         self._inner = builder.build(parameters, train.lr)
         good = isinstance(self._inner, torch.optim.Optimizer)
@@ -194,13 +194,18 @@ class Optimizer:
         device = self.parameters[0].device.type
         self.scaler = torch.amp.GradScaler(device, enabled=compute_dtype == torch.float16)
 
+    @property
+    def inner(self) -> torch.optim.Optimizer:
+        """What the builder built."""
+        return self._inner
+
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of a micro-batch's loss."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        return learning_rate(self._train, self._schedule, step)
+        return learning_rate(self._train, self.schedule, step)
 
     def step(self, step: int) -> Update:
         """Clip and apply the gathered gradient at the step's learning rate, then clear it.

@@ -1,4 +1,4 @@
-"""Invariant ``updates``: every tensor that is trained gets a gradient and moves.
+"""Invariant ``updates``: every trained tensor gets a gradient and moves, at the config's rate.
 
 A tensor is watched from the first update of a process until it has moved, and again every
 ``AGAIN`` updates; a few elements are compared at every update. Under LoRA a matrix may wait for the
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.fingerprints import checksums, local, sampled
+from rlvr_core.builtin.invariants.rates import rate_of, wrong_rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,7 @@ class Updates(Invariant):
     )
 
     def __init__(self, config: RunConfig) -> None:
+        self._config = config
         self._whole = config.model.lora is None
         self._steps = config.train.steps
         self._updates = 0
@@ -108,6 +110,7 @@ class Updates(Invariant):
 
     def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
         """See ``Invariant.updated``."""
+        self._check_rate(view)
         if not applied or not grad_norm > 0 or not math.isfinite(grad_norm):
             return
         self._updates += 1
@@ -126,6 +129,21 @@ class Updates(Invariant):
         self._pending = {name: self._pending[name] for name in still}
         if not self._pending or self._updates % AGAIN > AGAIN // 2:
             self._pending, self._before, self._watching = {}, [], False
+
+    def _check_rate(self, view: StepView) -> None:
+        """Raise if the optimizer's learning rate is not the one that the config gives the step."""
+        optimizer, train = view.trainer.optimizer, self._config.train
+        wanted = rate_of(self._config, optimizer.schedule, view.step)
+        found = wrong_rate(optimizer, wanted, train.lr)
+        if found is not None:
+            raise self.fault(
+                view.step,
+                f"the optimizer's learning rate is {found:.4g}, and train.lr, warmup_steps and "
+                f"lr_schedule {train.lr_schedule.use} give {wanted:.4g} at this step",
+                "look at what sets the learning rate of the optimizer's groups, at the step that "
+                "the schedule counts from after a resumption, and at a schedule that is no pure "
+                "function of progress",
+            )
 
     def _check_rest(self, view: StepView, rate: float, grad_norm: float) -> None:
         """Raise if the sample has been at rest for ``PATIENCE`` updates."""
