@@ -198,15 +198,28 @@ def exact(problems: int) -> Array:
     return np.array(found)
 
 
-def measure(settings: Iterator[tuple[str, float, Array]], methods: dict[str, Method]) -> None:
-    """Print the coverage of each method over the settings."""
+def measure(
+    settings: Iterator[tuple[str, float, Array]],
+    methods: dict[str, Method],
+    *,
+    paired: bool = False,
+) -> None:
+    """Print the coverage of each method over the settings.
+
+    With ``paired``, also over those in which more than five problems change on average.
+    """
     cells = {name: Cell() for name in methods}
+    if paired:
+        cells |= {f"{name}, >5": Cell() for name in methods}
     for setting, truth, values in settings:
+        many = paired and (values != 0).sum(-1).mean() > 5
         for name, method in methods.items():
             with np.errstate(invalid="ignore", divide="ignore"):
-                cells[name].add(setting, truth, *method(values))
+                low, high = method(values)
+            for cell in (name, f"{name}, >5") if many else (name,):
+                cells[cell].add(setting, truth, low, high)
     for name, cell in cells.items():
-        print(f"    {name:10s} {cell.row()}")
+        print(f"    {name:14s} {cell.row()}")
 
 
 def main() -> None:
@@ -227,7 +240,7 @@ def main() -> None:
             measure(rates(rng, problems, completions, repeats), methods)
             print(f"{problems} problems x {completions}, paired difference")
             methods = {"now": intervals.difference, **before}
-            measure(pairs(rng, problems, completions, repeats), methods)
+            measure(pairs(rng, problems, completions, repeats), methods, paired=True)
         print(f"{problems} problems, mean of lengths")
         measure(lengths(rng, problems, repeats), {"now": intervals.mean, **before})
         if problems >= 20:

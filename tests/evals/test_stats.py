@@ -58,16 +58,16 @@ def test_estimate_chooses_the_interval():
 
 def test_paired_difference_by_hand():
     # changes 1, -1, 1 and nine 0: mean 1/12, squares 3 - 12/144 = 35/12; three changed, by 1 each;
-    # the assumed pair adds 1 * 4 / (2 + 3); variance (35/12 + .8) / 11; t of 11 degrees is 2.200985
+    # the assumed pair adds 1 * 2 / (1 + 3); variance (35/12 + .5) / 11; t of 11 degrees is 2.200985
     found = paired_difference([0, 1, 0] + [1] * 9, [1, 0, 1] + [1] * 9)
-    half = 2.200985 * math.sqrt((35 / 12 + 0.8) / 11 / 12)
+    half = 2.200985 * math.sqrt((35 / 12 + 0.5) / 11 / 12)
     assert found.value == pytest.approx(1 / 12)
     assert (found.low, found.high) == pytest.approx((1 / 12 - half, 1 / 12 + half), abs=1e-6)
     assert (found.n, found.method) == (12, "t")
 
 
 def test_a_difference_of_nothing_is_not_certain():
-    # 30 problems, none changed: t of 29 degrees times sqrt(4 / 2 / 29 / 30), near 3 / 30
+    # 30 problems, none changed: t of 29 degrees times sqrt(2 / 29 / 30), near 3 / 30
     none = paired_difference([1.0] * 30, [1.0] * 30)
     assert (none.value, none.high) == (0.0, pytest.approx(2.045230 * math.sqrt(2 / 870), abs=1e-6))
     assert none.low == -none.high

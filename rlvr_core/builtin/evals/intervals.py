@@ -20,8 +20,8 @@ Z95 = 1.959963984540054
 """97.5% quantile of the normal distribution."""
 PRIOR_SPREAD = 0.15
 """Weight of the assumption that a problem's completions all agree, in problems of each outcome."""
-PRIOR_PAIRS = 4.0
-"""Weight of one assumed pair of opposite differences, spread over 2 + the problems that changed."""
+PRIOR_PAIRS = 2.0
+"""Weight of one assumed pair of opposite differences, spread over 1 + the problems that changed."""
 MAX_SKEWNESS = 3.0
 """Largest skewness that is corrected for; more is an outlier among few problems."""
 
@@ -108,7 +108,7 @@ def difference(values: Array) -> Interval:
     changed = (values != 0).sum(-1)
     typical = ((values**2).sum(-1) + 1) / (changed + 1)
     squares = ((values - centre[..., None]) ** 2).sum(-1)
-    variance = (squares + typical * PRIOR_PAIRS / (2 + changed)) / (n - 1)
+    variance = (squares + typical * PRIOR_PAIRS / (1 + changed)) / (n - 1)
     half = t_quantile(n - 1) * np.sqrt(variance / n)
     return np.maximum(centre - half, -1.0), np.minimum(centre + half, 1.0)
 
