@@ -159,6 +159,10 @@ def test_slots_are_places_that_the_question_does_not_point_to():
     assert slots["behind 'price'"] == "12"
     # here the question asks for it: reading it is the task
     assert "behind 'price'" not in dict(_slots("What is the price? Price 12 Weight 30"))
+    # a frame has a place of its own, which prompts without it do not have
+    slots = dict(_slots("[42] What is six times seven?"))
+    assert slots["at the beginning"] == slots["at the beginning, as '[...]'"] == "42"
+    assert "at the beginning, as '[...]'" not in dict(_slots("What is six times seven?"))
 
 
 def test_last_answer_is_a_number_or_a_word():

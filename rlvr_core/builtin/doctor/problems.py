@@ -20,6 +20,8 @@ ONE_ANSWER = 0.9
 """Share of problems with one and the same reference from which on nothing needs to be read."""
 FEWEST = 8
 """Problems below which a share says nothing."""
+FEWEST_HELD = 5
+"""Prompts that must hold their reference in the same place."""
 
 _LABEL = (
     r"\b(?:answer|solution|result|gold|hint|reference|ground[ _]truth|target|key)\b"
@@ -118,7 +120,7 @@ def _leaks(subject: Subject) -> Answer | None:
         sure = [
             slot
             for slot, n in hits.items()
-            if n >= FEWEST and n >= 0.2 * len(references) and n >= 0.8 * slots[slot]
+            if n >= FEWEST_HELD and n >= 0.2 * len(references) and n >= 0.8 * slots[slot]
         ]
         if not sure:
             return Answer("ok", f"{share(len(found), len(references))} prompts give it away")
@@ -144,8 +146,11 @@ def _slots(prompt: str) -> Iterator[tuple[str, str]]:
     words = prompt.split()
     if len(words) < 2:
         return
-    yield "at the end", words[-1].strip("().,;:[]")
-    yield "at the beginning", words[0].strip("().,;:[]")
+    for place, word in (("at the end", words[-1]), ("at the beginning", words[0])):
+        inside = word.strip("().,;:[]")
+        yield place, inside
+        if inside and inside != word:  # a frame that only some of the prompts may have
+            yield f"{place}, as {word.replace(inside, '...', 1)!r}", inside
     rest = Counter(word.casefold().strip("().,;:[]<>/?!") for word in words)
     for before, word in itertools.pairwise(words):
         frame = before.casefold().strip("().,;:[]<>/?!")
