@@ -62,6 +62,7 @@ from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
 from rlvr_core.builtin.packing.packed import pack as pack
 from rlvr_core.builtin.provenance.code import code_hash as code_hash
 from rlvr_core.builtin.provenance.model import model_identity as model_identity
+from rlvr_core.builtin.provenance.model import tokenizer_identity as tokenizer_identity
 from rlvr_core.builtin.python.train import check_arguments as check_arguments
 from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain

@@ -505,6 +505,11 @@ def register_services(registrar: Registrar) -> None:
         summary="What is wrong with a component that is named by a file or module.",
     )
     registrar.add(
+        "baselines",
+        "rlvr_core.builtin.modelcheck.baselines:core",
+        summary="Figures that were measured of models, for rlvr models.",
+    )
+    registrar.add(
         "identity",
         "rlvr_core.builtin.provenance.identity:identify",
         summary="Hashes of what a run is made of, for run.identity.",
@@ -789,6 +794,11 @@ def register_commands(registrar: Registrar) -> None:
         "plugins",
         "rlvr_core.builtin.catalog.plugins:plugins",
         summary="List installed plugins and what is wrong.",
+    )
+    registrar.add(
+        "models",
+        "rlvr_core.builtin.modelcheck.command:models",
+        summary="Check a model's files; show measured figures.",
     )
     registrar.add(
         "doctor",

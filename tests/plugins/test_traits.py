@@ -47,6 +47,10 @@ FOREIGN = {
     "builtin/catalog/file_faults.py": {"__module__"},  # of what a file of the user defines
     "builtin/doctor/prompts.py": {"chat_template", "eos_token_id"},  # of tokenizer, configuration
     "builtin/provenance/model.py": {"backend_tokenizer", "chat_template"},  # of a tokenizer
+    # of models, their configurations and tokenizers
+    "builtin/modelcheck/architecture.py": {"hidden_size", "num_hidden_layers"},
+    "builtin/modelcheck/token_checks.py": {"chat_template", "eos_token_id"},
+    "builtin/modelcheck/weight_checks.py": {"base_model_prefix", "tie_word_embeddings"},
     "builtin/python/ship.py": {
         "__file__",
         "__module__",

@@ -1,0 +1,1 @@
+"""What is known of a model before it is trained: whether its files are whole, and its figures."""

@@ -1,0 +1,50 @@
+"""What a model is: its class, size, context and memory, told by the meta device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlvr_core.api.services import ModelSection, max_positions
+from rlvr_core.builtin.modelcheck.report import Finding
+from rlvr_core.builtin.modelcheck.subject import Subject
+
+TRAINED = 16
+"""Bytes of a trained parameter: float32 weight and gradient, and two float32 moments of Adam."""
+
+
+def size(subject: Subject) -> Iterator[Finding]:
+    """What it is, and what memory its weights take."""
+    model, _ = subject.loaded
+    config = subject.config.get_text_config()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    layers = getattr(config, "num_hidden_layers", None)
+    shape = f", {layers} layers of {getattr(config, 'hidden_size', '?')}" if layers else ""
+    yield Finding(
+        "model/architecture",
+        "ok",
+        f"{type(model).__name__}, {count:,} parameters{shape}",
+        data={"class": type(model).__name__, "parameters": count},
+    )
+    yield Finding(
+        "model/memory",
+        "note",
+        f"weights: {_size(2 * count)} in bfloat16, {_size(4 * count)} in float32; "
+        f"full training: {_size(TRAINED * count)} and activations",
+        data={"bfloat16": 2 * count, "float32": 4 * count, "training": TRAINED * count},
+    )
+
+
+def _size(n_bytes: int) -> str:
+    """Return a number of bytes in the unit that fits."""
+    return f"{n_bytes / 2**30:.3g} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.3g} MiB"
+
+
+def context(subject: Subject) -> Finding:
+    """How many tokens it can attend to."""
+    section = ModelSection(
+        path=subject.reference, revision=subject.revision, trust_remote_code=subject.trust
+    )
+    _ = subject.config
+    length = max_positions(str(subject.folder), section)
+    text = f"{length:,} tokens, prompt and answer together"
+    return Finding("model/context", "ok", text, data={"positions": length})

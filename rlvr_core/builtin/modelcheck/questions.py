@@ -1,0 +1,60 @@
+"""Asks every question about a model; a part that is broken leaves out what rests on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from rlvr_core.builtin.modelcheck import architecture, token_checks, weight_checks
+from rlvr_core.builtin.modelcheck.report import BrokenPartError, Finding, Report, first_line
+from rlvr_core.builtin.modelcheck.subject import Subject
+
+Question = Callable[[Subject], Finding | Iterable[Finding] | None]
+
+
+def _config(subject: Subject) -> Iterator[Finding]:
+    kind = subject.config.model_type
+    code = subject.raw_config.get("auto_map")
+    yield Finding("config", "ok", f"config.json of a {kind}" + (", with code" if code else ""))
+
+
+_MODEL: tuple[tuple[str, Question], ...] = (
+    ("config", _config),
+    ("weights/files", weight_checks.files),
+    ("weights/dtype", weight_checks.dtype),
+    ("weights/values", weight_checks.values),
+    ("weights/names", weight_checks.names),
+    ("weights/tied", weight_checks.tie),
+    ("model/architecture", architecture.size),
+    ("model/context", architecture.context),
+    ("tokenizer/vocabulary", token_checks.vocabulary),
+    ("tokenizer/special", token_checks.special),
+    ("tokenizer/template", token_checks.template),
+    ("tokenizer/round-trip", token_checks.round_trip),
+)
+_ADAPTER: tuple[tuple[str, Question], ...] = (
+    ("adapter", weight_checks.adapter),
+    ("weights/files", weight_checks.files),
+    ("weights/values", weight_checks.values),
+)
+
+
+def examine(subject: Subject) -> Report:
+    """Return what is found about a model."""
+    report = Report()
+    named: set[str] = set()
+    for id_, ask in _ADAPTER if subject.is_adapter else _MODEL:
+        answers: list[Finding] = []  # of a question that breaks off, those until then
+        try:
+            found = ask(subject)
+            answers += [found] if isinstance(found, Finding) else found or ()
+        except BrokenPartError as error:
+            if error.part in named:
+                answers.append(Finding(id_, "skip", f"not examined: {error.part} is broken"))
+            else:
+                answers.append(Finding(id_, "fail", error.text, error.remedy))
+            named.add(error.part)
+        except Exception as error:
+            text = f"could not be examined: {first_line(error)}"
+            answers.append(Finding(id_, "warn", text, "report it, with the model's name"))
+        report.findings += answers
+    return report

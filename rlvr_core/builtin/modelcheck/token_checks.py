@@ -1,0 +1,159 @@
+"""Checks of a tokenizer, by itself and with its model."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rlvr_core.api import Message, Problem
+from rlvr_core.api.services import PromptSection, Renderer
+from rlvr_core.builtin.modelcheck.report import Finding, at_first, first_line
+from rlvr_core.builtin.modelcheck.subject import Subject, quiet
+
+_SPARE = 0.1
+"""Share of the embedding that padding of the vocabulary leaves without a token, at most."""
+_CHAT = re.compile(r"(^|[-_.])(it|chat|instruct)([-_.]|$)", re.IGNORECASE)
+_OWN = "use the tokenizer that belongs to the model"
+_SAMPLE = "If 3 boxes hold 17 pens each, then 3*17 = 51.\n\nSo the answer is \\boxed{51}."
+
+
+def vocabulary(subject: Subject) -> Finding:
+    """Whether every token has a row of the embedding, and most rows a token."""
+    rows = _rows(subject)
+    ids = subject.tokenizer.get_vocab()
+    above = sorted((id_, token) for token, id_ in ids.items() if id_ >= rows)
+    text = f"{len(ids):,} tokens, the embedding has {rows:,} rows"
+    data = {"tokens": len(ids), "rows": rows}
+    name = "tokenizer/vocabulary"
+    if above:
+        shown = at_first([f"{token!r} is {id_}" for id_, token in above], 2)
+        return Finding(name, "fail", f"{text}; {shown}", f"{_OWN}, or enlarge the embedding", data)
+    if rows - len(ids) > max(_SPARE * rows, 64):
+        spare = f"{text}: {(rows - len(ids)) / rows:.0%} of them have no token"
+        return Finding(name, "warn", f"{spare}; is it another model's tokenizer?", _OWN, data)
+    return Finding(name, "ok", text, data=data)
+
+
+def special(subject: Subject) -> Iterator[Finding]:
+    """Whether model and tokenizer agree on the tokens that end and that pad a text."""
+    rows, tokenizer = _rows(subject), subject.tokenizer
+    ends = {
+        "tokenizer": set(_ids(tokenizer.eos_token_id)),
+        "config.json": set(_ids(getattr(subject.config.get_text_config(), "eos_token_id", None))),
+        "generation_config.json": set(_ids(_generation(subject).get("eos_token_id"))),
+    }
+    pads = _ids(tokenizer.pad_token_id)
+    told = {name: sorted(ids) for name, ids in ends.items() if ids}
+    shown = ", ".join(
+        f"{name} {' '.join(repr(_token(tokenizer, id_)) for id_ in ids)}"
+        for name, ids in told.items()
+    )
+    data = {"eos": told, "pad": list(pads)}
+    outside = [id_ for ids in (*ends.values(), pads) for id_ in ids if not 0 <= id_ < rows]
+    name = "tokenizer/special"
+    if outside:
+        text = f"the special tokens {outside} have no row of the embedding ({rows:,} rows)"
+        yield Finding(name, "fail", text, _OWN, data)
+    elif not told:
+        yield Finding(
+            name,
+            "fail",
+            "no token ends a text, so that every completion would be cut off",
+            "set eos_token in tokenizer_config.json",
+            data,
+        )
+    elif disagreement := _disagreement(ends):
+        yield Finding(
+            name,
+            "warn",
+            f"{disagreement} ({shown})",
+            "generation ends at all of them; name in generation_config.json those it was taught",
+            data,
+        )
+    else:
+        yield Finding(name, "ok", f"ends at: {shown}", data=data)
+    if not pads:
+        yield Finding("tokenizer/pad", "note", "no padding token; rlvr needs none")
+    elif not outside and set(pads) & ends["tokenizer"]:
+        yield Finding(
+            "tokenizer/pad",
+            "note",
+            "it pads with the token that ends a text: no harm in rlvr, which masks by length",
+        )
+
+
+def template(subject: Subject) -> Iterator[Finding]:
+    """Whether there is a chat template, and what a run would do with it."""
+    tokenizer = subject.tokenizer
+    name = "tokenizer/template"
+    with quiet():
+        renderer = Renderer(tokenizer, PromptSection())
+        said = renderer.describe()
+    if not getattr(tokenizer, "chat_template", None):
+        chat = _CHAT.search(subject.reference.rstrip("/").rpartition("/")[2])
+        yield Finding(
+            name,
+            "warn" if chat else "note",
+            "no chat template" + (", though it is a chat model by its name" if chat else ""),
+            "put its chat_template.jinja beside the tokenizer" if chat else "",
+        )
+        return
+    marker = "17 pens"
+    problem = Problem("check", (Message("user", marker),), "", {}, "")
+    try:
+        text = renderer.text(problem)
+    except Exception as error:
+        text, said = "", f"the chat template cannot be rendered: {first_line(error)}"
+    if marker not in text:
+        said = said if not text else "the chat template leaves out what the user says"
+        yield Finding(name, "fail", said, "put the template of the model's own repository there")
+        return
+    yield Finding(name, "note", said, data={"text_as_chat": renderer.text_as_chat})
+
+
+def round_trip(subject: Subject) -> Finding:
+    """Whether a text is the same after encoding and decoding."""
+    tokenizer = subject.tokenizer
+    ids = tokenizer(_SAMPLE, add_special_tokens=False)["input_ids"]
+    back = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    name = "tokenizer/round-trip"
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and unknown in ids:
+        text = f"{ids.count(unknown)} of {len(ids)} tokens of a plain sentence are unknown to it"
+        return Finding(name, "warn", text, _OWN)
+    if back.strip() != _SAMPLE:
+        return Finding(name, "warn", f"a sentence comes back as {back!r}", _OWN)
+    return Finding(name, "ok", f"a sentence of {len(_SAMPLE)} characters is {len(ids)} tokens")
+
+
+def _rows(subject: Subject) -> int:
+    model, _ = subject.loaded
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
+def _generation(subject: Subject) -> dict[str, Any]:
+    name = "generation_config.json"
+    return subject.json(name) if (subject.folder / name).is_file() else {}
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    if value is None or isinstance(value, bool):
+        return ()
+    return (value,) if isinstance(value, int) else tuple(int(one) for one in value)
+
+
+def _token(tokenizer: Any, id_: int) -> str:
+    with contextlib.suppress(IndexError, OverflowError, TypeError):
+        return str(tokenizer.convert_ids_to_tokens(id_))
+    return str(id_)
+
+
+def _disagreement(ends: dict[str, set[int]]) -> str:
+    """Say who does not know the token that the tokenizer ends a text with."""
+    own = ends["tokenizer"]
+    if not own:
+        return "the tokenizer has no token that ends a text"
+    others: Iterable[str] = [name for name, ids in ends.items() if ids and not own & ids]
+    return f"the tokenizer's end of a text is not in {' and '.join(others)}" if others else ""

@@ -1,0 +1,69 @@
+"""Counts numbers of stored tensors that no computation survives: NaN and infinity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr_core.builtin.modelcheck.stored import Stored
+
+_LAYOUTS = {
+    "F64": ("u8", 0x7FF0000000000000, 0x000FFFFFFFFFFFFF),
+    "F32": ("u4", 0x7F800000, 0x007FFFFF),
+    "BF16": ("u2", 0x7F80, 0x007F),
+    "F16": ("u2", 0x7C00, 0x03FF),
+    "F8_E5M2": ("u1", 0x7C, 0x03),
+    "F8_E4M3": ("u1", 0x7F, 0x7F),  # no infinity: all bits set is NaN
+}
+"""By type: the integer of its size, and the bits of exponent and mantissa."""
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the numbers of a tensor are.
+
+    Attributes:
+        nan: How many are not a number.
+        infinite: How many are infinite.
+        zero: Whether all are zero.
+    """
+
+    nan: int
+    infinite: int
+    zero: bool
+
+
+def values_of(one: Stored) -> Values | None:
+    """Read the numbers of a tensor, a few at a time; None for integers and types unknown."""
+    if one.tensor is not None:
+        return _of_tensor(one) if one.tensor.is_floating_point() else None
+    layout = _LAYOUTS.get(one.dtype)
+    if layout is None or not one.numel:
+        return None
+    import numpy as np
+
+    kind, exponent, mantissa = layout
+    stored = np.memmap(one.file, dtype=f"<{kind}", mode="r", offset=one.start, shape=(one.numel,))
+    nan = infinite = 0
+    zero = True
+    for start in range(0, one.numel, _CHUNK):
+        bits = stored[start : start + _CHUNK]
+        odd = bits[(bits & exponent) == exponent]
+        if odd.size:
+            nans = int(np.count_nonzero(odd & mantissa))
+            nan += nans
+            infinite += odd.size - nans
+        zero = zero and not np.any(bits & (exponent | mantissa))
+    return Values(nan, infinite, zero)
+
+
+def _of_tensor(one: Stored) -> Values:
+    nan = infinite = 0
+    zero = True
+    flat = one.tensor.reshape(-1)
+    for start in range(0, one.numel, _CHUNK):
+        part = flat[start : start + _CHUNK]
+        nan += int(part.isnan().sum())
+        infinite += int(part.isinf().sum())
+        zero = zero and not bool(part.any())
+    return Values(nan, infinite, zero)
