@@ -249,6 +249,11 @@ class Host:
         named += [record for record in self.records if record.distribution == name]
         return named[0] if named else None
 
+    def plugin_versions(self) -> dict[str, str]:
+        """Return the version of each loaded distribution of plugins."""
+        versions = ((record.distribution, record.version) for record in self.records)
+        return {name: version for name, version in versions if name and version}
+
     def _ask(self, name: str, arguments: Mapping[str, object], wanted: type[T]) -> T | None:
         """Return the first answer of a plugin that is not None."""
         return next(self._answers(name, arguments, wanted), None)

@@ -305,11 +305,6 @@ def _manifest(
             )
         return manifest
     host, here = prepared.resolved.host, Path.cwd()
-    plugins = {
-        record.distribution: record.version
-        for record in host.records
-        if record.distribution and record.version
-    }
     git, targets = None, prepared.resolved.sources(prepared.problems.values())
     if "GIT_DIR" in os.environ or any((each / ".git").exists() for each in (here, *here.parents)):
         git = host.service("core/checkout")(folder, here)
@@ -317,7 +312,7 @@ def _manifest(
         folder,
         name=prepared.config.run.name,
         command=command,
-        plugins=plugins,
+        plugins=host.plugin_versions(),
         data=prepared.fingerprints,
         git=git,
         sources=host.service("core/sources")(folder, targets) if targets else None,

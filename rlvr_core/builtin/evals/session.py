@@ -281,7 +281,7 @@ def prepare(
             "model": model_identity(given, config.model.revision) | {"path": path_in_run(given)},
             "engine": engine_record(engine, path, config.model),
             **({"verifiers": apart} if apart else {}),
-            "versions": versions(plugin_versions(host)),
+            "versions": versions(host.plugin_versions()),
         },
         contamination=found,
     )
@@ -309,15 +309,6 @@ def _contamination(task: Ready, trained: Trained) -> Contamination:
         return trained.search(task.problems)
     why = "another program puts the questions, which are not seen here"
     return Contamination(len(task.problems), (), (), (why,))
-
-
-def plugin_versions(host: Host) -> dict[str, str]:
-    """Return the version of each loaded plugin distribution."""
-    return {
-        record.distribution: record.version
-        for record in host.records
-        if record.distribution and record.version
-    }
 
 
 class _AsLoader:

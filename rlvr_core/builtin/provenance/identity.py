@@ -100,10 +100,8 @@ def _check(prepared: Any, manifest: Manifest, found: Mapping[str, Any]) -> list[
         file_tables(manifest.folder, recorded),
         tables,
     )
-    names = {one.distribution: one.version for one in prepared.resolved.host.records}
-    plugins = {name: version for name, version in names.items() if name and version}
     before = {"versions": manifest.fields.get("versions")}
-    differ += differences(before, {"versions": versions(plugins)})
+    differ += differences(before, {"versions": versions(prepared.resolved.host.plugin_versions())})
     refused = [one for one in differ if _stops(one, accepted)]
     if refused:
         raise ConfigError.collect(_complaints(refused, manifest.folder, accepted))

@@ -156,10 +156,11 @@ def _here(view: RunView) -> tuple[_Record, list[str]]:
     """Describe this machine as a run would that repeats this one; and what it lacks."""
     host, missing = load_host(), list[str]()
     code = packages(host)
-    names = {one.distribution: one.version for one in host.records}
-    plugins = {name: version for name, version in names.items() if name and version}
     before = _recorded(view)
-    parts: dict[str, Any] = {"versions": versions(plugins), "config": before.parts["config"]}
+    parts: dict[str, Any] = {
+        "versions": versions(host.plugin_versions()),
+        "config": before.parts["config"],
+    }
     processes = view.manifest.get("processes")
     parts["machine"] = {**hardware(), "processes": processes}
     recorded = before.parts["threads"]
