@@ -23,31 +23,34 @@ def save_patches(folder: RunFolder, directory: Path) -> dict[str, Json] | None:
     Returns:
         Root, commit, branch and whether it had changes; None outside a checkout.
     """
-    commit = git(directory, "rev-parse", "HEAD")
     root = git(directory, "rev-parse", "--show-toplevel")
     if root is None:
         return None
+    head = git(directory, "rev-parse", "HEAD", "--abbrev-ref", "HEAD")
+    commit, branch = (None, None) if head is None else head.splitlines()
     status = git(directory, "status", "--porcelain=v1", "--branch")
     patches = {
         "git_status.txt": status,
-        "git_diff.patch": git(directory, "diff", "--no-ext-diff", "--no-textconv"),
-        "git_diff_cached.patch": git(
-            directory, "diff", "--cached", "--no-ext-diff", "--no-textconv"
-        ),
+        "git_diff.patch": changes(directory),
+        "git_diff_cached.patch": changes(directory, "--cached"),
     }
     redact = Redactor()
     folder.patches.mkdir(exist_ok=True)
     for name, text in patches.items():
         if text:
             write_atomic(folder.patches / name, redact.patch(text))
-    branch = git(directory, "rev-parse", "--abbrev-ref", "HEAD")
     changed = None if status is None else any(not s.startswith("##") for s in status.splitlines())
     return {
         "root": root.strip(),
-        "commit": commit.strip() if commit else None,
-        "branch": branch.strip() if commit and branch else None,
+        "commit": commit,
+        "branch": branch,
         "dirty": changed,
     }
+
+
+def changes(directory: Path, *arguments: str) -> str | None:
+    """What ``git diff`` prints, without programs that the user's configuration has it call."""
+    return git(directory, "diff", "--no-ext-diff", "--no-textconv", *arguments)
 
 
 def git(directory: Path, *arguments: str) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlvr_core.api import Json
 from rlvr_core.api.services import Host, siblings, source_of
-from rlvr_core.builtin.provenance.checkout import git
+from rlvr_core.builtin.provenance.checkout import changes, git
 
 CORE = "rlvr_core"
 _SHORT = 16
@@ -68,12 +68,17 @@ def packages(host: Host) -> dict[str, dict[str, Json]]:
     return found
 
 
+def file_tables(code: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, str]]:
+    """Return the table of files of each package, of what ``packages`` found."""
+    return {name: one["files"] for name, one in code.items()}
+
+
 def diff_of(folders: Iterable[Path]) -> str:
     """Return the changes of folders in one checkout since its last commit, as a patch."""
     given = [str(folder) for folder in folders]
     start = Path(given[0])
     place = start if start.is_dir() else start.parent
-    return git(place, "diff", "--no-ext-diff", "--no-textconv", "HEAD", "--", *given) or ""
+    return changes(place, "HEAD", "--", *given) or ""
 
 
 def digest_of(parts: Iterable[bytes]) -> str:
@@ -98,14 +103,14 @@ def _checkout(folder: Path) -> Json:
         return None
     status = git(place, "status", "--porcelain=v1", "--untracked-files=all", "--", str(folder))
     tracked = git(place, "ls-files", "--", str(folder))
-    commit = git(place, "rev-parse", "HEAD")
-    root = git(place, "rev-parse", "--show-toplevel")
-    if status is None or not tracked or commit is None or root is None:
+    head = git(place, "rev-parse", "HEAD", "--show-toplevel")
+    if status is None or not tracked or head is None:
         return None  # a folder that git ignores is no checkout of the package
+    commit, root = head.splitlines()
     lines = status.splitlines()
     return {
-        "root": root.strip(),
-        "commit": commit.strip(),
+        "root": root,
+        "commit": commit,
         "changed": [line[3:] for line in lines if not line.startswith("??")],
         "untracked": [line[3:] for line in lines if line.startswith("??")],
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_core.api import Complaint, ConfigError, Json
 from rlvr_core.api.services import Manifest, Redactor, RunFolder, files, versions, write_atomic
-from rlvr_core.builtin.provenance.code import code_hash, diff_of, location, packages
+from rlvr_core.builtin.provenance.code import code_hash, diff_of, file_tables, location, packages
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
 from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
 
@@ -78,7 +78,7 @@ def threads() -> dict[str, Json]:
     return found
 
 
-def file_tables(folder: RunFolder, identity: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def recorded_tables(folder: RunFolder, identity: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the table of files of each package, as a run recorded it; empty if it is gone."""
     name = identity.get("code", {}).get("files")
     try:
@@ -93,12 +93,11 @@ def _check(prepared: Any, manifest: Manifest, found: Mapping[str, Any]) -> list[
     recorded = manifest.fields["identity"]
     accepted = tuple(prepared.config.run.accept_changed)
     differ = differences(recorded, found)
-    tables = {name: one["files"] for name, one in found["code"].items()}
     differ += code_differences(
         recorded["code"]["packages"],
         found["code"],
-        file_tables(manifest.folder, recorded),
-        tables,
+        recorded_tables(manifest.folder, recorded),
+        file_tables(found["code"]),
     )
     before = {"versions": manifest.fields.get("versions")}
     differ += differences(before, {"versions": versions(prepared.resolved.host.plugin_versions())})
@@ -150,8 +149,7 @@ def _kept(folder: RunFolder, code: Mapping[str, dict[str, Json]]) -> dict[str, J
         ``packages``; ``files``: the name of the table; ``patches``: the name of the changes of
         each checkout, by its root.
     """
-    tables = {name: one["files"] for name, one in code.items()}
-    name = _write(folder, json.dumps(tables, indent=1), "code", "json")
+    name = _write(folder, json.dumps(file_tables(code), indent=1), "code", "json")
     roots: dict[str, list[Path]] = {}
     for package, one in code.items():
         place = location(package)

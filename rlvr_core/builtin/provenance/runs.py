@@ -16,12 +16,12 @@ from rlvr_core.api.services import (
     resolve_file,
     versions,
 )
-from rlvr_core.builtin.provenance.code import packages
+from rlvr_core.builtin.provenance.code import file_tables, packages
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
 from rlvr_core.builtin.provenance.identity import (
     THREAD_VARIABLES,
-    file_tables,
     identity_of,
+    recorded_tables,
     threads,
 )
 from rlvr_core.builtin.provenance.model import model_identity
@@ -149,7 +149,7 @@ def _recorded(view: RunView) -> _Record:
         },
     }
     packages_ = (identity.get("code") or {}).get("packages")
-    return _Record(parts, packages_, file_tables(view.folder, identity))
+    return _Record(parts, packages_, recorded_tables(view.folder, identity))
 
 
 def _here(view: RunView) -> tuple[_Record, list[str]]:
@@ -183,8 +183,7 @@ def _here(view: RunView) -> tuple[_Record, list[str]]:
                 parts["data"] = prepared.fingerprints
         except RlvrError as error:
             missing += [text for text in _words(error) if text not in missing]
-    tables = {name: one["files"] for name, one in code.items()}
-    return _Record(parts, code, tables), missing
+    return _Record(parts, code, file_tables(code)), missing
 
 
 def _words(error: RlvrError) -> list[str]:

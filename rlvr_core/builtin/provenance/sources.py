@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError, Json
 from rlvr_core.api.services import Redactor, RunFolder, siblings, source_of, write_atomic
-from rlvr_core.builtin.provenance.checkout import git
+from rlvr_core.builtin.provenance.checkout import changes, git
 
 
 def save_sources(folder: RunFolder, targets: Mapping[str, str]) -> dict[str, Json]:
@@ -135,5 +135,5 @@ def _in_git(path: Path) -> tuple[str | None, str]:
         return None, ""
     if git(path.parent, "ls-files", "--error-unmatch", "--", path.name) is None:
         return "untracked", ""
-    diff = git(path.parent, "diff", "--no-ext-diff", "--no-textconv", "HEAD", "--", path.name)
+    diff = changes(path.parent, "HEAD", "--", path.name)
     return ("changed" if diff else "clean"), diff or ""
