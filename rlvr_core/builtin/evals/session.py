@@ -7,6 +7,7 @@ prompt cannot differ between training and evaluation (T38).
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,8 @@ class Session:
         config: The evaluation's configuration.
         host: The loaded plugins.
         model_path: Local folder or Hub id of the model.
+        tokenizer: Returns the model's tokenizer, which is loaded once; raises ``MachineError`` if
+            it cannot be.
         tasks: The tasks to evaluate.
         plan: The reward plan: verifiers and weights.
         conversations: Plays single-turn and multi-turn problems.
@@ -115,6 +118,7 @@ class Session:
     config: EvalConfig
     host: Host
     model_path: str
+    tokenizer: Callable[[], PreTrainedTokenizerBase]
     tasks: tuple[Ready, ...]
     plan: RewardPlan
     conversations: Conversations
@@ -132,14 +136,6 @@ class Session:
             "contamination": self.contamination[task.name].data(),
             "max_truncated": self.config.max_truncated,
         }
-
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Load the model's tokenizer.
-
-        Raises:
-            MachineError: If it cannot be loaded.
-        """
-        return load_tokenizer(self.model_path, self.config.model)
 
     def max_length(self) -> int:
         """Return the model's context length in tokens, from its configuration."""
@@ -256,6 +252,11 @@ def prepare(
             )
         )
     given = path = locate_model()
+
+    @functools.cache
+    def tokenizer() -> PreTrainedTokenizerBase:
+        return load_tokenizer(path, config.model)
+
     if is_remote(path):
         for one in ready:
             if one.needs_engine:
@@ -263,7 +264,7 @@ def prepare(
     else:
         path = runnable(given, config.model)
         check_model_path(path)
-        ready = _rendered(ready, config, path, conversations)
+        ready = _rendered(ready, config, tokenizer, conversations)
     trained = trained_on(given, config.trained_on, host, runs_dir)
     found = {one.name: _contamination(one, trained) for one in ready}
     contamination.check(found, config.max_contaminated, "", "--allow-contamination")
@@ -272,6 +273,7 @@ def prepare(
         config=config,
         host=host,
         model_path=path,
+        tokenizer=tokenizer,
         tasks=tuple(ready),
         plan=plan,
         conversations=conversations,
@@ -288,12 +290,15 @@ def prepare(
 
 
 def _rendered(
-    tasks: list[Ready], config: EvalConfig, path: str, conversations: Conversations
+    tasks: list[Ready],
+    config: EvalConfig,
+    tokenizer: Callable[[], PreTrainedTokenizerBase],
+    conversations: Conversations,
 ) -> list[Ready]:
     """Add the prompts as rendered for this model to the specifications."""
     if all(isinstance(one.task, ExternalTask) for one in tasks):
         return tasks
-    renderer = Renderer(load_tokenizer(path, config.model), config.prompt, conversations.present)
+    renderer = Renderer(tokenizer(), config.prompt, conversations.present)
     found: list[Ready] = []
     for one in tasks:
         if not isinstance(one.task, ExternalTask):
