@@ -10,7 +10,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
-    Completion,
     Draw,
     EngineTraits,
     Group,
@@ -254,8 +253,3 @@ def _checkpoint_bytes(session: Session) -> int:
     size = sum(p.numel() * (rounded if rounded == 4 else rounded + 4) for p in trained)
     moments = trainer.optimizer.state_tensors()
     return size + sum(tensor.numel() * tensor.element_size() for tensor in moments.values())
-
-
-def completions_of(live: Live) -> list[Completion]:
-    """Return every completion of the batch."""
-    return [member.completion for member in live.batch.members]

@@ -197,8 +197,3 @@ def text_of(problem: Problem) -> str:
     if isinstance(problem.prompt, str):
         return problem.prompt
     return "\n".join(turn.content for turn in problem.prompt)
-
-
-def same_text(text: str) -> str:
-    """Normalise a text so that differences of case, spacing and punctuation do not count."""
-    return re.sub(r"[\W_]+", "", text.casefold()) or " ".join(text.split())
