@@ -8,7 +8,6 @@ maker at that time, as Python does with its own.
 from __future__ import annotations
 
 import contextvars
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -28,17 +27,8 @@ class Numbers:
         self._copy = contextvars.copy_context
 
     def watch(self) -> None:
-        """Number the contexts that tests make from now on."""
+        """Number the copies of contexts that tests make from now on."""
         contextvars.copy_context = self.copy
-        if "asyncio" not in sys.modules or sys.version_info < (3, 11):
-            return
-        loops: Any = sys.modules["asyncio"].BaseEventLoop
-        create = loops.create_task
-
-        def create_task(loop: Any, main: Any, *, context: Any = None, **named: Any) -> Any:
-            return create(loop, main, context=context or self.copy(), **named)
-
-        loops.create_task = create_task
 
     def copy(self) -> contextvars.Context:
         """Copy the current context, and number the copy."""

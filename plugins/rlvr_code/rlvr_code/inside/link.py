@@ -97,15 +97,15 @@ class Link:
 
     def is_named(self, kind: Any) -> bool:
         """Whether a class is one of the program's that the tests name as such."""
-        return _stands(kind) and type.__getattribute__(kind, "_number") in self._made_by
+        if not issubclass(type(kind), RemoteType):
+            return False
+        return type.__getattribute__(kind, "_number") in self._made_by
 
     def derived(self, kind: Any, bases: Any, number: int) -> None:
         """Keep what stands for a class that the program has made for the tests."""
         type.__setattr__(kind, "_number", number)
         self._remotes["class", number] = kind
-        if any(
-            type.__getattribute__(one, "_number") in self._made_by for one in filter(_stands, bases)
-        ):
+        if any(map(self.is_named, bases)):
             self._made_by.add(number)
 
     def handle(self, number: int) -> Remote:
@@ -170,7 +170,7 @@ class Link:
                     raise GoneError("the program broke the protocol")
                 self._called_back(body)
             found = self._understand(op, body)
-        if op == "make" and type.__getattribute__(target, "_number") in self._made_by:
+        if op == "make" and self.is_named(target):
             mark_made(found)
         return found
 
@@ -420,10 +420,6 @@ def _of_python(kind: type) -> list[type]:
     """The bases of a class that are Python's own, without asking the program."""
     mro = type.__getattribute__(kind, "__mro__")
     return [one for one in mro if type(one) is type and one is not object]
-
-
-def _stands(kind: Any) -> bool:
-    return issubclass(type(kind), RemoteType)
 
 
 def _patched() -> dict[str, Any]:

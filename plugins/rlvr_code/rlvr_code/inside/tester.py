@@ -50,18 +50,18 @@ def run(job: dict[str, Any], wire: int) -> NoReturn:
     link = Link(wire, job["classes"], lambda name: names.get(name) if name in given else None)
     nonce = job["nonce"]
     try:
+        text = " ".join((job["late"], *job["tests"]))
         for name in ("asyncio", "pickle", "unittest"):
-            if any(name in text for text in (job["setup"], job["late"], *job["tests"])):
+            if name in job["setup"] or name in text:
                 importlib.import_module(name)
         _furnish(link)
-        texts = (job["late"], *job["tests"])
-        link.mentioned = frozenset(_SPECIAL.findall(" ".join(texts)))
-        link.named = frozenset(_STOPS.findall(" ".join(texts)))
+        link.mentioned = frozenset(_SPECIAL.findall(text))
+        link.named = frozenset(_STOPS.findall(text))
         names = Names(link, job["program"], _declared(job), job["stored"])
         dict.__setitem__(names, "__builtins__", Builtins(names, looking.own_builtins(link)))
         dict.update(names, {"__name__": "tests"} | _modules(job))
         sys.modules["tests"] = TestModule(names)
-        dict.update(names, {"type": looking.Type} if any("type(" in one for one in texts) else {})
+        dict.update(names, {"type": looking.Type} if "type(" in text else {})
         exec(compile(job["setup"], "setup", "exec", dont_inherit=True), names)
         dict.__setitem__(names, RUN, lambda name: suite.run(name, names))
         names.open()
@@ -168,6 +168,7 @@ def _furnish(link: Link) -> None:
         run, create = asyncio.run, asyncio.BaseEventLoop.create_task
 
         def create_any(loop: Any, main: Any, **named: Any) -> Any:
+            named["context"] = named.get("context") or link.contexts.copy()
             return create(loop, _waiting(main) if is_remote(main) else main, **named)
 
         asyncio.BaseEventLoop.create_task = create_any

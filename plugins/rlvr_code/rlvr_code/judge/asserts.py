@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from rlvr_code import source
 from rlvr_code.inside import serve, tester
-from rlvr_code.inside.tester import RUN
 from rlvr_code.judge.outcome import Budget, Outcome, Tally, ended
 from rlvr_code.judge.talk import FailedError, Talk
 from rlvr_code.sandbox.limits import Limits
@@ -92,7 +91,7 @@ def judge(programs: Sandbox, testers: Sandbox, code: str, tests: Tests, budget: 
 
 def _beside(programs: Sandbox, code: str, tests: Tests, budget: Budget) -> bool:
     """Whether the tests pass in the program's own process, which proves nothing (see Outcome)."""
-    if any(RUN in one for one in tests.tests):
+    if any(tester.RUN in one for one in tests.tests):
         return False  # files of pytest, which the sandbox does not have
     end = os.urandom(16).hex()
     parts = (tests.setup, _with_given(code, tests), tests.late, *tests.tests)
