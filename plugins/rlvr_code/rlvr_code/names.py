@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rlvr_code import source
-from rlvr_code.inside.link import PATCHABLE
+from rlvr_code.inside.surroundings import PATCHABLE
 from rlvr_core.api import DataError
 
 _FROM = {

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import os
-import sys
 import threading
 import types
-import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 from weakref import ref
@@ -25,6 +21,7 @@ from rlvr_code.inside import (
     serve,
     shared,
     subclasses,
+    surroundings,
     things,
 )
 from rlvr_code.inside.remote import DECIDES, KINDS, Callable_, CannotCrossError, Remote, mark_made
@@ -147,10 +144,10 @@ class Link:
                 "args": tuple(given),
                 "named": tuple((named or {}).items()),
                 "tests": True,
-                "patched": tuple(_patched().items()),
+                "patched": tuple(surroundings.patched().items()),
                 "context": self.contexts.here(),
                 "decimal": self._decimals.news(),
-                "environ": None if os.environ == _ENVIRON else tuple(os.environ.items()),
+                "environ": surroundings.environ(),
             }
             if not quiet:  # what is being read may still name what would be dropped
                 asked |= self._news()
@@ -181,7 +178,7 @@ class Link:
             news["contexts"] = tuple(made)
         if stored := self.stored():
             news["globals"] = tuple(stored.items())
-        levels = _levels()
+        levels = surroundings.levels()
         if levels != self._levels:
             news["levels"], self._levels = tuple(levels.items()), levels
         if self._dropped:
@@ -211,10 +208,10 @@ class Link:
     def _understand(self, op: str, body: bytes) -> Any:
         try:
             answer = self._loads(body)
-            _write(answer)
+            surroundings.write(answer)
             self._decimals.learn(answer.get("decimal"))
             for what, *about in answer.get("told", ()):
-                _tell(what, about)
+                surroundings.tell(what, about)
             for name in answer.get("rebound", ()):
                 self.rebound(str(name))
             if "e" not in answer:
@@ -233,7 +230,7 @@ class Link:
     def _called_back(self, body: bytes) -> None:
         try:
             asked = self._loads(body)
-            _write(asked)
+            surroundings.write(asked)
             number, op, given, named = asked["ask"]
             named = dict(named)
             if number == -1:
@@ -243,7 +240,11 @@ class Link:
         except (codec.UnfitError, LookupError, TypeError, ValueError) as error:
             raise GoneError("the program broke the protocol") from error
         try:
-            found = _input(op, given) if number == -1 else guests.apply(one, op, given, named)
+            found = (
+                surroundings.read(op, given)
+                if number == -1
+                else guests.apply(one, op, given, named)
+            )
             answer = self._dumps({"v": found}, bool(asked.get("quiet")))
         except (GoneError, CannotCrossError):
             raise
@@ -406,68 +407,7 @@ class Link:
 _MAY_STOP = ("next", "resume", "result")
 
 
-_ENVIRON = dict(os.environ)
-PATCHABLE = """
-builtins.print time.sleep time.time time.monotonic time.perf_counter random.random random.randint
-random.choice random.choices random.shuffle random.sample random.uniform random.randrange
-random.gauss sys.argv os.getenv os.listdir os.getcwd os.path.exists os.path.isfile builtins.open
-"""
-"""Functions that tests put others in place of."""
-REAL: dict[str, Any] = {}
-
-
 def _of_python(kind: type) -> list[type]:
     """The bases of a class that are Python's own, without asking the program."""
     mro = type.__getattribute__(kind, "__mro__")
     return [one for one in mro if type(one) is type and one is not object]
-
-
-def _patched() -> dict[str, Any]:
-    found = {}
-    for place, real in REAL.items():
-        module, _, name = place.rpartition(".")
-        now = getattr(sys.modules[module], name)
-        if now is not real:
-            found[place] = now
-    return found
-
-
-def _write(message: dict[str, Any]) -> None:
-    """Write what the program has written meanwhile."""
-    for name, text in message.get("written", {}).items():
-        getattr(sys, name if name == "stdout" else "stderr").write(str(text))
-
-
-def _levels() -> dict[str, int]:
-    """Levels from which on the tests want what loggers say."""
-    logging: Any = sys.modules.get("logging")
-    if logging is None:
-        return {}
-    known = logging.Logger.manager.loggerDict.items()
-    found = {name: one.level for name, one in known if getattr(one, "level", 0)}
-    return found | ({"": logging.root.level} if logging.root.level != logging.WARNING else {})
-
-
-def _tell(what: Any, about: list[Any]) -> None:
-    """Warn or log as the program has."""
-    if what == "warning":
-        kind, text = about
-        fits = isinstance(kind, type) and issubclass(kind, Warning)
-        warnings.warn(str(text), kind if fits else UserWarning, stacklevel=2)
-    elif what == "log":
-        import logging
-
-        name, level, text, error, extra = about
-        shown = error if isinstance(error, BaseException) else None
-        logging.getLogger(str(name)).log(
-            int(level), "%s", str(text), exc_info=shown, extra=dict(extra)
-        )
-
-
-def _input(op: str, given: list[Any]) -> str:
-    """What the tests have put in place of standard input; patched functions too."""
-    if op == "input":
-        return str(builtins.input(*given))
-    if op not in ("read", "readline"):
-        raise AttributeError(op)
-    return str(getattr(sys.stdin, op)())

@@ -22,9 +22,10 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from rlvr_code.inside import errors, looking, pytest_like, suite
-from rlvr_code.inside.link import PATCHABLE, REAL, GoneError, Link
+from rlvr_code.inside.link import GoneError, Link
 from rlvr_code.inside.operators import OPERATORS, ORDER
 from rlvr_code.inside.remote import CannotCrossError, Remote, is_remote
+from rlvr_code.inside.surroundings import PATCHABLE, REAL
 
 BEGIN, RESULT, FINISHED = b"b", b"r", b"f"
 _ROUNDS = 3
