@@ -25,7 +25,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 from rlvr_code.inside import tables, things
-from rlvr_code.inside.remote import is_remote
+from rlvr_code.inside.border import is_remote
 
 IMMUTABLE = (int, float, str, tuple, bytes, frozenset, complex)
 """Immutable data, which crosses together with a handle if its class is the program's."""

@@ -17,7 +17,7 @@ from typing import Any
 from rlvr_code.inside import waiting
 from rlvr_code.inside.kinds import _NAMES, SPECIAL
 from rlvr_code.inside.operators import special
-from rlvr_code.inside.remote import Getter
+from rlvr_code.inside.remote_kinds import Getter
 
 _CLOSED = (
     types.FrameType,

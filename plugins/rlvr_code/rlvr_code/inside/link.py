@@ -24,7 +24,9 @@ from rlvr_code.inside import (
     surroundings,
     things,
 )
-from rlvr_code.inside.remote import DECIDES, KINDS, Callable_, CannotCrossError, Remote, mark_made
+from rlvr_code.inside.border import DECIDES, CannotCrossError
+from rlvr_code.inside.remote import Callable_, Remote, mark_made
+from rlvr_code.inside.remote_kinds import KINDS
 from rlvr_code.inside.stand_ins import (
     DERIVED,
     Error,

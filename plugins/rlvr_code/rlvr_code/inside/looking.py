@@ -15,8 +15,8 @@ import typing
 from typing import Any
 
 from rlvr_code.inside import subclasses, things
+from rlvr_code.inside.border import is_remote, truth, unpickled
 from rlvr_code.inside.link import Link
-from rlvr_code.inside.remote import is_remote, truth, unpickled
 from rlvr_code.inside.stand_ins import Rich
 
 FUNCTIONS = """

@@ -7,8 +7,9 @@ import types
 from collections.abc import Collection
 from typing import Any
 
+from rlvr_code.inside.border import is_remote
 from rlvr_code.inside.link import Link
-from rlvr_code.inside.remote import Remote, is_remote
+from rlvr_code.inside.remote import Remote
 
 
 class Names(dict[str, Any]):

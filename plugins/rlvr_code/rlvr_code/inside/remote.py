@@ -15,67 +15,24 @@ agrees with everything is taken for equal to nothing.
 
 from __future__ import annotations
 
-import collections.abc
-import datetime
 import random
-import types
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rlvr_code.inside import neighbours
-from rlvr_code.inside.operators import OPERATORS, ORDER, UNARY
-
-
-class CannotCrossError(BaseException):
-    """A test asks for something that cannot be had across the border; it has failed.
-
-    No exception of the kind that test code catches.
-    """
-
-
-class Asks(Protocol):
-    """The connection to the program."""
-
-    mentioned: Collection[str]
-
-    def is_named(self, kind: Any) -> bool:
-        """Whether a class is one of the program's that the tests name as such."""
-
-    def ask(
-        self, op: str, target: Any, given: list[Any], named: dict[str, Any] | None = ...
-    ) -> Any:
-        """Have the program do something; what came of it."""
-
-    def note(self, what: str) -> None:
-        """Keep what may be why a test fails."""
-
-
-READABLE = frozenset(
-    f"__{name}__"
-    for name in """
-    name qualname doc module wrapped annotations dict version author slots match_args defaults
-    kwdefaults dataclass_fields dataclass_params members isabstractmethod abstractmethods all cause
-    context suppress_context notes closure code func self mro bases subclasses orig_bases parameters
-    origin args required_keys optional_keys total supertype bound constraints init new call len
-    getitem setitem delitem iter next reversed missing eq ne hash lt le gt ge repr str format bool
-    add sub mul truediv floordiv mod pow matmul and or xor lshift rshift divmod neg pos abs invert
-    radd rsub rmul rtruediv rfloordiv rmod rpow iadd isub imul iand ior ixor contains enter exit
-    aenter aexit aiter anext await get set delete set_name post_init init_subclass class_getitem
-    getattr setattr delattr getattribute copy deepcopy reduce getstate setstate int float index
-    fspath bytes complex round trunc floor ceil del dir sizeof instancecheck subclasscheck prepare
-    """.split()  # noqa: SIM905
+from rlvr_code.inside.border import (
+    DECIDES,
+    READABLE,
+    Asks,
+    CannotCrossError,
+    Data,
+    Stands,
+    is_remote,
+    pickled,
+    truth,
+    whole,
 )
-"""Attributes with two underscores that are the program's to answer."""
-
-
-class Stands:
-    """Whatever stands for an object of the program: its class derives from this one."""
-
-    __slots__ = ()
-
-
-class Data:
-    """Plain data that stands for an object of the program, too."""
+from rlvr_code.inside.operators import OPERATORS, ORDER, UNARY
 
 
 class Remote(Stands):
@@ -213,24 +170,6 @@ class Callable_(Remote):  # noqa: N801
         return self._link.ask("call", self, list(given), named)
 
 
-class Function(Callable_):
-    """Stands for a function, which is a method in a class of the tests."""
-
-    __slots__ = ()
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
-
-
-class Awaitable_(Remote):  # noqa: N801
-    """Stands for what can be awaited."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Any:
-        return Task(self._link, self._link.ask("task", self, [])).__await__()
-
-
 class Task:
     """Something that the program's event loop runs, by turns with the tests'."""
 
@@ -247,136 +186,6 @@ class Task:
             self._link.ask("cancel", self._task, [])
             raise
         return self._link.ask("result", self._task, [])
-
-
-class Resumable(Remote):
-    """Stands for a generator, which a test resumes to see it end."""
-
-    __slots__ = ()
-
-    def send(self, value: Any) -> Any:
-        """Resume it with a value."""
-        return self._link.ask("resume", self, ["send", value])
-
-    def throw(self, *error: Any) -> Any:
-        """Resume it with an exception, or with class, exception and traceback."""
-        return self._link.ask("resume", self, ["throw", *error[:2]])
-
-
-class Getter(Remote):
-    """Stands for a descriptor, which has effect in a class of the tests, too."""
-
-    __slots__ = ()
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self._link.ask("descriptor", self, ["__get__", instance, owner])
-
-    def __set_name__(self, owner: Any, name: str) -> None:
-        self._link.ask("descriptor", self, ["__set_name__", owner, name])
-
-
-class CallableGetter(Getter, Callable_):
-    """Stands for one that can be called, as a decorator that is a class makes."""
-
-    __slots__ = ()
-
-
-class Descriptor(Getter):
-    """Stands for a descriptor that is asked before an object's own attributes."""
-
-    __slots__ = ()
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        self._link.ask("descriptor", self, ["__set__", instance, value])
-
-    def __delete__(self, instance: Any) -> None:
-        self._link.ask("descriptor", self, ["__delete__", instance])
-
-
-class Zone(Remote, datetime.tzinfo):
-    """Stands for a time zone of a class of the program, which the library asks for its offset."""
-
-    __slots__ = ()
-
-    def utcoffset(self, when: Any) -> Any:
-        """Return the offset from UTC."""
-        return self._link.ask("get", self, ["utcoffset"])(when)
-
-    def dst(self, when: Any) -> Any:
-        """Return the daylight saving."""
-        return self._link.ask("get", self, ["dst"])(when)
-
-    def tzname(self, when: Any) -> Any:
-        """Return the name."""
-        return self._link.ask("get", self, ["tzname"])(when)
-
-    def fromutc(self, when: Any) -> Any:
-        """Return the local time of a time in UTC."""
-        return self._link.ask("get", self, ["fromutc"])(when)
-
-
-class Alias(Callable_):
-    """Stands for a class with its type arguments, from which classes of the tests may derive."""
-
-    __slots__ = ()
-
-    def __mro_entries__(self, bases: Any) -> tuple[Any, ...]:
-        return tuple(self._link.ask("library", self, ["types", "resolve_bases", (self,)]))
-
-
-class Mapping_(Remote):  # noqa: N801
-    """Stands for a mapping, which patterns match as one."""
-
-    __slots__ = ()
-
-
-class Sequence_(Remote):  # noqa: N801
-    """Stands for a sequence, which patterns match as one."""
-
-    __slots__ = ()
-
-
-collections.abc.Mapping.register(Mapping_)
-collections.abc.Sequence.register(Sequence_)
-KINDS: dict[str, type[Remote]] = {
-    "mapping": Mapping_,
-    "sequence": Sequence_,
-    "call": Callable_,
-    "function": Function,
-    "await": Awaitable_,
-    "generator": Resumable,
-    "alias": Alias,
-    "zone": Zone,
-    "get": Getter,
-    "callget": CallableGetter,
-    "descriptor": Descriptor,
-}
-for _kind in KINDS.values():  # what tests see of them is the program's
-    _kind.__doc__ = Remote.__dict__["__doc__"]  # type: ignore[method-assign]
-
-
-_links: list[Asks] = []
-"""The connection that pickled objects of the program come back by."""
-
-
-def pickled(one: Any, link: Asks) -> tuple[Any, tuple[bytes]]:
-    """How an object of the program is pickled: by the program."""
-    _links[:] = [link]
-    return unpickled, (link.ask("library", None, ["pickle", "dumps", one]),)
-
-
-def unpickled(data: bytes) -> Any:
-    """An object that the program has pickled."""
-    return _links[0].ask("library", None, ["pickle", "loads", data])
-
-
-DECIDES = "decides"
-"""Attribute of an exception that makes a test fail, whatever else becomes of it."""
-
-
-def is_remote(value: object) -> bool:
-    """Whether something stands for an object of the program; asks the program nothing."""
-    return issubclass(type(value), Stands)
 
 
 def _equal(one: Remote, other: object) -> bool:
@@ -478,25 +287,6 @@ def _may_swallow(error: BaseException | None) -> bool:
     if error is None or not isinstance(error, Exception) or isinstance(error, AssertionError):
         return False
     return not getattr(error, DECIDES, False)
-
-
-def crosses(value: object) -> bool:
-    """Whether the program can be asked about something: not about the tests' classes."""
-    return not isinstance(value, type) or is_remote(value)
-
-
-def whole(value: Any, what: str) -> int:
-    """What has to be a whole number."""
-    if type(value) is not int:
-        raise TypeError(f"no {what}")
-    return value
-
-
-def truth(value: Any) -> bool:
-    """What has to be true or false."""
-    if type(value) is not bool:
-        raise TypeError("neither true nor false")
-    return value
 
 
 def made(one: Remote) -> bool:

@@ -11,21 +11,20 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from rlvr_code.inside import codec, errors, subclasses, things
-from rlvr_code.inside.operators import OPERATORS
-from rlvr_code.inside.remote import (
+from rlvr_code.inside.border import (
     DECIDES,
     READABLE,
     Asks,
     Data,
-    Remote,
     Stands,
     crosses,
     is_remote,
-    of_made,
     pickled,
     truth,
     whole,
 )
+from rlvr_code.inside.operators import OPERATORS
+from rlvr_code.inside.remote import Remote, of_made
 
 DERIVED = (*codec.IMMUTABLE, list, dict, set, bytearray, deque)
 """Classes of data, of which others derive."""

@@ -12,7 +12,7 @@ import types
 from typing import Any
 
 from rlvr_code.inside import things
-from rlvr_code.inside.remote import CannotCrossError, Stands, is_remote
+from rlvr_code.inside.border import CannotCrossError, Stands, is_remote
 
 WRAPPED = "wrapped"
 """Tag of a property or the like of the tests."""

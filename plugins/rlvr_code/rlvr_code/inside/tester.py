@@ -19,10 +19,10 @@ import sys
 from typing import Any, NoReturn
 
 from rlvr_code.inside import errors, looking, pytest_like, suite
+from rlvr_code.inside.border import CannotCrossError, is_remote
 from rlvr_code.inside.link import GoneError, Link
 from rlvr_code.inside.namespace import Builtins, Names, Solution, TestModule
 from rlvr_code.inside.operators import OPERATORS, ORDER
-from rlvr_code.inside.remote import CannotCrossError, is_remote
 from rlvr_code.inside.surroundings import PATCHABLE, REAL
 
 BEGIN, RESULT, FINISHED = b"b", b"r", b"f"
