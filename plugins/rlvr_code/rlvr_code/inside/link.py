@@ -27,15 +27,14 @@ from rlvr_code.inside import (
 from rlvr_code.inside.border import DECIDES, CannotCrossError
 from rlvr_code.inside.remote import Callable_, Remote, mark_made
 from rlvr_code.inside.remote_kinds import KINDS
+from rlvr_code.inside.rich import Rich, rich
 from rlvr_code.inside.stand_ins import (
     DERIVED,
     Error,
     RemoteType,
-    Rich,
     error_of,
     is_class,
     library_class,
-    rich,
     stand_in,
 )
 

@@ -17,7 +17,7 @@ from typing import Any
 from rlvr_code.inside import subclasses, things
 from rlvr_code.inside.border import is_remote, truth, unpickled
 from rlvr_code.inside.link import Link
-from rlvr_code.inside.stand_ins import Rich
+from rlvr_code.inside.rich import Rich
 
 FUNCTIONS = """
 copy.copy copy.deepcopy copy.replace dataclasses.asdict dataclasses.astuple dataclasses.fields
