@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from numpy import bool_, float64, int64
     from numpy.typing import NDArray
@@ -194,6 +196,9 @@ class StepObserver:
 
     def weights_loaded(self, version: int, source: WeightSource) -> None:
         """The engine of this process says that it took the weights of this version."""
+
+    def checkpoint_written(self, folder: Path) -> None:
+        """The files of a checkpoint are written, and not sealed yet; in the process that writes."""
 
     def step_ends(self) -> Mapping[str, float]:
         """All updates of the step are done; returns numbers for its metrics."""

@@ -477,6 +477,8 @@ class GuardSection(ComponentConfig):
     """Check that each token of a step is trained on once, and no other."""
     sync: bool = True
     """Read back the weights that the engine computes with after each sync."""
+    resume: bool = True
+    """Compare what a run goes on with to what it had when the checkpoint was written."""
     seeds: bool = True
     """Compare repeated completions with what their log-probs let be expected."""
     max_idle_steps: Annotated[int, Field(ge=0)] = 250
@@ -490,7 +492,7 @@ class GuardSection(ComponentConfig):
     def invariants(self) -> bool:
         """Whether any check of what a step computes is on."""
         on = (self.parity, self.calibration, self.advantages, self.updates, self.kl, self.tokens)
-        return any(on) or self.sync
+        return any(on) or self.sync or self.resume
 
 
 class MetaSection(ComponentConfig):

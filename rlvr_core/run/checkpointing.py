@@ -43,6 +43,7 @@ def _fill(session: Session, folder: Path, tensors: checkpoint.Tensors) -> None:
         state=_state(session),
         tensors=tensors,
     )
+    session.trainer.observer.checkpoint_written(folder)
 
 
 def _state(session: Session) -> dict[str, Any]:

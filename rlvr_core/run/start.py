@@ -100,7 +100,8 @@ def start(
         made |= {name: one for name, one in judging if isinstance(one, Guard)}
         if prepared.config.guards.invariants:
             invariants = prepared.resolved.host.service("core/invariants")
-            made["invariants"] = trainer.observer = invariants(prepared.config, trainer, bare)
+            given = prepared.config, trainer, bare, prepared.sampler
+            made["invariants"] = trainer.observer = invariants(*given)
         guards = Guards(made)
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)

@@ -378,7 +378,7 @@ def test_one_tensor_that_the_optimizer_leaves_out():
 
 def test_each_can_be_switched_off():
     section = TrainSection(steps=3)
-    names = ("parity", "calibration", "advantages", "updates", "kl", "tokens", "sync")
+    names = ("parity", "calibration", "advantages", "updates", "kl", "tokens", "sync", "resume")
     config = run_config(section, **dict.fromkeys(names, False))
     assert not config.guards.invariants
     trainer = trainer_with()

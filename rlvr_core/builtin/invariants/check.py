@@ -10,6 +10,7 @@ from rlvr_core.api import Metric, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import torch
     from torch import Tensor
@@ -38,6 +39,7 @@ class Trainer(Protocol):
     precision: Any
     train: Any
     ranks: Any
+    entropy: Mapping[str, Any]
     advantage_scale: Mapping[str, float]
 
     @property
@@ -144,6 +146,9 @@ class Invariant:
 
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """The engine says that it took the weights of this version; raises ``RunError``."""
+
+    def checkpoint_written(self, folder: Path) -> None:
+        """The files of a checkpoint are written, and not sealed yet; raises ``RunError``."""
 
     def state_dict(self) -> dict[str, Json]:
         """Return what a checkpoint must hold."""

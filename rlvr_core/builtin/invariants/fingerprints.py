@@ -21,11 +21,16 @@ SAMPLE = 64
 def local(tensor: Tensor) -> Tensor:
     """Return the part of a tensor that is in this process."""
     part: Any = tensor.detach()
-    sharding = sys.modules.get("torch.distributed.tensor")  # loaded by whoever shards
-    if sharding is not None and isinstance(part, sharding.DTensor):
+    if is_sharded(part):
         part = part.to_local()
     whole: Tensor = part
     return whole
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether other processes have parts of the tensor."""
+    sharding = sys.modules.get("torch.distributed.tensor")  # loaded by whoever shards
+    return sharding is not None and isinstance(tensor, sharding.DTensor)
 
 
 def checksums(tensors: Iterable[Tensor]) -> list[int]:

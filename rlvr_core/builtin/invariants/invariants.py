@@ -15,11 +15,14 @@ from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Traine
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.parity import Parity
+from rlvr_core.builtin.invariants.resume import Resume
 from rlvr_core.builtin.invariants.sync import Sync
 from rlvr_core.builtin.invariants.tokens import Tokens
 from rlvr_core.builtin.invariants.updates import Updates
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
     from rlvr_core.api import (
@@ -29,18 +32,21 @@ if TYPE_CHECKING:
         Json,
         LossComputed,
         RunStarted,
+        Sampler,
         StepFinished,
         WeightSource,
     )
     from rlvr_core.api.services import RunConfig
 
 
-def invariants_of(config: RunConfig, trainer: Trainer, engine: Engine) -> Invariants:
+def invariants_of(
+    config: RunConfig, trainer: Trainer, engine: Engine, sampler: Sampler | None = None
+) -> Invariants:
     """The service ``core/invariants``: make those that the configuration leaves on."""
     guards, sampling = config.guards, config.sampling
     scores = TokenScores(trainer, top_k=sampling.top_k, top_p=sampling.top_p)
     # an earlier one explains a later one
-    checks: list[Invariant] = []
+    checks: list[Invariant] = [Resume(trainer, sampler)] if guards.resume else []
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
     if guards.tokens:
@@ -155,6 +161,11 @@ class Invariants(RunObserver, StepObserver):
         """See ``Invariant.weights_loaded``."""
         for one in self._checks.values():
             one.weights_loaded(self._view.step, version, source)
+
+    def checkpoint_written(self, folder: Path) -> None:
+        """See ``Invariant.checkpoint_written``."""
+        for one in self._checks.values():
+            one.checkpoint_written(folder)
 
     def step_ends(self) -> Mapping[str, float]:
         """Return the metrics of all invariants."""
