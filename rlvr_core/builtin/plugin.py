@@ -560,6 +560,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Ends a run that changes no weights, for guards.max_idle_steps.",
     )
     registrar.add(
+        "watchdog",
+        "rlvr_core.builtin.watchdog.watchdog:Watchdog",
+        summary="Ends a run that waits too long, for guards.watchdog.",
+    )
+    registrar.add(
         "invariants",
         "rlvr_core.builtin.invariants.invariants:invariants_of",
         summary="Checks of what each step computes, for guards.parity and its like.",

@@ -481,6 +481,11 @@ class GuardSection(ComponentConfig):
     """Compare what a run goes on with to what it had when the checkpoint was written."""
     seeds: bool = True
     """Compare repeated completions with what their log-probs let be expected."""
+    watchdog: bool = True
+    """End a run that waits for something (engine, weight sync, verdicts, a pass) for too long."""
+    max_wait: Annotated[float, Field(gt=0)] | None = None
+    """Seconds that one wait may take, or ten times the longest of its kind, if that is more; null
+    for two hours, or twice ``run.timeout`` if that is more."""
     max_idle_steps: Annotated[int, Field(ge=0)] = 250
     """Steps in a row without a change of the weights that end the run; 0 for no limit."""
     max_contaminated: Fraction = 0.001

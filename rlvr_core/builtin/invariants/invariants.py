@@ -50,7 +50,7 @@ def invariants_of(
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
     if guards.tokens:
-        checks.append(Tokens(config))
+        checks.append(Tokens(config, sampler))
     if guards.advantages:
         checks.append(Advantages(config))
     if guards.kl:

@@ -1,7 +1,8 @@
 """Invariant ``tokens``: every sampled token of a step is trained on once, and no other.
 
 Conservation: the rows that the losses were given are the completions that have a reward, each once;
-their masks are those of the completions; the denominators are their counts; and the gradient
+their masks are those of the completions; every group that was drawn is among those that arrive, and
+trained on unless it was dropped; the denominators are their counts; and the gradient
 reaches every token that has an advantage, the last one of a completion included.
 """
 
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.deliveries import Deliveries
 from rlvr_core.builtin.invariants.rows import Key, key_of, rows_of
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Completion, RunError
+    from rlvr_core.api import Completion, GroupsScored, RunError, RunStarted
     from rlvr_core.api.services import RunConfig
 
 LEAST_ROWS = 8
@@ -28,6 +30,7 @@ class Tokens(Invariant):
 
     Args:
         config: The run's configuration.
+        sampler: Chooses the problems; None where there is none.
     """
 
     id, phase = "tokens", "before each update"
@@ -38,15 +41,34 @@ class Tokens(Invariant):
         Metric("tokens/without_gradient", "Share of last tokens without a gradient.", "share"),
     )
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, sampler: Any = None) -> None:
+        self._deliveries = Deliveries(config, sampler)
         self._mask_truncated = config.train.mask_truncated
         self._wanted: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
         self._read: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
         self._updates = 0
         self._found: dict[str, float] = {}
 
+    def run_started(self, event: RunStarted) -> None:
+        """Count what the sampler draws from here on."""
+        self._deliveries.start()
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Check that what was drawn has arrived."""
+        self._check_groups(event.step, self._deliveries.arrived(event.groups, event.version))
+
+    def _check_groups(self, step: int, wrong: str) -> None:
+        if wrong:
+            raise self.fault(
+                step,
+                f"{wrong} (band: none)",
+                "groups are lost or repeated between the sampler, generation and the step: look at "
+                "what collects, keeps and hands them on",
+            )
+
     def begin(self, view: StepView) -> None:
         """Note what is to be trained on."""
+        self._check_groups(view.step, self._deliveries.trained(view.groups))
         self._found, self._updates = {}, 0
         self._wanted, self._read = Counter(), Counter()
         for place, group in enumerate(view.groups):

@@ -26,7 +26,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "short answers": {"sampling": {"max_tokens": 11}},
     "small lr": {"train": {"lr": 1e-6}},
     "two rewards": {"rewards": [{"use": "auto"}, {"use": "chaos/brief", "weight": 0.1}]},
-    "impatient": {"run": {"timeout": 15}, "verify": {"timeout": 2.0}},
+    "impatient": {"run": {"timeout": 15}, "verify": {"timeout": 2.0}, "guards": {"max_wait": 20}},
     "cosine": {"train": {"lr_schedule": {"use": "cosine"}}},
     "many checkpoints": {"checkpoint": {"every": 1, "keep": 9}},
     # shapes in which no fault is put: a guard that disturbs one of them is wrong

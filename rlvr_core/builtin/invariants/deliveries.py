@@ -1,0 +1,98 @@
+"""Every group that was drawn is delivered once, and trained on or dropped for a reason.
+
+Held where generation and training take turns and the sampler is one whose ``draw`` and ``observe``
+are those of all samplers: others may drop what they like, and what is sampled ahead may expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlvr_core.api import Group
+    from rlvr_core.api.services import RunConfig
+
+HOME = "rlvr_core.builtin.samplers.base"
+"""Where the draws and decisions that are understood here come from."""
+
+DIFFER = 1e-9
+"""Rewards that differ by more make a group that is kept."""
+
+
+class Deliveries:
+    """Compares what the sampler drew, what arrived, and what is trained on.
+
+    Args:
+        config: The run's configuration.
+        sampler: Chooses the problems; None where there is none.
+    """
+
+    def __init__(self, config: RunConfig, sampler: Any) -> None:
+        known = all(_home(type(sampler), name) == HOME for name in ("draw", "observe"))
+        in_turns = config.train.max_staleness == 0
+        self._sampler = sampler if known and in_turns else None
+        self._drawn: int | None = None
+        self._new: Sequence[Group] = ()
+        self._before: Sequence[Group] = ()
+
+    def start(self) -> None:
+        """The run begins, or goes on."""
+        if self._sampler is not None:
+            self._drawn = self._sampler.drawn
+
+    def arrived(self, groups: Sequence[Group], version: int) -> str:
+        """Return what is wrong with the groups of a step, dropped ones included; empty if nothing.
+
+        Args:
+            groups: They, as the step has them.
+            version: Policy version of the step.
+        """
+        if self._sampler is None or self._drawn is None:
+            return ""
+        drawn, self._drawn = self._sampler.drawn - self._drawn, self._sampler.drawn
+        self._before, self._new = self._new, groups
+        if drawn != len(groups):
+            return (
+                f"{drawn} groups were drawn for this step and {len(groups)} of them arrived: "
+                "completions are lost, or counted twice, before the ledger has them"
+            )
+        known = {id(group) for group in self._before}
+        for group in groups:
+            again = id(group) in known
+            if again or group.version != version:
+                return (
+                    f"the group of problem {group.problem.id} was drawn for an earlier step "
+                    f"(policy version {group.version}, now {version}) and would be trained on twice"
+                )
+            known.add(id(group))
+        return ""
+
+    def trained(self, groups: Sequence[Group]) -> str:
+        """Return what is wrong with the groups that a step trains on; empty if nothing."""
+        if self._sampler is None or self._drawn is None:
+            return ""
+        taken = [id(group) for group in groups]
+        if len(set(taken)) != len(taken):
+            return "a group is in the step twice"
+        lost = [group for group in self._new if id(group) not in taken and _has_signal(group)]
+        if lost:
+            return (
+                f"{len(lost)} of {len(self._new)} groups have rewards that differ and are not "
+                f"trained on: that of problem {lost[0].problem.id}"
+            )
+        new = {id(group) for group in self._new}
+        odd = [group for group in groups if id(group) not in new]
+        if odd and self._sampler.traits.max_reads == 1:
+            return f"{len(odd)} groups are none of this step: that of problem {odd[0].problem.id}"
+        return ""
+
+
+def _home(kind: type[Any], method: str) -> str:
+    """Return the module of the class that defines a method."""
+    return next((one.__module__ for one in kind.__mro__ if method in vars(one)), "")
+
+
+def _has_signal(group: Group) -> bool:
+    rewards = [member.reward for member in group.members if member.reward is not None]
+    return len(rewards) >= 2 and max(rewards) - min(rewards) > DIFFER

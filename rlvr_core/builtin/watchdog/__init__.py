@@ -1,0 +1,1 @@
+"""Ends a run that waits for something that never comes."""
