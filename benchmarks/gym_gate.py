@@ -2,9 +2,12 @@
 
 Fenced generators are measured too, so that the reasons in ``rlvr_gym/fences.py`` are figures. Rows
 are written as they are made; ``--out plugins/rlvr_gym/rlvr_gym/gate.json`` is the table of
-``plugins/rlvr_gym/GENERATORS.md``.
+``plugins/rlvr_gym/GENERATORS.md``, and with ``--levels`` it is ``levels.json`` beside it, by which
+levels are fenced.
 
-Example: python benchmarks/gym_gate.py --out gate.json --n 100
+Examples:
+    python benchmarks/gym_gate.py --out gate.json --n 100
+    python benchmarks/gym_gate.py --levels --out levels.json --n 100
 """
 
 from __future__ import annotations
@@ -144,23 +147,22 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--tasks", default="", help="names with commas; all if empty")
-    parser.add_argument("--ends", action="store_true", help="the ends of the curricula instead")
+    parser.add_argument("--levels", action="store_true", help="each level of open generators")
     parser.add_argument("--marks", nargs="*")
     asked = parser.parse_args()
     if asked.marks is not None:
         sys.stdout.write("\n" + json.dumps(marks(asked.marks)) + "\n")
         return 0
     tasks = asked.tasks.split(",") if asked.tasks else [one for one in names() if one != MIXTURE]
-    ends: list[tuple[str, int | None]] = [(task, None) for task in tasks]
-    if asked.ends:
-        highest = {task: max(map(len, curriculum(task).values()), default=0) - 1 for task in tasks}
-        ends = [(t, level) for level in (0, 1) for t in tasks if t not in FENCED and highest[t] > 0]
-        ends = [(task, highest[task] if level else 0) for task, level in ends]
+    cases: list[tuple[str, int | None]] = [(task, None) for task in tasks]
+    if asked.levels:
+        levels = {task: max(map(len, curriculum(task).values()), default=0) for task in tasks}
+        cases = [(task, at) for task in tasks if task not in FENCED for at in range(levels[task])]
     rows: list[dict[str, Any]] = []
-    for task, level in ends:
+    for task, level in cases:
         rows.append(measured(task, asked.n, level))
         write(rows, asked.out)
-    if not asked.ends:
+    if not asked.levels:
         differs = unstable(tasks)
         for one in rows:
             if one["task"] in differs:

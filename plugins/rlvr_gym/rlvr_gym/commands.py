@@ -6,7 +6,7 @@ import click
 
 from rlvr_core.api.services import output
 from rlvr_gym.entries import category, check_task, curriculum, defaults, entry, names
-from rlvr_gym.fences import FENCED
+from rlvr_gym.fences import FENCED, fenced_levels
 
 
 @click.command("list")
@@ -32,5 +32,8 @@ def show(task: str) -> None:
     if levels:
         rows = [(name, ", ".join(map(str, values))) for name, values in levels.items()]
         output.print_table(("parameter of the curriculum", "levels 0, 1, ..."), rows)
+    for (name, level), why in fenced_levels().items():
+        if name == task:
+            output.print_line(f"level {level} is fenced: {why}")
     made = entry(task, {}, 42, 0)
     output.print_line(f"\n{made['question']}\n\nanswer: {made['answer']}")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_core.api import ComponentConfig, DataError, Json, Problem
-from rlvr_gym.entries import category, check_task, digest, entry, settings
+from rlvr_gym.entries import category, check_level, check_task, digest, entry, settings
 from rlvr_gym.rules import is_sound
 
 DATASET = "gym/tasks"
@@ -46,7 +46,7 @@ class Tasks:
         """Where the answer is looked for: in ``<answer>`` tags, which the prompt asks for, or in
         the whole response."""
         allow_fenced: bool = False
-        """Also take generators that do not pass ``rlvr data check``."""
+        """Also take generators and levels that do not pass ``rlvr data check``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -55,13 +55,16 @@ class Tasks:
         """Yield the problems, easiest level first; one that repeats another's question is left out.
 
         Raises:
-            DataError: If a generator is unknown or fenced, refuses its options, or cannot make
-                so many different problems.
+            DataError: If a generator or level is unknown or fenced, if it refuses its options, or
+                if it cannot make so many different problems.
         """
         config = self.config
         for task in config.tasks:
             check_task(task, allow_fenced=config.allow_fenced, where=DATASET)
         parts = [(level, task) for level in config.levels or (None,) for task in config.tasks]
+        for level, task in parts:
+            if level is not None and not config.allow_fenced:
+                check_level(task, level, where=f"{DATASET}: levels")
         seen: set[str] = set()
         for at, (level, task) in enumerate(parts):
             n = config.n // len(parts) + (at < config.n % len(parts))

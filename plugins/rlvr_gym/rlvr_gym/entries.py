@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from rlvr_core.api import DataError, Json
-from rlvr_gym.fences import FENCED, MENDED, MIXTURE
+from rlvr_gym.fences import FENCED, MENDED, MIXTURE, fenced_levels
 from rlvr_gym.reading import make_safe
 
 Entry = dict[str, Any]
@@ -55,6 +55,29 @@ def check_task(task: str, *, allow_fenced: bool, where: str) -> None:
             where=where,
             remedy="take another one, or set allow_fenced: true",
         )
+
+
+def check_level(task: str, level: int, *, where: str) -> None:
+    """Refuse a level of a generator that does not pass the gate.
+
+    Raises:
+        DataError: With the reason, and which levels pass.
+    """
+    fenced = fenced_levels()
+    if (task, level) not in fenced:
+        return
+    highest = max(map(len, curriculum(task).values()), default=0)
+    open_ones = [str(one) for one in range(highest) if (task, one) not in fenced]
+    raise DataError(
+        f"level {level} of the generator {task!r} is fenced: {fenced[task, level]}",
+        where=where,
+        remedy=(
+            f"levels that pass: {', '.join(open_ones)}"
+            if open_ones
+            else "leave levels out: the default options pass",
+            "or set allow_fenced: true",
+        ),
+    )
 
 
 def _did_you_mean(name: str, known: Sequence[str]) -> tuple[str, ...]:

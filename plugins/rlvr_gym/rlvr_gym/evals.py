@@ -30,6 +30,8 @@ class Heldout:
         """How many problems in all."""
         place: Literal["tags", "response"] = "tags"
         """Where the answer is looked for, as in ``gym/tasks``."""
+        allow_fenced: bool = False
+        """Also take generators and levels that do not pass ``rlvr data check``."""
         temperature: Annotated[float, Field(ge=0)] = 0.0
         """Of sampling; 0 is greedy."""
         max_tokens: Annotated[int, Field(gt=0)] = 1024
@@ -50,6 +52,7 @@ class Heldout:
             options=config.options,
             n=config.n_problems,
             place=config.place,
+            allow_fenced=config.allow_fenced,
             split="heldout",
         )
         return list(Tasks(source).load())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 
 from rlvr_core.api import Json
 
@@ -58,3 +61,13 @@ MENDED: Mapping[str, Mapping[str, Json]] = {
 }
 """Defaults in place of those of generators that only fail at their own: most of their problems then
 have the same answer, or change nothing."""
+
+
+@cache
+def fenced_levels() -> Mapping[tuple[str, int], str]:
+    """Return the levels of open generators that do not pass the gate, with the reason.
+
+    From ``levels.json``, which ``benchmarks/gym_gate.py --levels`` measures.
+    """
+    rows = json.loads(resources.files("rlvr_gym").joinpath("levels.json").read_text("utf-8"))
+    return {(row["task"], row["level"]): row["faults"][0] for row in rows if row["faults"]}

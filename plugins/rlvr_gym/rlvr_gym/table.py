@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from rlvr_gym.fences import FENCED
+from rlvr_gym.fences import FENCED, fenced_levels
 from rlvr_gym.rules import ALSO, JUDGED
 
 _HEAD = """\
@@ -43,6 +43,10 @@ def page() -> str:
     lines.append("|---|---|---|---|---|---|---|")
     for task, why in sorted(FENCED.items()):
         lines.append(f"| `{task}` | {why} | {_rates(measured.get(task, {}))} |")
+    lines += ["", "## Fenced levels", ""]
+    lines += [
+        f"- `{task}` {level}: {why}" for (task, level), why in sorted(fenced_levels().items())
+    ]
     lines += ["", "## Judged by a rule in place of the generator's scoring", ""]
     lines += _reasons({task: why for task, (_, why) in JUDGED.items()})
     lines += ["", "## Judged by the generator and a condition", ""]

@@ -14,7 +14,7 @@ from rlvr_core.api import Completion, DataError, Problem
 from rlvr_core.testing import conformance
 from rlvr_gym.datasets import HINT, Tasks
 from rlvr_gym.entries import category, curriculum, defaults, entry, names, settings
-from rlvr_gym.fences import FENCED, MENDED, MIXTURE
+from rlvr_gym.fences import FENCED, MENDED, MIXTURE, fenced_levels
 from rlvr_gym.verifiers import Answer
 
 OPEN = [name for name in names() if name not in FENCED]
@@ -217,6 +217,28 @@ test_answer_conforms = conformance(
 def test_categories_are_those_of_the_package():
     assert category("maze") == "games"
     assert len({category(name) for name in OPEN}) >= 8
+
+
+def test_levels_that_a_guess_answers_are_fenced_and_the_others_named():
+    with pytest.raises(DataError) as caught:
+        problems("n_queens", levels=[0, 2], n=4)
+    complaint = caught.value.complaints[0]
+    assert complaint.what.startswith("level 0 of the generator 'n_queens' is fenced: blind: ")
+    assert complaint.remedy[0].startswith("levels that pass: 2")
+    assert len(problems("n_queens", levels=[0, 2], n=4, allow_fenced=True)) == 4
+    assert len(problems("n_queens", levels=[2], n=4)) == 4
+
+
+def test_fenced_levels_are_levels_of_open_generators():
+    fenced = fenced_levels()
+    assert ("letter_counting", 0) in fenced
+    assert ("chain_sum", 0) not in fenced
+    for task, level in fenced:
+        assert task in OPEN
+        assert level < max(map(len, curriculum(task).values()))
+    with pytest.raises(DataError, match="fenced") as caught:
+        problems("letter_counting", levels=[0], n=2)
+    assert "default options pass" in caught.value.complaints[0].remedy[0]
 
 
 def test_the_commands_show_options_levels_and_fences(capsys):
