@@ -36,6 +36,7 @@ _HOMES = {
     "builtin.packing.joined_attention": "JoinedMask",
     "builtin.packing.packed": "PackedTokens pack",
     "builtin.provenance.code": "code_hash",
+    "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",
     "builtin.python.train": "check_arguments option plain signals_restored",
     "builtin.reports.find": "find_run",

@@ -61,6 +61,9 @@ from rlvr_core.builtin.packing.joined_attention import JoinedMask as JoinedMask
 from rlvr_core.builtin.packing.packed import PackedTokens as PackedTokens
 from rlvr_core.builtin.packing.packed import pack as pack
 from rlvr_core.builtin.provenance.code import code_hash as code_hash
+from rlvr_core.builtin.provenance.lineage import lineage_lines as lineage_lines
+from rlvr_core.builtin.provenance.lineage import lineage_of as lineage_of
+from rlvr_core.builtin.provenance.lineage import write_lineage as write_lineage
 from rlvr_core.builtin.provenance.model import model_identity as model_identity
 from rlvr_core.builtin.provenance.model import tokenizer_identity as tokenizer_identity
 from rlvr_core.builtin.python.train import check_arguments as check_arguments

@@ -15,7 +15,14 @@ import torch
 from safetensors import SafetensorError
 
 from rlvr_core.api import ConfigError
-from rlvr_core.api.services import WHOLE_MODEL, export_weights, sync_file, sync_folder, write_failed
+from rlvr_core.api.services import (
+    WHOLE_MODEL,
+    export_weights,
+    sync_file,
+    sync_folder,
+    write_failed,
+    write_lineage,
+)
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import CONFIG
 
@@ -52,6 +59,7 @@ def write_merged(
         )
         export_weights(folder, WHOLE_MODEL.trained_tensors(model), model, dtype)
         tokenizer.save_pretrained(folder)
+        write_lineage(adapter, folder, str(dtype).removeprefix("torch."))
 
 
 def copy_model(checkpoint: Path, out: Path) -> None:
@@ -65,6 +73,7 @@ def copy_model(checkpoint: Path, out: Path) -> None:
         for file in sorted(checkpoint.iterdir()):
             if file.is_file() and file.name != "COMPLETE":
                 shutil.copyfile(file, folder / file.name)
+        write_lineage(checkpoint, folder, None)
 
 
 @contextlib.contextmanager

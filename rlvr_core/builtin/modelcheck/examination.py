@@ -13,6 +13,8 @@ from rlvr_core.api.services import (
     check_model_path,
     find_model,
     is_uri,
+    lineage_lines,
+    lineage_of,
     load_host,
     model_identity,
     model_path,
@@ -37,6 +39,7 @@ class Examined:
         folder: Its folder on this machine; None if it is not here.
         report: The findings.
         identity: ``model`` and ``tokenizer`` as ``identity`` in ``run.json`` has them.
+        lineage: Where it came from, if rlvr trained it.
         baselines: Figures of it, each with how the model was recognised.
     """
 
@@ -44,6 +47,7 @@ class Examined:
     folder: Path | None
     report: Report = field(default_factory=Report)
     identity: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    lineage: Mapping[str, Json] | None = None
     baselines: list[tuple[Baseline, str]] = field(default_factory=list)
 
     @property
@@ -53,12 +57,12 @@ class Examined:
 
     @property
     def identity_lines(self) -> list[tuple[str, str]]:
-        """Its hashes, as label and value."""
+        """Its hashes and where it came from, as label and value."""
         found = []
         for part, fields in self.identity.items():
             keys = ("commit", "sha256") if part == "model" else ("sha256",)
             found += [(f"{part} {key}", str(fields[key])) for key in keys if fields.get(key)]
-        return found
+        return found + (lineage_lines(self.lineage) if self.lineage else [])
 
     def as_json(self) -> dict[str, Json]:
         """Return everything as JSON."""
@@ -68,6 +72,7 @@ class Examined:
             "verdict": self.report.verdict,
             "checks": [one.as_json() for one in self.report.findings],
             "identity": {part: dict(one) for part, one in self.identity.items()},
+            "lineage": self.lineage,
             "baselines": [{**one.as_json(), "same": how} for one, how in self.baselines],
         }
 
@@ -108,6 +113,7 @@ def check(
         output.quiet_libraries()
         found.report = examine(subject)
         found.identity = _identity(subject)
+        found.lineage = lineage_of(here)
         digests = [str(found.identity["model"].get(key)) for key in ("sha256", "commit")]
     names = names_of(reference, str(here or "")) | names_of(model)
     found.baselines = known(registered(load_host()), names, digests)

@@ -15,6 +15,7 @@ from rlvr_core.api import Complaint, ConfigError, Json
 from rlvr_core.api.services import Manifest, Redactor, RunFolder, files, versions, write_atomic
 from rlvr_core.builtin.provenance.code import code_hash, diff_of, file_tables, location, packages
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
+from rlvr_core.builtin.provenance.lineage import of_run
 from rlvr_core.builtin.provenance.model import model_identity, tokenizer_identity
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
@@ -48,7 +49,8 @@ def identify(prepared: Any, manifest: Manifest, say: Callable[[str], None], *, f
         manifest.update(resumed_over=[*manifest.fields.get("resumed_over", []), now])
     elif not fresh:
         say("what the run was made of when it began is not recorded, and not compared")
-    manifest.update(identity=found | {"code": _kept(manifest.folder, code)})
+    found |= {"code": _kept(manifest.folder, code), "lineage": of_run(prepared, manifest.folder)}
+    manifest.update(identity=found)
 
 
 def identity_of(prepared: Any) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlvr_core.api import Json
 from rlvr_core.builtin.provenance.code import digest_of
+from rlvr_core.builtin.provenance.lineage import LINEAGE
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _TEXTS = (".json", ".jinja", ".model", ".txt")
@@ -54,7 +55,7 @@ def model_identity(path: str, revision: str | None = None) -> dict[str, Json]:
             ways.add(way)
             size += file.stat().st_size
             weights.append(f"{file.name} {digest}")
-        elif file.suffix in _TEXTS:
+        elif file.suffix in _TEXTS and file.name != LINEAGE:
             config.append(f"{file.name} {_hash(file)[1]}")
     found["sha256"] = _digest([commit] if commit else [*weights, *config])
     if weights:

@@ -68,6 +68,7 @@ def show(
             print_line(line)
         return
     summary = view.summary()
+    summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
     summary["reproduction"] = load_host().service("core/reproduction")(view)
     chosen = _chosen_metrics(view, metrics)
     groups = tail_jsonl(
@@ -100,6 +101,8 @@ def report(
     yield _bold(printable(summary["name"]))
     for label, value in [("folder", summary["folder"]), *facts(summary)]:
         yield f"  {label:<12}{printable(value)}"
+    for key, value in summary.get("meta", {}).items():
+        yield f"  {key:<12}{printable(str(value))}"
     for note in summary["notes"]:
         yield f"  {'note':<12}{printable(note)}"
     for text in summary.get("reproduction", {}).get("missing", ()):
