@@ -152,6 +152,9 @@ class PolicyLoss(ABC):
     surrogate alone. On-policy,
     where ``old`` is ``logp`` detached, the ratio is 1 and carries the gradient of ``logp``: no case
     of its own is needed.
+
+    Attributes:
+        options: Those of the config.
     """
 
     advantage = "group"
@@ -161,7 +164,7 @@ class PolicyLoss(ABC):
     token is refused."""
 
     def __init__(self, config: PolicyConfig) -> None:
-        self._policy = config
+        self._policy = self.options = config
         self._by_row = isinstance(config, RatioConfig) and config.ratio == "sequence"
 
     @property

@@ -469,8 +469,14 @@ class GuardSection(ComponentConfig):
     """Compare how surprising sampled tokens are with the entropy they were sampled at."""
     advantages: bool = True
     """Compute advantages again by plain formulas, and the sign of the loss's gradient."""
+    rewards: bool = True
+    """Compute rewards again as the weighted sum of their verdicts' scores."""
+    loss: bool = True
+    """Compute built-in losses and their gradients again, by their formulas."""
     updates: bool = True
     """Check that every trained tensor gets a gradient and moves."""
+    optimizer: bool = True
+    """Compute updates of a sample of weights again, from the gradients of their micro-batches."""
     kl: bool = True
     """Check the KL term and its reference."""
     tokens: bool = True
@@ -497,7 +503,7 @@ class GuardSection(ComponentConfig):
     def invariants(self) -> bool:
         """Whether any check of what a step computes is on."""
         on = (self.parity, self.calibration, self.advantages, self.updates, self.kl, self.tokens)
-        return any(on) or self.sync or self.resume
+        return any((*on, self.sync, self.resume, self.optimizer, self.loss, self.rewards))
 
 
 class MetaSection(ComponentConfig):

@@ -349,8 +349,16 @@ def test_a_tensor_without_a_gradient():
     fault(trainer, "updates", "takes no gradient", "embed_tokens")
 
 
-def test_an_optimizer_that_moves_nothing():
+def watched_by_updates_alone():
+    """A trainer whose updates are not computed again, which would tell earlier."""
     trainer = trainer_with()
+    config = run_config(trainer.train, optimizer=False)
+    trainer.observer = invariants_of(config, trainer, Sampling())
+    return trainer
+
+
+def test_an_optimizer_that_moves_nothing():
+    trainer = watched_by_updates_alone()
     inner = trainer.optimizer._inner
     before = [one.detach().clone() for one in trainer.optimizer.parameters]
 
@@ -364,7 +372,7 @@ def test_an_optimizer_that_moves_nothing():
 
 
 def test_one_tensor_that_the_optimizer_leaves_out():
-    trainer = trainer_with()
+    trainer = watched_by_updates_alone()
     weight = trainer.model.model.layers[0].post_attention_layernorm.weight
     before = weight.detach().clone()
 
@@ -378,7 +386,8 @@ def test_one_tensor_that_the_optimizer_leaves_out():
 
 def test_each_can_be_switched_off():
     section = TrainSection(steps=3)
-    names = ("parity", "calibration", "advantages", "updates", "kl", "tokens", "sync", "resume")
+    names = ("parity", "calibration", "rewards", "advantages", "loss", "updates", "optimizer")
+    names += ("kl", "tokens", "sync", "resume")
     config = run_config(section, **dict.fromkeys(names, False))
     assert not config.guards.invariants
     trainer = trainer_with()

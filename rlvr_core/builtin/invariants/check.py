@@ -39,6 +39,7 @@ class Trainer(Protocol):
     precision: Any
     train: Any
     ranks: Any
+    parallel: Any
     entropy: Mapping[str, Any]
     advantage_scale: Mapping[str, float]
 

@@ -13,9 +13,12 @@ from rlvr_core.builtin.invariants.advantages import Advantages
 from rlvr_core.builtin.invariants.calibration import Calibration
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Trainer
 from rlvr_core.builtin.invariants.kl import Kl
+from rlvr_core.builtin.invariants.loss import LossValues
 from rlvr_core.builtin.invariants.moments import TokenScores
+from rlvr_core.builtin.invariants.optimizer import OptimizerUpdates
 from rlvr_core.builtin.invariants.parity import Parity
 from rlvr_core.builtin.invariants.resume import Resume
+from rlvr_core.builtin.invariants.rewards import Rewards
 from rlvr_core.builtin.invariants.sync import Sync
 from rlvr_core.builtin.invariants.tokens import Tokens
 from rlvr_core.builtin.invariants.updates import Updates
@@ -49,16 +52,22 @@ def invariants_of(
     checks: list[Invariant] = [Resume(trainer, sampler)] if guards.resume else []
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
+    if guards.rewards:
+        checks.append(Rewards(config))
     if guards.tokens:
         checks.append(Tokens(config, sampler))
     if guards.advantages:
         checks.append(Advantages(config))
     if guards.kl:
         checks.append(Kl())
+    if guards.loss:
+        checks.append(LossValues())
     if guards.calibration and traits_of(engine, EngineTraits).seeded:
         checks.append(Calibration(scores))
     if guards.updates:
         checks.append(Updates(config))
+    if guards.optimizer:
+        checks.append(OptimizerUpdates(config))
     if guards.sync:
         checks.append(Sync(engine, trainer))
     return Invariants(trainer, checks, scores)
@@ -78,7 +87,10 @@ class Invariants(RunObserver, StepObserver):
 
     reports = tuple(
         metric
-        for one in (Parity, Tokens, Advantages, Kl, Calibration, Updates)
+        for one in (
+            *(Parity, Rewards, Tokens, Advantages, Kl, LossValues),
+            *(Calibration, Updates, OptimizerUpdates),
+        )
         for metric in one.reports
     )
 

@@ -1,0 +1,163 @@
+"""Invariant ``loss``: a built-in loss and its gradient are those of its formula.
+
+From what a loss was given (log-probs, advantages, mask, denominators of the update) its value and
+the gradient that must arrive at the log-probs are computed again in float64, in the first updates
+of a run for every micro-batch, later for one of each update. Losses of plugins, on given
+answers, and of distillation are not, and a gradient that one of these has a part in is not either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
+from rlvr_core.builtin.invariants.differences import compare, described
+from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_core.api import Json
+
+FIRST = 8
+"""Updates of a run of which every micro-batch is checked."""
+
+ROUNDING = 1e-4
+"""Share of the terms of a loss that is rounding in float32."""
+
+TINY = 1e-30
+"""What float32 may flush to 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a process found in an update: the largest error in bands, and what is wrong."""
+
+    worst: float = math.nan
+    what: str = ""
+
+
+class LossValues(Invariant):
+    """Losses are what the config says."""
+
+    id, phase = "loss", "before each update"
+    reports = (
+        Metric(
+            "loss/error",
+            "Largest difference of a loss, or of its gradient with respect to a log-prob, from "
+            "its formula, as a share of what it is made of; the band for rounding is 1e-4.",
+            "share",
+        ),
+    )
+
+    def __init__(self) -> None:
+        self._updates = 0
+        self._error = math.nan
+
+    def begin(self, view: StepView) -> None:
+        """Forget the step before."""
+        self._error = math.nan
+
+    def share(self, view: StepView) -> Found:
+        """Compute the losses of this process's micro-batches again."""
+        seen = view.seen
+        if self._updates >= FIRST and seen:
+            seen = [seen[self._updates % len(seen)]]
+        worst = math.nan
+        for number, one in enumerate(seen):
+            found = self._check(view, one)
+            worst = found.worst if math.isnan(worst) else max(worst, found.worst)
+            if found.what:
+                return Found(worst, f"micro-batch {number + 1} of {len(seen)}: {found.what}")
+        return Found(worst)
+
+    def judge(self, view: StepView, shares: Sequence[Found]) -> None:
+        """Raise what any process found."""
+        self._updates += 1
+        errors = [one.worst for one in shares if not math.isnan(one.worst)]
+        if errors:
+            self._error = max(errors) if math.isnan(self._error) else max(self._error, *errors)
+        what = next((one.what for one in shares if one.what), "")
+        if what:
+            raise self.fault(
+                view.step,
+                what,
+                "look at what differs from the loss's options in the config: ratio and clip, "
+                "importance weights, KL term, entropy bonus, denominators of the whole update, "
+                "and at whatever multiplies the loss or stops its gradient",
+            )
+
+    def _check(self, view: StepView, seen: Seen) -> Found:
+        of_term = {id(term.loss): term for term in view.trainer.objective.terms}
+        total_BT, size_BT = torch.zeros_like(seen.batch.logp_BT).double(), None
+        sure_BT = torch.ones_like(seen.batch.mask_BT)
+        worst, whole = math.nan, True
+        for loss, batch, output in seen.losses:
+            term = of_term.get(id(loss))
+            if term is None or not known(loss):
+                whole = False
+                continue
+            should = expected(loss, batch, seen.normalizer)
+            share_B1 = ROUNDING + should.rounding_B1
+            if not bool(should.cliff_BT.any()):
+                band = float(share_B1.amax() if len(share_B1) else ROUNDING) * should.size + TINY
+                apart = abs(float(output.loss) - should.value) / band
+                worst = apart if math.isnan(worst) else max(worst, apart)
+                if not apart <= 1.0:
+                    return Found(apart, _value(term.name, float(output.loss), should, band))
+            total_BT += term.weight * should.gradient_BT
+            band_BT = abs(term.weight) * share_B1 * should.size_BT
+            size_BT = band_BT if size_BT is None else size_BT + band_BT
+            sure_BT &= ~should.edge_BT
+        if not whole or size_BT is None or seen.gradient_BT is None:
+            return Found(worst)
+        scale = float(view.trainer.optimizer.scaler.get_scale())
+        return _gradient(seen.gradient_BT, scale, (total_BT, size_BT, sure_BT), worst)
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Return the largest error of the step's updates."""
+        return {"loss/error": ROUNDING * self._error}
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return how many updates there were, by which it is chosen what is checked."""
+        return {"updates": self._updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it."""
+        self._updates = state["updates"]
+
+
+def _value(name: str, found: float, should: Expected, band: float) -> str:
+    times = f", {found / should.value:.4g} times that" if should.value else ""
+    return (
+        f"loss {name} is {found:.6g}, and its formula gives {should.value:.6g} for what it was "
+        f"given{times} (band: {band:.2g})"
+    )
+
+
+def _gradient(
+    found_BT: Tensor, scale: float, should: tuple[Tensor, Tensor, Tensor], worst: float
+) -> Found:
+    """Compare the gradient that arrived at the log-probs, the loss scale of float16 taken off."""
+    total_BT, size_BT, sure_BT = should
+    rounding = 4 * torch.finfo(found_BT.dtype).eps if found_BT.dtype != torch.float32 else 0.0
+    gradient_BT = found_BT.double() / scale
+    if not bool(torch.isfinite(gradient_BT).all()):
+        return Found(worst)  # an update that will be skipped
+    band_BT = size_BT + rounding * total_BT.abs() + TINY
+    parts = [one[sure_BT].cpu() for one in (gradient_BT, total_BT, band_BT)]
+    wrong = compare(parts[0], parts[1], parts[2], share=0.0)
+    worst = wrong.worst if math.isnan(worst) else max(worst, wrong.worst)
+    if not wrong.bad:
+        return Found(worst)
+    return Found(
+        worst,
+        "the gradient that arrives at the log-probs is not that of the loss's formula: "
+        + described(wrong, "the formula"),
+    )

@@ -1,0 +1,248 @@
+"""Invariant ``optimizer``: an update does to the weights what its formula says.
+
+Of a sample of elements of every tensor, in the first updates of a run and then in every
+``AGAIN``-th: the gradient is the sum of what the micro-batches' backward passes brought, one update
+is made of it, the moments follow from it and from those before, and the weights from the moments,
+the learning rate and the decay of the config. Between two updates nothing changes.
+
+Under FSDP gradients arrive in parts of other shapes: there the sum over micro-batches is not
+checked. The weights of matrices under Muon are not computed again, their momentum is. Of optimizers
+without a formula here, ``core/adamw-8bit`` and those of plugins, the gradient alone is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.differences import compare, described
+from rlvr_core.builtin.invariants.fingerprints import local
+from rlvr_core.builtin.invariants.formulas import kind_of
+from rlvr_core.builtin.invariants.rates import rate_of
+from rlvr_core.builtin.invariants.samples import Arriving, Sample
+from rlvr_core.builtin.invariants.update_check import (
+    ROUNDING,
+    TINY,
+    Snapshot,
+    Tensors,
+    UpdateCheck,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from rlvr_core.api import Json
+    from rlvr_core.api.services import RunConfig
+
+FIRST = 8
+"""Updates of a run that are checked one after the other."""
+
+AGAIN = 16
+"""Later, one of so many is checked."""
+
+
+class OptimizerUpdates(Invariant):
+    """Updates are those of the optimizer's formula.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    id, phase = "optimizer", "after each update"
+    reports = (
+        Metric(
+            "optimizer/error",
+            "Largest difference of a sampled weight, moment or gradient from its formula, as a "
+            "share of what it is made of; the band for rounding is 1e-4.",
+            "share",
+        ),
+    )
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._updates = 0
+        self._sample: Sample | None = None
+        self._arriving: Arriving | None = None
+        self._gradients: list[Tensor] = []
+        self._absent: list[bool] = []
+        self._norm = 0.0
+        self._before: Snapshot | None = None
+        self._after: Snapshot | None = None
+        self._error = math.nan
+
+    def begin(self, view: StepView) -> None:
+        """Listen to the gradients if the step's first update is one to check."""
+        self._error = math.nan
+        self._listen(view)
+
+    def _listen(self, view: StepView) -> None:
+        optimizer, parallel = view.trainer.optimizer, view.trainer.parallel
+        due = self._updates < FIRST or self._updates % AGAIN == 0
+        if self._arriving is not None:
+            self._arriving.end()
+        self._arriving, self._before = None, None
+        if not due:
+            self._after = None
+            return
+        if self._sample is None:
+            self._sample = Sample(optimizer.parameters)
+        if parallel is None or not parallel.sharded:
+            self._arriving = Arriving(self._sample, optimizer.parameters)
+        self._before = self._snapshot(view)
+
+    def _snapshot(self, view: StepView) -> Snapshot:
+        optimizer, sample = view.trainer.optimizer, self._sample
+        assert sample is not None, "made before"
+        states = [optimizer.inner.state.get(one, {}) for one in optimizer.parameters]
+        if not kind_of(optimizer.builder):
+            states = [{} for _ in states]
+        steps = [float(one["step"]) if "step" in one else 0.0 for one in states]
+        momentum = ["momentum" in one for one in states]
+        return Snapshot(
+            sample.take(optimizer.parameters),
+            sample.take([one.get("exp_avg", one.get("momentum")) for one in states]),
+            sample.take([one.get("exp_avg_sq") for one in states]),
+            [math.nan if m else n for m, n in zip(momentum, steps, strict=True)],
+        )
+
+    # -- before the update -----------------------------------------------------------------------
+
+    def share(self, view: StepView) -> tuple[float, list[Tensor], list[Tensor], list[Tensor], str]:
+        """Squares of the whole gradient, sampled sums of those that arrived, what has changed."""
+        if self._before is None or self._sample is None:
+            return 0.0, [], [], [], ""
+        optimizer = view.trainer.optimizer
+        gradients = [one.grad for one in optimizer.parameters]
+        here = [local(one) for one in gradients if one is not None]
+        norms = torch._foreach_norm([one for one in here if one.numel()]) if here else []
+        squares = sum((float(one) ** 2 for one in norms), 0.0)
+        self._gradients = self._sample.take(gradients)
+        self._absent = [one is None for one in gradients]
+        moved = self._untouched(view, self._after, self._before)
+        moved = moved or self._untouched(view, self._before, self._snapshot(view))
+        if self._arriving is None:
+            return squares, [], [], [], moved
+        arrived, self._arriving = self._arriving.end(), None
+        return squares, *arrived, moved
+
+    def _untouched(self, view: StepView, old: Snapshot | None, new: Snapshot | None) -> str:
+        """Say what has changed although no update was made."""
+        if old is None or new is None:
+            return ""
+        pairs = (
+            ("the weights of", old.weights, new.weights),
+            ("the optimizer's moments of", old.means, new.means),
+            ("the optimizer's moments of", old.squares, new.squares),
+        )
+        for what, ours, theirs in pairs:
+            for name, one, other in zip(view.trainer.optimizer.names, ours, theirs, strict=True):
+                if not torch.equal(one, other):
+                    return f"{what} {name} have changed between two updates"
+        return ""
+
+    def judge(self, view: StepView, shares: Sequence[Any]) -> None:
+        """Compare the gradient with the sum of what the backward passes brought."""
+        if self._before is None:
+            return
+        moved = next((share[4] for share in shares if share[4]), "")
+        if moved:
+            raise self.fault(
+                view.step,
+                moved,
+                "something writes into the trained tensors or the optimizer's state: an engine or "
+                "a callback that shares their memory, or a state that is made anew each step",
+            )
+        sharded = view.trainer.parallel is not None and view.trainer.parallel.sharded
+        whole = (
+            sum(share[0] for share in shares) if sharded else shares[view.trainer.ranks.index][0]
+        )
+        scale = float(view.trainer.optimizer.scaler.get_scale())
+        self._norm = math.sqrt(whole) / scale
+        if not sharded and math.isfinite(self._norm):
+            self._check_sum(view, shares)
+        self._gradients = [one / scale for one in self._gradients]
+
+    def _check_sum(self, view: StepView, shares: Sequence[Any]) -> None:
+        world = len(shares)
+        names = view.trainer.optimizer.names
+        for number, (name, found) in enumerate(zip(names, self._gradients, strict=True)):
+            arrived = sum(share[1][number] for share in shares) / world
+            band = ROUNDING * sum(share[2][number] for share in shares) / world + TINY
+            wrong = compare(found, arrived, band)
+            self._error = _larger(self._error, wrong.worst)
+            if not wrong.bad:
+                continue
+            last = sum(share[3][number] for share in shares) / world
+            alone = not compare(found, last, band).bad
+            raise self.fault(
+                view.step,
+                f"the gradient of {name} is not the sum of what the backward passes of this "
+                f"update's {len(view.seen)} micro-batches brought: "
+                + ("it is that of the last one alone" if alone else described(wrong, "the sum")),
+                "gradients are overwritten between micro-batches: clear them once an update"
+                if alone
+                else "gradients of earlier updates were not cleared, or somebody writes into them",
+            )
+
+    # -- after the update ------------------------------------------------------------------------
+
+    def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
+        """Compare moments and weights with their formulas."""
+        if self._before is not None:
+            after = self._snapshot(view)
+            if not applied:
+                found = self._untouched(view, self._before, after)
+                found = found and f"{found}, though this one was skipped"
+            else:
+                found = self._check(view, self._before, after)
+            self._after = after
+            everywhere = [one for one in view.trainer.ranks.gather(found) if one]
+            if everywhere:
+                what, _, remedy = everywhere[0].partition("\n")
+                raise self.fault(view.step, what, remedy or "a skipped update changes nothing")
+        self._updates += applied
+        self._listen(view)
+
+    def _check(self, view: StepView, before: Snapshot, after: Snapshot) -> str:
+        """Say what is wrong with an applied update, and the remedy behind a line break."""
+        optimizer = view.trainer.optimizer
+        if not kind_of(optimizer.builder):
+            return ""
+        clip = view.trainer.train.max_grad_norm
+        factor = 1.0 if clip is None else min(1.0, clip / (self._norm + 1e-6))
+        rate = rate_of(self._config, optimizer.schedule, view.step)
+        check = UpdateCheck(optimizer.builder.config, rate)
+        found = ""
+        for number, name in enumerate(optimizer.names):
+            one = Tensors.of(number, name, before, after, factor * self._gradients[number])
+            if not self._absent[number]:
+                found = check.of(one)
+            elif not torch.equal(one.weight, one.new_weight):
+                found = f"{name} has moved without a gradient\nlook at what moves it"
+            if found:
+                break
+        self._error = _larger(self._error, check.worst)
+        return found
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Return the largest error of the step's updates."""
+        return {"optimizer/error": ROUNDING * self._error}
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return how many updates there were, by which it is chosen what is checked."""
+        return {"updates": self._updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it."""
+        self._updates = state["updates"]
+
+
+def _larger(error: float, found: float) -> float:
+    return found if math.isnan(error) else max(error, found)

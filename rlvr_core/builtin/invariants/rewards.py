@@ -1,0 +1,114 @@
+"""Invariant ``rewards``: a reward is the weighted sum of its verdicts' scores, as configured.
+
+Where a weight has a schedule, a reward may be of any step so far: completions are judged when they
+are done, and may be trained on later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.check import Invariant, StepView
+
+if TYPE_CHECKING:
+    from rlvr_core.api import GroupsScored, Judged, Verdict
+    from rlvr_core.api.services import RunConfig
+
+ROUNDING = 1e-9
+"""Share of the terms of a reward that is rounding."""
+
+FULL_MARKS = 1.0
+"""Score that passes where a verdict does not say whether it does."""
+
+
+class Rewards(Invariant):
+    """Rewards and outcomes follow from verdicts.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    id, phase = "rewards", "before each step"
+    reports = (
+        Metric(
+            "rewards/error",
+            "Largest difference of a reward from the weighted sum of its verdicts' scores.",
+            "",
+        ),
+    )
+
+    def __init__(self, config: RunConfig) -> None:
+        self._refs: Sequence[Any] = config.rewards
+        self._error = math.nan
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Compute each reward of a step again, dropped groups included."""
+        self._error = math.nan
+        weights = [_range(ref, event.step) for ref in self._refs]
+        for group in event.groups:
+            for number, member in enumerate(group.members):
+                # completions that are given rewards by something else have no verdicts to compare
+                if len(member.verdicts) == len(weights):
+                    what = self._wrong(member, weights)
+                    if what:
+                        raise self.fault(
+                            event.step,
+                            f"completion {number} of problem {group.problem.id}: {what}",
+                            "a verdict and its reward are of different completions, a weight is "
+                            "not that of `rewards` in the config, or something changes rewards "
+                            "after verifiers have judged: do it in a verifier, as one more entry",
+                        )
+
+    def _wrong(self, member: Judged, weights: Sequence[tuple[float, float]]) -> str:
+        verdicts = list(member.verdicts.values())
+        first = outcome(verdicts[0])
+        if member.passed != first:
+            return f"passed is {member.passed}, and the first verdict says {first}"
+        known = [one.score for one in verdicts]
+        paid = [low != 0 or high != 0 for low, high in weights]
+        unknown = [score is None for score, counts in zip(known, paid, strict=True) if counts]
+        if any(unknown) and all(low == high for low, high in weights):
+            given = member.reward
+            return "" if given is None else f"reward is {given:g}, and a verdict has no score"
+        if member.reward is None or any(unknown):
+            missing = not any(unknown) and member.reward is None
+            return "it has no reward, and every verdict has a score" if missing else ""
+        low, high, size = 0.0, 0.0, 0.0
+        for score, (least, most) in zip(known, weights, strict=True):
+            if score is not None:
+                ends = sorted((least * float(score), most * float(score)))
+                low, high, size = low + ends[0], high + ends[1], size + max(map(abs, ends))
+        if not math.isfinite(size):
+            return ""  # refused where advantages are made
+        apart = max(low - member.reward, member.reward - high, 0.0)
+        self._error = apart if math.isnan(self._error) else max(self._error, apart)
+        if apart <= ROUNDING * size + 1e-12:
+            return ""
+        sum_of = " + ".join(
+            f"{most:g} x {score:g}"
+            for score, (_, most) in zip(known, weights, strict=True)
+            if score is not None and most
+        )
+        return f"the reward is {member.reward:g}, and weights and scores make {high:g} ({sum_of})"
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Return the largest difference of the step."""
+        return {"rewards/error": self._error}
+
+
+def outcome(verdict: Verdict) -> bool | None:
+    """Return whether a verdict is a pass; None if it has no score."""
+    if verdict.score is None:
+        return None
+    return verdict.score >= FULL_MARKS if verdict.passed is None else verdict.passed
+
+
+def _range(ref: Any, step: int) -> tuple[float, float]:
+    """Return the least and the largest weight of an entry of ``rewards`` up to a step."""
+    now = first = float(ref.weight)
+    if ref.schedule is not None:
+        now += min(step / ref.schedule.steps, 1.0) * (float(ref.schedule.to) - first)
+    return min(first, now), max(first, now)

@@ -1,0 +1,248 @@
+"""Guard ``loss``: values by hand, every built-in loss on hard batches, and what it must see."""
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_invariants import fault, steps, trainer_with, with_kl  # type: ignore
+
+import rlvr_core.algorithm.policy as policy
+from rlvr_core.api import LossBatch, LossOutput, LossTraits, Normalizer
+from rlvr_core.builtin.invariants.loss_oracles import expected, known
+from rlvr_core.builtin.losses.gmpo import GMPO
+from rlvr_core.builtin.losses.policy_family import (
+    CISPO,
+    DAPO,
+    GRPO,
+    GSPO,
+    LUSPO,
+    REINFORCE,
+    SAPO,
+    DrGRPO,
+)
+from rlvr_core.builtin.losses.vespo import VESPO
+from rlvr_core.step.objective import LossTerm
+
+ALL = (GRPO, DAPO, DrGRPO, LUSPO, GSPO, CISPO, REINFORCE, SAPO, GMPO, VESPO)
+
+
+def batch_of(logp, old, behaviour, advantages, mask=None, ref=None, **more):
+    logp_BT = torch.tensor(logp, dtype=torch.float32, requires_grad=True)
+    whole = torch.ones(logp_BT.shape, dtype=torch.bool)
+    return LossBatch(
+        logp_BT=logp_BT,
+        old_logp_BT=torch.tensor(old, dtype=torch.float32),
+        behaviour_logp_BT=torch.tensor(behaviour, dtype=torch.float32),
+        ref_logp_BT=None if ref is None else torch.tensor(ref, dtype=torch.float32),
+        mask_BT=whole if mask is None else torch.tensor(mask),
+        advantage_B=torch.tensor(advantages, dtype=torch.float32),
+        **more,
+    )
+
+
+def test_a_clipped_loss_by_hand():
+    """Ratios 1.5 and 0.5, advantages 1 and -2, weight e^0.5 and 1, two rows of one token."""
+    batch = batch_of(
+        [[-1 + math.log(1.5)], [-1 + math.log(0.5)]], [[-1.0]] * 2, [[-1.5], [-1.0]], [1.0, -2.0]
+    )
+    should = expected(GRPO(GRPO.Config()), batch, Normalizer(2, 2, 8, 1))
+    # clipped on both sides: -(e^0.5 * 1.2 * 1) and -(0.8 * -2), a half each, without a gradient
+    assert should.value == pytest.approx((-math.exp(0.5) * 1.2 + 1.6) / 2, rel=1e-6)
+    assert should.gradient_BT.tolist() == [[0.0], [0.0]]
+
+
+def test_kl_entropy_and_a_constant_length_by_hand():
+    """One row of two tokens; d = ref - logp = 1 and 0; entropy 0.5 and 1.5; length 10."""
+    batch = batch_of(
+        [[-1.0, -1.0]],
+        [[-1.0, -1.0]],
+        [[-1.0, -1.0]],
+        [2.0],
+        ref=[[0.0, -1.0]],
+        entropy_BT=torch.tensor([[0.5, 1.5]]),
+    )
+    loss = DrGRPO(DrGRPO.Config(beta=0.1, entropy_bonus=0.01, constant=10))
+    should = expected(loss, batch, Normalizer(1, 2, 8, 3))
+    kl = 0.1 * (math.e - 2)
+    assert should.value == pytest.approx(3 * ((-4 + kl) / 10 - 0.01 * 2.0 / 2), rel=1e-9)
+    slope = 0.1 * (1 - math.e)  # of k3: 1 - exp(d)
+    assert should.gradient_BT.tolist()[0] == pytest.approx([0.3 * (slope - 2), 0.3 * -2], rel=1e-9)
+
+
+def hard(seed, **more):
+    """Ratios, weights and drifts on both sides of every bound; advantages of both signs and 0."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(scale):
+        return scale * torch.randn(6, 9, generator=generator)
+
+    old_BT = -noise(1.5).abs()
+    logp_BT = (old_BT + noise(0.4)).requires_grad_()
+    mask_BT = torch.rand(6, 9, generator=generator) < 0.8
+    mask_BT[:, 0] = True
+    return LossBatch(
+        logp_BT=logp_BT,
+        old_logp_BT=old_BT,
+        behaviour_logp_BT=old_BT + noise(0.5),
+        ref_logp_BT=logp_BT.detach() + noise(0.7),
+        mask_BT=mask_BT,
+        advantage_B=torch.tensor([1.0, -1.0, 0.0, 0.5, -2.0, 0.1]),
+        entropy_BT=noise(1.0).abs(),
+        entropy_mask_BT=mask_BT & (torch.rand(6, 9, generator=generator) < 0.5),
+        entropy_bonus=0.02,
+        **more,
+    )
+
+
+OPTIONS = [
+    {},
+    {"beta": 0.1, "kl_estimator": "k3"},
+    {"beta": 0.1, "kl_estimator": "k1", "kl_ratio_corrected": True},
+    {"beta": 0.1, "kl_estimator": "k2", "kl_ratio_corrected": True},
+    {"off_policy_mask": 0.1, "entropy_bonus": 0.03},
+    {"top_entropy": 0.5},
+    {"entropy_control": {"target": 0.3}},
+    {"importance_correction": {"mode": "token_mask", "cap": 1.5, "floor": 0.6}},
+    {"importance_correction": {"mode": "sequence_truncate", "cap": 1.5, "floor": 0.6}},
+    {"importance_correction": {"mode": "sequence_mask", "cap": 3.0}},
+    {"importance_correction": {"mode": "sequence_geo", "cap": 1.1, "floor": 0.9}},
+    {"importance_correction": {"mode": "off"}},
+    {"ratio": "sequence"},
+    {"delta": 1.5},
+]
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: " ".join(one) or "plain")
+def test_every_built_in_loss_is_its_formula(cls, options):
+    fields = cls.Config.model_fields
+    sums = options.get("importance_correction", {}).get("mode", "").startswith("sequence")
+    if set(options) - set(fields) or (cls is VESPO and sums):
+        pytest.skip("not an option of this loss")
+    loss, normalizer = cls(cls.Config(**options)), Normalizer(9, 77, 12, 2)
+    assert known(loss)
+    for seed in range(4):
+        batch = hard(seed)
+        output = loss(batch, normalizer)
+        (gradient_BT,) = torch.autograd.grad(output.loss, batch.logp_BT)
+        should = expected(loss, batch, normalizer)
+        assert float(output.loss) == pytest.approx(should.value, abs=1e-5 * should.size)
+        apart_BT = (gradient_BT - should.gradient_BT).abs()[~should.edge_BT]
+        assert bool((apart_BT <= 1e-5 * should.size_BT[~should.edge_BT] + 1e-12).all())
+        assert int(should.edge_BT.sum()) <= 2
+
+
+def test_advantages_per_token_and_ratios_out_of_all_bounds():
+    given = torch.linspace(-1, 1, 54).reshape(6, 9)
+    batch = hard(5, advantage_BT=given)
+    loss, normalizer = GRPO(GRPO.Config(beta=0.1)), Normalizer(6, 40, 9, 1)
+    should = expected(loss, batch, normalizer)
+    assert float(loss(batch, normalizer).loss) == pytest.approx(should.value, rel=1e-5)
+    far = batch_of([[-1.0, -2.0]], [[-90.0, -2.0]], [[-90.0, -2.0]], [-1.0], ref=[[-50.0, 60.0]])
+    output = loss(far, normalizer)
+    should = expected(loss, far, normalizer)
+    assert float(output.loss) == pytest.approx(should.value, rel=1e-4)
+
+
+class Plugin:
+    """A loss of somebody else."""
+
+    traits = LossTraits(advantage="group")
+
+    def __call__(self, batch, normalizer):
+        return LossOutput(-(batch.logp_BT * batch.advantage_B[:, None]).mean(), {}, {})
+
+
+def test_losses_of_others_are_not_judged():
+    assert not known(Plugin())
+    assert all("loss/error" not in line for line in steps(trainer_with(Plugin()), 2))
+
+
+def test_healthy_losses_are_within_the_band():
+    lines = steps(trainer_with(DAPO(DAPO.Config()), mini_batches=2, num_iterations=2, lr=3e-2))
+    assert all(line["loss/error"] < 3e-5 for line in lines)
+
+
+def each_loss(monkeypatch, change):
+    """Change what every loss returns: ``change(output, batch)``."""
+    real = LossTerm.of
+    monkeypatch.setattr(LossTerm, "of", lambda s, b, n: change(real(s, b, n), b))
+
+
+def test_a_loss_of_another_scale(monkeypatch):
+    each_loss(monkeypatch, lambda out, _: replace(out, loss=1.01 * out.loss))
+    fault(trainer_with(with_kl, reference="frozen"), "loss", "1.01 times the formula")
+
+
+def test_a_gradient_that_is_not_that_of_the_value(monkeypatch):
+    def half(out, _):
+        return replace(out, loss=0.5 * out.loss + 0.5 * out.loss.detach())
+
+    each_loss(monkeypatch, half)
+    fault(trainer_with(), "loss", "gradient that arrives", "0.5 times the formula")
+
+
+def test_a_backward_pass_of_another_loss():
+    trainer = trainer_with()
+    real = trainer.optimizer.backward
+    trainer.optimizer.backward = lambda loss: real(3.0 * loss)
+    fault(trainer, "loss", "are 3 times the formula")
+
+
+def test_rows_without_a_gradient(monkeypatch):
+    def stopped(real):
+        def surrogate(self, terms, tally):
+            loss_BT = real(self, terms, tally)
+            return torch.where(terms.advantage_BT < 0, loss_BT.detach(), loss_BT)
+
+        return surrogate
+
+    made = stopped(policy.ClippedPolicyLoss.surrogate)
+    monkeypatch.setattr(policy.ClippedPolicyLoss, "surrogate", made)
+    fault(trainer_with(), "loss", "gradient that arrives")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "train"),
+    [
+        ("exp_linear", lambda real: lambda x: real(x) ** 2, {"num_iterations": 2, "lr": 3e-2}),
+        ("exp_linear", lambda real: lambda x: x, {}),
+        (
+            "importance_weight",
+            lambda real: lambda old, behaviour, *more: real(behaviour - 0.1, old, *more),
+            {},
+        ),
+        ("kl_policy_ref", lambda real: lambda *given: 2 * real(*given), {"num_iterations": 2}),
+    ],
+)
+def test_another_ratio_weight_or_kl(monkeypatch, name, change, train):
+    monkeypatch.setattr(policy, name, change(getattr(policy, name)))
+    trainer = trainer_with(with_kl, reference="frozen", **train)
+    trainer.observer._checks.pop("kl")
+    trainer.observer._checks.pop("advantages")
+    fault(trainer, "loss", "formula")
+
+
+def test_a_clip_that_never_acts(monkeypatch):
+    real = policy.clipped_surrogate
+    monkeypatch.setattr(
+        policy, "clipped_surrogate", lambda r, a, **o: real(r, a, **o | {"low": 1.0, "high": 1e9})
+    )
+    fault(trainer_with(num_iterations=4, lr=0.1), "loss")
+
+
+def test_denominators_of_a_micro_batch(monkeypatch):
+    real = LossTerm.of
+
+    def of(self, batch, normalizer):
+        rows, tokens = int(batch.mask_BT.any(1).sum()), int(batch.mask_BT.sum())
+        return real(self, batch, replace(normalizer, rows=rows, tokens=tokens))
+
+    monkeypatch.setattr(LossTerm, "of", of)
+    fault(trainer_with(tokens_per_micro_batch=40), "loss", "times that")

@@ -1,0 +1,72 @@
+"""Guard ``rewards``: weighted sums by hand, and rewards that are something else."""
+
+import pytest
+
+from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, RunError, Verdict
+from rlvr_core.builtin.invariants.rewards import Rewards
+from rlvr_core.config.model import RunConfig
+
+
+def guard(*rewards):
+    config = {"model": {"path": "m"}, "data": {"sources": ["a"]}, "train": {"steps": 9}}
+    return Rewards(RunConfig.model_validate(config | {"rewards": list(rewards)}))
+
+
+TWO = ({"use": "auto"}, {"use": "core/brief", "weight": -0.25})
+
+
+def check(made, verdicts, reward, passed, step=0):
+    completion = Completion((1,), (2, 3), (-1.0, -1.0), (True, True), "x", "stop", 0)
+    named = {f"v{number}": one for number, one in enumerate(verdicts)}
+    judged = Judged(completion, named, reward, passed)
+    group = Group(Problem("p", "?", "v", {}, "d"), (judged,), 0)
+    made.on_groups(GroupsScored(step, 0, (group,)))
+    return made.end(None)["rewards/error"]
+
+
+def test_weighted_sums():
+    assert check(guard(*TWO), [Verdict(1.0), Verdict(0.4)], 0.9, True) < 1e-15
+    assert check(guard(*TWO), [Verdict(0.6), Verdict(1.0)], 0.35, False) < 1e-15
+    passes = Verdict(0.0, passed=True)  # the outcome is what the verdict says, not its score
+    assert check(guard("auto"), [passes], 0.0, True) == 0
+
+
+def test_what_has_no_score():
+    lost = Verdict(None, "timeout")
+    check(guard(*TWO), [lost, Verdict(1.0)], None, None)
+    check(guard(*TWO), [Verdict(1.0), lost], None, True)
+    with pytest.raises(RunError, match="a verdict has no score"):
+        check(guard(*TWO), [Verdict(1.0), lost], 1.0, True)
+    with pytest.raises(RunError, match="it has no reward"):
+        check(guard(*TWO), [Verdict(1.0), Verdict(1.0)], None, True)
+    shadow = {"use": "core/brief", "weight": 0.0}
+    check(guard("auto", shadow), [Verdict(1.0), lost], 1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("reward", "passed", "words"),
+    [
+        (-0.9, True, r"reward is -0.9, and weights and scores make 0.9 \(1 x 1 \+ -0.25 x 0.4\)"),
+        (1.0, True, "the reward is 1"),
+        (0.9 + 1e-6, True, "the reward is 0.9"),
+        (0.9, False, "passed is False, and the first verdict says True"),
+    ],
+)
+def test_rewards_that_are_something_else(reward, passed, words):
+    with pytest.raises(RunError, match=words) as caught:
+        check(guard(*TWO), [Verdict(1.0), Verdict(0.4)], reward, passed, step=4)
+    assert "guard rewards: completion 0 of problem p" in str(caught.value)
+    assert "step 5" in str(caught.value)
+
+
+def test_a_scheduled_weight_may_be_that_of_any_step_so_far():
+    """Weight 1 at step 0, 0.6 at step 4 of 10: a score of 2 makes 2 to 1.2."""
+    made = guard({"use": "auto", "schedule": {"to": 0.0, "steps": 10}})
+    for reward in (2.0, 1.6, 1.2):
+        check(made, [Verdict(2.0)], reward, True, step=4)
+    with pytest.raises(RunError, match="guard rewards"):
+        check(made, [Verdict(2.0)], 1.1, True, step=4)
+
+
+def test_completions_without_verdicts_are_not_compared():
+    assert check(guard("auto"), [], 0.3, None) != 0  # NaN: nothing was compared
