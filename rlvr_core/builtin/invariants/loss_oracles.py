@@ -123,7 +123,7 @@ class _Formula:
         sizes_BT = self._inside(share_BT * (surrogate_BT.abs() + steep_BT + kl_size_BT))
         summed_B1 = (self._d.abs() + self._x.abs()).sum(1, keepdim=True)
         return Expected(
-            value=float(loss) - entropy,
+            value=float(loss.detach()) - entropy,
             size=float(sizes_BT.sum()) + abs(entropy),
             gradient_BT=gradient_BT,
             size_BT=size_BT.detach(),
