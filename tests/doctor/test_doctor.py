@@ -10,12 +10,13 @@ from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.builtin.doctor.answers import corrupted
 from rlvr_core.builtin.doctor.consensus import last_answer
 from rlvr_core.builtin.doctor.endings import histogram, loops
-from rlvr_core.builtin.doctor.examination import examine
+from rlvr_core.builtin.doctor.examination import LENIENT, examine
 from rlvr_core.builtin.doctor.live import agreement
 from rlvr_core.builtin.doctor.mending import Draft, place_of
 from rlvr_core.builtin.doctor.problems import _labelled, _slots
 from rlvr_core.builtin.doctor.report import Answer, Check, Report
 from rlvr_core.builtin.doctor.selftest import learnt
+from rlvr_core.config.model import GuardSection
 from rlvr_core.testing.lab import Lab
 from tests.doctor import planted
 
@@ -241,3 +242,10 @@ def test_learning_is_judged_by_the_first_and_last_steps():
     assert learnt([(60, 80)] * 3 + [(20, 80)] * 3, 1e-3).level == "fail"
     # 60 and 66 of 240: z = .62
     assert learnt([(20, 80)] * 3 + [(22, 80)] * 3, 1e-3).data["z"] == pytest.approx(0.622, abs=1e-2)
+
+
+def test_no_check_of_a_step_ends_the_examined_run():
+    options = [one.removeprefix("guards.") for one in LENIENT if one.startswith("guards.")]
+    values = {name: json.loads(value) for name, value in (one.split("=") for one in options)}
+    assert GuardSection().invariants
+    assert not GuardSection.model_validate(values).invariants
