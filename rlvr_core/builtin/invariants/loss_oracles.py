@@ -124,7 +124,7 @@ class _Formula:
         summed_B1 = (self._d.abs() + self._x.abs()).sum(1, keepdim=True)
         return Expected(
             value=float(loss.detach()) - entropy,
-            size=float(sizes_BT.sum()) + abs(entropy),
+            size=float(sizes_BT.detach().sum()) + abs(entropy),
             gradient_BT=gradient_BT,
             size_BT=size_BT.detach(),
             rounding_B1=2e-6 * summed_B1.detach(),
