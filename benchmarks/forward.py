@@ -164,7 +164,7 @@ def _timed(
             for batch in batches:
                 target_N = batch.completion_ids_BT[batch.mask_BT]
                 head_VH = model.lm_head.weight
-                logp_N = fused_logprobs(states(batch), head_VH, target_N, temperature=1.0)
+                logp_N, _ = fused_logprobs(states(batch), head_VH, target_N, temperature=1.0)
                 logp_N.sum().backward()
             seconds.append(time.process_time() - begun)
     return [statistics.median(seconds[1:]) for seconds in took]
@@ -259,7 +259,7 @@ def _memory_of(way: str) -> dict[str, float]:
     before = _peak_mib()
     begun = time.perf_counter()
     if way == "fused":
-        logp_N = fused_logprobs(hidden_NH, weight_VH, target_N, temperature=1.0)
+        logp_N, _ = fused_logprobs(hidden_NH, weight_VH, target_N, temperature=1.0)
     else:  # TRL's: logits of every token, then a log-softmax of the chosen one
         logits_NV = hidden_NH @ weight_VH.T
         logp_N = logits_NV.gather(1, target_N[:, None])[:, 0] - logits_NV.logsumexp(-1)

@@ -139,22 +139,19 @@ class Predicted:
 
     def logprobs(self) -> Tensor:
         """(N,) log-probs of the sampled tokens."""
-        if self.head is None:
-            return self.whole().gather(-1, self.targets[:, None])[:, 0]
-        with self.autocast:
-            return fused_logprobs(
-                self.states,
-                self.head.weight,
-                self.targets,
-                temperature=self.temperature,
-                bias_V=self.head.bias,
-            )
+        return self._scores(with_entropy=False)[0]
 
     def logprobs_and_entropy(self) -> tuple[Tensor, Tensor]:
         """The same, and the (N,) entropies."""
+        logp_N, entropy_N = self._scores(with_entropy=True)
+        assert entropy_N is not None
+        return logp_N, entropy_N
+
+    def _scores(self, *, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
         if self.head is None:
             logp_NV = self.whole()
-            return logp_NV.gather(-1, self.targets[:, None])[:, 0], entropy(logp_NV)
+            logp_N = logp_NV.gather(-1, self.targets[:, None])[:, 0]
+            return logp_N, entropy(logp_NV) if with_entropy else None
         with self.autocast:
             return fused_logprobs(
                 self.states,
@@ -162,7 +159,7 @@ class Predicted:
                 self.targets,
                 temperature=self.temperature,
                 bias_V=self.head.bias,
-                with_entropy=True,
+                with_entropy=with_entropy,
             )
 
     def whole(self) -> Tensor:

@@ -14,7 +14,7 @@ sum over tokens that needs it.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,32 +31,6 @@ _MIN_CHUNK = 256
 _LEAST = -1e4
 
 
-@overload
-def fused_logprobs(
-    hidden_NH: Tensor,
-    weight_VH: Tensor,
-    target_N: Tensor,
-    *,
-    temperature: float,
-    bias_V: Tensor | None = None,
-    chunk_vocab: int | None = None,
-    with_entropy: Literal[False] = False,
-) -> Tensor: ...
-
-
-@overload
-def fused_logprobs(
-    hidden_NH: Tensor,
-    weight_VH: Tensor,
-    target_N: Tensor,
-    *,
-    temperature: float,
-    bias_V: Tensor | None = None,
-    chunk_vocab: int | None = None,
-    with_entropy: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-
-
 def fused_logprobs(
     hidden_NH: Tensor,
     weight_VH: Tensor,
@@ -66,7 +40,7 @@ def fused_logprobs(
     bias_V: Tensor | None = None,
     chunk_vocab: int | None = None,
     with_entropy: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """Log-probs of the targets under softmax((hidden @ weight.T + bias) / temperature).
 
     The product is made in autocast's dtype, or that of ``hidden_NH`` without autocast; everything
@@ -84,7 +58,7 @@ def fused_logprobs(
             differentiable, at no cost where nothing is differentiated through it.
 
     Returns:
-        (N,) log-probs, or (log-probs, entropy).
+        (N,) log-probs, and the (N,) entropies, None without ``with_entropy``.
 
     Raises:
         ValueError: If temperature or chunk_vocab is not positive, the shapes do not fit, or a
@@ -100,16 +74,13 @@ def fused_logprobs(
         if chunk_vocab is None:
             per_entry = max(1, len(target_N)) * _wide(dtype).itemsize
             if per_entry * len(weight_VH) <= _SMALL_BYTES:
-                logp_N, entropy_N = _at_once(
-                    hidden_NH, weight_VH, bias_V, target_N, temperature, with_entropy
-                )
-                return logp_N if entropy_N is None else (logp_N, entropy_N)
+                return _at_once(hidden_NH, weight_VH, bias_V, target_N, temperature, with_entropy)
             budget = _CHUNK_BYTES.get(device, _CHUNK_BYTES_ELSEWHERE)
             chunk_vocab = max(_MIN_CHUNK, budget // per_entry)
         logp_N, entropy_N = _Chunked.apply(  # type: ignore[no-untyped-call]
             hidden_NH, weight_VH, bias_V, target_N, temperature, chunk_vocab, with_entropy
         )
-    return logp_N if entropy_N is None else (logp_N, entropy_N)
+    return logp_N, entropy_N
 
 
 def _check(

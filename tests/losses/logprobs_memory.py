@@ -22,7 +22,7 @@ def plain(hidden_NH, weight_VH, target_N):
 
 
 def fused(hidden_NH, weight_VH, target_N):
-    return fused_logprobs(hidden_NH, weight_VH, target_N, temperature=1.0)
+    return fused_logprobs(hidden_NH, weight_VH, target_N, temperature=1.0)[0]
 
 
 def entropy(hidden_NH, weight_VH, target_N):

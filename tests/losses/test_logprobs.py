@@ -41,7 +41,7 @@ def test_values_and_gradients_are_the_definition(chunk, temperature, bias):
     leaves, target, upstream = draw(bias=bias)
     if chunk == 1 and bias:
         target[:3] = torch.tensor([0, V - 1, 0])  # the ends, one of them twice
-    logp = fused_logprobs(
+    logp, _ = fused_logprobs(
         leaves[0], leaves[1], target, temperature=temperature, bias_V=leaves[2], chunk_vocab=chunk
     )
     expected = oracle(leaves, target, temperature)
@@ -56,7 +56,7 @@ def test_values_and_gradients_are_the_definition(chunk, temperature, bias):
 def test_float32_gradient_equals_the_plain_path_to_1e_6(chunk):
     leaves, target, upstream = draw(torch.float32)
     upstream = upstream / N
-    ours = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=chunk)
+    ours, _ = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=chunk)
     plain = (leaves[0] @ leaves[1].T).log_softmax(-1).gather(1, target[:, None])[:, 0]
     torch.testing.assert_close(ours, plain, rtol=0, atol=2e-6)
     for mine, theirs in zip(
@@ -69,7 +69,7 @@ def test_float32_gradient_equals_the_plain_path_to_1e_6(chunk):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_t7_log_softmax_of_half_precision_logits_is_float32(chunk, dtype):
     leaves, target, upstream = draw(dtype)
-    logp = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=chunk)
+    logp, _ = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=chunk)
     assert logp.dtype == torch.float32
     expected = oracle(leaves, target)
     torch.testing.assert_close(logp.double(), expected, rtol=0, atol=5e-6)
@@ -92,18 +92,18 @@ def test_t2_log_probs_are_those_of_the_sampling_temperature(chunk):
     hidden = leaves[0].detach()
     weight = leaves[1].detach()
     everything = torch.arange(V)
-    logp = fused_logprobs(
+    logp, _ = fused_logprobs(
         hidden.expand(V, H), weight, everything, temperature=0.6, chunk_vocab=chunk
     )
     scores = torch.exp((weight @ hidden[0]) / 0.6)
     torch.testing.assert_close(logp, (scores / scores.sum()).log(), rtol=0, atol=1e-12)
-    raw = fused_logprobs(hidden.expand(V, H), weight, everything, temperature=1.0)
+    raw, _ = fused_logprobs(hidden.expand(V, H), weight, everything, temperature=1.0)
     assert (logp - raw).abs().max() > 0.5
 
 
 def test_a_full_distribution_sums_to_1_across_chunks():
     leaves, _, _ = draw(torch.float32, n=1)
-    logp = fused_logprobs(
+    logp, _ = fused_logprobs(
         leaves[0].expand(V, H), leaves[1], torch.arange(V), temperature=1.0, chunk_vocab=100
     )
     assert logp.exp().sum().item() == pytest.approx(1, abs=1e-5)
@@ -117,7 +117,7 @@ def test_entropy_is_exact_and_changes_nothing_else(chunk, temperature):
     logp, entropy = fused_logprobs(*leaves[:2], target, with_entropy=True, **options)
     p = ((leaves[0] @ leaves[1].T) / temperature).softmax(-1)
     torch.testing.assert_close(entropy, -(p * p.log()).sum(-1), rtol=0, atol=1e-12)
-    without = fused_logprobs(*leaves[:2], target, **options)
+    without, _ = fused_logprobs(*leaves[:2], target, **options)
     assert torch.equal(logp, without)
     for a, b in zip(grads(logp, upstream, leaves), grads(without, upstream, leaves), strict=True):
         assert torch.equal(a, b)
@@ -213,7 +213,7 @@ def test_a_chunk_of_nothing_but_impossible_entries_adds_nothing():
 
 def test_backward_twice_gives_the_same():
     leaves, target, upstream = draw()
-    logp = fused_logprobs(leaves[0], leaves[1], target, temperature=0.7, chunk_vocab=400)
+    logp, _ = fused_logprobs(leaves[0], leaves[1], target, temperature=0.7, chunk_vocab=400)
     loss = (logp * upstream).sum()
     first = torch.autograd.grad(loss, leaves[:2], retain_graph=True)
     second = torch.autograd.grad(loss, leaves[:2])
@@ -226,20 +226,20 @@ def test_only_what_needs_a_gradient_gets_one(chunk):
     leaves, target, upstream = draw()
     for needed in (0, 1):
         own = [leaf.detach().requires_grad_(i == needed) for i, leaf in enumerate(leaves[:2])]
-        logp = fused_logprobs(*own, target, temperature=1.0, chunk_vocab=chunk)
+        logp, _ = fused_logprobs(*own, target, temperature=1.0, chunk_vocab=chunk)
         (logp * upstream).sum().backward()
         expected = grads(oracle(leaves, target), upstream, leaves)[needed]
         torch.testing.assert_close(own[needed].grad, expected, rtol=0, atol=1e-12)
         assert own[1 - needed].grad is None
     with torch.no_grad():
-        assert not fused_logprobs(*leaves[:2], target, temperature=1.0).requires_grad
+        assert not fused_logprobs(*leaves[:2], target, temperature=1.0)[0].requires_grad
 
 
 @pytest.mark.parametrize("chunk", [None, 400])
 def test_no_tokens(chunk):
     leaves, _, _ = draw()
     none = torch.zeros(0, dtype=torch.long)
-    logp = fused_logprobs(leaves[0][:0], leaves[1], none, temperature=1.0, chunk_vocab=chunk)
+    logp, _ = fused_logprobs(leaves[0][:0], leaves[1], none, temperature=1.0, chunk_vocab=chunk)
     logp.sum().backward()
     assert logp.shape == (0,)
     assert (leaves[1].grad == 0).all()
@@ -249,7 +249,7 @@ def test_no_tokens(chunk):
 def test_autocast_makes_the_product_in_its_dtype(chunk):
     leaves, target, upstream = draw(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        logp = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=chunk)
+        logp, _ = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=chunk)
     halves = [leaf.detach().bfloat16() for leaf in leaves[:2]]
     expected = oracle([*halves, None], target)
     torch.testing.assert_close(logp.double(), expected, rtol=0, atol=5e-6)
@@ -307,9 +307,11 @@ def test_peak_memory_is_a_quarter_of_float32_logits_and_their_gradient():
 
 def test_result_does_not_depend_on_how_tokens_are_batched():
     leaves, target, _ = draw(torch.float32)
-    whole = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=400)
+    whole, _ = fused_logprobs(leaves[0], leaves[1], target, temperature=1.0, chunk_vocab=400)
     parts = [
-        fused_logprobs(leaves[0][rows], leaves[1], target[rows], temperature=1.0, chunk_vocab=400)
+        fused_logprobs(leaves[0][rows], leaves[1], target[rows], temperature=1.0, chunk_vocab=400)[
+            0
+        ]
         for rows in torch.arange(N).split(math.ceil(N / 3))
     ]
     torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=2e-6)
