@@ -115,6 +115,25 @@ def test_another_prompt_style(lab, own_model):
     assert [one["key"] for one in found["differences"]["prompts"]] == ["sha256"]
 
 
+@pytest.mark.slow
+def test_other_prompts_of_an_evaluation(lab, own_model):
+    """The training data are the same, the held-out problems are not."""
+    rows = (lab.folder / "data.jsonl").read_text().splitlines()
+    source = lab.config["data"]["sources"][0]["with"] | {"path": "held-out.jsonl"}
+    task = {
+        "use": "core/dataset",
+        "with": {"data": {"use": "core/jsonl", "with": source}},
+    }
+    evaluated = {"eval": {"tasks": [task]}, "guards": {"max_contaminated": 1.0}}
+    runs = []
+    for kept in (rows[:4], rows[1:5]):
+        (lab.folder / "held-out.jsonl").write_text("\n".join(kept) + "\n")
+        runs.append(run_of(lab, **evaluated))
+    found = diff(lab, *runs)
+    (one,) = found["differences"]["prompts"]
+    assert one["key"].startswith("evaluations.")
+
+
 def test_an_edited_verifier_and_the_file_that_was_edited(lab, own_model, toy_site):
     first = run_of(lab)
     module = toy_site / "rlvr_toy.py"

@@ -6,13 +6,21 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Complaint, ConfigError, Json
-from rlvr_core.api.services import Manifest, Redactor, RunFolder, files, versions, write_atomic
+from rlvr_core.api import Complaint, ConfigError, Json, Problem
+from rlvr_core.api.services import (
+    Manifest,
+    Redactor,
+    Renderer,
+    RunFolder,
+    files,
+    versions,
+    write_atomic,
+)
 from rlvr_core.builtin.provenance.code import code_hash, diff_of, file_tables, location, packages
 from rlvr_core.builtin.provenance.compare import Difference, code_differences, differences
 from rlvr_core.builtin.provenance.lineage import of_run
@@ -63,12 +71,24 @@ def identity_of(prepared: Any) -> dict[str, Json]:
             "text_as_chat": prepared.renderer.text_as_chat,
             "description": prepared.renderer.describe(),
             "sha256": prepared.prompts,
+            "evaluations": {
+                name: _rendered(prepared.renderer, problems)
+                for name, problems in prepared.evaluations.held_out.items()
+            },
         },
         "verifiers": {
             name: code_hash(name.partition("#")[0], spec.target) for name, spec in specs.items()
         },
         "threads": threads(),
     }
+
+
+def _rendered(renderer: Renderer, problems: Iterable[Problem]) -> str:
+    """Return the hash of the token ids of an evaluation's prompts, in order."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        digest.update(repr(renderer.render(problem)).encode())
+    return digest.hexdigest()
 
 
 def threads() -> dict[str, Json]:
