@@ -1,82 +1,267 @@
-"""What each guard costs: the time of the same steps with it alone, and with all, against none.
+"""What each guard costs, in processor time: of the same run, step by step, guard by guard.
 
-Guards change no token and no weight, so all runs make the same steps. They run in turns, and what
-is compared is the time in steps, as `rlvr show` has it.
+Wall time on a machine with other jobs says nothing about a few percent. This counts the time that
+the processor spends in this process (user time of all its threads), so other jobs do not count,
+and counts it within one run: each method of each guard is timed as it is called, and what is left
+of the step is the step without guards. Hooks in the backward pass are timed likewise. A forward
+pass that several guards share stands in a row of its own.
 
-    python benchmarks/guard_overhead.py [--size 10M] [--steps 30] [--rounds 5]
+The first steps, in which guards look at everything, stand apart from the later ones; a share of
+the whole run is what a run of so many steps pays. Each round is a run with another seed, so that
+the least and the largest of the rounds say how far a figure can be trusted.
+
+    python benchmarks/guard_overhead.py [--size 10M] [--steps 100] [--rounds 3]
+
+``--size`` is that of a tiny model (0.2M, 0.8M, 10M), half trained, or 70M, of random weights.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-RLVR = [sys.executable, "-m", "rlvr_core.cli.main"]
-GUARDS = (
-    *("parity", "calibration", "advantages", "rewards", "loss", "updates", "optimizer", "kl"),
-    *("tokens", "sync", "seeds", "watchdog"),
+FIRST = 8
+"""Steps in which guards look at everything."""
+
+METHODS = (
+    *("run_started", "on_groups", "begin", "share", "judge", "updated", "end"),
+    *("weights_loaded", "checkpoint_written"),
 )
-"""Guards that work in each step; ``resume`` works at checkpoints."""
+ALWAYS_ON = ("parity", "calibration", "own pass", "advantages", "updates", "kl", "tokens", "shared")
+"""The invariants A to F, and what they have in common."""
 
 
-def config(on: set[str], model: Path, steps: int) -> Mapping[str, object]:
-    """Return a run with these guards."""
-    guards: dict[str, object] = {name: False for name in GUARDS if name not in on}
+class Clock:
+    """Processor time by guard; what one calls in turn counts for the other alone."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self.steps: list[tuple[float, dict[str, float]]] = []
+        self._stack: list[list[float]] = []
+        self._began = 0.0
+
+    def timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Count the calls of a method for a guard."""
+
+        @functools.wraps(method)
+        def call(*given: Any, **named: Any) -> Any:
+            self._stack.append([0.0])
+            began = time.process_time()
+            try:
+                return method(*given, **named)
+            finally:
+                whole = time.process_time() - began
+                self.spent[name] += whole - self._stack.pop()[0]
+                if self._stack:
+                    self._stack[-1][0] += whole
+
+        return call
+
+    def begin(self) -> None:
+        """The first step begins."""
+        self._began = time.process_time()
+        self.spent.clear()
+
+    def step(self) -> None:
+        """A step has ended."""
+        now = time.process_time()
+        spent = dict(self.spent)
+        self.steps.append((now - self._began - sum(spent.values()), spent))
+        self.begin()
+
+
+def watched() -> Clock:
+    """Time the guards of the runs of this process from here on."""
+    from rlvr_core.builtin.invariants import invariants, samples
+    from rlvr_core.builtin.invariants.check import Invariant
+    from rlvr_core.builtin.invariants.moments import TokenScores
+    from rlvr_core.run.guards import Guards
+
+    clock = Clock()
+    for kind in vars(invariants).values():
+        if isinstance(kind, type) and issubclass(kind, Invariant) and kind is not Invariant:
+            for method in METHODS:
+                if method in vars(kind):
+                    setattr(kind, method, clock.timed(kind.id, vars(kind)[method]))
+    for method in ("on_groups", "step_begins", "loss_computed", "update_begins", "update_ended"):
+        kept = vars(invariants.Invariants)[method]
+        setattr(invariants.Invariants, method, clock.timed("shared", kept))
+    one: Any = TokenScores
+    one.__call__ = clock.timed("own pass", one.__call__)
+    arriving: Any = samples.Arriving
+    keeper = arriving._keeper
+    arriving._keeper = lambda self, number: clock.timed("optimizer", keeper(self, number))
+    make, start, finish = Guards.__init__, Guards.run_started, Guards.step_finished
+
+    def made(self: Any, guards: Any) -> None:
+        for name, guard in guards.items():
+            if not isinstance(guard, invariants.Invariants):
+                for method in ("on_groups", "on_step"):
+                    setattr(guard, method, clock.timed(name, getattr(guard, method)))
+        make(self, guards)
+
+    def started(self: Any, event: Any) -> None:
+        clock.begin()
+        start(self, event)
+
+    def finished(self: Any, event: Any) -> None:
+        finish(self, event)
+        clock.step()
+
+    patched: Any = Guards
+    patched.__init__, patched.run_started, patched.step_finished = made, started, finished
+    return clock
+
+
+def config(model: Path, seed: int, given: argparse.Namespace) -> dict[str, object]:
+    """Return a run with all guards that are on by default, and a KL."""
+    prompts, n, tokens = (int(part) for part in given.batch.split("x"))
     return {
-        "run": {"name": "overhead", "seed": 1},
-        "model": {"path": str(model)},
+        "run": {"name": f"overhead-{seed}", "seed": seed},
+        "model": {"path": str(model), "dtype": given.dtype},
         "data": {"sources": [{"use": "math/arithmetic", "with": {"split": "train"}}]},
-        "sampling": {"n": 8, "max_tokens": 44},
+        "sampling": {"n": n, "max_tokens": tokens},
         "engine": "core/transformers",
         "loss": {"use": "core/grpo", "with": {"beta": 0.02}},
-        "train": {"steps": steps, "prompts_per_step": 16, "lr": 1e-4},
+        "train": {"steps": given.steps, "prompts_per_step": prompts, "lr": 1e-5},
         "checkpoint": {"every": 0},
-        "guards": guards,
+        "guards": {"max_idle_steps": given.steps},
+        "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
     }
 
 
-def seconds(on: set[str], model: Path, steps: int, folder: Path) -> float:
-    """Make a run and return its time in steps."""
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config(on, model, steps)))
-    (folder / "config.json").rename(folder / "config.yaml")  # JSON is YAML
-    subprocess.run([*RLVR, "run", "config.yaml", "--display", "none"], cwd=folder, check=True)
-    shown = subprocess.run(
-        [*RLVR, "show", "last", "--json"], cwd=folder, check=True, capture_output=True
-    ).stdout
-    return float(json.loads(shown)["step_seconds"])
+def run(model: Path, seed: int, given: argparse.Namespace) -> Clock:
+    """Make a run in this process."""
+    from rlvr_core.cli.main import main as rlvr
+
+    clock = watched()
+    Path("config.yaml").write_text(json.dumps(config(model, seed, given)))  # JSON is YAML
+    sys.argv = ["rlvr", "run", "config.yaml", "--display", "none"]
+    code = 0
+    try:
+        code = int(rlvr() or 0)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    if code or len(clock.steps) != given.steps:
+        raise SystemExit(f"the run ended with {code} after {len(clock.steps)} steps")
+    return clock
+
+
+def save_model(folder: Path, size: str) -> None:
+    """Write a tiny model, or one of random weights of another shape with its tokenizer."""
+    from rlvr_core.cli.main import main as rlvr
+
+    tiny = "0.2M" if size == "70M" else size
+    sys.argv = ["rlvr", "tiny-model", str(folder), "--task", "math/arithmetic", "--size", tiny]
+    sys.argv += ["--steps", "60"]
+    try:
+        rlvr()
+    except SystemExit as end:
+        if end.code:
+            raise
+    if size == "70M":
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        changed = AutoConfig.from_pretrained(folder)
+        changed.hidden_size, changed.intermediate_size = 768, 2048
+        changed.num_hidden_layers, changed.num_attention_heads = 10, 12
+        changed.num_key_value_heads, changed.head_dim = 6, 64
+        changed.layer_types = ["full_attention"] * 10
+        AutoModelForCausalLM.from_config(changed).save_pretrained(folder)
+
+
+def forked(work: Callable[[], Any]) -> Any:
+    """Return what a fork of this process found: each run begins with a process of its own."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        try:
+            found = json.dumps(work())
+            with os.fdopen(writer, "w") as out:
+                out.write(found)
+        except BaseException as error:
+            print(error, file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        text = lines.read()
+    if os.waitpid(pid, 0)[1]:
+        raise SystemExit("a run failed")
+    return json.loads(text)
+
+
+def shares(steps: Sequence[tuple[float, dict[str, float]]], names: Sequence[str]) -> float:
+    """Return what guards cost in these steps, as a share of the steps without any."""
+    bare = sum(step for step, _ in steps)
+    return sum(spent.get(name, 0.0) for _, spent in steps for name in names) / bare
+
+
+def report(rounds: Sequence[Sequence[tuple[float, dict[str, float]]]]) -> str:
+    """Return a table of the rounds."""
+    names = sorted({name for steps in rounds for _, spent in steps for name in spent})
+    rows: list[tuple[str, Sequence[str]]] = [("**all guards**", names)]
+    rows.append(("**A to F**", ALWAYS_ON))
+    rows += [(name, [name]) for name in names]
+    first = statistics.median(step for steps in rounds for step, _ in steps[:FIRST])
+    later = statistics.median(step for steps in rounds for step, _ in steps[FIRST:])
+    n = len(rounds[0])
+    lines = [
+        f"A step without guards: {first:.3f} s, later {later:.3f} s of processor time.",
+        "",
+        f"| guard | steps 1 to {FIRST} | from step {FIRST + 1} | {n} steps | ms a later step |",
+        "|---|---|---|---|---|",
+    ]
+    for shown, chosen in rows:
+        cells = []
+        for cut in (slice(0, FIRST), slice(FIRST, None), slice(None)):
+            found = sorted(shares(steps[cut], chosen) for steps in rounds)
+            middle = statistics.median(found)
+            cells.append(f"{middle:.2%} ({found[0]:.2%} to {found[-1]:.2%})")
+        spent = [
+            1e3 * sum(of.get(name, 0.0) for name in chosen)
+            for steps in rounds
+            for _, of in steps[FIRST:]
+        ]
+        cells.append(f"{statistics.mean(spent):.2f}")
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Print a line for each guard."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", default="10M")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=5)
+    """Print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", default="10M", help="0.2M, 0.8M, 10M or 70M")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", default="16x8x44", help="prompts x completions x tokens")
+    parser.add_argument("--dtype", default="float32")
     given = parser.parse_args()
+    if given.steps <= FIRST:
+        parser.error(f"--steps must be more than {FIRST}")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     folder = Path(tempfile.mkdtemp(prefix="overhead-"))
+    os.chdir(folder)
     model = folder / "model"
-    make = [*RLVR, "tiny-model", str(model), "--task", "math/arithmetic", "--size", given.size]
-    subprocess.run([*make, "--steps", "60"], check=True, capture_output=True)
-    cases: dict[str, set[str]] = {"none": set(), "all": set(GUARDS)}
-    cases |= {name: {name} for name in GUARDS}
-    times: dict[str, list[float]] = {name: [] for name in cases}
-    for number in range(given.rounds):
-        for name, on in cases.items():
-            where = folder / f"{name}-{number}"
-            times[name].append(seconds(on, model, given.steps, where))
-    none = statistics.median(times["none"])
-    print(f"none: {none:.2f} s, from {min(times['none']):.2f} to {max(times['none']):.2f}")
-    for name, found in times.items():
-        ratios = sorted(one / base for one, base in zip(found, times["none"], strict=True))
-        middle = statistics.median(ratios)
-        print(f"{name:12} {middle - 1:+.1%}  ({ratios[0] - 1:+.1%} to {ratios[-1] - 1:+.1%})")
+    forked(lambda: save_model(model, given.size))
+    rounds = [
+        forked(lambda seed=seed: run(model, seed, given).steps)
+        for seed in range(1, given.rounds + 1)
+    ]
+    print(report(rounds))
 
 
 if __name__ == "__main__":

@@ -112,11 +112,10 @@ class Advantages(Invariant):
         found: dict[Place, list[float]] = {}
         if view.trainer.objective.estimator is None or not view.first_pass:
             return found, 0, 0
-        for row in rows_of(view.seen):
+        for row in rows_of(view):
             places = self._keys.get(row.key)
             if places:
-                advantage = float(row.seen.batch.advantage_B[row.index])
-                found.setdefault(places[0], []).append(advantage)
+                found.setdefault(places[0], []).append(row.advantage)
         agree, against = _signs(view) if view.update == 0 else (0, 0)
         return found, agree, against
 
@@ -273,6 +272,6 @@ def _signs(view: StepView) -> tuple[int, int]:
         if batch.ref_logp_BT is not None:
             chosen_BT = chosen_BT & ((batch.ref_logp_BT - batch.logp_BT).abs() < 0.01)
         product_N = torch.sign(gradient_BT[chosen_BT]) * torch.sign(advantage_BT[chosen_BT])
-        against += int((product_N > 0).sum())
-        agree += int((product_N < 0).sum())
+        ups, downs = torch.stack([(product_N > 0).sum(), (product_N < 0).sum()]).tolist()
+        against, agree = against + ups, agree + downs
     return agree, against

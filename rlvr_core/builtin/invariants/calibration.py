@@ -8,7 +8,8 @@ it show.
 
 The tokens must not be chosen by what became of them: groups that the sampler drops are counted as
 the others are. They are counted in a forward pass without gradient, over all groups until
-``WARM_TOKENS`` tokens are counted, then over a 64th of the groups, chosen by their names.
+``WARM_TOKENS`` tokens are counted, then over one of ``SHARE`` groups, chosen by their names; in
+any step over no more groups than have ``WARM_TOKENS`` tokens.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from rlvr_core.builtin.invariants.moments import TokenScores, fresh_groups
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Json
 
-WARM_TOKENS = 8192
-"""Tokens up to which every group is counted."""
+WARM_TOKENS = 4096
+"""Tokens up to which every group is counted, and after which a step counts no further group."""
 
 SHARE = 64
 """One of so many groups is counted later."""
@@ -69,9 +70,7 @@ class Calibration(Invariant):
     def on_groups(self, event: GroupsScored) -> None:
         """Count the tokens of a step; raises ``RunError`` if they are no sample."""
         self._found = {}
-        groups = fresh_groups(event)
-        if self._tokens >= WARM_TOKENS:
-            groups = tuple(group for group in groups if _drawn(group, event.step))
+        groups = chosen(fresh_groups(event), event.step, warm=self._tokens < WARM_TOKENS)
         if not groups:
             return
         logp_N, entropy_N, variance_N, _ = self._scores(groups).double().unbind(1)
@@ -128,6 +127,17 @@ def _evidence(total: float, variance: float) -> float:
     return total**2 / (2 * whole) - 0.5 * math.log(whole / PRIOR)
 
 
-def _drawn(group: Group, step: int) -> bool:
-    """Whether a group is counted; does not depend on its completions."""
-    return zlib.crc32(f"{step}:{group.problem.id}".encode()) % SHARE == 0
+def chosen(groups: tuple[Group, ...], step: int, *, warm: bool) -> tuple[Group, ...]:
+    """Return the groups of a step that are counted.
+
+    Whether one is does not depend on its own completions: it is drawn by its name, and left out if
+    those before it, in the order of the draw, have tokens enough.
+    """
+    draw = {id(one): zlib.crc32(f"{step}:{one.problem.id}".encode()) for one in groups}
+    taken: set[int] = set()
+    tokens = 0
+    for group in sorted(groups, key=lambda one: draw[id(one)]):
+        if tokens < WARM_TOKENS and (warm or draw[id(group)] % SHARE == 0):
+            taken.add(id(group))
+            tokens += sum(len(member.completion.token_ids) for member in group.members)
+    return tuple(group for group in groups if id(group) in taken)

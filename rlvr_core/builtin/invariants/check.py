@@ -89,6 +89,7 @@ class StepView:
         first_pass: Whether the current update reads its rows for the first time in the step.
         places: Places of the groups that earlier updates of the step have read.
         known_fresh: What ``fresh`` found, by place.
+        known_rows: What ``rows_of`` found in the micro-batches of the current update.
     """
 
     trainer: Trainer
@@ -100,6 +101,7 @@ class StepView:
     first_pass: bool = True
     places: set[int] = field(default_factory=set)
     known_fresh: dict[int, bool] = field(default_factory=dict)
+    known_rows: Any = None
 
     def fresh(self, place: int) -> bool:
         """Whether all completions of a group were sampled under the weights of the step's start."""

@@ -167,7 +167,7 @@ class Invariants(RunObserver, StepObserver):
         for one in self._checks.values():
             one.updated(self._view, grad_norm, applied=applied)
         self._view.update += 1
-        self._view.seen = []
+        self._view.seen, self._view.known_rows = [], None
 
     def weights_loaded(self, version: int, source: WeightSource) -> None:
         """See ``Invariant.weights_loaded``."""

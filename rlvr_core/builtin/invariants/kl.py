@@ -85,23 +85,25 @@ class Kl(Invariant):
 
     def share(self, view: StepView) -> tuple[float, float, float, float, float]:
         """Over tokens: their number, own and recorded KL; over fresh ones: number and k3."""
-        tokens = own = recorded = fresh = k3 = 0.0
-        if not view.first_pass:
-            return tokens, own, recorded, fresh, k3
-        for seen in view.seen:
+        totals: list[Tensor] = []
+        for seen in view.seen if view.first_pass else ():
             for loss, batch, output in seen.losses:
                 kind = loss.traits.kl_estimator
                 pair = output.sums.get("kl/mean")
                 if kind is None or batch.ref_logp_BT is None or pair is None:
                     continue
                 d_BT = torch.where(batch.mask_BT, batch.ref_logp_BT - batch.logp_BT, 0.0).double()
-                own += float(_estimate(d_BT, kind).sum())
-                recorded += float(pair[0])
-                tokens += float(pair[1])
                 places = seen.micro_batch.group_B.tolist()
                 fresh_B = batch.mask_BT.new_tensor([view.fresh(place) for place in places])
-                fresh += float((batch.mask_BT & fresh_B[:, None]).sum())
-                k3 += float(_estimate(d_BT[fresh_B], "k3").sum())
+                sums = (
+                    *(pair[1], _estimate(d_BT, kind).sum(), pair[0]),
+                    (batch.mask_BT & fresh_B[:, None]).sum(),
+                    _estimate(d_BT[fresh_B], "k3").sum(),
+                )
+                totals.append(torch.stack([torch.as_tensor(one).to(d_BT) for one in sums]))
+        if not totals:
+            return 0.0, 0.0, 0.0, 0.0, 0.0
+        tokens, own, recorded, fresh, k3 = torch.stack(totals).sum(0).tolist()
         return tokens, own, recorded, fresh, k3
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:

@@ -107,10 +107,12 @@ class LossValues(Invariant):
             share_B1 = ROUNDING + should.rounding_B1
             if not bool(should.cliff_BT.any()):
                 band = float(share_B1.amax() if len(share_B1) else ROUNDING) * should.size + TINY
-                apart = abs(float(output.loss) - should.value) / band
+                apart = abs(float(output.loss.detach()) - should.value) / band
                 worst = apart if math.isnan(worst) else max(worst, apart)
                 if not apart <= 1.0:
-                    return Found(apart, _value(term.name, float(output.loss), should, band))
+                    return Found(
+                        apart, _value(term.name, float(output.loss.detach()), should, band)
+                    )
             total_BT += term.weight * should.gradient_BT
             band_BT = abs(term.weight) * share_B1 * should.size_BT
             size_BT = band_BT if size_BT is None else size_BT + band_BT

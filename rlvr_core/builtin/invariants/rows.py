@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr_core.builtin.invariants.check import Seen
+from rlvr_core.builtin.invariants.check import Seen, StepView
 
 if TYPE_CHECKING:
     from rlvr_core.api import Group, Judged
@@ -23,16 +23,25 @@ class SeenRow:
         index: The row in it.
         key: Its group's place, prompt and tokens.
         mask: Where the loss counts, one per token.
+        advantage: What the loss was given.
     """
 
     seen: Seen
     index: int
     key: Key
     mask: tuple[bool, ...]
+    advantage: float
 
 
-def rows_of(seen: Sequence[Seen]) -> Iterator[SeenRow]:
-    """Yield the rows of micro-batches."""
+def rows_of(view: StepView) -> Sequence[SeenRow]:
+    """Return the rows of the micro-batches of an update; they are read once for all invariants."""
+    if view.known_rows is None:
+        view.known_rows = list(_rows_of(view.seen))
+    found: list[SeenRow] = view.known_rows
+    return found
+
+
+def _rows_of(seen: Sequence[Seen]) -> Iterator[SeenRow]:
     for one in seen:
         micro = one.micro_batch
         prompts = [
@@ -47,11 +56,12 @@ def rows_of(seen: Sequence[Seen]) -> Iterator[SeenRow]:
             micro.completion_ids_BT.tolist(),
             micro.completion_len_B.tolist(),
             one.batch.mask_BT.tolist(),
+            one.batch.advantage_B.tolist(),
             strict=True,
         )
-        for index, (group, prompt, ids, length, mask) in enumerate(columns):
+        for index, (group, prompt, ids, length, mask, advantage) in enumerate(columns):
             key = (group, prompts[prompt], tuple(ids[:length]))
-            yield SeenRow(one, index, key, tuple(mask))
+            yield SeenRow(one, index, key, tuple(mask), advantage)
 
 
 def key_of(place: int, member: Judged) -> Key:

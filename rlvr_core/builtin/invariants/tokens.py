@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.deliveries import Deliveries
@@ -84,7 +86,7 @@ class Tokens(Invariant):
     def share(self, view: StepView) -> tuple[Counter[Any], tuple[int, int] | None, _Ends]:
         """Rows of this process, the denominators, and where gradients arrived."""
         rows: Counter[Any] = Counter()
-        for row in rows_of(view.seen):
+        for row in rows_of(view):
             rows[row.key, row.mask[: len(row.key[2])]] += 1
         denominators = None
         if view.seen:
@@ -197,6 +199,9 @@ class Tokens(Invariant):
         return self._found
 
 
+_PLACES = ("first", "last", "middle")
+
+
 class _Ends:
     """Tokens with an advantage by their position in a row of several, and those with a gradient."""
 
@@ -226,10 +231,12 @@ def _ends(view: StepView) -> _Ends:
         live_BT = mask_BT & (advantage_BT.abs() > 1e-3) & (mask_BT.sum(1, keepdim=True) > 1)
         first_BT = mask_BT & (mask_BT.cumsum(1) == 1)
         last_BT = mask_BT & (mask_BT.flip(1).cumsum(1).flip(1) == 1)
-        places = {"first": first_BT, "last": last_BT, "middle": ~(first_BT | last_BT)}
-        for name, place_BT in places.items():
-            found.tokens[name] += int((live_BT & place_BT).sum())
-            found.reached[name] += int((live_BT & place_BT & (gradient_BT != 0)).sum())
+        places = (first_BT, last_BT, ~(first_BT | last_BT))
+        moved_BT = live_BT & (gradient_BT != 0)
+        counts = [(of_BT & place_BT).sum() for of_BT in (live_BT, moved_BT) for place_BT in places]
+        tokens, reached = torch.stack(counts).view(2, -1).tolist()  # one transfer from a GPU
+        found.tokens.update(dict(zip(_PLACES, tokens, strict=True)))
+        found.reached.update(dict(zip(_PLACES, reached, strict=True)))
     return found
 
 
