@@ -139,6 +139,7 @@ class Fault:
         backends: The engines it applies to.
         dtypes: The precisions it applies to.
         resume: Whether it strikes when a healthy run is resumed.
+        second: Whether it is of the second set, which was written after the guards of the first.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Fault:
     backends: tuple[str, ...] = IN_PROCESS
     dtypes: tuple[str, ...] = DTYPES
     resume: bool = False
+    second: bool = False
 
 
 FAULTS: dict[str, Fault] = {}
@@ -184,6 +186,11 @@ def fault(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Pat
         declare(cls, name, what, *more_words, install=install, **options)
 
     return register
+
+
+def later(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Patch], None]], None]:
+    """Declare a fault of the second set, like ``fault``."""
+    return fault(cls, *more_words, second=True, **options)
 
 
 def load() -> Iterator[Fault]:

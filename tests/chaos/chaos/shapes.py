@@ -26,6 +26,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "short answers": {"sampling": {"max_tokens": 11}},
     "small lr": {"train": {"lr": 1e-6}},
     "two rewards": {"rewards": [{"use": "auto"}, {"use": "chaos/brief", "weight": 0.1}]},
+    "tight norm": {"train": {"tokens_per_micro_batch": 256, "max_grad_norm": 0.2}},
     "impatient": {"run": {"timeout": 15}, "verify": {"timeout": 2.0}, "guards": {"max_wait": 20}},
     "cosine": {"train": {"lr_schedule": {"use": "cosine"}}},
     "many checkpoints": {"checkpoint": {"every": 1, "keep": 9}},
@@ -86,5 +87,89 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "prefix": {"data": {"prompt": {"prefix": " "}}},
     "two iterations ahead": {"train": {"num_iterations": 2, "max_staleness": 2}},
     "kept in flight": {"train": {"max_staleness": 2, "in_flight": "keep"}},
+    "one problem a step": {"train": {"prompts_per_step": 1}, "sampling": {"n": 6}},
+    "five problems, many epochs": {
+        "rows": lambda: lab.rows()[:5],
+        "train": {"prompts_per_step": 4, "steps": 16},
+    },
+    "prefix and very short completions": {
+        "data": {"prompt": {"prefix": " it is"}},
+        "sampling": {"max_tokens": 8},
+    },
+    "very hot, top p and top k": {"sampling": {"temperature": 1.8, "top_p": 0.9, "top_k": 20}},
+    "warm-up to the end": {"train": {"lr": 0.013, "warmup_steps": 7}},
+    "weight decay, warm-up, cosine": {
+        "train": {
+            "optimizer": {
+                "use": "adamw",
+                "with": {"weight_decay": 0.3, "betas": [0.8, 0.95], "eps": 1e-8},
+            },
+            "lr_schedule": {"use": "cosine", "with": {"min_lr_ratio": 0.1}},
+            "warmup_steps": 3,
+        }
+    },
+    "lora, mini-batches, two iterations": {
+        "model": {"lora": {"rank": 2, "alpha": 32}},
+        "train": {"num_iterations": 2, "mini_batches": 3, "lr": 5e-3},
+        "loss": {"with": {"beta": 0.1}},
+    },
+    "masked truncation, mini-batches": {
+        "sampling": {"max_tokens": 10, "n": 4},
+        "train": {"mask_truncated": True, "mini_batches": 4, "prompts_per_step": 16},
+    },
+    "clipped above and twice": {
+        "loss": {"with": {"clip_low": 0.1, "clip_high": 0.3, "delta": 1.5}},
+        "train": {"num_iterations": 3, "lr": 4e-3},
+    },
+    "two data sets": {
+        "data": {
+            "sources": [
+                {
+                    "use": "core/jsonl",
+                    "with": {
+                        "path": "data.jsonl",
+                        "name": name,
+                        "verifier": "chaos/brackets",
+                        **prompt,
+                    },
+                    **more,
+                }
+                for name, prompt, more in (
+                    ("plain", {"prompt": "question"}, {"weight": 2.0}),
+                    (
+                        "other",
+                        {"template": "{question}", "limit": 30},
+                        {"weight": 1.0, "advantage_scale": 0.5},
+                    ),
+                )
+            ]
+        },
+        "sampler": {"use": "mixture"},
+    },
+    "several stop strings": {"sampling": {"stop": ["] or", "so]", "]"], "max_tokens": 40}},
+    "shaping reward that fades": {
+        "rewards": [
+            {"use": "auto"},
+            {"use": "chaos/brief", "weight": 0.4, "schedule": {"to": 0.0, "steps": 4}},
+        ]
+    },
+    "rewards normalised each": {
+        "rewards": [{"use": "auto"}, {"use": "chaos/brief", "weight": -0.5}],
+        "advantage": {"use": "group", "with": {"combine": "normalise_then_sum"}},
+    },
+    "reinforce++": {"advantage": {"use": "reinforce_plus_plus"}, "loss": {"with": {"beta": 0.0}}},
+    "many small steps": {
+        "sampling": {"n": 3},
+        "train": {"prompts_per_step": 3, "steps": 24, "lr": 3e-4},
+    },
+    "reference renewed each update": {
+        "train": {"reference": {"sync_every": 1}, "num_iterations": 2, "mini_batches": 2},
+        "loss": {"with": {"beta": 0.5, "kl_estimator": "k2"}},
+    },
+    "groups read thrice, ahead": {
+        "sampler": {"use": "shuffle", "with": {"max_reads": 3}},
+        "train": {"max_staleness": 3},
+    },
+    "lora, ahead": {"model": {"lora": {"rank": 4, "alpha": 8}}, "train": {"max_staleness": 1}},
     "resumed": {"checkpoint": {"every": 2}},
 }

@@ -48,6 +48,25 @@ Before the checks of each step (`parity` on what the loss used, `calibration`, `
 were stopped with the right name, 2 noted, 5 given a wrong name and 148 missed; of 153 in bfloat16
 33 were stopped with the right name, 2 noted and 118 missed.
 """
+SECOND = """
+## A second set
+
+The guards were made better with the faults above in view, so these {faults} were written later, by
+someone who had read neither the guards nor, but for their names, the faults of the first set. They
+say how the guards do on faults that nobody had in mind. In figures, counted as above:
+
+"""
+SECOND_BEFORE = """
+As they were first measured, of 98 runs in float32 with the engine in process 63 were stopped with
+the right name, 5 noted, 3 given a wrong name and 27 missed; of 96 in bfloat16 61 were stopped with
+the right name, 5 noted, 2 given a wrong name and 28 missed.
+
+A healthy shape that they found to be disturbed, and that is not among those counted above: in
+bfloat16 at a temperature of 0.4 or less, `parity` and `kl` take the rounding of a few hundred
+tokens for another temperature. Of about 140 healthy runs of random shape in each precision 8 were
+ended so, all of them in bfloat16 at a temperature of 0.2.
+
+"""
 KINDS = ("stopped", "note", "wrong name", "missed")
 COLUMNS = tuple((backend, dtype) for backend in EVERYWHERE for dtype in DTYPES)
 
@@ -67,27 +86,39 @@ def page(
     healthy: Sequence[Mapping[str, Any]],
 ) -> str:
     """The whole page."""
-    declared = list(faults)
+    first, second = ([f for f in faults if f.second == later] for later in (False, True))
+    later_names = {fault.name for fault in second}
     shapes = {line["shape"] for line in healthy}
     disturbed = [line["case"] for line in healthy if line["code"] != 0]
-    out = HEAD.format(faults=len(declared), healthy=len(shapes))
-    out += _summary(results)
+    out = HEAD.format(faults=len(first), healthy=len(shapes))
+    out += _summary([line for line in results if line["fault"] not in later_names])
     out += (
         f"\nHealthy runs: {len(healthy)}, of {len(shapes)} shapes, {len(disturbed)} disturbed"
         f"{': ' if disturbed else ''}{', '.join(disturbed)}.\n"
     )
-    out += BEFORE
+    out += BEFORE + BODY + _tables(first, results)
+    out += second_set(second, [line for line in results if line["fault"] in later_names])
+    return out.rstrip() + "\n"
+
+
+def second_set(faults: Sequence[Fault], results: Sequence[Mapping[str, Any]]) -> str:
+    """The section on the faults that were written after the guards."""
+    out = SECOND.format(faults=len(faults)) + _summary(results) + SECOND_BEFORE
+    return out + _tables(faults, results, " (second set)")
+
+
+def _tables(faults: Sequence[Fault], results: Iterable[Mapping[str, Any]], more: str = "") -> str:
     by_fault: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
     for line in results:
         by_fault.setdefault(line["fault"], {})[line["backend"], line["dtype"]] = line
-    out += BODY
     head = [
         "fault",
         *(f"{b}, {d}".replace("bfloat16", "bf16").replace("float32", "f32") for b, d in COLUMNS),
     ]
-    for cls in dict.fromkeys(fault.cls for fault in declared):
-        out += f"### {cls}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
-        for fault in declared:
+    out = ""
+    for cls in dict.fromkeys(fault.cls for fault in faults):
+        out += f"### {cls}{more}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
+        for fault in faults:
             if fault.cls == cls:
                 found = by_fault.get(fault.name, {})
                 cells = [
@@ -98,7 +129,7 @@ def page(
                 ]
                 out += f"| {fault.what.rstrip('.')} (`{fault.name}`) | {' | '.join(cells)} |\n"
         out += "\n"
-    return out.rstrip() + "\n"
+    return out
 
 
 def _summary(results: Sequence[Mapping[str, Any]]) -> str:
