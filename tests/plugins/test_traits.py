@@ -60,6 +60,7 @@ FOREIGN = {
     "parallel/model.py": {"_no_split_modules"},  # of a model
     "parallel/model_adapter.py": {"full_tensor"},  # of a DTensor
     "builtin/offload/layers.py": {"_no_split_modules"},  # of a model
+    "builtin/invariants/moments.py": {"eos_token_id", "generation_config"},  # of a model
     "builtin/packing/packed.py": {"layer_types", "packed"},  # of a model
     # where a component's class attributes are read, for all of rlvr
     "api/components.py": {"Config", "reports"},

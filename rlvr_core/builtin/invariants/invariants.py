@@ -64,6 +64,8 @@ def invariants_of(
         checks.append(LossValues())
     if guards.calibration and traits_of(engine, EngineTraits).seeded:
         checks.append(Calibration(scores))
+    else:
+        scores.classes = None  # nobody counts them
     if guards.updates:
         checks.append(Updates(config))
     if guards.optimizer:

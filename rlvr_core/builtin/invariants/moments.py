@@ -1,4 +1,8 @@
-"""Log-prob, entropy and variance of the surprise at each sampled token, in one forward pass."""
+"""Log-prob, entropy and variance of the surprise at each sampled token, in one forward pass.
+
+For a few rows also how likely classes of tokens were, whatever was sampled: the end of sequence,
+what the completion has already, and single frequent tokens.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import torch
 from rlvr_core.api.services import predict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from torch import Tensor
 
     from rlvr_core.api import Group, GroupsScored, MicroBatch
@@ -17,6 +23,76 @@ if TYPE_CHECKING:
 
 _BYTES = 64 << 20
 """Memory of the float32 log-probs of one chunk of tokens."""
+
+FEW = 8192
+"""Tokens up to which a pass notes the probabilities of classes as well."""
+
+FREQUENT = 32
+"""Single tokens that are classes."""
+
+RECENT = 8
+"""Tokens before one that are the recent ones."""
+
+KINDS = ("end", "seen", "recent")
+"""Classes of several tokens; behind them come the single ones."""
+
+
+class Classes:
+    """Classes of tokens, and their probabilities at the places of a pass.
+
+    Args:
+        ends: Tokens that end a sequence.
+
+    Attributes:
+        ids: The single tokens, those of most probability in the first pass; empty before it.
+    """
+
+    def __init__(self, ends: Sequence[int]) -> None:
+        self.ends, self.ids = tuple(ends), tuple[int, ...]()
+        self._mass_V: Tensor | None = None
+
+    def columns(
+        self, p_nV: Tensor, target_n: Tensor, batch: MicroBatch, place_n2: Tensor
+    ) -> list[Tensor]:
+        """Return the sampled tokens, then of each kind its probability and whether it came.
+
+        Behind them stand the probabilities of the single tokens. ``place_n2`` has each token's row
+        and column in the batch.
+        """
+        ids_nT = batch.completion_ids_BT[place_n2[:, 0]]
+        back_nT = place_n2[:, 1:] - torch.arange(ids_nT.shape[1], device=ids_nT.device)
+        end_V = torch.zeros(p_nV.shape[1], dtype=torch.bool, device=p_nV.device)
+        end_V[list(self.ends)] = True
+        found = [target_n.float()]
+        members = [end_V.expand_as(p_nV)]
+        for before_nT in (back_nT > 0, (back_nT > 0) & (back_nT <= RECENT)):
+            # what is not before the token goes into a column that is cut off
+            column_nT = torch.where(before_nT, ids_nT, p_nV.shape[1])
+            in_nV = p_nV.new_zeros(p_nV.shape[0], p_nV.shape[1] + 1, dtype=torch.bool)
+            members.append(in_nV.scatter_(1, column_nT, True)[:, :-1])
+        for in_nV in members:
+            found.append((p_nV * in_nV).sum(-1))
+            found.append(in_nV.gather(1, target_n[:, None])[:, 0].float())
+        if not self.ids:
+            mass_V = p_nV.sum(0)
+            self._mass_V = mass_V if self._mass_V is None else self._mass_V + mass_V
+        return [*found, *p_nV[:, list(self.ids)].unbind(1)]
+
+    def choose(self, gather: Callable[[list[int]], list[list[int]]]) -> None:
+        """Choose the single tokens after the first pass, the same in all processes."""
+        mine: list[int] = []
+        if self._mass_V is not None:
+            mine = self._mass_V.topk(min(FREQUENT, len(self._mass_V))).indices.tolist()
+        self.ids, self._mass_V = tuple(sorted(gather(mine)[0])), None
+
+
+def end_ids(model: Any) -> tuple[int, ...]:
+    """Return the tokens that end a sequence, by the model's configurations."""
+    found: set[int] = set()
+    for config in (model.config, getattr(model, "generation_config", None)):
+        ids = getattr(config, "eos_token_id", None)
+        found |= {ids} if isinstance(ids, int) else set(ids or ())
+    return tuple(sorted(found))
 
 
 def token_moments(
@@ -28,7 +104,8 @@ def token_moments(
     compiled: Any = None,
     top_k: int = 0,
     top_p: float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor]:
+    classes: Classes | None = None,
+) -> tuple[Tensor, ...]:
     """Return log-prob, entropy and variance of -log p of the policy at each loss token.
 
     They are of the distribution that an engine samples from: temperature, then top-k, then top-p.
@@ -41,17 +118,19 @@ def token_moments(
         compiled: The compiled body, if it is to be used.
         top_k: Likeliest tokens that are kept; 0 keeps all.
         top_p: Least probability of the likeliest tokens that are kept.
+        classes: Classes of tokens that are looked at too.
 
     Returns:
-        Three (B, T) tensors, 0 outside ``batch.mask_BT``; no graph is needed.
+        Three (B, T) tensors, and those of the classes; 0 outside ``batch.mask_BT``, without graph.
     """
     predicted = predict(model, batch, temperature, autocast_dtype, compiled)
     states, head = predicted.states, predicted.head
     vocabulary = states.shape[-1] if head is None else head.weight.shape[0]
     size = max(1, _BYTES // (4 * vocabulary))
     parts: list[Tensor] = []
-    chunks = zip(torch.split(states, size), torch.split(predicted.targets, size), strict=True)
-    for states_n, target_n in chunks:
+    whole = (states, predicted.targets, batch.mask_BT.nonzero())
+    chunks = zip(*(torch.split(one, size) for one in whole), strict=True)
+    for states_n, target_n, place_n2 in chunks:
         with predicted.autocast:
             logits_nV = states_n if head is None else head(states_n)
         whole_nV = (logits_nV.float() / temperature).log_softmax(-1)
@@ -65,10 +144,12 @@ def token_moments(
         # a token at the edge may be kept by the engine and not here: it has a log-prob all the same
         shift_n = (logp_nV - whole_nV).amax(-1)
         sampled_n = whole_nV.gather(-1, target_n[:, None])[:, 0] + shift_n
-        parts.append(torch.stack([sampled_n, entropy_n, variance_n]))
-    found_KN = torch.cat(parts, dim=1) if parts else states.new_zeros(3, 0)
-    logp_BT, entropy_BT, variance_BT = (predicted.unpack(one_N) for one_N in found_KN)
-    return logp_BT, entropy_BT, variance_BT
+        columns = [sampled_n, entropy_n, variance_n]
+        if classes is not None:
+            columns += classes.columns(p_nV, target_n, batch, place_n2)
+        parts.append(torch.stack(columns))
+    found_KN = torch.cat(parts, dim=1)
+    return tuple(predicted.unpack(one_N) for one_N in found_KN)
 
 
 def _truncated(logp_nV: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -110,17 +191,29 @@ class TokenScores:
     def __init__(self, trainer: Trainer, *, top_k: int = 0, top_p: float = 1.0) -> None:
         self._trainer = trainer
         self._compute = partial(token_moments, top_k=top_k, top_p=top_p)
+        # rounding decides which tokens a truncation keeps: no class has a sure probability
+        whole = top_k <= 0 and top_p >= 1
+        self.classes = Classes(end_ids(trainer.model)) if whole else None
         self._of: tuple[Group, ...] = ()
         self._scores_NK: Tensor | None = None
 
     def __call__(self, groups: tuple[Group, ...]) -> Tensor:
-        """Return log-prob, entropy, variance and the engine's log-prob of each token, (N, 4)."""
+        """Return log-prob, entropy, variance and the engine's log-prob of each token, (N, 4).
+
+        Where the groups have few tokens, what ``Classes.columns`` returns stands before the last
+        column.
+        """
         same = len(groups) == len(self._of) and all(
             one is other for one, other in zip(groups, self._of, strict=True)
         )
         if self._scores_NK is None or not same:
-            self._scores_NK = self._trainer.token_scores(groups, self._compute)
+            n = sum(len(m.completion.token_ids) for group in groups for m in group.members)
+            classes = self.classes if n <= FEW else None
+            compute = partial(self._compute, classes=classes)
+            self._scores_NK = self._trainer.token_scores(groups, compute)
             self._of = groups
+            if classes is not None and not classes.ids:
+                classes.choose(self._trainer.ranks.gather)
         return self._scores_NK
 
     def forget(self) -> None:
