@@ -35,6 +35,7 @@ class MicroBatch:
         row_index_B: Position of each row in what ``micro_batches`` was given.
         advantage_BT: One a token, 0 on padding; None where rows have one for all their tokens.
         teacher_batch: The same completions behind the teacher's own prompts, where it has such.
+        on_host: The same on the CPU; None where this is on the CPU.
     """
 
     prompt_ids_SP: Tensor
@@ -50,6 +51,12 @@ class MicroBatch:
     row_index_B: Tensor
     advantage_BT: Tensor | None = None
     teacher_batch: MicroBatch | None = None
+    on_host: MicroBatch | None = None
+
+    @property
+    def host(self) -> MicroBatch:
+        """The same on the CPU, where it can be counted without waiting for a device."""
+        return self if self.on_host is None else self.on_host
 
     @property
     def padded_tokens(self) -> int:
@@ -68,13 +75,32 @@ class MicroBatch:
         """(B, T - 1), True where there is such a token."""
         return _before(self.fed_lengths(), self.completion_ids_BT.shape[1] - 1)
 
+    def loss_places(self) -> Tensor:
+        """(N,) place of each loss token in the flat (B, T), on this micro-batch's device."""
+        return self.send(self.host.mask_BT.flatten().nonzero()[:, 0])
+
+    def send(self, tensor: Tensor) -> Tensor:
+        """A tensor of the CPU on this micro-batch's device, which is not waited for."""
+        sent: Tensor = _sent(tensor, self.mask_BT.device)
+        return sent
+
     def to(self, device: torch.device | str) -> MicroBatch:
         """The same micro-batch on another device."""
         parts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         moved: dict[str, Any] = {
-            name: None if part is None else part.to(device) for name, part in parts.items()
+            name: None if part is None else _sent(part, device) for name, part in parts.items()
         }
+        moved["on_host"] = None if moved["mask_BT"].device.type == "cpu" else self.host
         return MicroBatch(**moved)
+
+
+def _sent(part: Any, device: torch.device | str) -> Any:
+    """A tensor, or a micro-batch, on a device; a GPU copies from pinned memory by itself."""
+    import torch
+
+    if isinstance(part, MicroBatch) or torch.device(device).type != "cuda" or part.is_cuda:
+        return part.to(device)
+    return part.pin_memory().to(device, non_blocking=True)
 
 
 def _before(length_B: Tensor, width: int) -> Tensor:

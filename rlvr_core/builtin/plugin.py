@@ -687,17 +687,17 @@ def register_schedules(registrar: Registrar) -> None:
     )
     registrar.add(
         "linear",
-        "rlvr_core.step.optim:Linear",
+        "rlvr_core.builtin.schedules.decay:Linear",
         summary="Down in a straight line.",
     )
     registrar.add(
         "cosine",
-        "rlvr_core.step.optim:Cosine",
+        "rlvr_core.builtin.schedules.decay:Cosine",
         summary="Down along half a cosine wave.",
     )
     registrar.add(
         "wsd",
-        "rlvr_core.step.optim:WSD",
+        "rlvr_core.builtin.schedules.decay:WSD",
         summary="Constant, then down in a straight line over the last steps.",
     )
 

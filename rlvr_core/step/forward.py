@@ -129,7 +129,7 @@ class Predicted:
     @property
     def targets(self) -> Tensor:
         """(N,) tokens that were sampled."""
-        return self.batch.completion_ids_BT[self.batch.mask_BT]
+        return self.batch.completion_ids_BT.flatten()[self.batch.loss_places()]
 
     def unpack(self, value: Tensor) -> Tensor:
         """Values of the N loss tokens at their places in (B, T), 0 elsewhere."""
@@ -174,25 +174,27 @@ def whole_rows(module: Any, batch: MicroBatch) -> Tensor:
     Returns:
         The module's output (hidden states or logits) that predicts each loss token, (N, ...).
     """
-    prompt_len_B = batch.prompt_len_S[batch.prompt_of_row_B]
-    length_B = prompt_len_B + batch.completion_len_B
-    position_L = torch.arange(int(length_B.max()), device=length_B.device)
+    host = batch.host  # lengths are known there, and no device is waited for
+    prompt_len_B = host.prompt_len_S[host.prompt_of_row_B]
+    length_B = prompt_len_B + host.completion_len_B
+    position_L = torch.arange(int(length_B.max()))
     offset_BL = position_L - prompt_len_B[:, None]
-    prompt_BP = batch.prompt_ids_SP[batch.prompt_of_row_B]
+    prompt_BP = host.prompt_ids_SP[host.prompt_of_row_B]
     ids_BL = torch.where(
         offset_BL < 0,
         prompt_BP.gather(1, position_L.clamp(max=prompt_BP.shape[1] - 1).expand_as(offset_BL)),
-        batch.completion_ids_BT.gather(1, offset_BL.clamp(0, batch.completion_ids_BT.shape[1] - 1)),
+        host.completion_ids_BT.gather(1, offset_BL.clamp(0, host.completion_ids_BT.shape[1] - 1)),
     )
+    row_N, t_N = host.mask_BT.nonzero(as_tuple=True)
     output = module(
-        input_ids=ids_BL,
-        attention_mask=(position_L < length_B[:, None]).long(),
-        position_ids=position_L.expand_as(ids_BL),
+        input_ids=batch.send(ids_BL),
+        attention_mask=batch.send((position_L < length_B[:, None]).long()),
+        position_ids=batch.send(position_L).expand_as(ids_BL),
         use_cache=False,
     )
     predicted_BL: Tensor = output[0]
-    row_N, t_N = batch.mask_BT.nonzero(as_tuple=True)
-    return predicted_BL[row_N, prompt_len_B[row_N] + t_N - 1]
+    places_N = row_N * predicted_BL.shape[1] + prompt_len_B[row_N] + t_N - 1
+    return predicted_BL.flatten(0, 1)[batch.send(places_N)]
 
 
 _LOGIT_OPTIONS = ("final_logit_softcapping", "logit_scale", "logits_scaling")

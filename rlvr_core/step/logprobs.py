@@ -62,7 +62,7 @@ def fused_logprobs(
 
     Raises:
         ValueError: If temperature or chunk_vocab is not positive, the shapes do not fit, or a
-            target is not in the vocabulary.
+            target on a CPU is not in the vocabulary.
     """
     _check(hidden_NH, weight_VH, target_N, bias_V, temperature, chunk_vocab)
     device = hidden_NH.device.type
@@ -107,7 +107,7 @@ def _check(
             f"target {tuple(target_N.shape)}"
             + ("" if bias_V is None else f", bias {tuple(bias_V.shape)}")
         )
-    if len(target_N):
+    if len(target_N) and target_N.device.type == "cpu":  # a GPU would have to be waited for
         least, most = (int(end) for end in target_N.aminmax())
         if least < 0 or most >= len(weight_VH):
             raise ValueError(f"targets {least} to {most} in a vocabulary of {len(weight_VH)}")

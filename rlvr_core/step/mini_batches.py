@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from rlvr_core.algorithm.reduce import finish
 from rlvr_core.api import LossOutput, Normalizer
@@ -184,7 +185,8 @@ class Totals:
                 self._maxima.setdefault((term.name, name), []).append(value)
 
     def gather(self, ranks: Ranks) -> None:
-        """Add the totals of the other processes; a collective."""
+        """Take all numbers from the device at once, and add the other processes'; a collective."""
+        self._to_host()
         if ranks.world == 1:
             return
         losses = {name: _sum(parts) for name, parts in self._losses.items()}
@@ -199,6 +201,14 @@ class Totals:
                 self._sums.setdefault(key, []).append((_exact(pair[0]), _exact(pair[1])))
             for key, value in most.items():
                 self._maxima.setdefault(key, []).append(_exact(value))
+
+    def _to_host(self) -> None:
+        """Copy all numbers in one transfer: each by itself would wait for the device."""
+        numbers, places = tree_flatten((self._losses, self._sums, self._maxima))
+        if numbers:
+            device = numbers[0].device
+            host = torch.stack([one.double().to(device) for one in numbers]).cpu()
+            self._losses, self._sums, self._maxima = tree_unflatten(list(host), places)
 
     def mean(self, term: str, name: str) -> float | None:
         """Return a term's metric over all tokens of the update; None where there were none."""

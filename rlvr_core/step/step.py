@@ -334,6 +334,11 @@ class PolicyTrainer:
         if self.parallel is not None:
             idle = self.parallel.idle(len(work))
             work += idle_micro_batches(rows, idle) if idle else []
+        vocabulary = self.model.config.get_text_config().vocab_size
+        for batch in (micro.batch for micro in work):
+            most = max(int(batch.prompt_ids_SP.max()), int(batch.completion_ids_BT.max()))
+            if most >= vocabulary:  # a GPU would die of it without a word
+                raise ValueError(f"token {most} is not in the model's vocabulary of {vocabulary}")
         return [LocalMicroBatch(micro.batch.to(self.model.device), micro.counts) for micro in work]
 
     def _accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:

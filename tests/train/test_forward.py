@@ -326,9 +326,12 @@ def test_micro_batch_fields_are_all_moved():
     moved = batch.to("meta")
     for one, other in ((moved, batch), (moved.teacher_batch, batch.teacher_batch)):
         for field in dataclasses.fields(one):
-            if field.name != "teacher_batch":
+            if field.name not in ("teacher_batch", "on_host"):
                 assert getattr(one, field.name).is_meta
                 assert getattr(one, field.name).shape == getattr(other, field.name).shape
+    assert moved.on_host is batch
+    assert moved.teacher_batch.on_host is batch.teacher_batch
+    assert batch.on_host is None
     assert batch.teacher_batch.prompt_ids_SP.tolist() == [[5, 6, 7]]
     assert torch.equal(batch.teacher_batch.completion_ids_BT, batch.completion_ids_BT)
     assert batch.teacher_batch.teacher_batch is None

@@ -93,6 +93,8 @@ class GridMask:
         prompt_SP = _numbered(is_prompt_SP)
         row_BT = torch.where(is_row_BT, is_prompt_SP.sum() + _numbered(is_row_BT), 0)
         of_B = batch.prompt_of_row_B
+        # an empty grid of rows has one column of padding, which is no place
+        places = [batch.host.prompt_places(), batch.host.fed_places()]
         before_TT = torch.ones(T, T, dtype=torch.bool, device=of_B.device).tril()
         far_BTP = is_prompt_SP[of_B][:, None].expand(-1, T, -1)
         own_BTT = is_row_BT[:, None] & before_TT
@@ -101,7 +103,7 @@ class GridMask:
             row_BT=row_BT,
             keys_BK=torch.cat([prompt_SP[of_B], row_BT], dim=1),
             visible_B1TK=torch.cat([far_BTP, own_BTT], dim=2)[:, None],
-            slot_N=torch.cat([is_prompt_SP.flatten(), is_row_BT.flatten()]).nonzero()[:, 0],
+            slot_N=batch.send(torch.cat([one.flatten() for one in places]).nonzero()[:, 0]),
         )
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
@@ -166,18 +168,19 @@ class VarlenMask:
     @classmethod
     def of(cls, batch: MicroBatch) -> VarlenMask:
         """Of a micro-batch, on its device. A row of one token has keys and no query."""
-        is_prompt_SP, is_row_BT = batch.prompt_places(), batch.fed_places()
-        of_B, n_prompt = batch.prompt_of_row_B, is_prompt_SP.sum()
+        host = batch.host  # lengths are known there, and no device is waited for
+        is_prompt_SP, is_row_BT = host.prompt_places(), host.fed_places()
+        of_B, n_prompt = host.prompt_of_row_B, int(is_prompt_SP.sum())
         place_BK = torch.cat(
             [_numbered(is_prompt_SP)[of_B], n_prompt + _numbered(is_row_BT)], dim=1
         )
         seen_BK = torch.cat([is_prompt_SP[of_B], is_row_BT], dim=1)
-        query_R = torch.cat([batch.prompt_len_S, batch.fed_lengths()])
-        key_R = torch.cat([batch.prompt_len_S, batch.prompt_len_S[of_B] + batch.fed_lengths()])
+        query_R = torch.cat([host.prompt_len_S, host.fed_lengths()])
+        key_R = torch.cat([host.prompt_len_S, host.prompt_len_S[of_B] + host.fed_lengths()])
         return cls(
-            keys_M=torch.cat([torch.arange(int(n_prompt), device=of_B.device), place_BK[seen_BK]]),
-            first_query_R1=F.pad(query_R.cumsum(0), (1, 0)).int(),
-            first_key_R1=F.pad(key_R.cumsum(0), (1, 0)).int(),
+            keys_M=batch.send(torch.cat([torch.arange(n_prompt), place_BK[seen_BK]])),
+            first_query_R1=batch.send(F.pad(query_R.cumsum(0), (1, 0)).int()),
+            first_key_R1=batch.send(F.pad(key_R.cumsum(0), (1, 0)).int()),
             most_queries=int(query_R.max()),
             most_keys=int(key_R.max()),
         )

@@ -89,20 +89,23 @@ class PackedPath:
 
 def packed_tokens(batch: MicroBatch) -> tuple[Tensor, Tensor]:
     """(N,) ids of the packed tokens, and their positions in the text that each row is."""
-    s_N, p_N = batch.prompt_places().nonzero(as_tuple=True)
-    b_N, t_N = batch.fed_places().nonzero(as_tuple=True)
-    begins_N = batch.prompt_len_S[batch.prompt_of_row_B[b_N]]
-    ids = batch.prompt_ids_SP[s_N, p_N], batch.completion_ids_BT[b_N, t_N]
-    return torch.cat(ids), torch.cat([p_N, begins_N + t_N])
+    host = batch.host  # how many there are is known there, and no device is waited for
+    s_N, p_N = host.prompt_places().nonzero(as_tuple=True)
+    b_N, t_N = host.fed_places().nonzero(as_tuple=True)
+    begins_N = host.prompt_len_S[host.prompt_of_row_B[b_N]]
+    ids = host.prompt_ids_SP[s_N, p_N], host.completion_ids_BT[b_N, t_N]
+    return batch.send(torch.cat(ids)), batch.send(torch.cat([p_N, begins_N + t_N]))
 
 
 def predictors(batch: MicroBatch) -> Tensor:
     """(M,) packed place of the token before each loss token."""
-    row_M, t_M = batch.mask_BT.nonzero(as_tuple=True)
-    last_S = batch.prompt_len_S.cumsum(0) - 1
-    fed_len_B = batch.fed_lengths()
+    host = batch.host
+    row_M, t_M = host.mask_BT.nonzero(as_tuple=True)
+    last_S = host.prompt_len_S.cumsum(0) - 1
+    fed_len_B = host.fed_lengths()
     first_B = last_S[-1] + 1 + fed_len_B.cumsum(0) - fed_len_B
-    return torch.where(t_M == 0, last_S[batch.prompt_of_row_B[row_M]], first_B[row_M] + t_M - 1)
+    of_prompt_M = last_S[host.prompt_of_row_B[row_M]]
+    return batch.send(torch.where(t_M == 0, of_prompt_M, first_B[row_M] + t_M - 1))
 
 
 def pack(batch: MicroBatch) -> PackedTokens:
