@@ -115,6 +115,8 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     model.gradient_checkpointing_enable()
+    # hooks for reentrant checkpoints, which these are not; a model that has them is not pickled
+    model.disable_input_require_grads()  # type: ignore[no-untyped-call]
     layers = [
         module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)
     ]

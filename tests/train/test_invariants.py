@@ -135,6 +135,18 @@ def test_healthy_steps_are_quiet(loss, more):
     assert [line["updates/at_rest"] for line in lines] == [0, 0, 0, 0]
 
 
+def test_a_kl_that_pulls_every_token_down_hides_the_advantages_and_is_no_fault():
+    """Two of three completions are right, and beta is above their advantage."""
+    loss = GRPO(GRPO.Config(beta=3.0, kl_estimator="k1"))
+    trainer = trainer_with(loss, reference="frozen")
+    groups = [
+        replace(group, members=tuple(replace(m, reward=1 - m.reward) for m in group.members))
+        for group in sample(trainer.model)
+    ]
+    trainer.observer.on_groups(GroupsScored(0, 0, tuple(groups)))
+    assert trainer.update(groups, 0, 0).applied == 1
+
+
 def fault(trainer, guard, *words, n=4, **more):
     with pytest.raises(RunError) as caught:
         steps(trainer, n, **more)

@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -53,6 +55,12 @@ def test_checkpointing_recomputes_every_layer_without_dropout():
     assert len(calls) == 2 * len(model.model.layers)
     assert torch.allclose(logp, plain_logp, atol=1e-6)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(grads, plain_grads, strict=True))
+
+
+def test_a_model_with_checkpointing_can_be_sent_to_a_process():
+    model = _model()
+    enable_checkpointing(model)
+    assert pickle.loads(pickle.dumps(model)).config.vocab_size == model.config.vocab_size
 
 
 @pytest.mark.slow

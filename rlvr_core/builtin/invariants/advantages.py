@@ -255,12 +255,16 @@ def _signs(view: StepView) -> tuple[int, int]:
     """Count tokens whose gradient ascends their advantage, and those where it descends.
 
     Only where one loss learns from advantages, and at tokens where its KL pulls hardly at all: at
-    the first update every ratio is 1.
+    the first update every ratio is 1. The estimator k1 pulls every token alike, however near the
+    reference is.
     """
     agree = against = 0
     for seen in view.seen:
         batch, gradient_BT = seen.batch, seen.gradient_BT
-        if len(seen.losses) != 1 or gradient_BT is None or seen.losses[0][0].traits.teacher:
+        traits = seen.losses[0][0].traits
+        if len(seen.losses) != 1 or gradient_BT is None or traits.teacher:
+            continue
+        if batch.ref_logp_BT is not None and traits.kl_estimator == "k1":
             continue
         advantage_BT = batch.advantage_BT
         if advantage_BT is None:

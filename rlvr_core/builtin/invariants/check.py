@@ -42,6 +42,7 @@ class Trainer(Protocol):
     parallel: Any
     entropy: Mapping[str, Any]
     advantage_scale: Mapping[str, float]
+    temperature: float
 
     @property
     def reward_weights(self) -> Callable[[int], Sequence[float]]:

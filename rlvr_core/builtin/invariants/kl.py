@@ -124,7 +124,8 @@ class Kl(Invariant):
                 f"log-probs give {own / tokens:.4g}",
                 "look at the estimator: sign, direction (policy less reference) and mask",
             )
-        band = AT_START[compute_dtype(view.trainer)]
+        # what rounds is the logits, and they are divided by the temperature: k3 is a square of it
+        band = AT_START[compute_dtype(view.trainer)] / min(1.0, view.trainer.temperature) ** 2
         if view.version == 0 and view.update == 0 and fresh and not k3 / fresh <= band:
             raise self.fault(
                 view.step,
