@@ -6,8 +6,8 @@ and counts it within one run: each method of each guard is timed as it is called
 of the step is the step without guards. Hooks in the backward pass are timed likewise. A forward
 pass that several guards share stands in a row of its own.
 
-The first steps, in which guards look at everything, stand apart from the later ones; a share of
-the whole run is what a run of so many steps pays. Each round is a run with another seed, so that
+The first steps, in which guards look at everything, stand apart from the later ones; of both the
+share that a run of 100 steps pays is made. Each round is a run with another seed, so that
 the least and the largest of the rounds say how far a figure can be trusted.
 
     python benchmarks/guard_overhead.py [--size 10M] [--steps 100] [--rounds 3]
@@ -39,6 +39,10 @@ METHODS = (
 )
 ALWAYS_ON = ("parity", "calibration", "own pass", "advantages", "updates", "kl", "tokens", "shared")
 """The invariants A to F, and what they have in common."""
+
+
+Steps = Sequence[tuple[float, dict[str, float]]]
+"""Of each step the time without guards, and that of each guard."""
 
 
 class Clock:
@@ -202,13 +206,20 @@ def forked(work: Callable[[], Any]) -> Any:
     return json.loads(text)
 
 
-def shares(steps: Sequence[tuple[float, dict[str, float]]], names: Sequence[str]) -> float:
-    """Return what guards cost in these steps, as a share of the steps without any."""
-    bare = sum(step for step, _ in steps)
-    return sum(spent.get(name, 0.0) for _, spent in steps for name in names) / bare
+def means(steps: Steps, names: Sequence[str]) -> tuple[float, float]:
+    """Return the mean time of steps without guards, and what guards add to it."""
+    guards = statistics.mean(sum(spent.get(name, 0.0) for name in names) for _, spent in steps)
+    return statistics.mean(step for step, _ in steps), guards
 
 
-def report(rounds: Sequence[Sequence[tuple[float, dict[str, float]]]]) -> str:
+def shares(steps: Steps, names: Sequence[str]) -> tuple[float, float, float]:
+    """Return what guards cost in the first steps, in later ones, and of 100 steps such as these."""
+    first, later = means(steps[:FIRST], names), means(steps[FIRST:], names)
+    bare, guards = (FIRST * a + (100 - FIRST) * b for a, b in zip(first, later, strict=True))
+    return first[1] / first[0], later[1] / later[0], guards / bare
+
+
+def report(rounds: Sequence[Steps]) -> str:
     """Return a table of the rounds."""
     names = sorted({name for steps in rounds for _, spent in steps for name in spent})
     rows: list[tuple[str, Sequence[str]]] = [("**all guards**", names)]
@@ -216,17 +227,16 @@ def report(rounds: Sequence[Sequence[tuple[float, dict[str, float]]]]) -> str:
     rows += [(name, [name]) for name in names]
     first = statistics.median(step for steps in rounds for step, _ in steps[:FIRST])
     later = statistics.median(step for steps in rounds for step, _ in steps[FIRST:])
-    n = len(rounds[0])
     lines = [
         f"A step without guards: {first:.3f} s, later {later:.3f} s of processor time.",
         "",
-        f"| guard | steps 1 to {FIRST} | from step {FIRST + 1} | {n} steps | ms a later step |",
+        f"| guard | steps 1 to {FIRST} | from step {FIRST + 1} | 100 steps | ms a later step |",
         "|---|---|---|---|---|",
     ]
     for shown, chosen in rows:
         cells = []
-        for cut in (slice(0, FIRST), slice(FIRST, None), slice(None)):
-            found = sorted(shares(steps[cut], chosen) for steps in rounds)
+        for column in zip(*(shares(steps, chosen) for steps in rounds), strict=True):
+            found = sorted(column)
             middle = statistics.median(found)
             cells.append(f"{middle:.2%} ({found[0]:.2%} to {found[-1]:.2%})")
         spent = [

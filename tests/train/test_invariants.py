@@ -24,9 +24,9 @@ from rlvr_core.api import (
     Problem,
     RunError,
 )
+from rlvr_core.builtin.invariants.differences import Sums, fit
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.oracles import normalise_then_sum, oracle_of, pass_at_k
-from rlvr_core.builtin.invariants.parity import Sums, fit
 from rlvr_core.builtin.invariants.sync import compare
 from rlvr_core.builtin.losses.policy_family import CISPO, DAPO, GRPO, GSPO, SAPO, DrGRPO
 from rlvr_core.config.model import ReferenceSection, RunConfig, TrainSection

@@ -1,9 +1,16 @@
-"""How found values differ from those expected: how far beyond rounding, and in what way."""
+"""How found values differ from those expected: how far beyond rounding, and in what way.
+
+Also log-probs of two sides: their slope and k3, and where in a row they differ.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
+
+import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,3 +62,157 @@ def described(difference: Difference, what: str) -> str:
     if difference.cosine < -0.999:
         return f"{where}, and are of the opposite sign ({difference.factor:.4g} times {what})"
     return f"{where}, with a cosine of {difference.cosine:.3f} to {what} (1 is the same direction)"
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over tokens, x being the engine's log-prob and y the trainer's minus the engine's."""
+
+    n: float = 0.0
+    x: float = 0.0
+    xx: float = 0.0
+    y: float = 0.0
+    yy: float = 0.0
+    xy: float = 0.0
+    k3: float = 0.0
+    k3_square: float = 0.0
+
+    @classmethod
+    def of(cls, trainer_N: Tensor, engine_N: Tensor) -> Sums:
+        """Return the sums over two log-prob vectors of shape (N,)."""
+        x_N = engine_N.double()
+        y_N = trainer_N.double() - x_N
+        y_N = torch.nan_to_num(y_N, nan=30.0, posinf=30.0, neginf=-30.0).clamp(-30.0, 30.0)
+        x_N = torch.nan_to_num(x_N, nan=0.0, neginf=-30.0)
+        k3_N = torch.expm1(y_N) - y_N
+        columns = (x_N, x_N * x_N, y_N, y_N * y_N, x_N * y_N, k3_N, k3_N * k3_N)
+        return cls(float(len(x_N)), *torch.stack(columns).sum(dim=1).tolist())
+
+    def add(self, other: Sums) -> Sums:
+        """Return the sums over both."""
+        return Sums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How far trainer and engine differ systematically.
+
+    Attributes:
+        slope: Of the trainer's log-probs on the engine's; NaN where these do not vary.
+        slope_error: Standard error of it.
+        bias: Mean of trainer - engine, in nats.
+        k3: Mean of exp(d) - d - 1, d being trainer - engine.
+        k3_error: Standard error of it.
+        tokens: Tokens compared.
+    """
+
+    slope: float
+    slope_error: float
+    bias: float
+    k3: float
+    k3_error: float
+    tokens: int
+
+
+def fit(sums: Sums) -> Fit:
+    """Fit trainer = engine + bias + (slope - 1) * (engine - mean) by least squares."""
+    n = sums.n
+    var_x = max(0.0, sums.xx / n - (sums.x / n) ** 2)
+    var_y = max(0.0, sums.yy / n - (sums.y / n) ** 2)
+    covariance = sums.xy / n - sums.x * sums.y / n**2
+    slope = error = math.nan
+    if var_x > 1e-4 and n > 2:
+        slope = 1 + covariance / var_x
+        error = math.sqrt(max(0.0, var_y - covariance**2 / var_x) / (var_x * (n - 2)))
+    k3 = sums.k3 / n
+    k3_error = math.sqrt(max(0.0, sums.k3_square / n - k3**2) / n)
+    return Fit(slope, error, sums.y / n, k3, k3_error, int(n))
+
+
+POSITIONS = ("first", "last", "other")
+"""Where tokens stand in their rows."""
+
+LEAST = 32
+"""Tokens at one position that are judged, at least. In a healthy run a twentieth of them at most is
+astray, so that half of them are in one of 10^11 steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """How many log-probs of two sides differ by more than half, by the position in the row.
+
+    Attributes:
+        counts: For each of ``POSITIONS`` tokens, and those astray; then all tokens that the trainer
+            is not sure of, and those of them whose log-prob half precision can hold.
+    """
+
+    counts: Sequence[float] = (0.0,) * (2 * len(POSITIONS) + 2)
+
+    @classmethod
+    def of(
+        cls,
+        trainer_BT: Tensor,
+        engine_BT: Tensor,
+        mask_BT: Tensor,
+        chosen_BT: Tensor,
+        floor: float,
+    ) -> Positions:
+        """Count tokens.
+
+        Args:
+            trainer_BT: Log-probs of the one side.
+            engine_BT: Those of the other.
+            mask_BT: Tokens of the rows.
+            chosen_BT: Those to count.
+            floor: Tokens that both sides are surer of, in nats, do not count: it is rounding.
+        """
+        number_BT = mask_BT.cumsum(1)
+        first_BT, last_BT = number_BT == 1, number_BT == number_BT[:, -1:]
+        places = (first_BT, last_BT & ~first_BT, ~(first_BT | last_BT))
+        size_BT = torch.maximum(trainer_BT.abs(), engine_BT.abs())
+        counts_BT = chosen_BT & (size_BT > floor)
+        # not a number is astray
+        astray_BT = counts_BT & ~((trainer_BT - engine_BT).abs() <= size_BT / 2)
+        short_BT = (trainer_BT == trainer_BT.bfloat16()) | (trainer_BT == trainer_BT.half())
+        unsure_BT = chosen_BT & (trainer_BT.abs() > floor)
+        found = [one & place for place in places for one in (counts_BT, astray_BT)]
+        found += [unsure_BT, unsure_BT & short_BT]
+        return cls(torch.stack([one.sum() for one in found]).tolist())
+
+    def add(self, other: Positions) -> Positions:
+        """Return the counts of both."""
+        return Positions([a + b for a, b in zip(self.counts, other.counts, strict=True)])
+
+    def judged(self, *, strict: bool) -> tuple[float, tuple[str, ...], Positions]:
+        """Return the largest share astray, what is wrong with its remedy, and what is left over.
+
+        The share is NaN, and nothing wrong, where no position has tokens enough; these wait. Unless
+        ``strict``, nothing is wrong with a position, whatever the share.
+        """
+        left, worst, wrong = list(self.counts), math.nan, tuple[str, ...]()
+        for place, name in enumerate(POSITIONS):
+            n, astray = self.counts[2 * place : 2 * place + 2]
+            if n < LEAST:
+                continue
+            left[2 * place : 2 * place + 2] = 0.0, 0.0
+            worst = astray / n if math.isnan(worst) else max(worst, astray / n)
+            if strict and astray > n / 2 and not wrong:
+                wrong = (
+                    f"of {n:.0f} tokens at the position {name!r} of their rows {astray:.0f} have "
+                    "log-probs in the loss that differ from the engine's by more than half (band: "
+                    "half of the tokens)",
+                    "the engine does not report the log-prob of the tokens at this position, or "
+                    "that of others, or the training pass reads other tokens there; another "
+                    "temperature, or coarser numbers, show first at tokens that are nearly sure",
+                )
+        unsure, short = self.counts[-2:]
+        if unsure >= 2 * LEAST:
+            left[-2:] = 0.0, 0.0
+            if short == unsure and not wrong:
+                wrong = (
+                    f"all {unsure:.0f} log-probs that the loss used are numbers of half precision "
+                    "(bfloat16 or float16), whose dtype has no room for a loss",
+                    "compute the log-softmax of the training pass in float32, whatever the model "
+                    "computes in, and keep what comes of it in float32",
+                )
+        return worst, wrong, Positions(left)

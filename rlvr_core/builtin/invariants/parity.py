@@ -3,8 +3,9 @@
 Two measurements. Of the numbers that the loss used, in every step: the slope of the trainer's
 log-probs on the engine's, and the mean of k3. Rounding errors are independent of the log-prob and
 leave the slope at 1, so the slope finds another temperature or a truncated distribution in
-bfloat16 as well; weights or rows that differ raise k3. And of all completions of the first steps,
-dropped groups included: mean and maximum of the difference.
+bfloat16 as well; weights or rows that differ raise k3. Tokens at one position of their rows that
+hardly count in a mean are counted by themselves. And of all completions of the first steps, dropped
+groups included: mean and maximum of the difference.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 
 from rlvr_core.api import Metric, RunError
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.builtin.invariants.differences import Fit, Positions, Sums, fit
 from rlvr_core.builtin.invariants.moments import TokenScores, fresh_groups
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 LEAST_TOKENS = 64
 """Tokens that a slope is computed from, at least; fewer wait for the next step."""
+
+FLOOR = 1e-4
+"""Log-probs nearer to 0 may be rounding of logits of some tens, on a CPU; on a GPU ten times it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,71 +76,6 @@ class Difference:
     tokens: int
 
 
-@dataclass(slots=True)
-class Sums:
-    """Sums over tokens, x being the engine's log-prob and y the trainer's minus the engine's."""
-
-    n: float = 0.0
-    x: float = 0.0
-    xx: float = 0.0
-    y: float = 0.0
-    yy: float = 0.0
-    xy: float = 0.0
-    k3: float = 0.0
-    k3_square: float = 0.0
-
-    @classmethod
-    def of(cls, trainer_N: Tensor, engine_N: Tensor) -> Sums:
-        """Return the sums over two log-prob vectors of shape (N,)."""
-        x_N = engine_N.double()
-        y_N = trainer_N.double() - x_N
-        y_N = torch.nan_to_num(y_N, nan=30.0, posinf=30.0, neginf=-30.0).clamp(-30.0, 30.0)
-        x_N = torch.nan_to_num(x_N, nan=0.0, neginf=-30.0)
-        k3_N = torch.expm1(y_N) - y_N
-        columns = (x_N, x_N * x_N, y_N, y_N * y_N, x_N * y_N, k3_N, k3_N * k3_N)
-        return cls(float(len(x_N)), *torch.stack(columns).sum(dim=1).tolist())
-
-    def add(self, other: Sums) -> Sums:
-        """Return the sums over both."""
-        return Sums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How far trainer and engine differ systematically.
-
-    Attributes:
-        slope: Of the trainer's log-probs on the engine's; NaN where these do not vary.
-        slope_error: Standard error of it.
-        bias: Mean of trainer - engine, in nats.
-        k3: Mean of exp(d) - d - 1, d being trainer - engine.
-        k3_error: Standard error of it.
-        tokens: Tokens compared.
-    """
-
-    slope: float
-    slope_error: float
-    bias: float
-    k3: float
-    k3_error: float
-    tokens: int
-
-
-def fit(sums: Sums) -> Fit:
-    """Fit trainer = engine + bias + (slope - 1) * (engine - mean) by least squares."""
-    n = sums.n
-    var_x = max(0.0, sums.xx / n - (sums.x / n) ** 2)
-    var_y = max(0.0, sums.yy / n - (sums.y / n) ** 2)
-    covariance = sums.xy / n - sums.x * sums.y / n**2
-    slope = error = math.nan
-    if var_x > 1e-4 and n > 2:
-        slope = 1 + covariance / var_x
-        error = math.sqrt(max(0.0, var_y - covariance**2 / var_x) / (var_x * (n - 2)))
-    k3 = sums.k3 / n
-    k3_error = math.sqrt(max(0.0, sums.k3_square / n - k3**2) / n)
-    return Fit(slope, error, sums.y / n, k3, k3_error, int(n))
-
-
 class Parity(Invariant):
     """Trainer and engine agree on sampled tokens.
 
@@ -150,6 +90,12 @@ class Parity(Invariant):
         Metric("parity/slope", "Slope of the trainer's on the engine's log-probs.", ""),
         Metric("parity/bias", "Mean of trainer - engine log-prob, by what the loss used.", "nats"),
         Metric("parity/k3", "Mean k3 of those differences.", "nats"),
+        Metric(
+            "parity/astray",
+            "Largest share of tokens at one position of their rows (first, last, other) whose "
+            "log-probs differ by more than half.",
+            "share",
+        ),
     )
 
     def __init__(self, config: RunConfig, trainer: Trainer, scores: TokenScores) -> None:
@@ -163,6 +109,7 @@ class Parity(Invariant):
         self._on_loss = not truncated and (lora is None or lora.dropout == 0)
         self._due = False
         self._sums = Sums()
+        self._positions = Positions()
         self._found: dict[str, float] = {}
 
     def run_started(self, event: RunStarted) -> None:
@@ -189,9 +136,10 @@ class Parity(Invariant):
         if first:
             self._found = {"parity/mean": found.mean, "parity/max": found.max}
 
-    def share(self, view: StepView) -> tuple[float, ...]:
+    def share(self, view: StepView) -> tuple[Sums, Positions]:
         """Sums over the loss tokens of fresh completions, by the numbers the loss used."""
-        total = Sums()
+        total, positions = Sums(), Positions()
+        floor = FLOOR * (10 if _on_gpu(view) else 1)
         if view.first_pass and self._on_loss:
             for seen in view.seen:
                 batch = seen.batch
@@ -199,23 +147,31 @@ class Parity(Invariant):
                 chosen_BT = batch.mask_BT & batch.mask_BT.new_tensor(fresh)[:, None]
                 pair = (batch.old_logp_BT[chosen_BT], batch.behaviour_logp_BT[chosen_BT])
                 total = total.add(Sums.of(*pair))
-        return astuple(total)
+                both = (batch.old_logp_BT, batch.behaviour_logp_BT)
+                positions = positions.add(Positions.of(*both, batch.mask_BT, chosen_BT, floor))
+        return total, positions
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""
-        for share in shares:
-            self._sums = self._sums.add(Sums(*share))
-        if self._sums.n < LEAST_TOKENS:
-            return
-        found, self._sums = fit(self._sums), Sums()
-        self._found |= {"parity/bias": found.bias, "parity/k3": found.k3}
-        if not math.isnan(found.slope):
-            self._found["parity/slope"] = found.slope
-        self._check(view, found)
+        for sums, positions in shares:
+            self._sums, self._positions = self._sums.add(sums), self._positions.add(positions)
+        if self._sums.n >= LEAST_TOKENS:
+            found, self._sums = fit(self._sums), Sums()
+            self._found |= {"parity/bias": found.bias, "parity/k3": found.k3}
+            if not math.isnan(found.slope):
+                self._found["parity/slope"] = found.slope
+            self._check(view, found)
+        # whoever accepts larger differences accepts them most of all where tokens are nearly sure
+        bands = (self._section.mean, self._section.slope, self._section.k3)
+        strict = all(one is None for one in bands)
+        astray, wrong, self._positions = self._positions.judged(strict=strict)
+        if not math.isnan(astray):
+            self._found["parity/astray"] = astray
+        if wrong:
+            raise self.fault(view.step, *wrong)
 
     def _check(self, view: StepView, found: Fit) -> None:
-        on_gpu = view.trainer.model.device.type != "cpu"
-        band = (ON_GPU if on_gpu else BANDS)[compute_dtype(view.trainer)]
+        band = (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)]
         section = self._section
         # whoever accepts a mean difference accepts the k3 and the slope that come of it
         slope = section.slope or section.mean or band.slope
@@ -256,11 +212,17 @@ class Parity(Invariant):
 
     def state_dict(self) -> dict[str, Json]:
         """Return the sums that wait for more tokens."""
-        return {"sums": list(astuple(self._sums))}
+        return {"sums": list(astuple(self._sums)), "positions": list(self._positions.counts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them."""
         self._sums = Sums(*state["sums"])
+        self._positions = Positions(state.get("positions", self._positions.counts))
+
+
+def _on_gpu(view: StepView) -> bool:
+    kind: str = view.trainer.model.device.type
+    return kind != "cpu"
 
 
 def measure_parity(trainer_N: Tensor, engine_N: Tensor) -> Difference | None:
