@@ -27,6 +27,7 @@ from rlvr_core.api import (
 from rlvr_core.builtin.invariants.differences import Sums, fit
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.oracles import normalise_then_sum, oracle_of, pass_at_k
+from rlvr_core.builtin.invariants.parity import DECIDING
 from rlvr_core.builtin.invariants.sync import compare
 from rlvr_core.builtin.losses.policy_family import CISPO, DAPO, GRPO, GSPO, SAPO, DrGRPO
 from rlvr_core.config.model import ReferenceSection, RunConfig, TrainSection
@@ -201,6 +202,50 @@ def test_slope_and_k3_by_hand():
     assert found.bias == pytest.approx(0.1 * -1.625 + 0.05)
     d = 0.1 * x + 0.05
     assert found.k3 == pytest.approx(float((d.exp() - d - 1).mean()))
+
+
+def test_the_error_of_a_slope_knows_that_errors_differ_from_token_to_token():
+    """White's estimator, written out; statsmodels calls it HC0."""
+    generator = torch.Generator().manual_seed(1)
+    x = -torch.rand(400, generator=generator, dtype=torch.float64).exponential_(generator=generator)
+    y = 0.02 * x * torch.randn(400, generator=generator, dtype=torch.float64)
+    found = fit(Sums.of(x + y, x))
+    dx = x - x.mean()
+    slope = (dx * y).sum() / (dx**2).sum()
+    left = y - y.mean() - slope * dx
+    expected = float(((dx * left) ** 2).sum().sqrt() / (dx**2).sum())
+    assert found.slope == pytest.approx(1 + float(slope))
+    assert found.slope_error == pytest.approx(expected, rel=1e-6)
+    assert found.deciding == pytest.approx(float((dx**2).sum() ** 2 / (dx**4).sum()))
+    # eight completions that are alike are one
+    eight = fit(Sums.of((x + y).repeat(8), x.repeat(8)))
+    assert (eight.tokens, eight.slope) == (3200, pytest.approx(found.slope))
+    assert eight.slope_error == pytest.approx(found.slope_error)
+    assert eight.deciding == pytest.approx(found.deciding)
+
+
+def test_healthy_rounding_of_a_policy_that_is_nearly_sure_tilts_no_slope():
+    """Logits rounded to bfloat16 on both sides at temperatures of 0.1 to 1: 600 steps, no alarm."""
+    alarms = 0
+    for seed in range(600):
+        generator = torch.Generator().manual_seed(seed)
+        temperature = (0.1, 0.3, 1.0)[seed % 3]
+        logits = 3 * torch.randn(60, 32, generator=generator, dtype=torch.float64)
+        logits[:50, 0] += 14 * temperature  # most tokens are nearly sure
+        sides = [
+            (
+                (logits * (1 + 2**-9 * torch.randn(logits.shape, generator=generator)))
+                / temperature
+            ).log_softmax(-1)
+            for _ in range(2)
+        ]
+        token = torch.multinomial(sides[0].exp(), 1, generator=generator)
+        trainer, engine = (one.gather(1, token)[:, 0].repeat(8) for one in sides)
+        found = fit(Sums.of(trainer, engine))
+        if found.deciding >= DECIDING:
+            alarms += abs(found.slope - 1) > 1e-2 + 4 * found.slope_error
+        alarms += found.k3 - 4 * found.k3_error > 1e-4 / temperature**2
+    assert alarms == 0
 
 
 @pytest.mark.parametrize(("cold", "words"), [(0.6, "less surprising"), (1.8, "more surprising")])

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from rlvr_core.api.services import ParitySection, RunConfig
 
 LEAST_TOKENS = 64
-"""Tokens that a slope is computed from, at least; fewer wait for the next step."""
+"""Tokens that are compared, at least; fewer wait for the next step."""
+
+DECIDING = 24
+"""Tokens that decide a slope, at least; a policy that is nearly sure has few in a step."""
 
 FLOOR = 1e-4
 """Log-probs nearer to 0 may be rounding of logits of some tens, on a CPU; on a GPU ten times it."""
@@ -108,7 +111,7 @@ class Parity(Invariant):
         lora = config.model.lora
         self._on_loss = not truncated and (lora is None or lora.dropout == 0)
         self._due = False
-        self._sums = Sums()
+        self._sums, self._for_slope = Sums(), Sums()
         self._positions = Positions()
         self._found: dict[str, float] = {}
 
@@ -156,31 +159,38 @@ class Parity(Invariant):
         for sums, positions in shares:
             self._sums, self._positions = self._sums.add(sums), self._positions.add(positions)
         if self._sums.n >= LEAST_TOKENS:
-            found, self._sums = fit(self._sums), Sums()
+            self._for_slope = self._for_slope.add(self._sums)
+            found, tilted, self._sums = fit(self._sums), fit(self._for_slope), Sums()
             self._found |= {"parity/bias": found.bias, "parity/k3": found.k3}
-            if not math.isnan(found.slope):
-                self._found["parity/slope"] = found.slope
-            self._check(view, found)
+            if tilted.deciding >= DECIDING:
+                self._for_slope = Sums()
+                self._found["parity/slope"] = tilted.slope
+            self._check(view, found, tilted)
         # whoever accepts larger differences accepts them most of all where tokens are nearly sure
         bands = (self._section.mean, self._section.slope, self._section.k3)
-        strict = all(one is None for one in bands)
+        # below half the temperature rounding of half precision is more than half of what is sure
+        exact = compute_dtype(view.trainer) == torch.float32 or view.trainer.temperature >= 0.5
+        strict = exact and all(one is None for one in bands)
         astray, wrong, self._positions = self._positions.judged(strict=strict)
         if not math.isnan(astray):
             self._found["parity/astray"] = astray
         if wrong:
             raise self.fault(view.step, *wrong)
 
-    def _check(self, view: StepView, found: Fit) -> None:
+    def _check(self, view: StepView, found: Fit, tilt: Fit) -> None:
         band = (ON_GPU if _on_gpu(view) else BANDS)[compute_dtype(view.trainer)]
         section = self._section
         # whoever accepts a mean difference accepts the k3 and the slope that come of it
         slope = section.slope or section.mean or band.slope
-        k3 = section.k3 or section.mean or band.k3
-        # NaN where nothing varies; the error keeps a few tokens from being taken for a trend
-        tilted = abs(found.slope - 1) > slope + 4 * found.slope_error
+        # what rounds is the logits, which are divided by the temperature, and k3 is a square
+        k3 = section.k3 or section.mean or band.k3 / min(1.0, view.trainer.temperature) ** 2
+        # the error keeps a few tokens from being taken for a trend
+        far = abs(tilt.slope - 1) > slope + 4 * tilt.slope_error
+        tilted = tilt.deciding >= DECIDING and far
         apart = found.k3 - 4 * found.k3_error > k3 or found.k3 > 100 * k3
         if not (tilted or apart):
             return
+        found = tilt if tilted else found
         raise self.fault(
             view.step,
             f"the log-probs that the loss used differ from the engine's at version {view.version}: "
@@ -212,11 +222,16 @@ class Parity(Invariant):
 
     def state_dict(self) -> dict[str, Json]:
         """Return the sums that wait for more tokens."""
-        return {"sums": list(astuple(self._sums)), "positions": list(self._positions.counts)}
+        return {
+            "sums": list(astuple(self._sums)),
+            "slope": list(astuple(self._for_slope)),
+            "positions": list(self._positions.counts),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them."""
-        self._sums = Sums(*state["sums"])
+        if "slope" in state:  # not in checkpoints of 0.2.0, whose sums were fewer
+            self._sums, self._for_slope = Sums(*state["sums"]), Sums(*state["slope"])
         self._positions = Positions(state.get("positions", self._positions.counts))
 
 
