@@ -52,6 +52,14 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "large groups": {"sampling": {"n": 32}, "train": {"prompts_per_step": 3}},
     "hot": {"sampling": {"temperature": 1.3}},
     "cold": {"sampling": {"temperature": 0.3}},
+    "very cold": {
+        "sampling": {"temperature": 0.1},
+        "sampler": {"use": "shuffle", "with": {"drop_zero_variance": False}},
+    },
+    "k1 stronger than advantages": {
+        "sampling": {"n": 2},
+        "loss": {"with": {"beta": 1.0, "kl_estimator": "k1"}},
+    },
     "top p": {"sampling": {"top_p": 0.8}},
     "top k": {"sampling": {"top_k": 4, "temperature": 0.8}},
     "stop string": {"sampling": {"stop": ["]"]}},
