@@ -15,8 +15,9 @@ from test_invariants import Sampling, fault, run_config, steps, trainer_with  # 
 import rlvr_core.step.optim as optim
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.rates import rate_of
+from rlvr_core.builtin.schedules.decay import WSD, Cosine, DecayConfig, Linear
 from rlvr_core.config.model import ComponentRef, TrainSection
-from rlvr_core.step.optim import WSD, Constant, Cosine, DecayConfig, Linear, Optimizer
+from rlvr_core.step.optim import Constant, Optimizer
 
 SCHEDULES = {
     "constant": Constant(Constant.Config()),

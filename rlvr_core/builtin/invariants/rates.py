@@ -44,11 +44,11 @@ def _wsd(progress: float, options: Mapping[str, Any]) -> float:
 
 _FORMULAS: dict[str, Callable[[float, Mapping[str, Any]], float]] = {
     "rlvr_core.step.optim:Constant": lambda progress, options: 1.0,
-    "rlvr_core.step.optim:Linear": lambda p, options: _falling(options, 1 - p),
-    "rlvr_core.step.optim:Cosine": lambda p, options: _falling(
+    "rlvr_core.builtin.schedules.decay:Linear": lambda p, options: _falling(options, 1 - p),
+    "rlvr_core.builtin.schedules.decay:Cosine": lambda p, options: _falling(
         options, (1 + math.cos(math.pi * p)) / 2
     ),
-    "rlvr_core.step.optim:WSD": _wsd,
+    "rlvr_core.builtin.schedules.decay:WSD": _wsd,
 }
 
 
