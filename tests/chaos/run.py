@@ -14,6 +14,7 @@ from pathlib import Path
 from chaos import process
 from chaos.cases import Bench, Case
 from chaos.outcome import judge
+from chaos.random_shapes import random_shapes
 from chaos.registry import load
 from chaos.shapes import SHAPES
 from chaos.table import page
@@ -31,6 +32,10 @@ def main() -> int:
     parser.add_argument("--backends", default="in process,child", help="which engines")
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--healthy", action="store_true", help="healthy shapes, no faults")
+    parser.add_argument(
+        "--random", type=int, default=0, help="so many healthy shapes more, nobody's choice"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random shapes")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="working folder, kept")
     parser.add_argument("--page", type=Path, help="the page to write of all results")
@@ -42,16 +47,16 @@ def main() -> int:
     process.warm(vllm="vllm" in backends)
     faults = list(load())
     folder = given.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
-    bench = Bench(folder, SHAPES)
+    random_ones = random_shapes(given.random, given.seed)
+    bench = Bench(folder, {**SHAPES, **random_ones})
     bench.prepare(wide="vllm" in backends, steps=given.warm_steps)
     healthy = [
         Case("in process", dtype, shape, resume=shape == "resumed")
-        for shape in SHAPES
+        for shape in {**(SHAPES if given.healthy else {}), **random_ones}
         for dtype in dtypes
-        if given.healthy
     ]
     cases = healthy
-    if given.faults or not given.healthy:
+    if given.faults or not (given.healthy or random_ones):
         cases = [
             *cases,
             *(

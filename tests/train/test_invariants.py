@@ -515,3 +515,9 @@ def test_fused_tensors_are_compared_by_the_sum_of_their_parts():
     held = weight_checksums([("l.qkv_proj.w", torch.cat([q, k, v + 1]))])
     assert compare(sent, held) == (1, ["l.qkv_proj.w"])
     assert compare(sent, {"other": 3}) == (0, [])
+
+
+def test_a_moving_reference_beside_an_adapter_is_not_sent_and_not_compared():
+    sent = {"q.lora_A.default.weight": 1, "q.lora_A.reference.weight": 2}
+    held = {"q.lora_A.default.weight": 1, "q.lora_A.reference.weight": 9}
+    assert compare(sent, held) == (1, [])
