@@ -28,7 +28,8 @@ import pathlib, sys
 out = pathlib.Path(sys.argv[1])
 if not out.exists():
     out.mkdir(); sys.exit("no luck")
-(out / "summary.json").write_text(sys.argv[2])
+(out / "new").write_text(sys.argv[2])
+(out / "new").rename(out / "summary.json")
 """
 
 
@@ -79,9 +80,15 @@ def fake_run(folder, outcome="finished", steps=(1,)):
 
 def answer(job):
     """A command that evaluates a job at once."""
-    text = f"import sys; open({str(job.out / 'summary.json')!r}, 'w').write(sys.argv[1])"
-    make = f"import os; os.makedirs({str(job.out)!r}, exist_ok=True); "
-    return [sys.executable, "-c", make + text, json.dumps(SUMMARY)]
+    # whole at once, as the real command does: others are tabulated meanwhile
+    text = """
+import os, pathlib, sys
+out = pathlib.Path(sys.argv[1])
+out.mkdir(parents=True, exist_ok=True)
+(out / "new").write_text(sys.argv[2])
+os.replace(out / "new", out / "summary.json")
+"""
+    return [sys.executable, "-c", text, str(job.out), json.dumps(SUMMARY)]
 
 
 def test_t83_rows_of_runs_by_patterns_and_those_that_fit_later_keep_their_names(

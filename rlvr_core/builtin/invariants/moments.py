@@ -6,6 +6,7 @@ what the completion has already, and single frequent tokens.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ FEW = 8192
 
 FREQUENT = 32
 """Single tokens that are classes."""
+
+CANDIDATES = 1024
+"""Likeliest tokens that each process names for them."""
 
 RECENT = 8
 """Tokens before one that are the recent ones."""
@@ -78,12 +82,18 @@ class Classes:
             self._mass_V = mass_V if self._mass_V is None else self._mass_V + mass_V
         return [*found, *p_nV[:, list(self.ids)].unbind(1)]
 
-    def choose(self, gather: Callable[[list[int]], list[list[int]]]) -> None:
-        """Choose the single tokens after the first pass, the same in all processes."""
-        mine: list[int] = []
+    def choose(self, gather: Callable[[list[float]], list[list[float]]]) -> None:
+        """Choose the single tokens after the first pass, by their probability in all processes."""
+        ids: list[float] = []
+        masses: list[float] = []
         if self._mass_V is not None:
-            mine = self._mass_V.topk(min(FREQUENT, len(self._mass_V))).indices.tolist()
-        self.ids, self._mass_V = tuple(sorted(gather(mine)[0])), None
+            top = self._mass_V.topk(min(CANDIDATES, len(self._mass_V)))
+            ids, masses = top.indices.tolist(), top.values.tolist()
+        whole: Counter[int] = Counter()
+        for theirs, mass in zip(gather(ids), gather(masses), strict=True):
+            whole.update({int(one): part for one, part in zip(theirs, mass, strict=True)})
+        self.ids = tuple(sorted(one for one, _ in whole.most_common(FREQUENT)))
+        self._mass_V = None
 
 
 def end_ids(model: Any) -> tuple[int, ...]:
