@@ -66,7 +66,7 @@ def second_source_dries_up(patch: Patch) -> None:
     patch.wrap("rlvr_core.builtin.samplers.epochs:Turns.next", make)
 
 
-@third("data", "group", "twice", "refill", "repeat", backends=TRANSFORMERS)
+@third("data", "group", "twice", "refill", "repeat", shape="pairs")
 def refilled_groups_repeat_the_first(patch: Patch) -> None:
     """What is drawn in the place of dropped groups is the problems that the step had first."""
     first: list[Any] = []

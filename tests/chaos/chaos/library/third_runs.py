@@ -54,7 +54,7 @@ def resume_with_one_adapter_at_the_start(patch: Patch) -> None:
     _loaded(patch, change)
 
 
-@third("resume", "replay", "group", "read", shape="groups read twice", resume=True)
+@third("resume", "replay", "group", "read", shape="groups read thrice", resume=True)
 def resume_with_the_replay_lost(patch: Patch) -> None:
     """Groups that were to be trained on again are forgotten."""
     patch.wrap(
