@@ -96,6 +96,12 @@ class Report:
                 found = check.ask(subject)
             except RlvrError as error:
                 found = refused(error)
+            except TimeoutError:
+                found = Answer(
+                    "fail",
+                    "verdicts did not come in time: the pool lost them, or a verifier waits",
+                    "try the verifier: rlvr verify",
+                )
             except Exception as error:  # a check is no reason to withhold the others
                 found = Answer("skip", f"could not be measured: {type(error).__name__}: {error}")
             for answer in [found] if isinstance(found, Answer) else found or ():
