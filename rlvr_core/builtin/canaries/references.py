@@ -40,8 +40,8 @@ LESS_SURE = 1.3
 of the others; errors of the policy are further below."""
 SECOND = 0.1
 """Share of the other votes that the reference gets where the policy errs."""
-FEW_VOTES = 8
-"""Other votes below which that share says nothing."""
+FEW_VOTES = 3
+"""Votes for the reference below which that share is chance."""
 DIVERSE = 0.5
 """Share of agreements against the reference that are different answers: a policy that has
 collapsed gives the same one."""
@@ -177,7 +177,7 @@ class References:
         if len({one.answer for one in wrong}) < DIVERSE * k:
             return False
         others, second = sum(one.others for one in wrong), sum(one.second for one in wrong)
-        if others >= FEW_VOTES and second >= SECOND * others:
+        if second >= max(FEW_VOTES, SECOND * others):
             return False
         if len(right) < AGAINST:
             return True
