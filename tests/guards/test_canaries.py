@@ -26,7 +26,7 @@ from rlvr_core.api.services import (
     VerifierPool,
     VerifierSpec,
 )
-from rlvr_core.builtin.canaries.making import wrong_answers, wrong_responses
+from rlvr_core.builtin.canaries.making import allowed, wrong_answers, wrong_responses
 from rlvr_core.builtin.canaries.numbers import differ, plain
 from rlvr_core.builtin.canaries.watch import Canaries
 
@@ -185,9 +185,11 @@ def test_wrong_numbers_by_hand():
     assert wrong_answers(ASKED, "Paris") == {"two letters more": "Parisqx"}
     # 5000 and 5001 are one number to a verifier that allows a thousandth
     assert "another last digit" not in wrong_answers(ASKED, "5000")
+    assert "one less" not in wrong_answers(ASKED, "46", 0.05)
+    assert wrong_answers(ASKED, "46", 0.05)["another first digit"] == "56"
     tolerant = Problem("p", "?", "v", {"tolerance": 0.05}, "toy")
-    assert "one less" not in wrong_answers(tolerant, "46")
-    assert wrong_answers(tolerant, "46")["another first digit"] == "56"
+    assert allowed(tolerant, {"tolerance": 0.1}) == 0.1
+    assert allowed(tolerant, {}) == 0.05
 
 
 def test_what_is_not_surely_wrong_is_not_made():
@@ -203,7 +205,7 @@ def test_what_is_not_surely_wrong_is_not_made():
 
 
 def test_responses_keep_the_form_of_the_reference():
-    found = wrong_responses(ASKED, "so it is [46]", "46")
+    found = wrong_responses(ASKED, "so it is [46]", "46", {})
     assert found["the reference with another first digit"] == "so it is [56]"
     assert found["a number of the prompt"] == "so it is [2]"
     several = found["several answers, the right one among them"].splitlines()

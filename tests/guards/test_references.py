@@ -1,10 +1,11 @@
-"""The guard ``references``: when groups that agree speak against references, and when they do not."""
+"""The guard ``references``: groups that agree, and when they speak against a reference."""
 
 import random
 
 import pytest
 
 from rlvr_core.api import Completion, Group, GroupsScored, Judged, Problem, Verdict
+from rlvr_core.api.services import RewardPlan, Term, VerifierSpec
 from rlvr_core.builtin.canaries.agreement import Agreement, agreement, final_answer, standard
 from rlvr_core.builtin.canaries.references import References, _least
 
@@ -35,9 +36,12 @@ def step(guard, sampled):
     take(guard, *(group(problem(n, ref), *answers) for n, (ref, answers) in sampled.items()))
 
 
+PLAN = RewardPlan((Term("toy/v", 1.0),), {"toy/v": VerifierSpec("a:B", {})}, {}, {})
+
+
 @pytest.fixture
 def guard():
-    made = References(None, lambda text: made.said.append(text))
+    made = References(PLAN, lambda text: made.said.append(text))
     made.said = []
     return made
 
@@ -156,7 +160,16 @@ def test_an_answer_that_is_the_reference_and_fails_is_named(guard):
 def test_a_resumed_run_counts_on(guard):
     rng = random.Random(0)
     step(guard, {n: (n + 8, policy(n, rng, 0.8)) for n in range(10, 26)})
-    again = References(None, guard.said.append)
+    again = References(PLAN, guard.said.append)
     again.load_state_dict(guard.state_dict())
     assert again.report() == guard.report()
     assert again.state_dict() == guard.state_dict()
+
+
+def test_answers_that_are_judged_to_the_letter_are_no_contradiction(guard):
+    """A verifier that wants ``46`` may fail ``46.0``, and one for names ``paris``."""
+    for n in range(10, 14):
+        asked = problem(n, n + 1)
+        good, form = member(asked, str(n + 1)), member(asked, f"{n + 1}.0", passed=False)
+        take(guard, Group(asked, (good, form, good, form), 0))
+    assert guard.said == []

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rlvr_core.builtin.canaries.numbers import plain
@@ -67,6 +68,13 @@ def last_number(text: str) -> str:
     return found[-1].replace(",", "") if found else ""
 
 
+def single_turn(group: Group) -> bool:
+    """Return whether the completions of a group are single answers, not conversations."""
+    return group.problem.environment is None and all(
+        member.completion.transcript is None for member in group.members
+    )
+
+
 def answers_of(group: Group) -> list[str]:
     """Return the answer of each completion of a group: as its verifier took it, if it tells any.
 
@@ -89,6 +97,7 @@ def _answer(completion: Completion, verdict: Verdict | None, *, tells: bool) -> 
     return standard(text)
 
 
+@lru_cache(maxsize=8192)  # completions repeat the answers of others
 def standard(text: str) -> str:
     """Return an answer in one form, so that equal ones are equal texts; nothing if it is long."""
     value = plain(text)

@@ -53,6 +53,6 @@ class Budget:
         seconds = max(self._seconds, ALLOWED if self._steps < FIRST_STEPS else 0.0)
         return min(int(seconds / self._cost), MOST)
 
-    def spend(self, verdicts: int) -> None:
-        """Note that verdicts were asked for."""
-        self._seconds = max(0.0, self._seconds - verdicts * self._cost)
+    def spend(self, verdicts: int, seconds: float) -> None:
+        """Note that verdicts were asked for, and how long this process took to ask."""
+        self._seconds -= max(verdicts * self._cost, seconds)

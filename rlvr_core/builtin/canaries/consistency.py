@@ -51,24 +51,22 @@ class Consistency:
         self._first = dict.fromkeys(KINDS, "")
         self._told: list[str] = []
 
-    def count(self, group: Group, answers: list[str], reference: str) -> None:
-        """Count a group.
+    def count(self, group: Group, reference: str, tolerance: float) -> None:
+        """Count a group whose verifier tells which answers it took.
 
         Args:
             group: The judged group.
-            answers: What ``answers_of`` gives of it.
-            reference: The stated reference in the same form; empty if there is none.
+            reference: The stated reference; empty if there is none.
+            tolerance: Relative difference of numbers that the verifier may allow.
         """
-        verdicts = [next(iter(member.verdicts.values()), None) for member in group.members]
-        if not any(one is not None and one.extracted for one in verdicts):
-            return  # what the verifier read is not known
         by_answer: defaultdict[str, list[Judged]] = defaultdict(list)
-        for member, answer in zip(group.members, answers, strict=True):
-            if answer and member.passed is not None:
-                by_answer[answer].append(member)
+        for member in group.members:
+            verdict = next(iter(member.verdicts.values()), None)
+            if verdict is not None and verdict.extracted and member.passed is not None:
+                by_answer[verdict.extracted].append(member)  # to the letter: form may be judged
         self._count_mixed(group, by_answer)
         self._count_denied(group, by_answer.get(reference, []), reference)
-        self._count_several(group, by_answer)
+        self._count_several(group, by_answer, tolerance)
 
     def _count_mixed(self, group: Group, by_answer: Mapping[str, list[Judged]]) -> None:
         alike = [
@@ -101,14 +99,14 @@ class Consistency:
                 f"{reference}"
             )
 
-    def _count_several(self, group: Group, by_answer: Mapping[str, list[Judged]]) -> None:
+    def _count_several(
+        self, group: Group, by_answer: Mapping[str, list[Judged]], tolerance: float
+    ) -> None:
         numbers = {one: value for one in by_answer if (value := plain(one)) is not None}
         passing = [one for one in numbers if any(member.passed for member in by_answer[one])]
         if len(numbers) < 2 or not passing:
             return
         self._counts["different"] += 1
-        stated = group.problem.spec.get("tolerance")
-        tolerance = float(stated) if isinstance(stated, int | float) else 0.0
         first = numbers[passing[0]]
         others = [one for one in passing if differ(first, numbers[one], tolerance)]
         if others:

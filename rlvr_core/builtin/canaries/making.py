@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from itertools import islice
 
-from rlvr_core.api import Problem
+from rlvr_core.api import Json, Problem
 from rlvr_core.builtin.canaries.numbers import differ, numbers_in, plain
 
 NOTHING: Mapping[str, str] = {
@@ -29,8 +29,14 @@ _WORD = re.compile(r"[A-Za-z]{3,24}")
 _INTEGER = re.compile(r"(?<![\d.])\d+(?![\d.])")
 
 
+def allowed(problem: Problem, options: Mapping[str, Json]) -> float:
+    """Return the relative difference of numbers that a problem or its verifier's options allow."""
+    given = (problem.spec.get("tolerance"), options.get("tolerance"))
+    return max((float(one) for one in given if isinstance(one, int | float)), default=0.0)
+
+
 def wrong_responses(
-    problem: Problem, response: str, answer: str, tolerance: float = 0.0
+    problem: Problem, response: str, answer: str, options: Mapping[str, Json]
 ) -> dict[str, str]:
     """Return responses that must not pass, by kind; the service ``core/wrong-answers``.
 
@@ -38,8 +44,9 @@ def wrong_responses(
         problem: The problem.
         response: A response that must pass; empty if none is known.
         answer: The answer in it.
-        tolerance: Relative difference that the verifier's options allow.
+        options: The verifier's options.
     """
+    tolerance = allowed(problem, options)
     found = {**NOTHING, "the prompt repeated": prompt_of(problem)}
     changed = wrong_answers(problem, answer, tolerance)
     written = {how: write(response, answer, wrong) for how, wrong in changed.items()}
@@ -60,9 +67,6 @@ def wrong_answers(problem: Problem, answer: str, tolerance: float = 0.0) -> dict
     Nothing is returned where no change of the text is sure to be one of its meaning.
     """
     answer = answer.strip()
-    stated = problem.spec.get("tolerance")
-    if isinstance(stated, int | float):
-        tolerance = max(tolerance, float(stated))
     value = plain(answer)
     if value is not None:
         return _wrong_numbers(answer, value, tolerance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)")
 LONGEST = 30
@@ -12,6 +13,7 @@ SAME = 1e-3
 """Relative difference below which no verifier is blamed for taking two numbers for one."""
 
 
+@lru_cache(maxsize=8192)  # the same few answers are read again and again
 def plain(text: str | None) -> Fraction | None:
     """Return the value of a text that is one number and nothing else; None for others."""
     bare = (text or "").strip().strip("$").rstrip(".").strip()

@@ -18,9 +18,11 @@ from rlvr_core.builtin.canaries.agreement import (
     agreement,
     answers_of,
     final_answer,
+    single_turn,
     stated_reference,
 )
 from rlvr_core.builtin.canaries.consistency import Consistency
+from rlvr_core.builtin.canaries.making import allowed
 from rlvr_core.builtin.canaries.numbers import plain
 
 if TYPE_CHECKING:
@@ -96,10 +98,11 @@ class References:
     def on_groups(self, event: GroupsScored) -> None:
         """Count agreements, and tell of problems in doubt."""
         for group in event.groups:
-            if group.problem.environment is None:
-                answers = answers_of(group)
-                self._count(group, answers)
-                self._consistency.count(group, answers, stated_reference(group.problem))
+            if single_turn(group):
+                problem = group.problem
+                self._count(group, answers_of(group))
+                options = self._plan.specs[self._plan.main_name(problem)].config
+                self._consistency.count(group, stated_reference(problem), allowed(problem, options))
         against = [(id_, one) for id_, one in self._agreed.items() if not one.right]
         if len(against) >= max(AGAINST, 2 * self._said) and self._doubtful():
             self._said = len(against)

@@ -8,6 +8,7 @@ step's reward was made of, wherever and in whatever company it is judged.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -25,6 +26,7 @@ from rlvr_core.api import (
     traits_of,
 )
 from rlvr_core.api.services import outcome
+from rlvr_core.builtin.canaries.agreement import single_turn
 from rlvr_core.builtin.canaries.budget import Budget
 from rlvr_core.builtin.canaries.making import some, wrong_responses
 from rlvr_core.builtin.canaries.repeats import Repeats
@@ -115,6 +117,7 @@ class Canaries:
         self._waiting: list[Asked] = []
         self._again: list[Group] = []
         self._remote: set[str] = set()
+        self._pure: dict[str, bool] = {}
         self._wrong: list[str] = []
         self._passed: set[str] = set()
         """Problems whose gold answer has passed."""
@@ -132,7 +135,7 @@ class Canaries:
             if verdict.usage is not None
         }
         for group in event.groups:
-            if group.problem.environment is None:
+            if single_turn(group):
                 for what in self._repeats.differing(group, self._repeatable(group.problem)):
                     self._contradiction(event.step, group, what)
         self._submit(event)
@@ -164,13 +167,18 @@ class Canaries:
 
     def _repeatable(self, problem: Problem) -> list[str]:
         """Return the verifiers of a problem that cost nothing and say the same whenever asked."""
-        plan, names = self._judge.plan, []
-        for name in plan.names(problem):
-            verifier: Any = plan.verifiers[name]
-            pure = isinstance(verifier, Verifier) and not isinstance(verifier, NeedsCalibration)
-            if pure and name not in self._remote and traits_of(verifier, VerifierTraits).repeatable:
-                names.append(name)
-        return names
+        names = self._judge.plan.names(problem)
+        return [one for one in names if self._is_repeatable(one) and one not in self._remote]
+
+    def _is_repeatable(self, name: str) -> bool:
+        if name not in self._pure:
+            verifier: Any = self._judge.plan.verifiers[name]
+            self._pure[name] = (
+                isinstance(verifier, Verifier)
+                and not isinstance(verifier, NeedsCalibration)
+                and traits_of(verifier, VerifierTraits).repeatable
+            )
+        return self._pure[name]
 
     def _submit(self, event: GroupsScored) -> None:
         room = min(self._budget.verdicts() // EACH, WAITING - len(self._waiting))
@@ -179,20 +187,17 @@ class Canaries:
         rng.shuffle(able)
         chosen = [*self._again, *able][: max(room, len(self._again))]
         self._again = []
+        begun = time.perf_counter()
         for group in chosen:
             self._waiting.append(self._ask(group, rng))
-        self._budget.spend(EACH * len(chosen))
+        self._budget.spend(EACH * len(chosen), time.perf_counter() - begun)
 
     def _able(self, group: Group) -> bool:
-        problem = group.problem
-        return problem.environment is None and bool(self._repeatable(problem))
+        return single_turn(group) and bool(self._repeatable(group.problem))
 
     def _ask(self, group: Group, rng: random.Random) -> Asked:
-        problem, members = group.problem, list(group.members)
-        kept = [one for one in members if one.completion.transcript is None]
-        asked = Asked(
-            group, rng.sample(kept, min(MEMBERS, len(kept))), self._canaries(group, rng.random())
-        )
+        problem, n = group.problem, min(MEMBERS, len(group.members))
+        asked = Asked(group, rng.sample(group.members, n), self._canaries(group, rng.random()))
         completions = [
             *(one.completion for one in asked.members),
             *(Completion.from_text(text) for text in asked.canaries.values()),
@@ -229,13 +234,7 @@ class Canaries:
             "",
         )
         spec = self._judge.plan.specs[self._judge.plan.main_name(problem)]
-        tolerance = spec.config.get("tolerance")
-        wrong = wrong_responses(
-            problem,
-            gold,
-            answer or gold,
-            float(tolerance) if isinstance(tolerance, int | float) else 0.0,
-        )
+        wrong = wrong_responses(problem, gold, answer or gold, spec.config)
         return {"gold": gold, **some(wrong, WRONG, int(turn * len(wrong)))}
 
     # -- judging -------------------------------------------------------------------------------

@@ -138,13 +138,8 @@ def _responses(subject: Subject, reference: Reference) -> dict[str, str]:
     """Return responses to a problem that must not pass, by kind."""
     prepared = subject.prepared
     make = prepared.resolved.host.service("core/wrong-answers")
-    allowed = prepared.judge.plan.specs[subject.main(reference.problem)].config.get("tolerance")
-    found: dict[str, str] = make(
-        reference.problem,
-        reference.response,
-        reference.answer,
-        float(allowed) if isinstance(allowed, int | float) else 0.0,
-    )
+    options = prepared.judge.plan.specs[subject.main(reference.problem)].config
+    found: dict[str, str] = make(reference.problem, reference.response, reference.answer, options)
     return found
 
 
