@@ -192,10 +192,13 @@ class VerifierTraits(Traits):
             any score.
         beside: Options that change no verdict, such as a price. An evaluation records them beside
             its specification, not in it.
+        repeatable: Gives a completion the same verdict whenever it is asked. One that runs
+            programs, or asks a model, cannot promise that.
     """
 
     reward_range: tuple[float, float] | None = None
     beside: tuple[str, ...] = ()
+    repeatable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -531,8 +531,23 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "gold",
-        "rlvr_core.builtin.guards.gold:preflight",
+        "rlvr_core.builtin.canaries.gold:preflight",
         summary="Tries gold answers on the verifiers before a run, for guards.preflight.",
+    )
+    registrar.add(
+        "canaries",
+        "rlvr_core.builtin.canaries.guards:guards_of",
+        summary="Judges known answers in each step, for guards.canaries and guards.references.",
+    )
+    registrar.add(
+        "wrong-answers",
+        "rlvr_core.builtin.canaries.making:wrong_responses",
+        summary="Makes responses that must not pass from one that must.",
+    )
+    registrar.add(
+        "agreement",
+        "rlvr_core.builtin.canaries.agreement:agreement",
+        summary="Says what answers agree on.",
     )
     registrar.add(
         "preflight",

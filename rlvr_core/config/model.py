@@ -485,6 +485,10 @@ class GuardSection(ComponentConfig):
     """Read back the weights that the engine computes with after each sync."""
     resume: bool = True
     """Compare what a run goes on with to what it had when the checkpoint was written."""
+    canaries: bool = True
+    """Judge known answers and some completions again in every step."""
+    references: bool = True
+    """Tell of problems whose completions agree on another answer than the reference."""
     seeds: bool = True
     """Compare repeated completions with what their log-probs let be expected."""
     watchdog: bool = True

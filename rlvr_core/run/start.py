@@ -101,6 +101,9 @@ def start(
         if n_idle := prepared.config.guards.max_idle_steps:
             made["idle"] = prepared.resolved.host.service("core/idle")(n_idle)
         made |= {name: one for name, one in judging if isinstance(one, Guard)}
+        if prepared.config.guards.canaries or prepared.config.guards.references:
+            watch = prepared.resolved.host.service("core/canaries")
+            made |= watch(prepared.config, prepared.judge, ranks.index, events.message)
         if prepared.config.guards.invariants:
             invariants = prepared.resolved.host.service("core/invariants")
             given = prepared.config, trainer, bare, prepared.sampler

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.builtin.doctor.answers import corrupted
 from rlvr_core.builtin.doctor.consensus import last_answer
 from rlvr_core.builtin.doctor.endings import histogram, loops
 from rlvr_core.builtin.doctor.examination import LENIENT, examine
@@ -127,16 +126,6 @@ def test_agreement_is_slope_and_kl_of_two_vectors():
     assert other.slope == pytest.approx(1.5)
     # mean of exp(d) - 1 - d = (0.10653 + 0.36788 + 0.72313) / 3
     assert other.k3 == pytest.approx(0.39918, abs=1e-5)
-
-
-def test_numbers_are_corrupted_where_a_lazy_verifier_does_not_look():
-    assert corrupted("46") == {
-        "another first digit": "56",
-        "another last digit": "47",
-        "a digit more": "467",
-    }
-    assert corrupted("-9.5")["another first digit"] == "-1.5"
-    assert corrupted("Paris") == {}
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,6 @@ from rlvr_core.builtin.doctor.subject import NUMBER
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
 
-VOTES = 3
-"""Fewest completions that make an answer the choice of a group."""
-LEAD = 2
-"""Times the votes of the next answer that it needs."""
 FEW_GROUPS = 8
 SHORT = 24
 """Most characters of a word that completions can agree on; longer answers have several forms."""
@@ -69,18 +65,17 @@ def taken(batch: Batch, group: Group, member: Judged) -> str:
 
 def vote(batch: Batch, group: Group, more: tuple[Judged, ...] = ()) -> Vote | None:
     """Return what a group agrees on; None where no answer leads clearly."""
-    votes: Counter[str] = Counter()
     passed: Counter[str] = Counter()
+    answers = []
     for member in (*group.members, *more):
         if answer := taken(batch, group, member):
-            votes[answer] += 1
+            answers.append(answer)
             passed[answer] += bool(member.passed)
-    if not votes:
+    agreed = batch.subject.prepared.resolved.host.service("core/agreement")(answers)
+    if agreed is None:
         return None
-    (choice, count), *others = votes.most_common(2)
-    if count < VOTES or (others and count < LEAD * others[0][1]):
-        return None
-    right = 2 * passed[choice] > count
+    choice = agreed.answer
+    right = 2 * passed[choice] > agreed.votes
     reference = batch.references.get(group.problem.id)
     if not batch.distinguishes and reference is not None and NUMBER.fullmatch(choice):
         # a verifier that passes all or nothing says nothing of the reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import NeedsCalibration
+from rlvr_core.api import NeedsCalibration, RunError
 from rlvr_core.builtin.doctor.answers import ANSWERS
 from rlvr_core.builtin.doctor.model import DISK, MODEL
 from rlvr_core.builtin.doctor.problems import DATA
@@ -32,8 +32,8 @@ def preflight(prepared: Prepared) -> list[str]:
         processes other than the first, which has them all.
 
     Raises:
-        RunError: If gold answers are judged wrongly, see the guard ``gold``, or if a judge is not
-            within its bounds, see ``core/judge-calibration``.
+        RunError: If gold answers are judged wrongly, see the guard ``gold``, if a judge is not
+            within its bounds, see ``core/judge-calibration``, or if verdicts do not come.
     """
     if os.environ.get("RANK", "0") != "0":
         return []
@@ -49,7 +49,16 @@ def preflight(prepared: Prepared) -> list[str]:
     report = Report()
     skipped = (STOPS, *ELSEWHERE)
     for checks in (PROMPTS, MODEL, DATA, ANSWERS, DISK):
-        report.ask([check for check in checks if check.id not in skipped], subject)
+        for check in checks:
+            if check.id not in skipped:
+                report.ask([check], subject)
+            if report.lost:
+                raise RunError(
+                    f"preflight: verdicts did not come within {subject.patience:g} s",
+                    where=check.id,
+                    remedy="the pool lost them, or a verifier waits for something: try it with "
+                    "rlvr verify; guards.preflight: false skips this examination",
+                )
     return lines + [
         f"warning: preflight {one.id}: {one.answer.value}; {one.answer.remedy}"
         for one in report.level("warn", "fail")
