@@ -103,7 +103,7 @@ def start(
         made |= {name: one for name, one in judging if isinstance(one, Guard)}
         if prepared.config.guards.invariants:
             invariants = prepared.resolved.host.service("core/invariants")
-            given = prepared.config, trainer, bare, prepared.sampler
+            given = prepared.config, trainer, bare, prepared.sampler, prepared.sources
             made["invariants"] = trainer.observer = invariants(*given)
         guards = Guards(made)
         fresh = folder is None
