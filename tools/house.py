@@ -52,8 +52,8 @@ train: {steps: 2, prompts_per_step: 2}
 guards:
   {preflight: false, seeds: false, max_idle_steps: 0, parity: false, calibration: false,
    advantages: false, updates: false, optimizer: false, loss: false, rewards: false,
-   kl: false, tokens: false, sync: false, resume: false, watchdog: false, canaries: false,
-   references: false}
+    kl: false, draws: false, tokens: false, sync: false, resume: false, watchdog: false,
+     canaries: false, references: false}
 track: []
 """
 MAKE_MODEL = """

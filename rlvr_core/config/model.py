@@ -479,6 +479,8 @@ class GuardSection(ComponentConfig):
     """Compute updates of a sample of weights again, from the gradients of their micro-batches."""
     kl: bool = True
     """Check the KL term and its reference."""
+    draws: bool = True
+    """Compute again which problems a step draws, and check sizes and reads of groups."""
     tokens: bool = True
     """Check that each token of a step is trained on once, and no other."""
     sync: bool = True
@@ -507,7 +509,7 @@ class GuardSection(ComponentConfig):
     def invariants(self) -> bool:
         """Whether any check of what a step computes is on."""
         on = (self.parity, self.calibration, self.advantages, self.updates, self.kl, self.tokens)
-        return any((*on, self.sync, self.resume, self.optimizer, self.loss, self.rewards))
+        return any((*on, self.sync, self.resume, self.optimizer, self.loss, self.rewards, self.draws))
 
 
 class MetaSection(ComponentConfig):

@@ -19,6 +19,7 @@ from rlvr_core.api import (
     ComponentConfig,
     Decoder,
     EngineContext,
+    EngineTraits,
     ForwardPath,
     Generation,
     GenerationRequest,
@@ -40,6 +41,8 @@ QueuedRequest = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
 
 class TransformersEngine:
     """Batched sampling on the model that is being trained."""
+
+    traits = EngineTraits(inverts_stream=True)
 
     class Config(ComponentConfig):
         """How much is sampled at once."""
@@ -179,11 +182,7 @@ class TransformersEngine:
 
     def _sample(self, wave: Sequence[QueuedRequest], deadline: float | None) -> None:
         assert self._stop_strings is not None
-        live = [
-            queued_request
-            for queued_request in wave
-            if self._limit(queued_request[0]) > 0 and queued_request[0].seeds
-        ]
+        live = [queued for queued in wave if self._limit(queued[0]) > 0 and queued[0].seeds]
         sampled: Iterator[Sampled] = iter(())
         begun = self._version
         changes: list[tuple[int, int]] = []

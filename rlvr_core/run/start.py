@@ -106,7 +106,7 @@ def start(
             made |= watch(prepared.config, prepared.judge, ranks.index, events.message)
         if prepared.config.guards.invariants:
             invariants = prepared.resolved.host.service("core/invariants")
-            given = prepared.config, trainer, bare, prepared.sampler
+            given = prepared.config, trainer, bare, prepared.sampler, prepared.sources
             made["invariants"] = trainer.observer = invariants(*given)
         guards = Guards(made)
         fresh = folder is None

@@ -295,6 +295,33 @@ def test_advantages_that_are_not_those_of_the_rewards(monkeypatch, change, words
     fault(trainer_with(), "advantages", words)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda a, t, n: a * 0.8 ** (n - 1 - t),
+        lambda a, t, n: a * (2 * t + 1) / n,
+        lambda a, t, n: a / 2 if t == n - 1 else a,
+    ],
+)
+def test_tokens_with_other_advantages_than_their_row(monkeypatch, shape):
+    real = step_module.rows_of
+
+    def shaped(*args, **more):
+        made = real(*args, **more)
+        rows = [
+            [
+                replace(r, token_advantages=tuple(shape(r.advantage, t, n) for t in range(n)))
+                for r in own
+                for n in [len(r.token_ids)]
+            ]
+            for own in made.by_group
+        ]
+        return replace(made, by_group=rows)
+
+    monkeypatch.setattr(step_module, "rows_of", shaped)
+    fault(trainer_with(), "advantages", "have other advantages than their row", "a discount")
+
+
 def test_an_estimator_of_ones_own_is_checked_if_it_says_that_it_centers():
     calls = []
     raw = Estimator("raw", Changed(lambda step: calls.append(step) or step.reward_N))

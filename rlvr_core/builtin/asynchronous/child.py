@@ -115,6 +115,7 @@ class ChildEngine:
             own_weights=inner.own_weights,
             takes_adapter=inner.takes_adapter,
             takes_transport=True,
+            inverts_stream=inner.inverts_stream,
         )
         self._deadline = deadline
         self.channel = RequestChannel(restarts, self._restore)

@@ -12,6 +12,8 @@ from rlvr_core.api.services import RunObserver
 from rlvr_core.builtin.invariants.advantages import Advantages
 from rlvr_core.builtin.invariants.calibration import Calibration
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Trainer
+from rlvr_core.builtin.invariants.deliveries import is_ours
+from rlvr_core.builtin.invariants.draws import Draws
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.loss import LossValues
 from rlvr_core.builtin.invariants.moments import TokenScores
@@ -19,6 +21,7 @@ from rlvr_core.builtin.invariants.optimizer import OptimizerUpdates
 from rlvr_core.builtin.invariants.parity import Parity
 from rlvr_core.builtin.invariants.resume import Resume
 from rlvr_core.builtin.invariants.rewards import Rewards
+from rlvr_core.builtin.invariants.streams import Streams
 from rlvr_core.builtin.invariants.sync import Sync
 from rlvr_core.builtin.invariants.tokens import Tokens
 from rlvr_core.builtin.invariants.updates import Updates
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
         LossComputed,
         RunStarted,
         Sampler,
+        Source,
         StepFinished,
         WeightSource,
     )
@@ -43,7 +47,11 @@ if TYPE_CHECKING:
 
 
 def invariants_of(
-    config: RunConfig, trainer: Trainer, engine: Engine, sampler: Sampler | None = None
+    config: RunConfig,
+    trainer: Trainer,
+    engine: Engine,
+    sampler: Sampler | None = None,
+    sources: Sequence[Source] = (),
 ) -> Invariants:
     """The service ``core/invariants``: make those that the configuration leaves on."""
     guards, sampling = config.guards, config.sampling
@@ -54,6 +62,8 @@ def invariants_of(
         checks.append(Parity(config, trainer, scores))
     if guards.rewards:
         checks.append(Rewards(config))
+    if guards.draws and sampler is not None:
+        checks.append(Draws(config, sampler, sources, main=trainer.ranks.main))
     if guards.tokens:
         checks.append(Tokens(config, sampler))
     if guards.advantages:
@@ -62,7 +72,10 @@ def invariants_of(
         checks.append(Kl())
     if guards.loss:
         checks.append(LossValues())
-    if guards.calibration and traits_of(engine, EngineTraits).seeded:
+    traits = traits_of(engine, EngineTraits)
+    if guards.seeds and traits.seeded and traits.inverts_stream and is_ours(sampler, "draw"):
+        checks.append(Streams(config, trainer, sampler, scores))
+    if guards.calibration and traits.seeded:
         checks.append(Calibration(scores))
     else:
         scores.classes = None  # nobody counts them
@@ -90,8 +103,8 @@ class Invariants(RunObserver, StepObserver):
     reports = tuple(
         metric
         for one in (
-            *(Parity, Rewards, Tokens, Advantages, Kl, LossValues),
-            *(Calibration, Updates, OptimizerUpdates),
+            *(Parity, Rewards, Draws, Tokens, Advantages, Kl, LossValues),
+            *(Streams, Calibration, Updates, OptimizerUpdates),
         )
         for metric in one.reports
     )
