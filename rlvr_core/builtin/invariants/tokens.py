@@ -194,7 +194,8 @@ class Tokens(Invariant):
                 f"{sum(missing.values())} of {sum(self._wanted.values())} rows that have a reward "
                 f"were trained on by no update ({self._found['tokens/missing']:.0f} tokens)",
                 "rows are lost between the groups of the step and its micro-batches: look at how "
-                "they are split into mini-batches, shared among processes and packed",
+                "they are split into mini-batches, shared among processes and packed; or their "
+                "loss mask was emptied on its way",
             )
         return self._found
 
