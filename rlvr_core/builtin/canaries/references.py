@@ -37,7 +37,7 @@ FLOOR = 0.02
 """Share of agreements against the reference that is nothing: published data have as many errors."""
 SURE = 1.64
 """Standard errors of the share that have to be above the floor: 95 %, one-sided."""
-LESS_SURE = 1.3
+LESS_SURE = 1.0
 """Standard errors by which the votes of agreements against the reference may be fewer than those
 of the others; errors of the policy are further below."""
 SECOND = 0.1
