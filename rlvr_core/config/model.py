@@ -508,8 +508,8 @@ class GuardSection(ComponentConfig):
     @property
     def invariants(self) -> bool:
         """Whether any check of what a step computes is on."""
-        on = (self.parity, self.calibration, self.advantages, self.updates, self.kl, self.tokens)
-        return any((*on, self.sync, self.resume, self.optimizer, self.loss, self.rewards, self.draws))
+        on = (self.parity, self.calibration, self.advantages, self.updates, self.loss, self.tokens)
+        return any((*on, self.sync, self.resume, self.optimizer, self.kl, self.rewards, self.draws))
 
 
 class MetaSection(ComponentConfig):

@@ -66,7 +66,10 @@ class Draws(Invariant):
         """Begin with the next draw of the sampler, or where the checkpoint says."""
         self._resumed = event.resumed and event.step > 0
         if not self._restored and self._order is not None:
-            self._skip(self._sampler.drawn)
+            if self._resumed and self._oldest:
+                self._order = None  # which draws are on their way is not known
+            else:
+                self._skip(self._sampler.drawn)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compare a step's groups, dropped ones included, with what was to be drawn."""

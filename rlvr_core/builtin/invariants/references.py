@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlvr_core.builtin.invariants.check import Seen, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.fingerprints import SAMPLE, is_sharded, local
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NOISE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 5e-3}
 """Rounding of a log-prob of two forward passes, in nats."""
@@ -62,7 +61,8 @@ class ReferenceWeights:
         self._expected, self._version = own, version
         if wanted is None or not wrong:
             return ""
-        off = [name for name, a, b in zip(names, own, wanted, strict=True) if not _same(a, b)]
+        same = torch.equal if self._ema == 1 else _same
+        off = [name for name, a, b in zip(names, own, wanted, strict=True) if not same(a, b)]
         if not off:
             return ""
         return f"{wrong}: {len(off)} of {len(names)} tensors differ, {off[0]} (band: rounding)"
@@ -123,7 +123,7 @@ def _sample(tensor: Tensor) -> Tensor:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two samples are the same up to one rounding of their precision."""
+    """Whether two samples are the same up to the rounding of an average."""
     step = 2 * torch.finfo(one.dtype).eps
     a, b = one.double().cpu(), other.double().cpu()
     # a sum may be smaller than its terms
@@ -148,7 +148,8 @@ class ReferenceLogprobs:
         reference_BT = batch.ref_logp_BT
         if reference_BT is None or any(map(is_sharded, self._trainer.model.parameters())):
             return ""  # other processes would have to compute along
-        rows, own, last = [], [], len(batch.mask_BT) - 1
+        rows, own = list[int](), list[Tensor]()
+        last = len(batch.mask_BT) - 1
         for row in sorted({last * part // (ROWS - 1) for part in range(ROWS)}):
             if sum(map(len, own)) < ENOUGH:
                 rows.append(row)
