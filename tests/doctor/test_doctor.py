@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rlvr_core.api import Complaint, ConfigError
+from rlvr_core.builtin.doctor.batch import numbers_of
 from rlvr_core.builtin.doctor.consensus import last_answer
 from rlvr_core.builtin.doctor.endings import histogram, loops
 from rlvr_core.builtin.doctor.examination import LENIENT, examine
@@ -90,6 +91,31 @@ def test_ten_mistakes_in_model_prompts_and_training_are_all_named(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "check", "words"),
+    [
+        ("references_are_sentences", "batch/reading", "bare answer"),
+        ("text_is_noise", "batch/noise", "sampling.temperature"),
+        ("most_prompts_are_left_out", "data/overlong", "data.max_prompt_tokens"),
+        ("updates_are_too_small_to_matter", "weights/lr", "eps"),
+        ("some_answers_do_not_fit", "batch/ending", "sampling.max_tokens"),
+    ],
+)
+def test_a_mistake_is_named_by_its_cause(tmp_path, name, check, words):
+    report = examine(planted.written([name], tmp_path))
+    assert named(report, {check: [words]}) == []
+    # and no other check blames what is right
+    assert "batch/consensus" not in {id_ for id_, _ in wrong(report)}
+
+
+@pytest.mark.slow
+def test_a_reward_for_a_form_that_the_model_keeps_is_a_doubt_and_no_failure(tmp_path):
+    report = examine(planted.written(["form_is_kept_already"], tmp_path))
+    assert report.verdict == "doubtful"
+    assert [id_ for id_, _ in wrong(report)] == ["batch/rewards"]
+
+
+@pytest.mark.slow
 def test_the_command_prints_a_report_and_leaves_nothing_behind(tmp_path):
     lab = Lab(tmp_path)
     config = planted.written(["few_problems_under_many_ids"], tmp_path)
@@ -159,6 +185,21 @@ def test_last_answer_is_a_number_or_a_word():
     assert last_answer("6+1=7, so \\boxed{1,047}") == "1047"
     assert last_answer("It must be blue.") == "blue"
     assert last_answer("") == ""
+
+
+@pytest.mark.parametrize(
+    ("reference", "found"),
+    [
+        ("the sum is 1,036 apples.", ["1036"]),
+        ("36", []),
+        ("-3.5", []),
+        ("Paris", []),
+        ("3 4 5", []),
+        ("x+3", []),
+    ],
+)
+def test_numbers_of_a_reference_that_is_a_sentence(reference, found):
+    assert numbers_of(reference) == found
 
 
 def test_loops_are_told_from_prose():

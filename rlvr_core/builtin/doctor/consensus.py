@@ -49,7 +49,8 @@ def taken(batch: Batch, group: Group, member: Judged) -> str:
     """Return the answer of a completion: as the verifier took it, or else its last number.
 
     What was written after a first special token is left out: there the model had ended its answer.
-    Nothing is returned where the reference is no number and no short word.
+    Nothing is returned where the reference is no number and no short word, nor of a completion that
+    was cut off before it answered, unless all are.
     """
     reference = batch.references.get(group.problem.id)
     expected = reference.answer.strip(" .$") if reference is not None else ""
@@ -60,6 +61,8 @@ def taken(batch: Batch, group: Group, member: Judged) -> str:
     text = batch.first_part(member)
     if found and found != member.completion.text.strip() and found in text:
         return found if len(found) <= SHORT else ""
+    if member.completion.finish_reason == "length" and batch.ends:
+        return ""
     return last_answer(text) if NUMBER.fullmatch(expected) else ""
 
 
