@@ -30,7 +30,7 @@ from rlvr_core.api import (
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.sync import weight_checksums
+from rlvr_core.engines.sync import evaluating, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -52,8 +52,8 @@ class TransformersEngine:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._context: EngineContext | None = None
-        self._model: PreTrainedModel | None = None
+        self._context: Any = None
+        self._model: Any = None
         self._stop_strings: StopStrings | None = None
         self._eos_ids: tuple[int, ...] = ()
         self._queue: list[QueuedRequest] = []
@@ -122,7 +122,6 @@ class TransformersEngine:
         """See ``Scorer.score``."""
         from rlvr_core.engines.score import score
 
-        assert self._model is not None
         with self._inference():
             return score(
                 self._model,
@@ -139,7 +138,6 @@ class TransformersEngine:
 
     def fingerprint(self) -> dict[str, int]:
         """See ``FingerprintsWeights``."""
-        assert self._model is not None
         return weight_checksums(self._model.named_parameters())
 
     def sleep(self) -> None:
@@ -173,7 +171,6 @@ class TransformersEngine:
             yield wave
 
     def _limit(self, request: GenerationRequest) -> int:
-        assert self._context is not None
         room = self._context.max_model_len - len(request.prompt_ids)
         return min(request.params.max_tokens, room)
 
@@ -242,13 +239,10 @@ class TransformersEngine:
 
     def _decoder(self) -> Decoder:
         """The model with the weights of this moment, so that none can be stale."""
-        assert self._model is not None
         fast = self._fast()
         return HuggingFaceDecoder(self._model) if fast is None else fast.decoder()
 
     def _fast(self) -> ForwardPath | None:
-        assert self._model is not None
-        assert self._context is not None
         if self._context.dtype != torch.float32:
             return None
         return next((path for path in forward_paths(self._model) if path.decodes), None)
@@ -256,24 +250,19 @@ class TransformersEngine:
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:
         """Context without graph and dropout, in the run's precision; modes are restored."""
-        assert self._model is not None
-        assert self._context is not None
         dtype = self._context.dtype
         autocast: Any = contextlib.nullcontext()
         half = dtype in (torch.bfloat16, torch.float16)
         if half and any(parameter.dtype != dtype for parameter in self._model.parameters()):
             autocast = torch.autocast(self._model.device.type, dtype=dtype)
-        training = [module for module in self._model.modules() if module.training]
-        for module in training:
-            module.training = False
-        try:
-            # inference mode saves bookkeeping, but whatever a foreign model keeps of it could
-            # not be trained through later
-            with torch.inference_mode() if self._fast() else torch.no_grad(), autocast:
-                yield
-        finally:
-            for module in training:
-                module.training = True
+        with (
+            evaluating(self._model),
+            # inference mode saves bookkeeping, but whatever a foreign model keeps of it could not
+            # be trained through later
+            torch.inference_mode() if self._fast() else torch.no_grad(),
+            autocast,
+        ):
+            yield
 
 
 class _AbortedError(Exception):

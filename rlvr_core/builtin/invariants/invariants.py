@@ -71,7 +71,7 @@ def invariants_of(
     if guards.optimizer:
         checks.append(OptimizerUpdates(config))
     if guards.sync:
-        checks.append(Sync(engine, trainer))
+        checks.append(Sync(config, engine, trainer))
     return Invariants(trainer, checks, scores)
 
 
@@ -91,7 +91,7 @@ class Invariants(RunObserver, StepObserver):
         metric
         for one in (
             *(Parity, Rewards, Tokens, Advantages, Kl, LossValues),
-            *(Calibration, Updates, OptimizerUpdates),
+            *(Calibration, Updates, OptimizerUpdates, Sync),
         )
         for metric in one.reports
     )
