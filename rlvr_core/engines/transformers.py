@@ -31,6 +31,7 @@ from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decod
 from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.engines.sampling import StopStrings
 from rlvr_core.engines.sync import evaluating, weight_checksums
+from rlvr_core.parallel.model_adapter import adapter_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -137,8 +138,9 @@ class TransformersEngine:
         self._version = version
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``."""
-        return weight_checksums(self._model.named_parameters())
+        """See ``FingerprintsWeights``; adapters are merged with the scale that generation has."""
+        with self._inference(), torch.autocast(self._model.device.type, enabled=False):
+            return weight_checksums(adapter_of(self._model).merged_tensors(self._model))
 
     def sleep(self) -> None:
         """Nothing is held between drains."""

@@ -11,40 +11,36 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from rlvr_core.api.services import adapter_of, weight_checksums
+from rlvr_core.api.services import weight_checksums
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rlvr_core.api.services import LoraSection
 
-Form = Literal["shared", "whole", "beside"]
-"""Of weights in an engine: the trainer's own parameters; a plain model with adapters merged; or the
-base model, and the matrices of the adapter beside it."""
+Form = Literal["whole", "beside"]
+"""Of weights in an engine: a plain model with adapters merged, or the base model and the matrices
+of the adapter beside it."""
 
 
 @torch.no_grad()
 def expected(
-    module: nn.Module, form: Form, dtype: torch.dtype, lora: LoraSection | None
+    module: nn.Module, form: Form, dtype: torch.dtype | None, lora: LoraSection | None
 ) -> dict[str, int]:
     """Return checksums by the names that engines report; see ``FingerprintsWeights``.
 
     Args:
         module: The policy, not sharded.
         form: How the engine holds it.
-        dtype: Precision that an engine of own weights rounds to.
+        dtype: Precision that an engine of own weights rounds to; None for the trainer's own.
         lora: The config's adapter; None where all weights are trained.
     """
-    if form == "shared":
-        return weight_checksums(module.named_parameters())
-    if lora is not None and not hasattr(module, "peft_config"):  # an adapter of a plugin
-        return weight_checksums(adapter_of(module).merged_tensors(module), dtype)
     scale = 1.0 if lora is None else lora.alpha / lora.rank
     return weight_checksums(_named(module, form, dtype, scale), dtype)
 
 
 def _named(
-    module: nn.Module, form: Form, dtype: torch.dtype, scale: float
+    module: nn.Module, form: Form, dtype: torch.dtype | None, scale: float
 ) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         owner, base, leaf = name.rpartition(".base_layer.")
@@ -55,7 +51,8 @@ def _named(
         elif ".lora_" not in name:
             yield name, parameter
         elif form == "beside" and name.endswith(".default.weight"):
-            matrix = parameter.to(dtype) * scale if ".lora_B." in name else parameter
+            matrix = parameter.to(dtype or parameter.dtype)
+            matrix = matrix * scale if ".lora_B." in name else matrix
             yield name.replace(".default.", "."), matrix
 
 

@@ -50,15 +50,15 @@ class Sync(Invariant):
     def __init__(self, config: RunConfig, engine: Engine, trainer: Trainer) -> None:
         self._engine = engine if isinstance(engine, FingerprintsWeights) else None
         traits = traits_of(engine, EngineTraits)
-        own = traits.own_weights or traits.separate
-        self._form: Form = "beside" if traits.takes_adapter else "whole" if own else "shared"
+        self._own = traits.own_weights or traits.separate
+        self._form: Form = "beside" if traits.takes_adapter else "whole"
         self._separate = traits.separate
         self._trainer, self._lora = trainer, config.model.lora
         self._left_out = frozenset[str]()
         self._moved = frozenset[str]()
         self._found: dict[str, float] = {}
         generates = isinstance(self._engine, Engine) and traits.seeded
-        self._twin = Twin(engine, trainer) if self._form == "shared" and generates else None
+        self._twin = Twin(engine, trainer) if generates and not self._own else None
 
     def run_started(self, event: RunStarted) -> None:
         """Learn in what form an engine of own weights holds those that both begin with."""
@@ -66,7 +66,7 @@ class Sync(Invariant):
         # a server may hold any weights before its first sync
         if compared is None or self._separate:
             return
-        if self._form != "shared":
+        if self._own:
             # weights that vLLM scales, or puts into another order, when it loads them
             # an adapter comes with the first sync
             loaded = [name for name in compared.other if ".lora_" not in name]
@@ -100,11 +100,15 @@ class Sync(Invariant):
         held = self._engine.fingerprint()
         if not held:
             return None
-        sent = expected(model, self._form, compute_dtype(self._trainer), self._lora)
+        dtype = compute_dtype(self._trainer) if self._own else None
+        sent = expected(model, self._form, dtype, self._lora)
+        if not any(".lora_" in name for name in held):
+            # one that takes the adapter and merges it by arithmetic of its own
+            sent = {name: one for name, one in sent.items() if _adapter_of(name) not in sent}
         return compare(sent, held, self._left_out)
 
     def _report(self, compared: Comparison) -> None:
-        self._found = {"sync/read_back": compared.covered / max(compared.total, 1)}
+        self._found = {"sync/read_back": compared.share}
 
     def _judge(self, step: int, version: int, compared: Comparison) -> None:
         moved = [] if self._separate else sorted(set(compared.moved) - self._moved)
@@ -120,10 +124,10 @@ class Sync(Invariant):
                 "it has the trainer's numbers in other places: tensors, heads or rows were "
                 "exchanged, or a matrix transposed, when the weights were loaded"
             )
-        elif any(".lora_B." in name for name in differing):
+        elif self._lora is not None:
             cause = (
-                "the adapter that the engine adds is an older one, lacks layers, or is not "
-                "multiplied by its alpha / rank"
+                "the adapter that the engine adds, or has merged, is an older one, lacks layers, "
+                "or is not multiplied by its alpha / rank"
             )
         elif len(differing) == compared.n:
             cause = "the engine kept its old weights: they were not sent, or not loaded"
@@ -135,19 +139,24 @@ class Sync(Invariant):
         raise self.fault(step, what, cause)
 
 
+def _adapter_of(name: str) -> str:
+    """Name of the first matrix of a layer's adapter."""
+    return f"{name.rpartition('.')[0]}.lora_A.weight"
+
+
 class Comparison:
     """What a comparison by name found.
 
     Attributes:
         n: Tensors of the engine that have a counterpart.
-        covered: Tensors of the trainer that are in them.
-        total: Tensors of the trainer.
+        share: Share of the trainer's tensors that are in them; those of one checksum, as the two
+            names of a tied tensor have, are one.
         other: Names of those that hold other numbers.
         moved: Names of those that hold the same numbers in other places.
     """
 
-    def __init__(self, total: int) -> None:
-        self.n, self.covered, self.total = 0, 0, total
+    def __init__(self) -> None:
+        self.n, self.share = 0, 0.0
         self.other: list[str] = []
         self.moved: list[str] = []
 
@@ -162,7 +171,7 @@ def compare(
         held: The engine's.
         left_out: Names that are not compared.
     """
-    found = Comparison(len(sent))
+    found, covered = Comparison(), set[int]()
     # a moving reference beside the adapter in the trainer's module is no part of the policy
     for name, value in held.items():
         if ".reference." in name or name in left_out:
@@ -172,7 +181,8 @@ def compare(
             if fused in name and name not in sent:
                 parts = [name.replace(fused, one) for one in single]
         if all(part in sent for part in parts):
-            found.n, found.covered = found.n + 1, found.covered + len(parts)
+            found.n += 1
+            covered.update(sent[part] for part in parts)
             # the sum of bits is in front, and behind it what depends on their order
             if sum(sent[part] >> 64 for part in parts) != value >> 64:
                 found.other.append(name)
@@ -181,4 +191,5 @@ def compare(
         elif ".lora_" in name and value:  # an adapter where the trainer has none
             found.n += 1
             found.other.append(name)
+    found.share = len(covered) / max(len(set(sent.values())), 1)
     return found
