@@ -78,9 +78,7 @@ def start(
     events = RunEvents(display)
     with contextlib.ExitStack() as stack:
         stack.callback(display.close)  # restore the terminal whatever happens
-        if prepared.config.guards.watchdog and ranks.main:
-            watchdog = prepared.resolved.host.service("core/watchdog")
-            events.subscribe(stack.enter_context(watchdog(prepared.config)))
+        events.subscribe(prepared.watch)
         events.plan(prepared.lines)
         events.phase("loading the model")
         bare: Engine = prepared.resolved.build("engine", prepared.engine)

@@ -84,7 +84,7 @@ def invariants_of(
     if guards.optimizer:
         checks.append(OptimizerUpdates(config))
     if guards.sync:
-        checks.append(Sync(engine, trainer))
+        checks.append(Sync(config, engine, trainer))
     return Invariants(trainer, checks, scores)
 
 
@@ -104,7 +104,7 @@ class Invariants(RunObserver, StepObserver):
         metric
         for one in (
             *(Parity, Rewards, Draws, Tokens, Advantages, Kl, LossValues),
-            *(Streams, Calibration, Updates, OptimizerUpdates),
+            *(Streams, Calibration, Updates, OptimizerUpdates, Sync),
         )
         for metric in one.reports
     )

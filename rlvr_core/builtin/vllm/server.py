@@ -91,7 +91,11 @@ class VllmServerEngine:
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
-        self.traits = replace(type(self).traits, elsewhere=_all_elsewhere(config.urls))
+        self.traits = replace(
+            type(self).traits,
+            elsewhere=_all_elsewhere(config.urls),
+            takes_adapter=config.lora == "adapter",
+        )
         self._running: _Running | None = None
         self._broken: str | None = None
 
@@ -263,6 +267,16 @@ class VllmServerEngine:
         except BaseException as error:  # another process was lost, or the user has enough
             self._break(running, RunError(f"a weight sync was cut short: {first_line(error)}"))
             raise
+
+    def fingerprint(self) -> dict[str, int]:
+        """See ``FingerprintsWeights``; nothing in a process that does not lead the servers.
+
+        Raises:
+            RunError: If a server cannot read its weights back, or servers hold different ones.
+        """
+        fleet = self._ready().fleet
+        found: dict[str, int] = self._on_loop(fleet.fingerprint()) if fleet.leads else {}
+        return found
 
     @property
     def _model(self) -> str | None:
