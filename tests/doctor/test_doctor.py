@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -249,3 +250,24 @@ def test_no_check_of_a_step_ends_the_examined_run():
     values = {name: json.loads(value) for name, value in (one.split("=") for one in options)}
     assert GuardSection().invariants
     assert not GuardSection.model_validate(values).invariants
+
+
+@pytest.mark.parametrize(("ranks", "level"), [("1", "ok"), ("1000000", "warn")])
+def test_room_for_weights_in_shared_memory_is_looked_at_before_a_run(monkeypatch, ranks, level):
+    from torch import nn
+
+    from rlvr_core.builtin.doctor.model import _shared_memory
+
+    with torch.device("meta"):
+        skeleton = nn.Linear(1023, 1000)  # 1,024,000 parameters: 0.00381 GiB in float32
+    config = SimpleNamespace(engine=None, model=SimpleNamespace(lora=None))
+    mode = SimpleNamespace(background=True)
+    subject = SimpleNamespace(skeleton=skeleton, config=config, prepared=SimpleNamespace(mode=mode))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    answer = _shared_memory(subject)
+    assert answer.level == level
+    needed = {"1": "0.00381", "1000000": "3.81e+03"}[ranks]
+    assert f"up to {needed} of " in answer.value
+    assert ("docker: --shm-size" in answer.remedy) == (level == "warn")
+    mode.background = False
+    assert _shared_memory(subject) is None

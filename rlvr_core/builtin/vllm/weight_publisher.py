@@ -29,7 +29,7 @@ from rlvr_core.builtin.vllm.adapter import AdapterFolder, unsupported_layers
 from rlvr_core.builtin.vllm.client import FaultError, GoneError, Probe
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
-from rlvr_core.builtin.vllm.transports import Files, Fingerprint
+from rlvr_core.builtin.vllm.transports import Files, Fingerprint, folder_on_disk
 
 FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
 """The transport of the copy that a restarted server is given."""
@@ -350,6 +350,7 @@ class WeightPublisher:
         self._transport: WeightTransport | None = None
         self._copy: Files | None = None
         self._tensors: Sequence[TensorMeta] | None = None
+        self.on_disk: str | None = None
 
     def use(self, chosen: ChosenTransport, copy: Files | None) -> None:
         """Send whole weights by a transport.
@@ -451,6 +452,8 @@ class WeightPublisher:
         sent = SentWeights(label, outgoing.fingerprint.digest())
         if self.lasting:
             sent.transport, sent.messages = self.chosen, link.messages
+            chosen = self.chosen.target == FILES.target and not self.chosen.options.get("folder")
+            self.on_disk = folder_on_disk(link.messages) if chosen else None
         elif self._copy is not None:
             sent.transport, sent.messages = FILES, [self._copy.message()]
         self.weights.sent = sent
