@@ -440,6 +440,11 @@ def register_services(registrar: Registrar) -> None:
         summary="A copy of the run's folder in a store, for run.mirror.",
     )
     registrar.add(
+        "gpus",
+        "rlvr_core.builtin.jobs.gpus:chosen_gpus",
+        summary="Which cards are meant by numbers: places within those that a run was given.",
+    )
+    registrar.add(
         "verifier-function",
         "rlvr_core.builtin.verifiers.function:verifier_of",
         summary="A plain function as a verifier.",

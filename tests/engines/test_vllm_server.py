@@ -752,19 +752,37 @@ def test_t31_engine_gpus_are_dealt_out_to_servers(monkeypatch):
     def gpus(**options):
         return gpus_of(VllmServerEngine.Config(**options))
 
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("RLVR_ENGINE_GPUS", "4,5,6,7")
-    assert gpus() == [[4], [5], [6], [7]]
-    assert gpus(tensor_parallel=2) == [[4, 5], [6, 7]]
-    assert gpus(servers=1, tensor_parallel=4) == [[4, 5, 6, 7]]
-    assert gpus(gpus=[1]) == [[1]]
+    assert gpus() == [["4"], ["5"], ["6"], ["7"]]
+    assert gpus(tensor_parallel=2) == [["4", "5"], ["6", "7"]]
+    assert gpus(servers=1, tensor_parallel=4) == [["4", "5", "6", "7"]]
+    assert gpus(gpus=[1]) == [["1"]]
     with pytest.raises(MachineError, match="4 engine GPUs do not divide into 3 servers of 1"):
         gpus(servers=3)
     monkeypatch.setenv("RLVR_ENGINE_GPUS", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(MachineError, match="have no GPU of their own"):
         gpus()
-    environment = vllm_serve.environment([4, 5])
+    environment = vllm_serve.environment(["4", "5"])
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
+
+
+def test_gpus_of_servers_are_places_within_those_that_the_run_was_given(monkeypatch):
+    def gpus(*named):
+        return gpus_of(VllmServerEngine.Config(gpus=named))
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,GPU-6")
+    assert gpus(1, 2) == [["5"], ["GPU-6"]]
+    assert gpus("GPU-6") == [["GPU-6"]]
+    with pytest.raises(ConfigError, match="GPU 3 was asked for, and this run was given 3"):
+        gpus(3)
+    # a rank of rlvr launch --gpus 0, which was given all four
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    monkeypatch.setenv("RLVR_GIVEN_GPUS", "4,5,6,7")
+    assert gpus(1, 3) == [["5"], ["7"]]
+    monkeypatch.setenv("RLVR_GIVEN_GPUS", "all")
+    assert gpus(1, 3) == [["1"], ["3"]]
 
 
 def test_a_server_is_no_rank_of_the_run(monkeypatch):
