@@ -595,6 +595,21 @@ def register_services(registrar: Registrar) -> None:
         summary="The weights of a sharded policy for engines, for train.parallel: fsdp.",
     )
     registrar.add(
+        "shard",
+        "rlvr_core.builtin.fsdp.sharding:shard",
+        summary="Splits a model over the processes, for train.parallel: fsdp.",
+    )
+    registrar.add(
+        "stored-dtype",
+        "rlvr_core.builtin.fsdp.loading:stored_dtype",
+        summary="The dtype of a model's files, which are mapped into memory in it.",
+    )
+    registrar.add(
+        "probe",
+        "rlvr_core.builtin.fsdp.loading:probe",
+        summary="What a model to be sharded computes, asked of a few of its layers.",
+    )
+    registrar.add(
         "check-offload",
         "rlvr_core.builtin.offload.checks:check_offload",
         summary="What train.reference.offload does not go together with.",

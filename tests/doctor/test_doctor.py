@@ -1,5 +1,6 @@
 """``rlvr doctor CONFIG``: a healthy run is left in peace, every planted mistake is named."""
 
+import importlib.util
 import json
 import time
 from types import SimpleNamespace
@@ -271,3 +272,32 @@ def test_room_for_weights_in_shared_memory_is_looked_at_before_a_run(monkeypatch
     assert ("docker: --shm-size" in answer.remedy) == (level == "warn")
     mode.background = False
     assert _shared_memory(subject) is None
+
+
+@pytest.mark.slow
+def test_what_the_models_structure_rules_out_ends_a_run_before_its_weights_are_loaded(tmp_path):
+    """All of it at once, each with its key."""
+    lab = Lab(tmp_path)
+    config = planted.written(["context_is_too_short"], tmp_path)
+    done = lab.rlvr(
+        "run", str(config), "--dry-run",
+        "--set", "model.lora={rank: 4, target_modules: [q_proj, lm_head, query_key_value]}",
+        check=2,
+    )  # fmt: skip
+    assert "lm_head, query_key_value match no linear layer but the LM head" in done.stderr
+    assert "model.lora" in done.stderr
+    assert "the model was not made for that length" in done.stderr
+    assert "sampling.max_tokens" in done.stderr
+    assert not (tmp_path / "runs").exists()
+    off = ("--set", "guards.preflight=false")
+    lab.rlvr("run", str(config), "--dry-run", *off)
+
+
+@pytest.mark.slow
+def test_an_attention_that_is_not_installed_ends_a_run_before_its_weights_are_loaded(tmp_path):
+    if importlib.util.find_spec("flash_attn"):
+        pytest.skip("it is installed here")
+    config = planted.written(["attention_is_not_installed"], tmp_path)
+    done = Lab(tmp_path).rlvr("run", str(config), "--dry-run", check=2)
+    assert "model.attention: flash_attention_2 cannot be used" in done.stderr
+    assert "set model.attention: sdpa" in done.stderr

@@ -34,9 +34,13 @@ def _lora(subject: Subject) -> Answer | None:
     if section is None:
         return None
     import torch
+    from transformers.pytorch_utils import Conv1D
 
+    linear, head = (torch.nn.Linear, Conv1D), subject.skeleton.get_output_embeddings()
     names = [
-        name for name, one in subject.skeleton.named_modules() if isinstance(one, torch.nn.Linear)
+        name
+        for name, one in subject.skeleton.named_modules()
+        if isinstance(one, linear) and one is not head
     ]
     targets = section.target_modules
     if targets == "all-linear":
@@ -50,7 +54,7 @@ def _lora(subject: Subject) -> Answer | None:
     if none:
         return Answer(
             "fail",
-            f"model.lora.target_modules: {', '.join(none)} match no layer",
+            f"model.lora.target_modules: {', '.join(none)} match no linear layer but the LM head",
             f"choose of {', '.join(leaves)}, or all-linear",
             weight=180,
         )
