@@ -605,11 +605,6 @@ def register_services(registrar: Registrar) -> None:
         summary="The dtype of a model's files, which are mapped into memory in it.",
     )
     registrar.add(
-        "probe",
-        "rlvr_core.builtin.fsdp.loading:probe",
-        summary="What a model to be sharded computes, asked of a few of its layers.",
-    )
-    registrar.add(
         "check-offload",
         "rlvr_core.builtin.offload.checks:check_offload",
         summary="What train.reference.offload does not go together with.",

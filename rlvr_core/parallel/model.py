@@ -58,8 +58,7 @@ class ParallelModel:
     def add(self, model: PreTrainedModel, *, trained: bool, **options: Any) -> None:
         """Take a model in; ``options`` are for whatever is computed of it.
 
-        With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards,
-        and what a forward pass is to find out (``probe_forward_path``) before.
+        With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards.
         """
         module = Computed(model, **options)
         if self.sharded:

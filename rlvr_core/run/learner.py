@@ -12,7 +12,7 @@ from rlvr_core.api import EngineTraits, traits_of
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.step.forward import compile_body, probe_forward_path
+from rlvr_core.step.forward import compile_body
 from rlvr_core.step.model import (
     DTYPES,
     Precision,
@@ -82,13 +82,10 @@ def trainer_of(
             "temperature": config.sampling.temperature,
             "autocast_dtype": precision.autocast,
         }
-        probe = service("core/probe") if sharded else probe_forward_path
-        probe(model)
         parallel.add(model, trained=True, compiled=compiled, **options)
         # a reference that is the policy without its adapter was added with the policy
         own = [reference.model] if isinstance(reference, SeparateModel) else []
         for frozen in [*own, *objective.teachers]:
-            probe(frozen)
             parallel.add(frozen, trained=False, **options)
     trainer = PolicyTrainer(
         model=model,

@@ -82,10 +82,7 @@ def max_positions(path: str, section: ModelSection) -> int:
 
 
 def load_policy(
-    path: str,
-    section: ModelSection,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
+    path: str, section: ModelSection, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     """The model with float32 master weights on ``device``, every weight accounted for.
 
@@ -111,9 +108,8 @@ def load_policy(
         raise _unloadable("model", path, error) from error
     _all_weights_found(path, info)
     policy: PreTrainedModel = model.to(device)
-    policy.requires_grad_(True).train(
-        False
-    )  # dropout is off in RL: the ratio needs the same function twice
+    # dropout is off in RL: the ratio needs the same function twice
+    policy.requires_grad_(True).train(False)
     choose_forward_paths(policy, section.forward_paths)
     return policy
 
@@ -149,9 +145,8 @@ def load_reference(
     path: str, section: ModelSection, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
     """A reference without gradients: the weights of ``model.path``, also after a resume (T94)."""
-    reference: Any = load_policy(path, section, device, dtype)
-    frozen: PreTrainedModel = reference.to(dtype).requires_grad_(False)
-    return frozen
+    frozen: PreTrainedModel = load_policy(path, section, device, dtype).to(dtype)  # type: ignore[arg-type]
+    return frozen.requires_grad_(False)
 
 
 def _all_weights_found(path: str, info: dict[str, Any]) -> None:

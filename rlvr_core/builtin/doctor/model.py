@@ -19,8 +19,10 @@ def _attention(subject: Subject) -> Answer:
         model = subject.skeleton
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        # others may be a model's own code that cannot be built without weights
+        certain = isinstance(error, ImportError | ValueError)
         return Answer(
-            "fail",
+            "fail" if certain else "warn",
             f"model.attention: {wanted} cannot be used: {type(error).__name__}: {first}",
             "set model.attention: sdpa, or install what it needs",
             weight=180,

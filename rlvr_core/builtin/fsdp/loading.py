@@ -47,7 +47,7 @@ def stored_dtype(path: str, section: ModelSection) -> torch.dtype:
 def _files(path: str, section: ModelSection) -> list[Path]:
     from pathlib import Path
 
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     def there(name: str) -> Path | None:
         file = cached_file(
@@ -66,7 +66,7 @@ def _files(path: str, section: ModelSection) -> list[Path]:
 
 
 def probe(model: Any) -> None:
-    """The service ``core/probe``: ``probe_forward_path`` of a few layers, one of each shape.
+    """Do what ``probe_forward_path`` does with a few layers, one of each shape.
 
     It reads no more of the files than these layers and the embedding.
     """

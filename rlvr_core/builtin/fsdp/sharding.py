@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from rlvr_core.builtin.fsdp.loading import probe
+
 
 def shard(module: nn.Module, model: Any, autocast_dtype: torch.dtype | None) -> torch.dtype | None:
     """The service ``core/shard``: shard each layer, and what is in no layer as one more part.
@@ -28,6 +30,7 @@ def shard(module: nn.Module, model: Any, autocast_dtype: torch.dtype | None) -> 
     Returns:
         The dtype that still needs autocast; None where the shards bring theirs with them.
     """
+    probe(model)  # a sharded model cannot be asked
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
