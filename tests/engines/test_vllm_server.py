@@ -42,6 +42,7 @@ from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import server_process as vllm_serve
+from rlvr_core.builtin.vllm import weight_publisher
 from rlvr_core.builtin.vllm.client import OtherWeightsError, _first_version
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
@@ -705,14 +706,47 @@ def test_weights_reach_servers_by_a_transport_of_somebody_elses(make, tmp_path, 
     engine.load_weights(1, ModuleSource(policy))  # fingerprint and probe hold
     check(sample(engine), policy, 1)
     assert sorted(path.name for path in tmp_path.glob("received*")) == ["received 0", "received 1"]
-    # a server that is started again has the weights, be it from a copy
+    # a server that is started again has the weights, be it from a copy; none is made before
+    publisher = engine._running.publisher
+    assert publisher._copy is None or publisher._copy.files == []
     first = servers(engine)[0]
     os.kill(first.process.pid, signal.SIGKILL)
     until(lambda: first.restarts and first.ready)
     check(sample(engine), policy, 1)
+    assert publisher._copy is None or publisher._copy.files
     policy = Policy(shift=0.6)
     engine.load_weights(2, ModuleSource(policy))
     check(sample(engine), policy, 2)
+
+
+def test_a_copy_is_of_the_weights_that_were_sent_or_none(make, tmp_path, monkeypatch):
+    """A server that comes back in the middle of an update waits until the next sync, if need be."""
+    monkeypatch.setattr(weight_publisher, "_PAUSE", 0.01)
+    engine = make(servers=2, transport=carried(tmp_path, Streaming))
+    policy = Policy(shift=0.3)
+    engine.load_weights(1, ModuleSource(policy))
+    publisher, weights = engine._running.publisher, engine._running.fleet.weights
+    tries = []
+    keep = publisher._keep
+
+    def counted(fingerprint):
+        tries.append(keep(fingerprint))
+        return tries[-1]
+
+    weights.keep = counted
+    first_weight = next(policy.parameters())
+    before = first_weight.detach().clone()
+    with torch.no_grad():
+        first_weight.add_(1.0)  # an update has begun
+    first = servers(engine)[0]
+    os.kill(first.process.pid, signal.SIGKILL)
+    until(lambda: len(tries) > 2)
+    assert set(map(str, tries)) == {"None"}
+    assert not first.ready
+    with torch.no_grad():
+        first_weight.copy_(before)  # as if it had been skipped
+    until(lambda: first.ready)
+    check(sample(engine), policy, 1)
 
 
 @pytest.mark.parametrize("cls", [Carrier, Streaming])
