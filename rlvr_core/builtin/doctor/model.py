@@ -56,7 +56,8 @@ def _lora(subject: Subject) -> Answer | None:
     if none:
         return Answer(
             "fail",
-            f"model.lora.target_modules: {', '.join(none)} match no linear layer but the LM head",
+            f"model.lora.target_modules: {', '.join(none)} match no linear layer beside which an "
+            "adapter can be put",
             f"choose of {', '.join(leaves)}, or all-linear",
             weight=180,
         )
