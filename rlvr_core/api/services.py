@@ -102,7 +102,7 @@ _HOMES = {
     "run.start": "start",
     "step.batch": "Row micro_batches",
     "step.checkpoint": "step_of",
-    "step.forward": "Predicted completion_logprobs predict whole_rows",
+    "step.forward": "Predicted completion_logprobs predict probe_forward_path whole_rows",
     "step.model": "DTYPES load_policy load_reference load_tokenizer max_positions",
     "step.model_path": "check_model_path",
     "step.optim": "AdamWConfig",

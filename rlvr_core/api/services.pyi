@@ -252,6 +252,7 @@ from rlvr_core.step.checkpoint import step_of as step_of
 from rlvr_core.step.forward import Predicted as Predicted
 from rlvr_core.step.forward import completion_logprobs as completion_logprobs
 from rlvr_core.step.forward import predict as predict
+from rlvr_core.step.forward import probe_forward_path as probe_forward_path
 from rlvr_core.step.forward import whole_rows as whole_rows
 from rlvr_core.step.model import DTYPES as DTYPES
 from rlvr_core.step.model import load_policy as load_policy

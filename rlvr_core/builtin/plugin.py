@@ -440,6 +440,11 @@ def register_services(registrar: Registrar) -> None:
         summary="A copy of the run's folder in a store, for run.mirror.",
     )
     registrar.add(
+        "gpus",
+        "rlvr_core.builtin.jobs.gpus:chosen_gpus",
+        summary="Which cards are meant by numbers: places within those that a run was given.",
+    )
+    registrar.add(
         "verifier-function",
         "rlvr_core.builtin.verifiers.function:verifier_of",
         summary="A plain function as a verifier.",
@@ -603,6 +608,16 @@ def register_services(registrar: Registrar) -> None:
         "gathered-source",
         "rlvr_core.builtin.fsdp.gathered_source:gathered_source",
         summary="The weights of a sharded policy for engines, for train.parallel: fsdp.",
+    )
+    registrar.add(
+        "shard",
+        "rlvr_core.builtin.fsdp.sharding:shard",
+        summary="Splits a model over the processes, for train.parallel: fsdp.",
+    )
+    registrar.add(
+        "stored-dtype",
+        "rlvr_core.builtin.fsdp.loading:stored_dtype",
+        summary="The dtype of a model's files, which are mapped into memory in it.",
     )
     registrar.add(
         "check-offload",

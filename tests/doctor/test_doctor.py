@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -279,3 +280,66 @@ def test_no_check_of_a_step_ends_the_examined_run():
     values = {name: json.loads(value) for name, value in (one.split("=") for one in options)}
     assert GuardSection().invariants
     assert not GuardSection.model_validate(values).invariants
+
+
+@pytest.mark.parametrize(("ranks", "level"), [("1", "ok"), ("1000000", "warn")])
+def test_room_for_weights_in_shared_memory_is_looked_at_before_a_run(monkeypatch, ranks, level):
+    from torch import nn
+
+    from rlvr_core.builtin.doctor.model import _shared_memory
+
+    with torch.device("meta"):
+        skeleton = nn.Linear(1023, 1000)  # 1,024,000 parameters: 0.00381 GiB in float32
+    config = SimpleNamespace(engine=None, model=SimpleNamespace(lora=None))
+    mode = SimpleNamespace(background=True)
+    subject = SimpleNamespace(skeleton=skeleton, config=config, prepared=SimpleNamespace(mode=mode))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    answer = _shared_memory(subject)
+    assert answer.level == level
+    needed = {"1": "0.00381", "1000000": "3.81e+03"}[ranks]
+    assert f"up to {needed} of " in answer.value
+    assert ("docker: --shm-size" in answer.remedy) == (level == "warn")
+    mode.background = False
+    assert _shared_memory(subject) is None
+
+
+@pytest.mark.slow
+def test_what_the_models_structure_rules_out_ends_a_run_before_its_weights_are_loaded(tmp_path):
+    """All of it at once, each with its key."""
+    lab = Lab(tmp_path)
+    config = planted.written(["context_is_too_short"], tmp_path)
+    done = lab.rlvr(
+        "run", str(config), "--dry-run",
+        "--set", "model.lora={rank: 4, target_modules: [q_proj, lm_head, query_key_value]}",
+        check=2,
+    )  # fmt: skip
+    assert "lm_head, query_key_value match no linear layer beside which" in done.stderr
+    assert "model.lora" in done.stderr
+    assert "the model was not made for that length" in done.stderr
+    assert "sampling.max_tokens" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (ImportError("flash_attn is not installed"), "fail"),
+        (ValueError("GPT2LMHeadModel does not support it"), "fail"),
+        (RuntimeError("Tensor.item() cannot be called on meta tensors"), "warn"),
+    ],
+)
+def test_an_attention_that_is_not_there_is_certain_and_code_that_needs_weights_is_not(error, level):
+    from rlvr_core.builtin.doctor.model import _attention
+    from rlvr_core.builtin.doctor.preflight import CERTAIN
+
+    class Unbuilt:
+        config = SimpleNamespace(model=SimpleNamespace(attention="flash_attention_2"))
+
+        @property
+        def skeleton(self):
+            raise error
+
+    answer = _attention(Unbuilt())
+    assert answer.level == level
+    assert f"flash_attention_2 cannot be used: {type(error).__name__}: {error}" in answer.value
+    assert CERTAIN["model/attention"] == ("model", "attention")
