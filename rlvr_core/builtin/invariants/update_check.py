@@ -99,9 +99,9 @@ class UpdateCheck:
             return ""
         if one.new_steps == one.steps == 0:
             return (
-                f"no update reached {one.name}, though it has a gradient\nthe tensor is frozen, its "
-                "gradient was taken away before the optimizer read it, or the optimizer was not "
-                "given it"
+                f"no update reached {one.name}, though it has a gradient\nthe tensor is frozen, "
+                "its gradient was taken away before the optimizer read it, or the optimizer was "
+                "not given it"
             )
         counted = (
             f"the optimizer counts {one.new_steps:g} updates of {one.name} after one update, and "
@@ -131,8 +131,8 @@ class UpdateCheck:
             zero = (taken.abs() <= band / share) & (one.gradient.abs() > band / share)
             if int(zero.sum()) == seen.bad:
                 return (
-                    f"{what}; all of these get a gradient of 0\na part of the tensor is frozen: its "
-                    "gradient is masked, or lost, before the optimizer reads it"
+                    f"{what}; all of these get a gradient of 0\na part of the tensor is frozen: "
+                    "its gradient is masked, or lost, before the optimizer reads it"
                 )
             return (
                 f"{what}\nthe gradient is changed before the optimizer reads it (sign, scale, "
