@@ -18,7 +18,6 @@ from torch import Tensor
 from rlvr_core.builtin.invariants.check import Seen, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.fingerprints import SAMPLE, is_sharded, local
 
-
 NOISE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 5e-3}
 """Rounding of a log-prob of two forward passes, in nats."""
 
