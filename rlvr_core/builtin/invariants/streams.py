@@ -115,14 +115,15 @@ class Streams(Invariant):
     ) -> None:
         self._config, self._trainer = config, trainer
         self._sampler, self._scores = sampler, scores
-        self._drawn = self._tokens = self._seen = 0
+        self._drawn = 0
+        self._seen = {True: 0, False: 0}
         self._resumed, self._warm = False, WARM_TOKENS
         self._wealth = [-1e9] * len(SHARES)
         self._found: dict[str, float] = {}
 
     def run_started(self, event: RunStarted) -> None:
         """Look at every group at first, after a resumption too."""
-        self._drawn, self._seen = self._sampler.drawn, 0
+        self._drawn, self._seen = self._sampler.drawn, {True: 0, False: 0}
         self._resumed = event.resumed and event.step > 0
         self._warm = WARM if self._resumed else WARM_TOKENS
 
@@ -132,7 +133,7 @@ class Streams(Invariant):
         first, self._drawn = self._drawn, self._sampler.drawn
         fresh = fresh_groups(event)
         stale = not fresh and bool(event.groups)
-        warm = self._seen < (WARM if stale else self._warm)
+        warm = self._seen[stale] < (WARM if stale else self._warm)
         groups = chosen(_whole(event.groups) if stale else fresh, event.step, warm=warm)
         if not groups:
             return
@@ -152,7 +153,7 @@ class Streams(Invariant):
         tokens = self._tokens_of(groups, draws, scores_NK.double(), slack)
         if not tokens or (stale and _moved(scores_NK)):
             return
-        self._seen += len(tokens)
+        self._seen[stale] += len(tokens)
         self._judge(event.step, groups, draws, tokens, slack)
 
     def _slack(self, *, stale: bool) -> Slack:
@@ -239,7 +240,6 @@ class Streams(Invariant):
         most = max(self._wealth)
         whole = most + math.log(math.fsum(math.exp(w - most) for w in self._wealth) / len(SHARES))
         evidence = max(0.0, whole / -math.log(ODDS))
-        self._tokens += len(tokens)
         astray = sum(not token.inside for token in tokens)
         self._found = {"seeds/astray": astray / len(tokens), "seeds/against": evidence}
         if evidence < 1:
