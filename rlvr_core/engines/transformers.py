@@ -176,7 +176,7 @@ class TransformersEngine:
             yield wave
 
     def _limit(self, request: GenerationRequest) -> int:
-        room = self._context.max_model_len - len(request.prompt_ids)
+        room: int = self._context.max_model_len - len(request.prompt_ids)
         return min(request.params.max_tokens, room)
 
     def _sample(self, wave: Sequence[QueuedRequest], deadline: float | None) -> None:
