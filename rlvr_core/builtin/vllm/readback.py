@@ -86,7 +86,7 @@ def _apart(
     owner, _, last = where.rpartition(".")
     names, sizes = packed.get(last, ()), list(getattr(module, "output_partition_sizes", ()))
     if len(names) > 1 and len(names) == len(sizes) and sum(sizes) == len(tensor):
-        for name, part in zip(names, tensor.split(sizes), strict=True):
+        for name, part in zip(names, torch.split(tensor, sizes), strict=True):
             yield f"{owner}.{name}.{leaf}", part
     else:
         yield f"{where}.{leaf}" if where else leaf, tensor
