@@ -173,3 +173,11 @@ def test_answers_that_are_judged_to_the_letter_are_no_contradiction(guard):
         good, form = member(asked, str(n + 1)), member(asked, f"{n + 1}.0", passed=False)
         take(guard, Group(asked, (good, form, good, form), 0))
     assert guard.said == []
+
+
+def test_a_policy_that_gets_worse_is_not(guard):
+    """It answers all of 40 problems right, and then errs in 5 of 20, sure of itself."""
+    step(guard, {n: (n + 1, [str(n + 1)] * 8) for n in range(10, 50)})
+    step(guard, {n: (n + 1, [str(n + 1 if n % 4 else n + 12)] * 8) for n in range(50, 70)})
+    assert guard.report()["references/against"] == 5
+    assert guard.said == []

@@ -47,6 +47,12 @@ FEW_VOTES = 3
 DIVERSE = 0.5
 """Share of agreements against the reference that are different answers: a policy that has
 collapsed gives the same one."""
+EARLY = 0.25
+"""Least share of agreements against the reference in the first half of all: the data are the same
+in both halves, and a policy that gets worse errs in the second."""
+MANY = 0.3
+"""Share of agreements against the reference from which their order does not matter: data may be
+read in the order of the file."""
 KEPT = 4000
 """Most recent problems that are counted."""
 SHOWN = 5
@@ -181,6 +187,9 @@ class References:
             return False
         others, second = sum(one.others for one in wrong), sum(one.second for one in wrong)
         if second >= max(FEW_VOTES, SECOND * others):
+            return False
+        early = sum(not one.right for one in every[: n // 2])
+        if k < MANY * n and early < EARLY * k:
             return False
         if len(right) < AGAINST:
             return True
