@@ -463,6 +463,10 @@ class GuardSection(ComponentConfig):
 
     preflight: bool = True
     """Check gold answers, prompts and machine before the first step."""
+    prompts: bool = True
+    """Render prompts again from problem, config and tokenizer, by code of their own."""
+    completions: bool = True
+    """Check that text, finish reason and version of completions follow from their tokens."""
     parity: ParitySection | Literal[False] = ParitySection()
     """Compare log-probs of trainer and engine, in every step."""
     calibration: bool = True
@@ -503,7 +507,8 @@ class GuardSection(ComponentConfig):
     def invariants(self) -> bool:
         """Whether any check of what a step computes is on."""
         on = (self.parity, self.calibration, self.advantages, self.updates, self.kl, self.tokens)
-        return any((*on, self.sync, self.resume, self.optimizer, self.loss, self.rewards))
+        more = (self.sync, self.resume, self.optimizer, self.loss, self.rewards, self.prompts)
+        return any((*on, *more, self.completions))
 
 
 class MetaSection(ComponentConfig):

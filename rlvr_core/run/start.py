@@ -102,9 +102,8 @@ def start(
             made["idle"] = prepared.resolved.host.service("core/idle")(n_idle)
         made |= {name: one for name, one in judging if isinstance(one, Guard)}
         if prepared.config.guards.invariants:
-            invariants = prepared.resolved.host.service("core/invariants")
-            given = prepared.config, trainer, bare, prepared.sampler
-            made["invariants"] = trainer.observer = invariants(*given)
+            checked = prepared.resolved.host.service("core/invariants")
+            made["invariants"] = trainer.observer = checked(prepared, trainer, bare, events.message)
         guards = Guards(made)
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)
