@@ -586,7 +586,7 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "invariants",
-        "rlvr_core.builtin.invariants.invariants:invariants_of",
+        "rlvr_core.builtin.invariants.invariants:invariants_of_run",
         summary="Checks of what each step computes, for guards.parity and its like.",
     )
     registrar.add(

@@ -463,6 +463,10 @@ class GuardSection(ComponentConfig):
 
     preflight: bool = True
     """Check gold answers, prompts and machine before the first step."""
+    prompts: bool = True
+    """Render prompts again from problem, config and tokenizer, by code of their own."""
+    completions: bool = True
+    """Check that text, finish reason and version of completions follow from their tokens."""
     parity: ParitySection | Literal[False] = ParitySection()
     """Compare log-probs of trainer and engine, in every step."""
     calibration: bool = True
@@ -509,7 +513,8 @@ class GuardSection(ComponentConfig):
     def invariants(self) -> bool:
         """Whether any check of what a step computes is on."""
         on = (self.parity, self.calibration, self.advantages, self.updates, self.loss, self.tokens)
-        return any((*on, self.sync, self.resume, self.optimizer, self.kl, self.rewards, self.draws))
+        more = (self.sync, self.resume, self.optimizer, self.kl, self.rewards, self.draws)
+        return any((*on, *more, self.prompts, self.completions))
 
 
 class MetaSection(ComponentConfig):

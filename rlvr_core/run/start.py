@@ -103,9 +103,8 @@ def start(
             watch = prepared.resolved.host.service("core/canaries")
             made |= watch(prepared.config, prepared.judge, ranks.index, events.message)
         if prepared.config.guards.invariants:
-            invariants = prepared.resolved.host.service("core/invariants")
-            given = prepared.config, trainer, bare, prepared.sampler, prepared.sources
-            made["invariants"] = trainer.observer = invariants(*given)
+            checked = prepared.resolved.host.service("core/invariants")
+            made["invariants"] = trainer.observer = checked(prepared, trainer, bare, events.message)
         guards = Guards(made)
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)

@@ -12,13 +12,16 @@ from rlvr_core.api.services import RunObserver
 from rlvr_core.builtin.invariants.advantages import Advantages
 from rlvr_core.builtin.invariants.calibration import Calibration
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Trainer
+from rlvr_core.builtin.invariants.completions import Completions
 from rlvr_core.builtin.invariants.deliveries import is_ours
 from rlvr_core.builtin.invariants.draws import Draws
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.loss import LossValues
+from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.optimizer import OptimizerUpdates
 from rlvr_core.builtin.invariants.parity import Parity
+from rlvr_core.builtin.invariants.prompts import Prompts
 from rlvr_core.builtin.invariants.resume import Resume
 from rlvr_core.builtin.invariants.rewards import Rewards
 from rlvr_core.builtin.invariants.streams import Streams
@@ -27,6 +30,7 @@ from rlvr_core.builtin.invariants.tokens import Tokens
 from rlvr_core.builtin.invariants.updates import Updates
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from torch import Tensor
@@ -43,7 +47,38 @@ if TYPE_CHECKING:
         StepFinished,
         WeightSource,
     )
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.api.services import Prepared, RunConfig
+
+
+def invariants_of_run(
+    prepared: Prepared, trainer: Trainer, engine: Engine, say: Callable[[str], None]
+) -> Invariants:
+    """The service ``core/invariants``: make those that the configuration leaves on.
+
+    Args:
+        prepared: The run.
+        trainer: The policy's trainer.
+        engine: What generates, without what plays conversations on it.
+        say: Tells the user.
+    """
+    custody = custody_of(prepared, say)
+    return invariants_of(
+        prepared.config, trainer, engine, prepared.sampler, prepared.sources, custody
+    )
+
+
+def custody_of(prepared: Prepared, say: Callable[[str], None]) -> list[Invariant]:
+    """Make the invariants of prompts and completions, which know the model's files and the data."""
+    config, present = prepared.config, prepared.conversations.present
+    files = ModelFiles(prepared.model_path, config.model)
+    checks: list[Invariant] = []
+    if config.guards.prompts:
+        checks.append(Prompts(files, prepared))
+    if config.guards.completions:
+        longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
+        room = prepared.longest_prompt + longest
+        checks.append(Completions(config, files, present, room, say))
+    return checks
 
 
 def invariants_of(
@@ -52,12 +87,14 @@ def invariants_of(
     engine: Engine,
     sampler: Sampler | None = None,
     sources: Sequence[Source] = (),
+    custody: Sequence[Invariant] = (),
 ) -> Invariants:
-    """The service ``core/invariants``: make those that the configuration leaves on."""
+    """Make the invariants that the configuration leaves on; ``custody`` are those of the data."""
     guards, sampling = config.guards, config.sampling
     scores = TokenScores(trainer, top_k=sampling.top_k, top_p=sampling.top_p)
     # an earlier one explains a later one
     checks: list[Invariant] = [Resume(trainer, sampler)] if guards.resume else []
+    checks += custody
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
     if guards.rewards:
@@ -103,7 +140,7 @@ class Invariants(RunObserver, StepObserver):
     reports = tuple(
         metric
         for one in (
-            *(Parity, Rewards, Draws, Tokens, Advantages, Kl, LossValues),
+            *(Prompts, Completions, Parity, Rewards, Draws, Tokens, Advantages, Kl, LossValues),
             *(Streams, Calibration, Updates, OptimizerUpdates, Sync),
         )
         for metric in one.reports
