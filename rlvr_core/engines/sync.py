@@ -63,7 +63,8 @@ def weight_checksums(
         row_sums, column_sums = list[Tensor](), list[Tensor]()
         # in parts that stay in a processor's cache
         most = 2**17 if tensor.device.type == "cpu" else 2**25
-        for part in torch.split(whole_RC, max(1, most // max(1, whole_RC.shape[1]))):
+        rows = max(1, most // max(1, whole_RC.shape[1]))
+        for part in whole_RC.split(rows):  # type: ignore[no-untyped-call]
             kept = (part.to(dtype or part.dtype) + 0).contiguous()
             bits = kept.view(integers[kept.element_size()]).long()
             row_sums.append(bits.sum(1))

@@ -60,4 +60,6 @@ def _merged(layer: Any, weight: Tensor, scale: float) -> Tensor:
     """W + alpha / rank * B A, in the adapter's precision (Hu et al. 2021, section 4.1)."""
     product_OI: Tensor = scale * (layer.lora_B["default"].weight @ layer.lora_A["default"].weight)
     product_OI = product_OI.T if layer.fan_in_fan_out else product_OI
-    return weight.to(torch.promote_types(weight.dtype, product_OI.dtype)) + product_OI
+    wide = torch.promote_types(weight.dtype, product_OI.dtype)
+    merged: Tensor = weight.to(wide) + product_OI
+    return merged

@@ -2,8 +2,8 @@
 
 Such an engine and the trainer put a prompt through the same code in the same shapes, so the
 log-prob of the token behind it is the same to the bit, in half precision too, where two kernels or
-two shapes differ by some hundredths. How far the two really are apart is measured before the first
-updates; after a sync they may not be much further. It shows what weights do not: an adapter that
+two shapes differ by some hundredths. Whether the two really do is measured before the first sync
+of the process. It shows what weights do not: an adapter that
 is added with another scale, or keys and values of prompts that are older than the sync.
 """
 
@@ -25,14 +25,9 @@ if TYPE_CHECKING:
 PROMPTS, TOKENS = 4, 2048
 """Prompts of a probe, at most, and tokens in them beyond the first."""
 
-MEASURED = 3
-"""Steps in whose beginning engine and trainer are compared under the same weights."""
-
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-3, torch.float16: 1e-3}
-"""Nats that are nothing, were the distance before the updates 0: float32 may go other paths."""
-
-FURTHER = 6.0
-"""A distance may be this many times that before the updates."""
+"""Nats that are nothing: float32 may go other paths. Half of it, over two prompts at least, shows
+before the first sync that engine and trainer do compute alike; others are left alone."""
 
 DEADLINE = 600.0
 
@@ -51,12 +46,16 @@ class Twin:
         self._engine = None if isinstance(engine, BackgroundEngine) else engine
         self._trainer = trainer
         self._prompts: list[tuple[int, ...]] = []
-        self._noise, self._measured = 0.0, 0
+        self._alike: bool | None = None
 
     def prepare(self, event: GroupsScored) -> None:
-        """Take prompts of a step, and at first the distance under the weights of before."""
+        """Take prompts of a step; at first see whether engine and trainer compute alike."""
         self._prompts = []
-        if self._engine is None or any(map(is_sharded, self._trainer.model.parameters())):
+        if (
+            self._alike is False
+            or self._engine is None
+            or any(map(is_sharded, self._trainer.model.parameters()))
+        ):
             return
         for group in fresh_groups(event):
             ids = group.members[0].completion.prompt_ids if group.members else ()
@@ -65,14 +64,14 @@ class Twin:
             same = not n or len(ids) == len(self._prompts[0])
             if ids and same and n < PROMPTS and (not n or (n + 1) * len(ids) <= TOKENS):
                 self._prompts.append(ids)
-        if self._prompts and self._measured < MEASURED:
-            self._measured += 1
+        if self._alike is None and len(self._prompts) > 1:
             distance, _ = self._compare(event.version)
-            self._noise = max(self._noise, distance if math.isfinite(distance) else 0.0)
+            self._alike = distance <= CLOSE[compute_dtype(self._trainer)] / 2
 
     def judged(self, version: int) -> Wrong:
         """What is wrong with the engine after a sync, and the likely cause; empty if nothing is."""
-        if not self._prompts:
+        if not self._prompts or not self._alike:
+            self._alike = bool(self._alike)  # after a sync it is too late to find out
             return ()
         distance, label = self._compare(version)
         if label != version:
@@ -81,13 +80,13 @@ class Twin:
                 "load_weights(version) has to label what is sampled from then on; the age of "
                 "every completion is read from it",
             )
-        band = max(CLOSE[compute_dtype(self._trainer)], FURTHER * self._noise)
+        band = CLOSE[compute_dtype(self._trainer)]
         if distance <= band:
             return ()
         return (
             f"after the sync to version {version} engine and trainer disagree by {distance:.3g} "
-            f"nats on the token behind a prompt (band {band:.3g}; before the first updates "
-            f"{self._noise:.3g})",
+            f"nats on the token behind a prompt (band {band:g}, and before the first sync less "
+            "than half of it)",
             "the engine's weights do not show it or are right: keys and values of the prompt come "
             "from a cache of older weights, or the engine adds the adapter with another scale, "
             "with dropout, or not at all",

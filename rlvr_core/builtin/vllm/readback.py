@@ -86,7 +86,8 @@ def _apart(
     owner, _, last = where.rpartition(".")
     names, sizes = packed.get(last, ()), list(getattr(module, "output_partition_sizes", ()))
     if len(names) > 1 and len(names) == len(sizes) and sum(sizes) == len(tensor):
-        for name, part in zip(names, torch.split(tensor, sizes), strict=True):
+        parts = tensor.split(sizes)  # type: ignore[no-untyped-call]
+        for name, part in zip(names, parts, strict=True):
             yield f"{owner}.{name}.{leaf}", part
     else:
         yield f"{where}.{leaf}" if where else leaf, tensor
