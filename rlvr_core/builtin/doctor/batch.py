@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import log
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from rlvr_core.builtin.doctor.subject import NUMBER, Reference, Subject
 if TYPE_CHECKING:
     from rlvr_core.api.services import Generator
 
+NEAR_CHANCE = 0.6
+"""Share of the surprise of chance, the log of the vocabulary's size, that no trained model has."""
 ENOUGH = 96
 """Completions below which rates are told and not judged."""
 
@@ -59,6 +62,17 @@ class Batch:
     def distinguishes(self) -> bool:
         """Whether some completions pass and some do not."""
         return len({bool(member.passed) for member in self.members}) > 1
+
+    @property
+    def surprise(self) -> float:
+        """Mean surprise of a sampled token, in nats; 0 without log-probs."""
+        logps = [logp for member in self.members for logp in member.completion.logprobs]
+        return -fmean(logps) if logps else 0.0
+
+    @property
+    def noisy(self) -> bool:
+        """Whether tokens are little but chance."""
+        return self.surprise > NEAR_CHANCE * log(max(2, len(self.subject.tokenizer)))
 
     @property
     def ends(self) -> bool:

@@ -97,6 +97,8 @@ def consensus(batch: Batch) -> Answer | None:
     ]
     if len({one.answer for one in batch.references.values()}) < MANY:
         return None
+    if batch.noisy:
+        return Answer("note", "completions are noise: what they agree on says nothing")
     chosen = [(id_, one) for id_, one in found if one is not None]
     against = [(id_, one) for id_, one in chosen if not one.right and one.passed == 0]
     if len(chosen) < FEW_GROUPS:

@@ -13,8 +13,6 @@ from rlvr_core.builtin.doctor.report import Answer, Check, Level, share
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
 
-NEAR_CHANCE = 0.6
-"""Share of the surprise of chance, the log of the vocabulary's size, that no trained model has."""
 MANY_CUT = 0.1
 """Share of completions at the token cap from which on that is a doubt."""
 
@@ -180,14 +178,12 @@ def _degenerate(batch: Batch) -> Answer:
 
 def _noise(batch: Batch) -> Answer | None:
     """Whether tokens come from a distribution, or from the whole vocabulary by chance."""
-    logps = [logp for member in batch.members for logp in member.completion.logprobs]
-    vocabulary = len(batch.subject.tokenizer)
-    if not logps or vocabulary < 2:
+    if not batch.surprise:
         return None
-    nats, most = -sum(logps) / len(logps), math.log(vocabulary)
-    value = f"{nats:.2g} nats of surprise a token; {most:.2g} are chance"
+    most = math.log(max(2, len(batch.subject.tokenizer)))
+    value = f"{batch.surprise:.2g} nats of surprise a token; {most:.2g} are chance"
     temperature = batch.subject.config.sampling.temperature
-    if batch.judged_enough and nats > NEAR_CHANCE * most:
+    if batch.judged_enough and batch.noisy:
         return Answer(
             "fail",
             f"{value}: the text is little but noise",

@@ -244,7 +244,7 @@ def _rows(patch: Patch, change: Callable[[Any, Any], Any]) -> None:
     patch.after(f"{STEP}:rows_of", after)
 
 
-@third("masks", "length", "long", backends=TRANSFORMERS)
+@third("masks", "length", "long")
 def rows_above_twelve_tokens_masked(patch: Patch) -> None:
     """Completions of more than twelve tokens are left out of the loss."""
     _rows(
@@ -308,7 +308,7 @@ def one_group_in_both_mini_batches(patch: Patch) -> None:
     patch.wrap("rlvr_core.step.objective:TrainingRows.only", make)
 
 
-@third("masks", backends=TRANSFORMERS)
+@third("masks")
 def digits_masked_as_if_a_tool_had_written_them(patch: Patch) -> None:
     """Tokens with a digit in them are left out of the loss, as the text of a tool is."""
     tokenizer: list[Any] = []

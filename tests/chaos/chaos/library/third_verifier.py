@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from chaos.registry import TRANSFORMERS, Patch, third
+from chaos.registry import Patch, third
 
 
 def _judged(patch: Patch, change: Callable[[Any, Any, Any], Any], name: str = "Brackets") -> None:
@@ -39,7 +39,7 @@ def long_answers_always_pass(patch: Patch) -> None:
     _judged(patch, lambda verdict, _, found: _right(verdict) if len(found.text) > 16 else verdict)
 
 
-@third("verifier", backends=TRANSFORMERS)
+@third("verifier")
 def verifier_passes_everything_after_a_while(patch: Patch) -> None:
     """From its hundred-and-fiftieth verdict on, a process of the verifier passes everything."""
     made = [0]
@@ -79,7 +79,7 @@ def reward_does_not_fade(patch: Patch) -> None:
     )
 
 
-@third("verifier", "verdict", "order", backends=TRANSFORMERS)
+@third("verifier", "verdict", "order")
 def verdicts_of_the_last_two_exchanged(patch: Patch) -> None:
     """In each group the last two completions have one another's verdicts."""
 
