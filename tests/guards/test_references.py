@@ -1,6 +1,7 @@
 """The guard ``references``: groups that agree, and when they speak against a reference."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -181,3 +182,13 @@ def test_a_policy_that_gets_worse_is_not(guard):
     step(guard, {n: (n + 1, [str(n + 1 if n % 4 else n + 12)] * 8) for n in range(50, 70)})
     assert guard.report()["references/against"] == 5
     assert guard.said == []
+
+
+def test_a_number_that_was_cut_off_is_no_answer(guard):
+    """The verifier takes nothing from cut texts, whose last number is half of one."""
+    for n in range(10, 30):
+        asked = problem(n, n + 1)
+        cut = member(asked, str(n + 1)[0], extracted=False)
+        cut = replace(cut, completion=replace(cut.completion, finish_reason="length"))
+        take(guard, Group(asked, (cut,) * 8, 0))
+    assert guard.report()["references/agreed"] == 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.builtin.canaries.numbers import plain
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Completion, Group, Problem, Verdict
+    from rlvr_core.api import Group, Judged, Problem
 
 VOTES = 3
 """Fewest completions that make an answer the choice of a group."""
@@ -75,26 +75,28 @@ def single_turn(group: Group) -> bool:
     )
 
 
-def answers_of(group: Group) -> list[str]:
-    """Return the answer of each completion of a group: as its verifier took it, if it tells any.
+def answers_of(group: Group, *, tells: bool) -> list[str]:
+    """Return the answer of each completion of a group.
 
     Numbers are written one way, whatever their form. Nothing stands where there is no answer, or
-    one that is too long to agree on.
+    one that is too long to agree on, or the completion was cut off.
+
+    Args:
+        group: The judged group.
+        tells: Whether the verifier tells which answer it took; else the last number is taken.
     """
-    verdicts = [next(iter(member.verdicts.values()), None) for member in group.members]
-    tells = any(one is not None and one.extracted for one in verdicts)
     return [
-        _answer(member.completion, verdict, tells=tells)
-        for member, verdict in zip(group.members, verdicts, strict=True)
+        ""
+        if member.completion.finish_reason == "length"
+        else standard(taken(member) if tells else last_number(member.completion.text))
+        for member in group.members
     ]
 
 
-def _answer(completion: Completion, verdict: Verdict | None, *, tells: bool) -> str:
-    if tells:
-        text = (verdict.extracted if verdict is not None else None) or ""
-    else:
-        text = last_number(completion.text)
-    return standard(text)
+def taken(member: Judged) -> str:
+    """Return the answer that the first verifier took from a completion, or nothing."""
+    verdict = next(iter(member.verdicts.values()), None)
+    return (verdict.extracted if verdict is not None else None) or ""
 
 
 @lru_cache(maxsize=8192)  # completions repeat the answers of others

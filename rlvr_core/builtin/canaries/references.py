@@ -20,6 +20,7 @@ from rlvr_core.builtin.canaries.agreement import (
     final_answer,
     single_turn,
     stated_reference,
+    taken,
 )
 from rlvr_core.builtin.canaries.consistency import Consistency
 from rlvr_core.builtin.canaries.making import allowed
@@ -99,14 +100,17 @@ class References:
         self._plan, self._say = plan, say
         self._agreed: dict[str, Agreed] = {}
         self._said = 0
+        self._tells = False
         self._consistency = Consistency(say)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Count agreements, and tell of problems in doubt."""
+        members = (member for group in event.groups for member in group.members)
+        self._tells = self._tells or any(map(taken, members))
         for group in event.groups:
             if single_turn(group):
                 problem = group.problem
-                self._count(group, answers_of(group))
+                self._count(group, answers_of(group, tells=self._tells))
                 options = self._plan.specs[self._plan.main_name(problem)].config
                 self._consistency.count(group, stated_reference(problem), allowed(problem, options))
         against = [(id_, one) for id_, one in self._agreed.items() if not one.right]
@@ -129,13 +133,14 @@ class References:
         return {
             "agreed": {id_: asdict(one) for id_, one in self._agreed.items()},
             "said": self._said,
+            "tells": self._tells,
             "consistency": self._consistency.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self._agreed = {id_: Agreed(**one) for id_, one in state["agreed"].items()}
-        self._said = state["said"]
+        self._said, self._tells = state["said"], state["tells"]
         self._consistency.load_state_dict(state["consistency"])
 
     # -- counting ------------------------------------------------------------------------------
