@@ -279,7 +279,7 @@ def _gain(token: Token, allowed: float, share: float) -> float:
 
 def diagnosis(tokens: Sequence[Token]) -> tuple[str, str]:
     """Return what is wrong, by where numbers and tokens do not fit, and what to do."""
-    if coherence(tokens) < 0.4:
+    if coherence(tokens) < 0.25:
         return (
             "the seeds of completions are others than run seed, problem, policy version, draw and "
             "sample give",
