@@ -66,11 +66,9 @@ def cases(options):
 FEW = cases(["plain"]) | {
     name: case
     for name, case in cases(OPTIONS).items()
-    if name.startswith(("flash, bfloat16, checkpointing", "whole rows, float32"))
-    and ("checkpointing" in name) == name.startswith("flash")
+    if name.startswith("flash, bfloat16, checkpointing")
 }
-"""Each way plainly, and each option in two ways that have nothing in common."""
-MORE = {name: case | {"steps": 1, "layers": 1} for name, case in cases(OPTIONS).items()}
+"""Each way plainly, and each option in the way that a GPU is to take."""
 
 
 def pairs(of):
@@ -90,15 +88,6 @@ def pairs(of):
     }
 
 
-def passes(case):
-    """Forward passes that a micro-batch takes at most."""
-    extra = 1 if case.get("per_token") else 0  # of the policy, for the KL in the reward
-    old = 1 if case.get("mini_batches", 1) > 1 else 0
-    again = 1 if case["checkpointing"] else 0
-    others = bool(case.get("beta")) + bool(case.get("distillation"))
-    return 1 + extra + old + again + others
-
-
 def check(case, found, known):
     """A step gives what the CPU gives, and waits for next to nothing."""
     # two ways of attention in half precision; in float32 it is the same to the last bits, but for
@@ -111,13 +100,8 @@ def check(case, found, known):
     assert found["micro_batches"] >= 2
     updates = case.get("mini_batches", 1)
     waits = sum(n for _, _, n in found["waits"])
-    micro = found["micro_batches"]
-    if not case.get("forward_paths", True):
-        # transformers looks at the mask of padded rows, twice in every forward pass
-        at_mask = sum(n for _, line, n in found["waits"] if line.startswith("step/forward.py"))
-        assert at_mask <= WAITS_A_MICRO_BATCH * passes(case) * micro, found["waits"]
-        waits -= at_mask
-    assert waits <= WAITS_A_MICRO_BATCH * micro + WAITS_AN_UPDATE * updates, found["waits"]
+    allowed = WAITS_A_MICRO_BATCH * found["micro_batches"] + WAITS_AN_UPDATE * updates
+    assert waits <= allowed, found["waits"]
     if case.get("forward_paths", True) and not case.get("per_token"):
         assert waits <= WAITS_AN_UPDATE * updates, found["waits"]
     if case["dtype"] != "float32":
@@ -132,18 +116,6 @@ def few():
 @pytest.mark.parametrize("name", FEW)
 def test_a_step_gives_what_the_cpu_gives_and_waits_for_nothing(name, few):
     check(FEW[name], *few[name])
-
-
-@pytest.mark.slow
-def test_every_option_in_every_way():
-    """144 cases of one layer and one step in one process; the error names them all."""
-    wrong = []
-    for name, figures in pairs(MORE).items():
-        try:
-            check(MORE[name], *figures)
-        except AssertionError as error:
-            wrong.append(f"{name}: {error}")
-    assert wrong == []
 
 
 @pytest.mark.slow
