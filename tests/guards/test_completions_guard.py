@@ -249,7 +249,7 @@ def test_versions_ahead(tmp_path):
 # -- the first completions ----------------------------------------------------------------------
 
 
-def sheet(run, texts, reason="stop", *, groups=8, parts=None, rewards=None):
+def sheet(run, texts, reason="stop", *, groups=8, parts=None, rewards=None, step=0):
     """What is said of groups that all have these texts."""
     made = [
         group(problem(f"p{n}"), *(run.completion(text, reason) for text in texts), parts=parts)
@@ -260,7 +260,7 @@ def sheet(run, texts, reason="stop", *, groups=8, parts=None, rewards=None):
             replace(one, members=tuple(replace(m, reward=rewards) for m in one.members))
             for one in made
         ]
-    run.step(made, only="completions")
+    run.step(made, step, only="completions")
     return run.said
 
 
@@ -289,6 +289,6 @@ def test_what_keeps_a_run_from_learning_is_said(tmp_path, how, said):
 def test_nothing_is_said_of_usual_completions(tmp_path):
     run = small(tmp_path, stop=["!"])
     assert sheet(run, EIGHT, parts={"extracted": 1.0}) == []
-    assert sheet(run, [LONG] * 8, "length", rewards=0.0) == []  # of later steps
+    assert sheet(run, [LONG] * 8, "length", rewards=0.0, step=1) == []  # of later steps
     few = small(tmp_path)
     assert sheet(few, [LONG], "length", groups=2) == []
