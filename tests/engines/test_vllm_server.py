@@ -43,7 +43,7 @@ from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import server_process as vllm_serve
 from rlvr_core.builtin.vllm import weight_publisher
-from rlvr_core.builtin.vllm.client import OtherWeightsError, _first_version
+from rlvr_core.builtin.vllm.client import OtherWeightsError, _spans
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.builtin.vllm.server_process import gpus_of
@@ -400,7 +400,7 @@ def test_what_is_aborted_is_cancelled_and_leaves_room(make):
 def test_answers_of_versions_it_was_not_asked_under_are_not_taken():
     def version(*spans, length=4, versions=range(3, 5)):
         named = [dict(zip(("version", "start", "end"), span, strict=True)) for span in spans]
-        return _first_version(named, length, "run", versions)
+        return _spans(named, length, "run", versions)[0][0]
 
     assert version(("run/3", 0, 4)) == 3
     assert version(("run/3", 0, 1), ("run/4", 1, 4)) == 3

@@ -472,8 +472,12 @@ def test_each_can_be_switched_off():
     section = TrainSection(steps=3)
     names = ("parity", "calibration", "rewards", "advantages", "loss", "updates", "optimizer")
     names += ("kl", "tokens", "sync", "resume")
-    config = run_config(section, **dict.fromkeys(names, False))
+    elsewhere = ("draws", "prompts", "completions")  # those that know the sampler and the data
+    config = run_config(section, **dict.fromkeys((*names, *elsewhere), False))
     assert not config.guards.invariants
+    for name in elsewhere:
+        others = {other: False for other in (*names, *elsewhere) if other != name}
+        assert run_config(section, **others).guards.invariants
     trainer = trainer_with()
     for name in names:
         others = {other: False for other in names if other != name}

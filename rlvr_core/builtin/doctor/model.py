@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from difflib import get_close_matches
 from pathlib import Path
 
 from rlvr_core.builtin.doctor.report import Answer, Check, at_first
@@ -52,13 +53,15 @@ def _lora(subject: Subject) -> Answer | None:
         for target in targets
         if not any(name == target or name.endswith(f".{target}") for name in names)
     ]
-    leaves = sorted({name.rpartition(".")[2] for name in names})
+    leaves = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
     if none:
+        close = [some[0] for one in none if (some := get_close_matches(one, leaves, n=1))]
+        near = f"did you mean: {', '.join(dict.fromkeys(close))}? " if close else ""
         return Answer(
             "fail",
-            f"model.lora.target_modules: {', '.join(none)} match no linear layer beside which an "
-            "adapter can be put",
-            f"choose of {', '.join(leaves)}, or all-linear",
+            f"model.lora.target_modules: {', '.join(map(repr, none))} match no linear layer beside "
+            "which an adapter can be put",
+            f"{near}choose of {', '.join(leaves)}, or all-linear",
             weight=180,
         )
     return Answer("ok", f"{at_first(list(targets), 8)} match {len(names)} layers' names")
