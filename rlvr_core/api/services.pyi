@@ -155,10 +155,8 @@ from rlvr_core.data.uri import local_path as local_path
 from rlvr_core.data.uri import model_path as model_path
 from rlvr_core.engines.sampling import StopStrings as StopStrings
 from rlvr_core.engines.sampling import completion_seed as completion_seed
-from rlvr_core.engines.sampling import turn_seed as turn_seed
 from rlvr_core.engines.sync import PROBE_TOKENS as PROBE_TOKENS
 from rlvr_core.engines.sync import check_probe as check_probe
-from rlvr_core.engines.sync import has_trainer as has_trainer
 from rlvr_core.engines.sync import probe_prompt as probe_prompt
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
 from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
@@ -254,6 +252,7 @@ from rlvr_core.step.batch import micro_batches as micro_batches
 from rlvr_core.step.forward import Predicted as Predicted
 from rlvr_core.step.forward import completion_logprobs as completion_logprobs
 from rlvr_core.step.forward import predict as predict
+from rlvr_core.step.forward import probe_forward_path as probe_forward_path
 from rlvr_core.step.forward import whole_rows as whole_rows
 from rlvr_core.step.model import DTYPES as DTYPES
 from rlvr_core.step.model import load_policy as load_policy

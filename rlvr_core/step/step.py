@@ -251,7 +251,7 @@ class PolicyTrainer:
             if micro.counts:
                 kl_BT = torch.where(batch.mask_BT, (logp_BT - ref_BT).double(), 0.0).tolist()
                 # ``_bare_rows`` numbers rows by ``group``, which survives the packing
-                own += zip(batch.group_B.tolist(), kl_BT, strict=True)
+                own += zip(batch.host.group_B.tolist(), kl_BT, strict=True)
         kl = [np.zeros(len(row.token_ids)) for row in rows]
         for place, kl_T in (pair for part in self.ranks.gather(own) for pair in part):
             kl[place][:] = kl_T[: len(kl[place])]

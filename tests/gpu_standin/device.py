@@ -51,6 +51,22 @@ def pretend() -> None:
     Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign]
     torch.nn.functional.scaled_dot_product_attention = attention.scaled_dot_product_attention
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+    torch.nn.Parameter.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
+    OnDevice.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
+
+
+_DATA: Any = torch._C.TensorBase.data
+
+
+def _set_data(self: Tensor, value: Tensor) -> None:
+    """``parameter.data = value``; to the other device as well, where torch wants the same class."""
+    if isinstance(self, OnDevice) == isinstance(value, OnDevice):
+        _DATA.__set__(self, value)
+        if isinstance(self, OnDevice):
+            self.held = value.held  # type: ignore[attr-defined]
+    else:
+        needed = self.requires_grad
+        torch.utils.swap_tensors(self, torch.nn.Parameter(value, requires_grad=needed))
 
 
 _PLAIN_TOLIST = Tensor.tolist

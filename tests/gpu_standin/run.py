@@ -25,15 +25,20 @@ import torch  # noqa: E402
 from small import ADAMW, CONSTANT, estimator_for  # noqa: E402
 from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
-from rlvr_core.api import Completion, Group, Judged, Problem  # noqa: E402
+from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits  # noqa: E402
+from rlvr_core.builtin.distillation.losses import Distillation, DistillConfig  # noqa: E402
+from rlvr_core.builtin.distillation.teacher import Teacher  # noqa: E402
+from rlvr_core.builtin.lora import lora  # noqa: E402
 from rlvr_core.builtin.losses.policy_family import GRPO  # noqa: E402
+from rlvr_core.builtin.offload.layers import offload  # noqa: E402
+from rlvr_core.builtin.optimizers.muon import Muon  # noqa: E402
 from rlvr_core.builtin.packing import attention_mask  # noqa: E402
-from rlvr_core.config.model import ReferenceSection, TrainSection  # noqa: E402
+from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
 from rlvr_core.engines.forward_paths import choose_forward_paths  # noqa: E402
 from rlvr_core.step.model import Precision, enable_checkpointing  # noqa: E402
 from rlvr_core.step.objective import LossTerm, Objective  # noqa: E402
 from rlvr_core.step.optim import Optimizer  # noqa: E402
-from rlvr_core.step.reference import SeparateModel  # noqa: E402
+from rlvr_core.step.reference import SeparateModel, UnderAdapter  # noqa: E402
 from rlvr_core.step.step import PolicyTrainer, _bare_rows  # noqa: E402
 
 FLASH_WORKS = attention_mask.flash_works
@@ -46,6 +51,12 @@ CASE: Mapping[str, Any] = {
     "checkpointing": False,
     "forward_paths": True,
     "mini_batches": 1,
+    "lora": False,
+    "distillation": False,
+    "per_token": False,
+    "muon": False,
+    "offload": False,
+    "layers": None,  # as many as the size has
     "groups": 4,
     "n": 4,
     "prompt": 10,
@@ -64,17 +75,46 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
         "head_dim": 128, "tie_word_embeddings": True,
     },
+    "8B": {
+        "vocab_size": 151_936, "hidden_size": 4096, "intermediate_size": 12_288,
+        "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "head_dim": 128, "tie_word_embeddings": False,
+    },
 }  # fmt: skip
 
 
-def models(case: Mapping[str, Any]) -> list[Qwen3ForCausalLM]:
-    """The policy and, with a KL term, its reference; the same weights in both."""
-    config = Qwen3Config(**SIZES[case["size"]], attn_implementation="sdpa", eos_token_id=None)
-    found = []
-    for _ in range(1 + bool(case["beta"])):
-        torch.manual_seed(0)
-        with torch.device("cpu" if case["size"] == "tiny" else "meta"):
-            found.append(Qwen3ForCausalLM(config).eval())
+def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of a case's model."""
+    shape = dict(SIZES[case["size"]])
+    if case["layers"] is not None:
+        shape["num_hidden_layers"] = case["layers"]
+    return shape
+
+
+def model_of(case: Mapping[str, Any], seed: int) -> Qwen3ForCausalLM:
+    """A model in host memory, or by its shapes alone."""
+    config = Qwen3Config(**shape_of(case), attn_implementation="sdpa", eos_token_id=None)
+    torch.manual_seed(seed)
+    with torch.device("cpu" if case["size"] == "tiny" else "meta"):
+        return Qwen3ForCausalLM(config).eval()
+
+
+def models(case: Mapping[str, Any]) -> dict[str, Qwen3ForCausalLM]:
+    """The policy, and the reference (the same weights) and the teacher (others) if it has them."""
+    found = {"policy": model_of(case, 0)}
+    if case["beta"] and not case["lora"]:
+        found["reference"] = model_of(case, 0)
+    if case["distillation"]:
+        found["teacher"] = model_of(case, 1)
+    dtype = getattr(torch, case["dtype"])
+    for name, other in found.items():
+        if name != "policy":
+            other.to(dtype).requires_grad_(False)
+    if case["lora"]:
+        section = LoraSection(rank=4, alpha=8, dropout=0.0)
+        # a fingerprint of the weights is for a checkpoint, and shapes have none
+        lora._fingerprint = lambda *_: {}
+        lora.attach(found["policy"], section, seed=0, compute=dtype, path="toy", revision=None)
     return found
 
 
@@ -97,9 +137,9 @@ def groups(case: Mapping[str, Any], vocabulary: int) -> list[Group]:
     return found
 
 
-def trainer_of(case: Mapping[str, Any], made: list[Qwen3ForCausalLM]) -> PolicyTrainer:
+def trainer_of(case: Mapping[str, Any], made: dict[str, Qwen3ForCausalLM]) -> PolicyTrainer:
     """A trainer of models that are where they belong."""
-    policy, *others = made
+    policy = made["policy"]
     dtype = getattr(torch, case["dtype"])
     train = TrainSection(
         steps=9,
@@ -111,24 +151,41 @@ def trainer_of(case: Mapping[str, Any], made: list[Qwen3ForCausalLM]) -> PolicyT
     if case["checkpointing"]:
         enable_checkpointing(policy)
     attention_mask.flash_works = FLASH_WORKS if case["flash"] else lambda *_: False
-    for model in made:
+    for model in made.values():
         if not case["forward_paths"]:
             choose_forward_paths(model, [])
     reference = None
-    if others:
-        reference = SeparateModel(others[0], policy, ReferenceSection())
-    loss = LossTerm("l", GRPO(GRPO.Config(beta=case["beta"])))
+    if case["beta"]:
+        section = ReferenceSection()
+        separate = made.get("reference")
+        reference = SeparateModel(separate, policy, section) if separate else None
+        reference = reference or UnderAdapter(policy, section)
+    terms = [LossTerm("l", GRPO(GRPO.Config(beta=0.0 if case["per_token"] else case["beta"])))]
+    if case["distillation"]:
+        loss = Distillation(DistillConfig(top_k=5), TeacherTraits(5, model="a model of its own"))
+        terms.append(LossTerm("d", loss, teacher=Teacher(5, made["teacher"])))
+    named = {"name": "reinforce_plus_plus", "beta": case["beta"]} if case["per_token"] else {}
+    builder = Muon(Muon.Config()) if case["muon"] else ADAMW
     return PolicyTrainer(
         model=policy,
         reference=reference,
-        objective=Objective((loss,), estimator_for([loss])),
-        optimizer=Optimizer(policy, train, dtype, ADAMW, CONSTANT),
+        objective=Objective(tuple(terms), estimator_for(terms, **named)),
+        optimizer=Optimizer(policy, train, dtype, builder, CONSTANT),
         precision=Precision(dtype),
         train=train,
         temperature=1.0,
         max_completion_tokens=case["tokens"],
         reward_weights=lambda _: (1.0,),
     )
+
+
+def put(device: standin.StandIn, case: Mapping[str, Any], made: dict[str, Any]) -> None:
+    """Put models where a GPU has them; an offloaded reference mostly stays on the host."""
+    for name, model in made.items():
+        if name == "reference" and case["offload"]:
+            offload(model, standin.DEVICE)
+        else:
+            device.put_model(model)
 
 
 def run(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,16 +196,13 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
         ``flops``, ``wide`` and ``micro_batches`` of the last one, and bytes at rest and at most.
     """
     made = models(case)
-    for other in made[1:]:
-        other.to(getattr(torch, case["dtype"])).requires_grad_(False)
-    given = groups(case, made[0].config.vocab_size)
+    given = groups(case, made["policy"].config.vocab_size)
     if case["device"] == "cpu":
         trainer = trainer_of(case, made)
         return {"metrics": [trainer.update(given, s, s).metrics for s in range(case["steps"])]}
     standin.pretend()
     with standin.StandIn(shapes_only=case["size"] != "tiny") as device:
-        for model in made:
-            device.put_model(model)
+        put(device, case, made)
         trainer = trainer_of(case, made)
         metrics = []
         for step in range(case["steps"]):

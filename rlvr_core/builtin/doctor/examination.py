@@ -48,6 +48,7 @@ LENIENT = (
     "guards.updates=false",
     "guards.optimizer=false",
     "guards.kl=false",
+    "guards.draws=false",
     "guards.tokens=false",
     "guards.sync=false",
     "guards.resume=false",

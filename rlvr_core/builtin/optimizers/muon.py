@@ -85,6 +85,8 @@ class _Muon(torch.optim.Optimizer):
         momentum_AB = state["momentum"].mul_(self._config.momentum).add_(grad_AB)
         update_AB = grad_AB.add(momentum_AB, alpha=self._config.momentum)
         scale = RMS * math.sqrt(max(weight_AB.shape))
+        if update_AB.device.type == "cuda":  # float32 products take ten times as long
+            update_AB = update_AB.bfloat16()
         weight_AB.add_(newton_schulz(update_AB, self._config.iterations), alpha=-lr * scale)
 
     def _adamw(self, weight: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float) -> None:
