@@ -63,7 +63,8 @@ class Stop:
             return
         again, self.requested, self._since = self.requested, True, now
         if again or not (self._patient and self.stepping):
-            faulthandler.dump_traceback_later(_DEADLINES[again], exit=True)
+            # by its number: in a notebook sys.stderr is no file
+            faulthandler.dump_traceback_later(_DEADLINES[again], file=2, exit=True)
             raise KeyboardInterrupt
 
 

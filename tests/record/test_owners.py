@@ -217,7 +217,7 @@ def test_signals_of_two_seconds_are_one_request(monkeypatch, patient):
     clock, armed = [100.0], []
     monkeypatch.setattr(ending.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        ending.faulthandler, "dump_traceback_later", lambda after, exit: armed.append(after)
+        ending.faulthandler, "dump_traceback_later", lambda after, **_: armed.append(after)
     )
     stop = Stop(patient=patient)
     stop.stepping = True
