@@ -96,7 +96,7 @@ _HOMES = {
     "rollout.replay": "Reading ReplayBuffer member_of",
     "rollout.source": "SourceParts conversations_of sampler_metrics",
     "run.checkpointing": "restore",
-    "run.ending": "ONE_WISH Stop",
+    "run.ending": "Stop",
     "run.evaluations": "Evaluation",
     "run.prepare": "Prepared prepare",
     "run.session": "Session",

@@ -240,7 +240,6 @@ from rlvr_core.rollout.source import SourceParts as SourceParts
 from rlvr_core.rollout.source import conversations_of as conversations_of
 from rlvr_core.rollout.source import sampler_metrics as sampler_metrics
 from rlvr_core.run.checkpointing import restore as restore
-from rlvr_core.run.ending import ONE_WISH as ONE_WISH
 from rlvr_core.run.ending import Stop as Stop
 from rlvr_core.run.evaluations import Evaluation as Evaluation
 from rlvr_core.run.prepare import Prepared as Prepared

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import faulthandler
 import importlib
 import os
 import sys
@@ -114,9 +113,6 @@ def main(args: Sequence[str] | None = None) -> int:
         # The reader of our output has closed it; redirect stdout, or Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    finally:
-        if args is not None:  # the caller's process goes on, and a signal must not end it later
-            faulthandler.cancel_dump_traceback_later()
 
 
 def _call(args: Sequence[str] | None) -> int:

@@ -2,18 +2,14 @@
 
 All processes of a run must leave the loop at the same step, and a scheduler that reclaims a machine
 announces it by a signal. So the first SIGINT or SIGTERM requests a stop after the current step,
-with a checkpoint. Before the first step, and on a second request, the process ends as on Ctrl-C.
-A request is all signals of two seconds: who ends a whole tree of processes, or a session, reaches
-each of them several times. A process that is to end and does not is ended, with its stack printed.
+with a checkpoint. Before the first step, and on a second signal, the process ends as on Ctrl-C.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import signal
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -25,13 +21,6 @@ from rlvr_core.record.results import write_results
 
 if TYPE_CHECKING:
     from rlvr_core.run.session import Session
-
-
-ONE_WISH = 2.0
-"""Seconds within which signals are one request."""
-
-_DEADLINES = {False: 900.0, True: 20.0}
-"""Seconds a process has to end after a first request, which includes last copies, and a second."""
 
 
 class Stop:
@@ -49,7 +38,6 @@ class Stop:
         self._patient = patient
         self.requested = False
         self.stepping = False
-        self._since = -ONE_WISH
 
     def listen(self) -> None:
         """Install handlers for both signals; does nothing outside of the main thread."""
@@ -59,12 +47,8 @@ class Stop:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if (now := time.monotonic()) - self._since < ONE_WISH:
-            return
-        again, self.requested, self._since = self.requested, True, now
+        again, self.requested = self.requested, True
         if again or not (self._patient and self.stepping):
-            # by its number: in a notebook sys.stderr is no file
-            faulthandler.dump_traceback_later(_DEADLINES[again], file=2, exit=True)
             raise KeyboardInterrupt
 
 

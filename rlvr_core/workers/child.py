@@ -32,8 +32,6 @@ def main(descriptor: int, tickets: int, parent: int) -> None:
     """Serve calls until the pool closes the connection. Runs in the worker process."""
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # its parent decides when it ends; what it starts itself must be free to be terminated
-    signal.signal(signal.SIGTERM, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.set_inheritable(descriptor, False)
     os.set_inheritable(tickets, False)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import time
 
 import pytest
@@ -13,8 +12,6 @@ from rlvr_core.builtin.jobs.fetch import Fetch
 from rlvr_core.builtin.jobs.folder_store import FolderStore
 from rlvr_core.builtin.jobs.mirror import BehindError, Mirror, RunMirror
 from rlvr_core.builtin.jobs.ownership import OWNER, Claim, TakenError
-from rlvr_core.run import ending
-from rlvr_core.run.ending import Stop
 
 NAME = "demo-20250101-000000-abcdef"
 
@@ -210,26 +207,3 @@ def test_a_refusal_is_told_before_the_run_and_not_waited_for_at_its_end(run, tmp
         ),
     ):
         pass
-
-
-@pytest.mark.parametrize("patient", [False, True])
-def test_signals_of_two_seconds_are_one_request(monkeypatch, patient):
-    clock, armed = [100.0], []
-    monkeypatch.setattr(ending.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(
-        ending.faulthandler, "dump_traceback_later", lambda after, **_: armed.append(after)
-    )
-    stop = Stop(patient=patient)
-    stop.stepping = True
-    asked = 0
-    for after, number in ((0.0, signal.SIGTERM), (0.5, signal.SIGINT), (1.9, signal.SIGTERM),
-                          (2.1, signal.SIGTERM), (3.9, signal.SIGTERM)):  # fmt: skip
-        clock[0] = 100.0 + after
-        try:
-            stop._on_signal(number, None)
-        except KeyboardInterrupt:
-            asked += 1
-    assert stop.requested
-    # a patient process finishes its step at the first request, and ends at the second
-    assert (asked, len(armed)) == ((1, 1) if patient else (2, 2))
-    assert armed[-1] == 20.0

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 
 import psutil
@@ -214,34 +213,6 @@ def test_a_signal_lets_the_step_finish_and_writes_a_checkpoint(lab):
     assert launched.outcome()["outcome"] == "interrupted"
     assert len(lines(launched.run / "metrics.jsonl")) == steps
     assert (launched.run / "checkpoints" / f"step{steps:06d}" / "COMPLETE").is_file()
-
-
-def test_a_signal_to_the_whole_tree_is_one_request(lab):
-    """As systemd, PBS and Slurm send it: to the launcher, which passes it on, and to all it has."""
-    launched = Launched(lab)
-    tree = psutil.Process(launched.process.pid)
-    for process in [tree, *tree.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGTERM)
-    code, told = launched.end()
-    assert code == 130, told
-    assert told.count("interrupted") == 1
-    steps = launched.outcome()["steps"]
-    assert launched.outcome()["outcome"] == "interrupted"
-    assert (launched.run / "checkpoints" / f"step{steps:06d}" / "COMPLETE").is_file()
-
-
-def test_a_second_request_ends_processes_that_cannot_end_themselves(lab):
-    """Process 1 stands still, so that process 0 waits for it for ever."""
-    launched = Launched(lab)
-    launched.ranks[1].suspend()
-    launched.process.send_signal(signal.SIGTERM)
-    assert any("finishing the step" in line for line in launched.process.stderr)
-    with pytest.raises(subprocess.TimeoutExpired):  # another request is one after two seconds
-        launched.process.wait(2.5)
-    launched.process.send_signal(signal.SIGTERM)
-    code, told = launched.end()  # within a minute, and nothing is left
-    assert code in (1, 130), told
 
 
 GUARD = """

@@ -15,15 +15,12 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any
 
-import psutil
 from pydantic import Field
 
 from rlvr_core.api import (
@@ -35,14 +32,11 @@ from rlvr_core.api import (
     MachineError,
     RunError,
 )
-from rlvr_core.api.services import LOST, ONE_WISH
+from rlvr_core.api.services import LOST
 from rlvr_core.builtin.jobs.gpus import GIVEN, VISIBLE, Gpu, chosen_gpus, given_gpus
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``--engine-gpus`` reserves for engines."""
-
-_FORCED = 22.0
-"""Seconds after a second request to stop at which processes are killed; they give themselves 20."""
 
 _MEETING = 600
 """Seconds within which all machines of a run must have joined."""
@@ -253,6 +247,8 @@ def interface_to(address: str) -> str:
     Raises:
         MachineError: If there is no route to it.
     """
+    import psutil
+
     own = _own_address(address)
     if own is None:
         raise MachineError(
@@ -336,20 +332,16 @@ def exit_code(codes: Mapping[int, int]) -> int:
 
 
 class _Forwarded:
-    """Forwards SIGINT and SIGTERM to the processes, and sees to it that a second one ends them.
+    """Forwards SIGINT and SIGTERM to the processes; a third signal kills them at once.
 
     The processes have their own sessions, so that Ctrl-C in a terminal reaches them only through
-    this class. Signals of two seconds are one request, here as in the processes. ``_FORCED``
-    seconds after a second request, or at a third, whatever is left is killed.
+    this class.
     """
 
     def __init__(self) -> None:
         self._times = 0
-        self._since = -ONE_WISH
-        self._timer: threading.Timer | None = None
 
     def __enter__(self) -> None:
-        self._process = psutil.Process()
         self._before = {
             number: signal.signal(number, self._on_signal)
             for number in (signal.SIGINT, signal.SIGTERM)
@@ -358,29 +350,15 @@ class _Forwarded:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._kill()  # what the processes may have left
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if (now := time.monotonic()) - self._since < ONE_WISH:
-            return
-        self._times, self._since = self._times + 1, now
+        import psutil
+
+        self._times += 1
         if self._times > 2:
-            self._kill()
             raise KeyboardInterrupt
         told = "finishing the step, with a checkpoint; once more to stop at once"
-        line = f"rlvr launch: {told if self._times == 1 else 'stopping'}\n"
-        os.write(2, line.encode())  # a stream may be in use by what was interrupted
-        for child in self._process.children():
+        sys.stderr.write(f"rlvr launch: {told if self._times == 1 else 'stopping'}\n")
+        for child in psutil.Process().children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
-        if self._times == 2:
-            self._timer = threading.Timer(_FORCED, self._kill)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _kill(self) -> None:
-        for child in self._process.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()

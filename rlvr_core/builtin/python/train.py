@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import inspect
 import json
 import os
@@ -171,7 +170,6 @@ def signals_restored() -> Iterator[None]:
     try:
         yield
     finally:
-        faulthandler.cancel_dump_traceback_later()  # the process goes on, and must not be ended
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
