@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rlvr_core.api import AdvantageTraits, ConfigError, LossTraits
-from rlvr_core.api.services import Resolved
 from rlvr_core.builtin.planner.cards import CARDS, Card
 from rlvr_core.builtin.planner.shape import Shape
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import Resolved
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _KNOWN = ("core/vllm", "core/vllm-server")

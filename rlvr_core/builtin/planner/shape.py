@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import MachineError
-from rlvr_core.api.services import LoraSection, ModelSection, check_model_path
+from rlvr_core.api.services import check_model_path
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import LoraSection, ModelSection
 
 _REMEDY = "rlvr plan knows dense decoders with gated MLPs, such as Llama, Qwen2 and Qwen3"
 
