@@ -39,8 +39,8 @@ _NOT = re.compile(
     re.IGNORECASE,
 )
 _STRONG = re.compile(r"answer|option|choice|letter|one|答案", re.IGNORECASE)
-_WEAK = 500
-"""Statements by "it is" or "I choose" that are looked at."""
+_MOST = 500
+"""Statements that are looked at, and as many by "it is" or "I choose": a bound on the time."""
 _CLAUSE = re.compile(
     r"[.!?;:,\n]|\b(?:so|but|and|therefore|thus|hence|then|because)\b", re.IGNORECASE
 )
@@ -64,10 +64,13 @@ def statement(text: str, options: Options, which: Match) -> str | None:
     """
     best: tuple[int, str] | None = None
     best_strong = passed_over = False
-    weak = _WEAK
+    weak = left = _MOST
     for match in _ordered(_STATEMENT, text, which):
         behind = text[match.end() : match.end() + _LONGEST]
         strong = _STRONG.search(match[0]) is not None
+        left -= strong
+        if left < 0:
+            break
         if not strong:
             weak -= 1
             # "it is" and "I choose" go on in many other ways
