@@ -196,11 +196,12 @@ def _pooled(name: str, of: Sequence[Row], workers: int, target: str = TARGETS[PO
     spec = dict.fromkeys(("warm-up", "it"), VerifierSpec(target, {}))
     with VerifierPool(spec, workers=workers, timeout=TIMEOUT, memory_mb=4096) as pool:
         warm = Row("warm", r"\mathbb{R}\setminus\{1\}", r"\boxed{(1,\infty)}", False)
-        for future in [pool.submit(warm.problem, warm.completion, "warm-up") for _ in range(50)]:
+        alone = [warm.completion]
+        for future in [pool.submit_group(warm.problem, alone, ["warm-up"]) for _ in range(50)]:
             future.result()  # its processes have started and imported sympy
         if target == TARGETS[POOLED]:  # as after a run's first answers: the pool knows it is fast
-            for future in [pool.submit(row.problem, row.completion, "it") for row in of[:60]]:
-                future.result()
+            for row in of[:60]:
+                pool.submit_group(row.problem, [row.completion], ["it"]).result()
         processes = [psutil.Process(pid) for pid in (os.getpid(), *pool.pids())]
         before, start = _cpu(processes), time.perf_counter()
         groups = [list(some) for _, some in itertools.groupby(of, lambda row: row.problem.id)]

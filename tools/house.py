@@ -50,9 +50,11 @@ engine: transformers
 loss: {use: core/grpo}
 train: {steps: 2, prompts_per_step: 2}
 guards:
-  {preflight: false, seeds: false, max_idle_steps: 0, parity: false, calibration: false,
+  {preflight: false, seeds: false, max_idle_steps: 0, prompts: false, completions: false,
+   parity: false, calibration: false,
    advantages: false, updates: false, optimizer: false, loss: false, rewards: false,
-   kl: false, tokens: false, sync: false, resume: false, watchdog: false}
+    kl: false, draws: false, tokens: false, sync: false, resume: false, watchdog: false,
+     canaries: false, references: false}
 track: []
 """
 MAKE_MODEL = """

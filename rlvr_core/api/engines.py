@@ -246,9 +246,11 @@ class FingerprintsWeights(Protocol):
     def fingerprint(self) -> dict[str, int]:
         """Return ``weight_checksums`` of them, as they lie where the engine computes.
 
-        Names are those of its own parameters: of the trainer's module, or of the Hugging Face
-        model where its traits say ``own_weights``, several of which may be fused into one
-        (``qkv_proj``, ``gate_up_proj``). What cannot be read is left out.
+        Names are those of the plain Hugging Face model, with adapters merged. Engines whose traits
+        say ``own_weights`` or ``separate`` round to the run's precision, and may have fused several
+        into one (``qkv_proj``, ``gate_up_proj``). The matrices of an adapter beside the base are
+        ``LAYER.lora_A.weight`` and, times alpha / rank, ``LAYER.lora_B.weight``.
+        What cannot be read is left out.
         """
 
 

@@ -64,9 +64,9 @@ _HOMES = {
         "GZIP_MAGIC JsonRow MAX_INT_DIGITS RowMapping content_id fill parse_rows problems read_rows"
     ),
     "data.uri": "cache_folder cache_uri is_uri local_path model_path",
-    "engines.sampling": "StopStrings completion_seed turn_seed",
+    "engines.sampling": "StopStrings completion_seed",
     "engines.sync": (
-        "PROBE_TOKENS check_probe has_trainer probe_prompt shared_prefix source_logprobs "
+        "PROBE_TOKENS check_probe probe_prompt shared_prefix source_logprobs "
         "trainer_logprobs weight_checksums"
     ),
     "engines.transformers": "eos_ids",
@@ -102,7 +102,7 @@ _HOMES = {
     "run.start": "start",
     "step.batch": "Row micro_batches",
     "step.checkpoint": "step_of",
-    "step.forward": "Predicted completion_logprobs predict whole_rows",
+    "step.forward": "Predicted completion_logprobs predict probe_forward_path whole_rows",
     "step.model": "DTYPES load_policy load_reference load_tokenizer max_positions",
     "step.model_path": "check_model_path",
     "step.optim": "AdamWConfig",

@@ -153,10 +153,8 @@ from rlvr_core.data.uri import local_path as local_path
 from rlvr_core.data.uri import model_path as model_path
 from rlvr_core.engines.sampling import StopStrings as StopStrings
 from rlvr_core.engines.sampling import completion_seed as completion_seed
-from rlvr_core.engines.sampling import turn_seed as turn_seed
 from rlvr_core.engines.sync import PROBE_TOKENS as PROBE_TOKENS
 from rlvr_core.engines.sync import check_probe as check_probe
-from rlvr_core.engines.sync import has_trainer as has_trainer
 from rlvr_core.engines.sync import probe_prompt as probe_prompt
 from rlvr_core.engines.sync import shared_prefix as shared_prefix
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
@@ -254,6 +252,7 @@ from rlvr_core.step.checkpoint import step_of as step_of
 from rlvr_core.step.forward import Predicted as Predicted
 from rlvr_core.step.forward import completion_logprobs as completion_logprobs
 from rlvr_core.step.forward import predict as predict
+from rlvr_core.step.forward import probe_forward_path as probe_forward_path
 from rlvr_core.step.forward import whole_rows as whole_rows
 from rlvr_core.step.model import DTYPES as DTYPES
 from rlvr_core.step.model import load_policy as load_policy

@@ -50,6 +50,8 @@ class EngineTraits(Traits):
             that holds the whole raw text.
         seeded: Draws each completion by its seed. One that does not draw, as of a script, is not
             watched by the guard ``seeds``.
+        inverts_stream: Draws token t of a completion by number t of its seed's stream, as
+            docs/engines.md defines it, so that the guard ``seeds`` can compute the draw again.
     """
 
     continuous: bool = False
@@ -61,6 +63,7 @@ class EngineTraits(Traits):
     takes_transport: bool = False
     takes_turns: bool = True
     seeded: bool = True
+    inverts_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +195,13 @@ class VerifierTraits(Traits):
             any score.
         beside: Options that change no verdict, such as a price. An evaluation records them beside
             its specification, not in it.
+        repeatable: Gives a completion the same verdict whenever it is asked. One that runs
+            programs, or asks a model, cannot promise that.
     """
 
     reward_range: tuple[float, float] | None = None
     beside: tuple[str, ...] = ()
+    repeatable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

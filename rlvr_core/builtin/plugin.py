@@ -440,6 +440,11 @@ def register_services(registrar: Registrar) -> None:
         summary="A copy of the run's folder in a store, for run.mirror.",
     )
     registrar.add(
+        "gpus",
+        "rlvr_core.builtin.jobs.gpus:chosen_gpus",
+        summary="Which cards are meant by numbers: places within those that a run was given.",
+    )
+    registrar.add(
         "verifier-function",
         "rlvr_core.builtin.verifiers.function:verifier_of",
         summary="A plain function as a verifier.",
@@ -531,8 +536,23 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "gold",
-        "rlvr_core.builtin.guards.gold:preflight",
+        "rlvr_core.builtin.canaries.gold:preflight",
         summary="Tries gold answers on the verifiers before a run, for guards.preflight.",
+    )
+    registrar.add(
+        "canaries",
+        "rlvr_core.builtin.canaries.guards:guards_of",
+        summary="Judges known answers in each step, for guards.canaries and guards.references.",
+    )
+    registrar.add(
+        "wrong-answers",
+        "rlvr_core.builtin.canaries.making:wrong_responses",
+        summary="Makes responses that must not pass from one that must.",
+    )
+    registrar.add(
+        "agreement",
+        "rlvr_core.builtin.canaries.agreement:agreement",
+        summary="Says what answers agree on.",
     )
     registrar.add(
         "preflight",
@@ -566,7 +586,7 @@ def register_services(registrar: Registrar) -> None:
     )
     registrar.add(
         "invariants",
-        "rlvr_core.builtin.invariants.invariants:invariants_of",
+        "rlvr_core.builtin.invariants.invariants:invariants_of_run",
         summary="Checks of what each step computes, for guards.parity and its like.",
     )
     registrar.add(
@@ -588,6 +608,16 @@ def register_services(registrar: Registrar) -> None:
         "gathered-source",
         "rlvr_core.builtin.fsdp.gathered_source:gathered_source",
         summary="The weights of a sharded policy for engines, for train.parallel: fsdp.",
+    )
+    registrar.add(
+        "shard",
+        "rlvr_core.builtin.fsdp.sharding:shard",
+        summary="Splits a model over the processes, for train.parallel: fsdp.",
+    )
+    registrar.add(
+        "stored-dtype",
+        "rlvr_core.builtin.fsdp.loading:stored_dtype",
+        summary="The dtype of a model's files, which are mapped into memory in it.",
     )
     registrar.add(
         "check-offload",

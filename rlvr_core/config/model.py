@@ -463,6 +463,10 @@ class GuardSection(ComponentConfig):
 
     preflight: bool = True
     """Check gold answers, prompts and machine before the first step."""
+    prompts: bool = True
+    """Render prompts again from problem, config and tokenizer, by code of their own."""
+    completions: bool = True
+    """Check that text, finish reason and version of completions follow from their tokens."""
     parity: ParitySection | Literal[False] = ParitySection()
     """Compare log-probs of trainer and engine, in every step."""
     calibration: bool = True
@@ -479,12 +483,18 @@ class GuardSection(ComponentConfig):
     """Compute updates of a sample of weights again, from the gradients of their micro-batches."""
     kl: bool = True
     """Check the KL term and its reference."""
+    draws: bool = True
+    """Compute again which problems a step draws, and check sizes and reads of groups."""
     tokens: bool = True
     """Check that each token of a step is trained on once, and no other."""
     sync: bool = True
     """Read back the weights that the engine computes with after each sync."""
     resume: bool = True
     """Compare what a run goes on with to what it had when the checkpoint was written."""
+    canaries: bool = True
+    """Judge known answers and some completions again in every step."""
+    references: bool = True
+    """Tell of problems whose completions agree on another answer than the reference."""
     seeds: bool = True
     """Compare repeated completions with what their log-probs let be expected."""
     watchdog: bool = True
@@ -502,8 +512,9 @@ class GuardSection(ComponentConfig):
     @property
     def invariants(self) -> bool:
         """Whether any check of what a step computes is on."""
-        on = (self.parity, self.calibration, self.advantages, self.updates, self.kl, self.tokens)
-        return any((*on, self.sync, self.resume, self.optimizer, self.loss, self.rewards))
+        on = (self.parity, self.calibration, self.advantages, self.updates, self.loss, self.tokens)
+        more = (self.sync, self.resume, self.optimizer, self.kl, self.rewards, self.draws)
+        return any((*on, *more, self.prompts, self.completions))
 
 
 class MetaSection(ComponentConfig):

@@ -344,11 +344,7 @@ class _Ends:
 
 
 def _tail_of(token_T: Tensor) -> Callable[[int], list[int]]:
-    def tail(n: int) -> list[int]:
-        ids: list[int] = token_T[-min(n, len(token_T)) :].tolist()
-        return ids
-
-    return tail
+    return lambda n: token_T[-n:].tolist()
 
 
 class HuggingFaceDecoder:

@@ -46,9 +46,11 @@ class ModuleSource:
 def weight_checksums(
     tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None = None
 ) -> dict[str, int]:
-    """Return the sum over the bits of each tensor, read as integers, by its name.
+    """Return a checksum over the bits of each tensor, read as integers, by its name.
 
-    Sums of tensors that are put together add up, in whatever order their elements lie.
+    Its upper part, ``checksum >> 64``, is their sum: the same whatever the order of the elements,
+    and sums of tensors that are put together add up. The lower 64 bits weigh rows and columns by
+    their places, so that they change when elements change places. -0.0 counts as 0.0.
 
     Args:
         tensors: Whole tensors by name.
@@ -57,11 +59,23 @@ def weight_checksums(
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     sums: dict[str, Tensor] = {}
     for name, tensor in tensors:
-        kept = tensor.detach().to(dtype or tensor.dtype).contiguous()
-        sums[name] = kept.view(integers[kept.element_size()]).sum(dtype=torch.int64)
+        whole_RC = tensor.detach().flatten(1) if tensor.ndim > 1 else tensor.detach().view(-1, 1)
+        row_sums, column_sums = list[Tensor](), list[Tensor]()
+        # in parts that stay in a processor's cache
+        most = 2**17 if tensor.device.type == "cpu" else 2**25
+        rows = max(1, most // max(1, whole_RC.shape[1]))
+        for part in whole_RC.split(rows):  # type: ignore[no-untyped-call]
+            kept = (part.to(dtype or part.dtype) + 0).contiguous()
+            bits = kept.view(integers[kept.element_size()]).long()
+            row_sums.append(bits.sum(1))
+            column_sums.append(bits.sum(0))
+        row_R, column_C = torch.cat(row_sums), torch.stack(column_sums).sum(0)
+        # sums of sums: each row and column counts as often as its number
+        placed = row_R.flip(0).cumsum(0).sum() - 3**33 * column_C.flip(0).cumsum(0).sum()
+        sums[name] = torch.stack([row_R.sum(), placed])
     # one transfer from the device
     found = torch.stack([one.cpu() for one in sums.values()]).tolist() if sums else []
-    return dict(zip(sums, found, strict=True))
+    return {name: (a << 64) + b % 2**64 for name, (a, b) in zip(sums, found, strict=True)}
 
 
 PROBE_TOKENS = 4
@@ -109,7 +123,7 @@ def trainer_logprobs(
     device = next(module.parameters()).device
     ids_1S = torch.tensor([[*prompt_ids, *token_ids]], device=device)
     autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-    with _evaluating(module), autocast:
+    with evaluating(module), autocast:
         logits_1SV = module(
             input_ids=ids_1S, use_cache=False, logits_to_keep=len(token_ids) + 1
         ).logits
@@ -117,11 +131,6 @@ def trainer_logprobs(
     target_T1 = ids_1S[0, -len(token_ids) :, None]
     logprobs: list[float] = logp_TV.gather(-1, target_T1)[:, 0].tolist()
     return logprobs
-
-
-def has_trainer(source: WeightSource) -> bool:
-    """Whether this process has the trainer's model, to compare an engine with."""
-    return source.sharded or source.module is not None
 
 
 def source_logprobs(
@@ -175,7 +184,8 @@ def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 @contextmanager
-def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Switch training off in the block; the flags of all layers are restored after it."""
     training = [child for child in module.modules() if child.training]
     module.eval()
     try:

@@ -19,6 +19,7 @@ from rlvr_core.api import (
     ComponentConfig,
     Decoder,
     EngineContext,
+    EngineTraits,
     ForwardPath,
     Generation,
     GenerationRequest,
@@ -30,7 +31,8 @@ from rlvr_core.api import (
 from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, Sampled, decode
 from rlvr_core.engines.forward_paths import forward_paths
 from rlvr_core.engines.sampling import StopStrings
-from rlvr_core.engines.sync import weight_checksums
+from rlvr_core.engines.sync import evaluating, weight_checksums
+from rlvr_core.parallel.model_adapter import adapter_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,6 +42,8 @@ QueuedRequest = tuple[GenerationRequest, "Future[tuple[Generation, ...]]"]
 
 class TransformersEngine:
     """Batched sampling on the model that is being trained."""
+
+    traits = EngineTraits(inverts_stream=True)
 
     class Config(ComponentConfig):
         """How much is sampled at once."""
@@ -52,8 +56,8 @@ class TransformersEngine:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._context: EngineContext | None = None
-        self._model: PreTrainedModel | None = None
+        self._context: Any = None
+        self._model: Any = None
         self._stop_strings: StopStrings | None = None
         self._eos_ids: tuple[int, ...] = ()
         self._queue: list[QueuedRequest] = []
@@ -122,7 +126,6 @@ class TransformersEngine:
         """See ``Scorer.score``."""
         from rlvr_core.engines.score import score
 
-        assert self._model is not None
         with self._inference():
             return score(
                 self._model,
@@ -138,9 +141,9 @@ class TransformersEngine:
         self._version = version
 
     def fingerprint(self) -> dict[str, int]:
-        """See ``FingerprintsWeights``."""
-        assert self._model is not None
-        return weight_checksums(self._model.named_parameters())
+        """See ``FingerprintsWeights``; adapters are merged with the scale that generation has."""
+        with self._inference(), torch.autocast(self._model.device.type, enabled=False):
+            return weight_checksums(adapter_of(self._model).merged_tensors(self._model))
 
     def sleep(self) -> None:
         """Nothing is held between drains."""
@@ -173,17 +176,12 @@ class TransformersEngine:
             yield wave
 
     def _limit(self, request: GenerationRequest) -> int:
-        assert self._context is not None
-        room = self._context.max_model_len - len(request.prompt_ids)
+        room: int = self._context.max_model_len - len(request.prompt_ids)
         return min(request.params.max_tokens, room)
 
     def _sample(self, wave: Sequence[QueuedRequest], deadline: float | None) -> None:
         assert self._stop_strings is not None
-        live = [
-            queued_request
-            for queued_request in wave
-            if self._limit(queued_request[0]) > 0 and queued_request[0].seeds
-        ]
+        live = [queued for queued in wave if self._limit(queued[0]) > 0 and queued[0].seeds]
         sampled: Iterator[Sampled] = iter(())
         begun = self._version
         changes: list[tuple[int, int]] = []
@@ -242,13 +240,10 @@ class TransformersEngine:
 
     def _decoder(self) -> Decoder:
         """The model with the weights of this moment, so that none can be stale."""
-        assert self._model is not None
         fast = self._fast()
         return HuggingFaceDecoder(self._model) if fast is None else fast.decoder()
 
     def _fast(self) -> ForwardPath | None:
-        assert self._model is not None
-        assert self._context is not None
         if self._context.dtype != torch.float32:
             return None
         return next((path for path in forward_paths(self._model) if path.decodes), None)
@@ -256,24 +251,19 @@ class TransformersEngine:
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:
         """Context without graph and dropout, in the run's precision; modes are restored."""
-        assert self._model is not None
-        assert self._context is not None
         dtype = self._context.dtype
         autocast: Any = contextlib.nullcontext()
         half = dtype in (torch.bfloat16, torch.float16)
         if half and any(parameter.dtype != dtype for parameter in self._model.parameters()):
             autocast = torch.autocast(self._model.device.type, dtype=dtype)
-        training = [module for module in self._model.modules() if module.training]
-        for module in training:
-            module.training = False
-        try:
-            # inference mode saves bookkeeping, but whatever a foreign model keeps of it could
-            # not be trained through later
-            with torch.inference_mode() if self._fast() else torch.no_grad(), autocast:
-                yield
-        finally:
-            for module in training:
-                module.training = True
+        with (
+            evaluating(self._model),
+            # inference mode saves bookkeeping, but whatever a foreign model keeps of it could not
+            # be trained through later
+            torch.inference_mode() if self._fast() else torch.no_grad(),
+            autocast,
+        ):
+            yield
 
 
 class _AbortedError(Exception):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 from torch import nn
 
+from rlvr_core.host.host import load_host
 from rlvr_core.parallel.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ class Computed(nn.Module):
     def __init__(self, model: PreTrainedModel, **options: Any) -> None:
         super().__init__()
         self.model = model
-        # a compiled body must not count as a part of this module
-        self._options = [options]
+        # in a dict, a compiled body does not count as a part of this module
+        self.options = options
 
     def forward(self, compute: Callable[..., Any], batch: Any, **more: Any) -> Any:
         """Call one of the functions of ``rlvr_core.step.forward``."""
-        return compute(self.model, batch, **(self._options[0] | more))
+        return compute(self.model, batch, **(self.options | more))
 
 
 class ParallelModel:
@@ -57,12 +58,12 @@ class ParallelModel:
     def add(self, model: PreTrainedModel, *, trained: bool, **options: Any) -> None:
         """Take a model in; ``options`` are for whatever is computed of it.
 
-        With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards,
-        and what a forward pass is to find out (``probe_forward_path``) before.
+        With ``fsdp``, its parameters become sharded ones: an optimizer is to be made afterwards.
         """
         module = Computed(model, **options)
         if self.sharded:
-            _shard(module)
+            shard = load_host().service("core/shard")
+            module.options["autocast_dtype"] = shard(module, model, options.get("autocast_dtype"))
             self._modules[model] = module
         elif trained:
             from torch.nn.parallel import DistributedDataParallel
@@ -111,21 +112,3 @@ class ParallelModel:
             return
         with self._modules[model].no_sync():
             yield
-
-
-def _shard(module: Computed) -> None:
-    """Shard layer by layer; what is in no layer (embedding, last norm, LM head) is one more part.
-
-    Parameters come from the CPU to this process's device on the way, whole but one layer at a time.
-    """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
-    layers = set(getattr(module.model, "_no_split_modules", None) or ())
-    for child in list(module.modules()):
-        if type(child).__name__ in layers:
-            fully_shard(child, mesh=mesh)
-    # the outermost part stays whole until the backward pass, which needs it first
-    fully_shard(module, mesh=mesh, reshard_after_forward=False)

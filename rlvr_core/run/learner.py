@@ -12,7 +12,7 @@ from rlvr_core.api import EngineTraits, traits_of
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.step.forward import compile_body, probe_forward_path
+from rlvr_core.step.forward import compile_body
 from rlvr_core.step.model import (
     DTYPES,
     Precision,
@@ -62,7 +62,11 @@ def trainer_of(
     sharded = parallel is not None and parallel.sharded
     place = torch.device("cpu") if sharded else device
     torch.manual_seed(config.run.seed)
-    model = _policy(prepared, place, precision)
+    own_copy = device if sharded and shares_model(engine) else None
+    service, dtype = prepared.resolved.host.service, torch.float32
+    if sharded and own_copy is None and config.model.lora is None:
+        dtype = service("core/stored-dtype")(prepared.model_path, config.model)
+    model = _policy(prepared, place, precision, dtype)
     objective = _objective(prepared, place, precision)
     reference = None
     if objective.needs_reference:
@@ -70,8 +74,7 @@ def trainer_of(
     compiled = compile_body(model) if config.train.compile else None
     source: WeightSource = ModuleSource(model)
     if parallel is not None and sharded:
-        own_copy = device if shares_model(engine) else None
-        source = prepared.resolved.host.service("core/gathered-source")(model, parallel, own_copy)
+        source = service("core/gathered-source")(model, parallel, own_copy)
     builder: OptimizerBuilder = prepared.resolved.make(("train", "optimizer"))
     schedule: Schedule = prepared.resolved.make(("train", "lr_schedule"))
     if parallel is not None:
@@ -79,12 +82,10 @@ def trainer_of(
             "temperature": config.sampling.temperature,
             "autocast_dtype": precision.autocast,
         }
-        probe_forward_path(model)
         parallel.add(model, trained=True, compiled=compiled, **options)
         # a reference that is the policy without its adapter was added with the policy
         own = [reference.model] if isinstance(reference, SeparateModel) else []
         for frozen in [*own, *objective.teachers]:
-            probe_forward_path(frozen)
             parallel.add(frozen, trained=False, **options)
     trainer = PolicyTrainer(
         model=model,
@@ -111,9 +112,11 @@ def shares_model(engine: Engine) -> bool:
     return not (traits.separate or traits.own_weights)
 
 
-def _policy(prepared: Prepared, place: torch.device, precision: Precision) -> PreTrainedModel:
+def _policy(
+    prepared: Prepared, place: torch.device, precision: Precision, dtype: torch.dtype
+) -> PreTrainedModel:
     config = prepared.config
-    model = load_policy(prepared.model_path, config.model, place)
+    model = load_policy(prepared.model_path, config.model, place, dtype)
     _spare_threads(model)
     if config.train.gradient_checkpointing:
         enable_checkpointing(model)

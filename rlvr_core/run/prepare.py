@@ -23,6 +23,7 @@ from rlvr_core.api import (
     Tracker,
     traits_of,
 )
+from rlvr_core.api.components import RunObserver
 from rlvr_core.api.rollouts import Conversations
 from rlvr_core.config.model import ComponentRef
 from rlvr_core.data.load import (
@@ -78,6 +79,7 @@ class Prepared:
         data_reports: Findings of plugins about the data, for ``run.json``.
         trackers: The trackers, by name.
         lines: Summary lines for the user.
+        watch: Ends the run if it waits too long; told what is awaited from the first check on.
     """
 
     resolved: Resolved
@@ -99,6 +101,7 @@ class Prepared:
     data_reports: list[DataReport]
     trackers: dict[str, Tracker]
     lines: list[str]
+    watch: RunObserver
 
     @property
     def config(self) -> RunConfig:
@@ -183,16 +186,21 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
         RunError: If a gold answer is judged wrongly.
     """
     config, host = resolved.config, resolved.host
-    host.configure(resolved.plugins)
-    parts = _make_parts(resolved)
+    watch = RunObserver()
     with cached_at(config.data.cache_uri), contextlib.ExitStack() as stack:
+        if config.guards.watchdog:
+            watch = stack.enter_context(host.service("core/watchdog")(config))
+        watch.phase("plugins, data sets and their checks")
+        host.configure(resolved.plugins)
+        parts = _make_parts(resolved)
         data = _load_data(resolved, parts.losses)
-
+        watch.phase("the model's files and its tokenizer")
         model_path = locate_model()
         check_model_path(model_path)
         tokenizer = load_tokenizer(model_path, config.model)
         renderer = Renderer(tokenizer, config.data.prompt, data.conversations.present)
         tokenizer.init_kwargs[STORED_CHOICE] = renderer.text_as_chat  # saved with each checkpoint
+        watch.phase("prompts, teachers and the sampler")
         sources, audited = audit(
             data.sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong_share
         )
@@ -205,6 +213,7 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
             )
 
         sampler = _started_sampler(config, parts, sources, demonstrations, data.plan)
+        watch.phase("workers of the verifiers, and their verdicts on gold answers")
         judge = Judge(
             stack.enter_context(data.plan.pool(config.verify)),
             data.plan,
@@ -245,6 +254,7 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
             data_reports=data.reports,
             trackers=parts.trackers,
             lines=lines,
+            watch=watch,
         )
         if config.guards.preflight:
             lines += host.service("core/preflight")(prepared)

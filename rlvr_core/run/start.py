@@ -78,9 +78,7 @@ def start(
     events = RunEvents(display)
     with contextlib.ExitStack() as stack:
         stack.callback(display.close)  # restore the terminal whatever happens
-        if prepared.config.guards.watchdog and ranks.main:
-            watchdog = prepared.resolved.host.service("core/watchdog")
-            events.subscribe(stack.enter_context(watchdog(prepared.config)))
+        events.subscribe(prepared.watch)
         events.plan(prepared.lines)
         events.phase("loading the model")
         bare: Engine = prepared.resolved.build("engine", prepared.engine)
@@ -101,10 +99,12 @@ def start(
         if n_idle := prepared.config.guards.max_idle_steps:
             made["idle"] = prepared.resolved.host.service("core/idle")(n_idle)
         made |= {name: one for name, one in judging if isinstance(one, Guard)}
+        if prepared.config.guards.canaries or prepared.config.guards.references:
+            watch = prepared.resolved.host.service("core/canaries")
+            made |= watch(prepared.config, prepared.judge, ranks.index, events.message)
         if prepared.config.guards.invariants:
-            invariants = prepared.resolved.host.service("core/invariants")
-            given = prepared.config, trainer, bare, prepared.sampler
-            made["invariants"] = trainer.observer = invariants(*given)
+            checked = prepared.resolved.host.service("core/invariants")
+            made["invariants"] = trainer.observer = checked(prepared, trainer, bare, events.message)
         guards = Guards(made)
         fresh = folder is None
         recording = _recording(prepared, folder, command, ranks, events, guards, bare)

@@ -92,7 +92,8 @@ def predict(
     device = batch.completion_ids_BT.device
     autocast: Any = contextlib.nullcontext()
     if autocast_dtype is not None and autocast_dtype != torch.float32:
-        autocast = torch.autocast(device.type, dtype=autocast_dtype)
+        # each weight is used once: its cast copy must not live until the end of the pass
+        autocast = torch.autocast(device.type, dtype=autocast_dtype, cache_enabled=False)
     with autocast:
         head = plain_head(model)
         body = _body(model) if compiled is None else compiled

@@ -57,6 +57,8 @@ def load_tokenizer(
 def max_positions(path: str, section: ModelSection) -> int:
     """Tokens the model can attend to, prompt and answer together; 2048 if its config does not say.
 
+    A scaled RoPE counts as far as it was scaled, whether or not the number beside it knows.
+
     Raises:
         MachineError: If its config cannot be loaded.
     """
@@ -70,11 +72,21 @@ def max_positions(path: str, section: ModelSection) -> int:
         raise _unloadable("config", path, error) from error
     inner = config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "n_ctx")
-    return int(next((n for name in names if (n := getattr(inner, name, None))), 2048))
+    positions = int(next((n for name in names if (n := getattr(inner, name, None))), 2048))
+    rope = getattr(inner, "rope_parameters", None) or {}
+    rope = rope.get("full_attention") or rope  # of models with local layers beside them
+    if rope.get("rope_type") in ("linear", "dynamic", "yarn"):
+        trained = rope.get("original_max_position_embeddings") or positions
+        positions = max(positions, int(trained * rope.get("factor", 1.0)))
+    return positions
 
 
-def load_policy(path: str, section: ModelSection, device: torch.device) -> PreTrainedModel:
+def load_policy(
+    path: str, section: ModelSection, device: torch.device, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
     """The model with float32 master weights on ``device``, every weight accounted for.
+
+    In the ``dtype`` of its files, it takes no memory on a CPU until it is changed.
 
     Raises:
         MachineError: If it cannot be loaded, or if the files lack a weight the architecture has
@@ -88,7 +100,7 @@ def load_policy(path: str, section: ModelSection, device: torch.device) -> PreTr
             path,
             revision=section.revision,
             trust_remote_code=section.trust_remote_code,
-            dtype=torch.float32,
+            dtype=dtype,
             attn_implementation=section.attention,
             output_loading_info=True,
         )
@@ -96,9 +108,8 @@ def load_policy(path: str, section: ModelSection, device: torch.device) -> PreTr
         raise _unloadable("model", path, error) from error
     _all_weights_found(path, info)
     policy: PreTrainedModel = model.to(device)
-    policy.requires_grad_(True).train(
-        False
-    )  # dropout is off in RL: the ratio needs the same function twice
+    # dropout is off in RL: the ratio needs the same function twice
+    policy.requires_grad_(True).train(False)
     choose_forward_paths(policy, section.forward_paths)
     return policy
 
@@ -134,9 +145,8 @@ def load_reference(
     path: str, section: ModelSection, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
     """A reference without gradients: the weights of ``model.path``, also after a resume (T94)."""
-    reference: Any = load_policy(path, section, device)
-    frozen: PreTrainedModel = reference.to(dtype).requires_grad_(False)
-    return frozen
+    frozen: PreTrainedModel = load_policy(path, section, device, dtype).to(dtype)  # type: ignore[arg-type]
+    return frozen.requires_grad_(False)
 
 
 def _all_weights_found(path: str, info: dict[str, Any]) -> None:

@@ -195,14 +195,6 @@ class VerifierPool:
             "verifier pool", verifiers, handler, workers, memory_mb=memory_mb, repeatable=True
         )
 
-    def submit(self, problem: Problem, completion: Completion, verifier: str) -> Future[Verdict]:
-        """Judge one completion with one verifier; if the verifier fails, the verdict says so."""
-        single: Future[Verdict] = Future()
-        single.set_running_or_notify_cancel()
-        group = self.submit_group(problem, [completion], [verifier])
-        group.add_done_callback(lambda done: single.set_result(done.result()[0][verifier]))
-        return single
-
     def submit_group(
         self, problem: Problem, completions: Sequence[Completion], verifiers: Sequence[str]
     ) -> Future[list[dict[str, Verdict]]]:

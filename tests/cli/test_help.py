@@ -210,6 +210,8 @@ def test_doctor():
     found = json.loads(run("doctor", "--json").stdout)
     assert found["python"] == sys.version.split()[0]
     assert found["libraries"]["torch"]
+    memory = os.statvfs("/dev/shm")
+    assert found["shared_memory"]["size"] == memory.f_blocks * memory.f_frsize
     assert {"name": "core", "status": "ok"}.items() <= found["plugins"][0].items()
 
 

@@ -350,6 +350,41 @@ def too_few_tokens(config, folder):
     config["sampling"]["max_tokens"] = 4
 
 
+@mistake("batch/ending", words="max_tokens|truncated")
+def some_answers_do_not_fit(config, folder):
+    config["sampling"]["max_tokens"] = 6
+
+
+@mistake("batch/noise", words="temperature|noise")
+def text_is_noise(config, folder):
+    config["sampling"]["temperature"] = 3.0
+
+
+@mistake("batch/reading", words="reference|answer")
+def references_are_sentences(config, folder):
+    data = [{**row, "answer": f"the sum is {row['answer']} apples"} for row in rows()]
+    use_rows(config, folder, data)
+
+
+@mistake("data/overlong", words="max_prompt_tokens")
+def most_prompts_are_left_out(config, folder):
+    data = rows()
+    for row in data[len(data) // 3 :]:
+        row["question"] = "Dear reader, " * 20 + row["question"]
+    use_rows(config, folder, data)
+    config["data"] |= {"max_prompt_tokens": 40, "max_overlong_share": 0.9}
+
+
+@mistake("weights/lr", words="eps|lr")
+def updates_are_too_small_to_matter(config, folder):
+    config["train"]["optimizer"] = {"with": {"eps": 10.0}}
+
+
+@mistake("batch/rewards", words="reward")
+def form_is_kept_already(config, folder):
+    config["rewards"] = [{"use": "auto"}, {"use": "math/boxed-format", "weight": 0.1}]
+
+
 @mistake("prompt/context", words="context|positions")
 def context_is_too_short(config, folder):
     path = own_model(config, folder)

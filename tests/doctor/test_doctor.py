@@ -2,12 +2,13 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rlvr_core.api import Complaint, ConfigError
-from rlvr_core.builtin.doctor.answers import corrupted
+from rlvr_core.builtin.doctor.batch import numbers_of
 from rlvr_core.builtin.doctor.consensus import last_answer
 from rlvr_core.builtin.doctor.endings import histogram, loops
 from rlvr_core.builtin.doctor.examination import LENIENT, examine
@@ -91,6 +92,31 @@ def test_ten_mistakes_in_model_prompts_and_training_are_all_named(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "check", "words"),
+    [
+        ("references_are_sentences", "batch/reading", "bare answer"),
+        ("text_is_noise", "batch/noise", "sampling.temperature"),
+        ("most_prompts_are_left_out", "data/overlong", "data.max_prompt_tokens"),
+        ("updates_are_too_small_to_matter", "weights/lr", "eps"),
+        ("some_answers_do_not_fit", "batch/ending", "sampling.max_tokens"),
+    ],
+)
+def test_a_mistake_is_named_by_its_cause(tmp_path, name, check, words):
+    report = examine(planted.written([name], tmp_path))
+    assert named(report, {check: [words]}) == []
+    # and no other check blames what is right
+    assert "batch/consensus" not in {id_ for id_, _ in wrong(report)}
+
+
+@pytest.mark.slow
+def test_a_reward_for_a_form_that_the_model_keeps_is_a_doubt_and_no_failure(tmp_path):
+    report = examine(planted.written(["form_is_kept_already"], tmp_path))
+    assert report.verdict == "doubtful"
+    assert [id_ for id_, _ in wrong(report)] == ["batch/rewards"]
+
+
+@pytest.mark.slow
 def test_the_command_prints_a_report_and_leaves_nothing_behind(tmp_path):
     lab = Lab(tmp_path)
     config = planted.written(["few_problems_under_many_ids"], tmp_path)
@@ -129,16 +155,6 @@ def test_agreement_is_slope_and_kl_of_two_vectors():
     assert other.k3 == pytest.approx(0.39918, abs=1e-5)
 
 
-def test_numbers_are_corrupted_where_a_lazy_verifier_does_not_look():
-    assert corrupted("46") == {
-        "another first digit": "56",
-        "another last digit": "47",
-        "a digit more": "467",
-    }
-    assert corrupted("-9.5")["another first digit"] == "-1.5"
-    assert corrupted("Paris") == {}
-
-
 @pytest.mark.parametrize(
     ("prompt", "answer", "told"),
     [
@@ -170,6 +186,21 @@ def test_last_answer_is_a_number_or_a_word():
     assert last_answer("6+1=7, so \\boxed{1,047}") == "1047"
     assert last_answer("It must be blue.") == "blue"
     assert last_answer("") == ""
+
+
+@pytest.mark.parametrize(
+    ("reference", "found"),
+    [
+        ("the sum is 1,036 apples.", ["1036"]),
+        ("36", []),
+        ("-3.5", []),
+        ("Paris", []),
+        ("3 4 5", []),
+        ("x+3", []),
+    ],
+)
+def test_numbers_of_a_reference_that_is_a_sentence(reference, found):
+    assert numbers_of(reference) == found
 
 
 def test_loops_are_told_from_prose():
@@ -249,3 +280,66 @@ def test_no_check_of_a_step_ends_the_examined_run():
     values = {name: json.loads(value) for name, value in (one.split("=") for one in options)}
     assert GuardSection().invariants
     assert not GuardSection.model_validate(values).invariants
+
+
+@pytest.mark.parametrize(("ranks", "level"), [("1", "ok"), ("1000000", "warn")])
+def test_room_for_weights_in_shared_memory_is_looked_at_before_a_run(monkeypatch, ranks, level):
+    from torch import nn
+
+    from rlvr_core.builtin.doctor.model import _shared_memory
+
+    with torch.device("meta"):
+        skeleton = nn.Linear(1023, 1000)  # 1,024,000 parameters: 0.00381 GiB in float32
+    config = SimpleNamespace(engine=None, model=SimpleNamespace(lora=None))
+    mode = SimpleNamespace(background=True)
+    subject = SimpleNamespace(skeleton=skeleton, config=config, prepared=SimpleNamespace(mode=mode))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    answer = _shared_memory(subject)
+    assert answer.level == level
+    needed = {"1": "0.00381", "1000000": "3.81e+03"}[ranks]
+    assert f"up to {needed} of " in answer.value
+    assert ("docker: --shm-size" in answer.remedy) == (level == "warn")
+    mode.background = False
+    assert _shared_memory(subject) is None
+
+
+@pytest.mark.slow
+def test_what_the_models_structure_rules_out_ends_a_run_before_its_weights_are_loaded(tmp_path):
+    """All of it at once, each with its key."""
+    lab = Lab(tmp_path)
+    config = planted.written(["context_is_too_short"], tmp_path)
+    done = lab.rlvr(
+        "run", str(config), "--dry-run",
+        "--set", "model.lora={rank: 4, target_modules: [q_proj, lm_head, query_key_value]}",
+        check=2,
+    )  # fmt: skip
+    assert "lm_head, query_key_value match no linear layer beside which" in done.stderr
+    assert "model.lora" in done.stderr
+    assert "the model was not made for that length" in done.stderr
+    assert "sampling.max_tokens" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (ImportError("flash_attn is not installed"), "fail"),
+        (ValueError("GPT2LMHeadModel does not support it"), "fail"),
+        (RuntimeError("Tensor.item() cannot be called on meta tensors"), "warn"),
+    ],
+)
+def test_an_attention_that_is_not_there_is_certain_and_code_that_needs_weights_is_not(error, level):
+    from rlvr_core.builtin.doctor.model import _attention
+    from rlvr_core.builtin.doctor.preflight import CERTAIN
+
+    class Unbuilt:
+        config = SimpleNamespace(model=SimpleNamespace(attention="flash_attention_2"))
+
+        @property
+        def skeleton(self):
+            raise error
+
+    answer = _attention(Unbuilt())
+    assert answer.level == level
+    assert f"flash_attention_2 cannot be used: {type(error).__name__}: {error}" in answer.value
+    assert CERTAIN["model/attention"] == ("model", "attention")

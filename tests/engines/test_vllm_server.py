@@ -42,7 +42,8 @@ from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.asynchronous.ahead import share_threads
 from rlvr_core.builtin.vllm import fleet as vllm_fleet
 from rlvr_core.builtin.vllm import server_process as vllm_serve
-from rlvr_core.builtin.vllm.client import OtherWeightsError, _first_version
+from rlvr_core.builtin.vllm import weight_publisher
+from rlvr_core.builtin.vllm.client import OtherWeightsError, _spans
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.server import NCCL, VllmServerEngine
 from rlvr_core.builtin.vllm.server_process import gpus_of
@@ -399,7 +400,7 @@ def test_what_is_aborted_is_cancelled_and_leaves_room(make):
 def test_answers_of_versions_it_was_not_asked_under_are_not_taken():
     def version(*spans, length=4, versions=range(3, 5)):
         named = [dict(zip(("version", "start", "end"), span, strict=True)) for span in spans]
-        return _first_version(named, length, "run", versions)
+        return _spans(named, length, "run", versions)[0][0]
 
     assert version(("run/3", 0, 4)) == 3
     assert version(("run/3", 0, 1), ("run/4", 1, 4)) == 3
@@ -705,14 +706,47 @@ def test_weights_reach_servers_by_a_transport_of_somebody_elses(make, tmp_path, 
     engine.load_weights(1, ModuleSource(policy))  # fingerprint and probe hold
     check(sample(engine), policy, 1)
     assert sorted(path.name for path in tmp_path.glob("received*")) == ["received 0", "received 1"]
-    # a server that is started again has the weights, be it from a copy
+    # a server that is started again has the weights, be it from a copy; none is made before
+    publisher = engine._running.publisher
+    assert publisher._copy is None or publisher._copy.files == []
     first = servers(engine)[0]
     os.kill(first.process.pid, signal.SIGKILL)
     until(lambda: first.restarts and first.ready)
     check(sample(engine), policy, 1)
+    assert publisher._copy is None or publisher._copy.files
     policy = Policy(shift=0.6)
     engine.load_weights(2, ModuleSource(policy))
     check(sample(engine), policy, 2)
+
+
+def test_a_copy_is_of_the_weights_that_were_sent_or_none(make, tmp_path, monkeypatch):
+    """A server that comes back in the middle of an update waits until the next sync, if need be."""
+    monkeypatch.setattr(weight_publisher, "_PAUSE", 0.01)
+    engine = make(servers=2, transport=carried(tmp_path, Streaming))
+    policy = Policy(shift=0.3)
+    engine.load_weights(1, ModuleSource(policy))
+    publisher, weights = engine._running.publisher, engine._running.fleet.weights
+    tries = []
+    keep = publisher._keep
+
+    def counted(fingerprint):
+        tries.append(keep(fingerprint))
+        return tries[-1]
+
+    weights.keep = counted
+    first_weight = next(policy.parameters())
+    before = first_weight.detach().clone()
+    with torch.no_grad():
+        first_weight.add_(1.0)  # an update has begun
+    first = servers(engine)[0]
+    os.kill(first.process.pid, signal.SIGKILL)
+    until(lambda: len(tries) > 2)
+    assert set(map(str, tries)) == {"None"}
+    assert not first.ready
+    with torch.no_grad():
+        first_weight.copy_(before)  # as if it had been skipped
+    until(lambda: first.ready)
+    check(sample(engine), policy, 1)
 
 
 @pytest.mark.parametrize("cls", [Carrier, Streaming])
@@ -752,19 +786,37 @@ def test_t31_engine_gpus_are_dealt_out_to_servers(monkeypatch):
     def gpus(**options):
         return gpus_of(VllmServerEngine.Config(**options))
 
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("RLVR_ENGINE_GPUS", "4,5,6,7")
-    assert gpus() == [[4], [5], [6], [7]]
-    assert gpus(tensor_parallel=2) == [[4, 5], [6, 7]]
-    assert gpus(servers=1, tensor_parallel=4) == [[4, 5, 6, 7]]
-    assert gpus(gpus=[1]) == [[1]]
+    assert gpus() == [["4"], ["5"], ["6"], ["7"]]
+    assert gpus(tensor_parallel=2) == [["4", "5"], ["6", "7"]]
+    assert gpus(servers=1, tensor_parallel=4) == [["4", "5", "6", "7"]]
+    assert gpus(gpus=[1]) == [["1"]]
     with pytest.raises(MachineError, match="4 engine GPUs do not divide into 3 servers of 1"):
         gpus(servers=3)
     monkeypatch.setenv("RLVR_ENGINE_GPUS", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(MachineError, match="have no GPU of their own"):
         gpus()
-    environment = vllm_serve.environment([4, 5])
+    environment = vllm_serve.environment(["4", "5"])
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
+
+
+def test_gpus_of_servers_are_places_within_those_that_the_run_was_given(monkeypatch):
+    def gpus(*named):
+        return gpus_of(VllmServerEngine.Config(gpus=named))
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,GPU-6")
+    assert gpus(1, 2) == [["5"], ["GPU-6"]]
+    assert gpus("GPU-6") == [["GPU-6"]]
+    with pytest.raises(ConfigError, match="GPU 3 was asked for, and this run was given 3"):
+        gpus(3)
+    # a rank of rlvr launch --gpus 0, which was given all four
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    monkeypatch.setenv("RLVR_GIVEN_GPUS", "4,5,6,7")
+    assert gpus(1, 3) == [["5"], ["7"]]
+    monkeypatch.setenv("RLVR_GIVEN_GPUS", "all")
+    assert gpus(1, 3) == [["1"], ["3"]]
 
 
 def test_a_server_is_no_rank_of_the_run(monkeypatch):

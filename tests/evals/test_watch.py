@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlvr_core.api import RunError
+from rlvr_core.api import ConfigError, RunError
 from rlvr_core.builtin.evals.watch import Watcher
 from rlvr_core.builtin.evals.watched import Watched
 from rlvr_core.record.checkpoints import _seal
@@ -197,3 +197,15 @@ def test_a_run_is_followed_while_it_goes_on_and_the_watcher_ends_with_it(
         assert row["value"] == pytest.approx(sum(passed) / 5)
         assert row["n"] == 5
     assert "| lab/letters | accuracy |" in done.stdout
+
+
+def test_devices_are_places_within_those_that_the_watcher_was_given(monkeypatch):
+    from rlvr_core.builtin.evals.commands.watch import _devices
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert _devices("2, 3") == ["6", "7"]
+    with pytest.raises(ConfigError, match="GPU 6 was asked for, and this run was given 4"):
+        _devices("6")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert _devices("6,7") == ["6", "7"]
+    assert _devices(None) == [None]

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from rlvr_core.api import ConfigError, JobLauncher, LaunchRequest, MachineError
 from rlvr_core.builtin.jobs.jobs import JobBook
+from rlvr_core.builtin.jobs.processes import Nodes, ProcessConfig, process_plan
 from rlvr_core.builtin.jobs.slurm import SlurmLauncher
 
 REQUEST = LaunchRequest(("run", "my config.yaml", "--set", "a.b=it's"), "demo")
@@ -118,12 +119,27 @@ def run_script(tmp_path, text, shown=None, check=True):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def cards(words, shown, monkeypatch):
+    """What the launcher that these words start gives its processes, where slurm shows so much."""
+    options = {
+        key: words[words.index(f"--{key}") + 1].split(",")
+        for key in ("gpus", "engine-gpus")
+        if f"--{key}" in words
+    }
+    config = ProcessConfig(**{key.replace("-", "_"): value for key, value in options.items()})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    plan = process_plan("core/local", config, replace(REQUEST, engine_apart=True), Nodes())
+    return plan.details["environment"]
+
+
 def test_every_machine_starts_its_part_of_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = run_script(tmp_path, script(gpus=2, nodes=2), shown="2,5")
     assert first[:3] == ["-m", "rlvr_core.cli.main", "launch"]
     assert first[3:6] == ["my config.yaml", "--set", "a.b=it's"]
-    assert first[first.index("--gpus") + 1] == "2,5"  # those that slurm shows the job
+    # those that slurm shows the job, whichever these are on each machine
+    assert cards(first, "2,5", monkeypatch) == {"CUDA_VISIBLE_DEVICES": "2,5"}
+    assert cards(second, "1,0", monkeypatch) == {"CUDA_VISIBLE_DEVICES": "1,0"}
     assert first[first.index("--main-address") + 1] == "head"
     assert first[first.index("--node-rank") + 1] == "0"
     assert second[second.index("--node-rank") + 1] == "1"
@@ -139,8 +155,10 @@ def test_gpus_are_those_that_slurm_shows_and_never_others(tmp_path, monkeypatch)
     assert "#SBATCH --gpus-per-node=3" in text
     assert "export CUDA_VISIBLE_DEVICES" not in text
     words = run_script(tmp_path, text, shown="7,3,4")[0]
-    assert words[words.index("--gpus") + 1] == "7,3"
-    assert words[words.index("--engine-gpus") + 1] == "4"
+    assert cards(words, "7,3,4", monkeypatch) == {
+        "CUDA_VISIBLE_DEVICES": "7,3",
+        "RLVR_ENGINE_GPUS": "4",
+    }
     assert words[words.index("--processes") + 1] == "2"
     for shown in (None, "7,3"):
         done = run_script(tmp_path, text, shown=shown, check=False)

@@ -118,7 +118,8 @@ def test_a_changed_file_is_loaded_anew_and_the_old_one_stays_what_it_was(here, h
     # a worker process that starts now has what the run began with
     with VerifierPool({"v": VerifierSpec(target, {})}, workers=1, timeout=5, memory_mb=500) as pool:
         problem = Problem("p", "?", "v", {"answer": "7"}, "d")
-        assert pool.submit(problem, Completion.from_text("7"), "v").result(60).score == 1.0
+        (row,) = pool.submit_group(problem, [Completion.from_text("7")], ["v"]).result(60)
+        assert row["v"].score == 1.0
 
 
 def test_a_fresh_process_unpickles_what_a_file_defines(here, host):

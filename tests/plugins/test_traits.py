@@ -57,7 +57,17 @@ FOREIGN = {
         "__qualname__",
     },  # of modules and functions
     "host/loader.py": {"__file__"},  # of a module
-    "parallel/model.py": {"_no_split_modules"},  # of a model
+    "builtin/fsdp/loading.py": {"_no_split_modules"},  # of a model
+    "builtin/fsdp/sharding.py": {"_no_split_modules"},
+    "builtin/invariants/model_files.py": {"eos_token_id"},
+    "builtin/vllm/readback.py": {  # of vLLM's model and layers
+        "cpu_linear",
+        "lora_a_stacked",
+        "org_vocab_size",
+        "output_partition_sizes",
+        "packed_modules_mapping",
+    },
+    "step/model.py": {"rope_parameters"},  # of a model's configuration
     "parallel/model_adapter.py": {"full_tensor"},  # of a DTensor
     "builtin/offload/layers.py": {"_no_split_modules"},  # of a model
     "builtin/invariants/moments.py": {"eos_token_id", "generation_config"},  # of a model

@@ -37,7 +37,9 @@ def same_metrics(one, two):
     ours, theirs = lines(one / "metrics.jsonl"), lines(two / "metrics.jsonl")
     assert len(ours) == len(theirs)
     for mine, other in zip(ours, theirs, strict=True):
-        assert mine.keys() == other.keys()
+        # a sharded policy is not read back in the engine: it would have to be gathered once more
+        assert mine.keys() ^ other.keys() <= {"sync/read_back"}
+        mine, other = ({k: v for k, v in x.items() if k != "sync/read_back"} for x in (mine, other))
         assert mine == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 

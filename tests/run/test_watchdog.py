@@ -64,6 +64,25 @@ def test_a_wait_that_never_ends_is_interrupted_and_named(tmp_path, capfd, wait, 
     assert report in capfd.readouterr().err
 
 
+def test_what_comes_before_the_first_step_is_watched_without_a_folder(capfd):
+    def run():
+        with Watchdog(config(0.3), never) as dog:
+            dog.phase("the model's files and its tokenizer")
+            threading.Event().wait()
+
+    with pytest.raises(HungError, match="for: the model's files and its tokenizer") as caught:
+        run()
+    assert "start the run again" in str(caught.value)
+    assert "MainThread, which trains" in capfd.readouterr().err
+
+
+def test_other_processes_of_a_run_are_not_watched(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with Watchdog(config(0.1), never) as dog:
+        dog.phase("the model's files and its tokenizer")
+        time.sleep(0.5)
+
+
 def test_a_run_that_goes_on_is_left_alone(tmp_path):
     with Watchdog(config(0.5), never) as dog:
         dog.run_started(RunStarted(tmp_path, {}, 0))
@@ -139,14 +158,30 @@ from rlvr_core.engines.transformers import TransformersEngine
 
 
 class Stuck(TransformersEngine):
-    calls = 0
-
     def drain(self, timeout=None):
-        self.calls += 1
-        if self.calls == 3:
+        # a completion of the third step
+        if any("@2#" in request.id for request, _ in self._queue):
             threading.Event().wait()
         return super().drain(timeout)
 """
+
+
+DATA = """
+import threading
+
+
+def rows():
+    threading.Event().wait()
+"""
+
+
+def test_a_run_whose_data_never_come_ends_before_it_has_a_folder(lab):
+    (lab.folder / "never.py").write_text(DATA)
+    lab.write(data={"sources": ["./never.py:rows"]}, guards={"max_wait": 4})
+    done = lab.rlvr("run", "config.yaml", check=7)
+    assert "for: plugins, data sets and their checks" in done.stderr
+    assert "never.py" in done.stderr
+    assert not lab.runs()
 
 
 def test_a_run_whose_engine_hangs_ends_with_its_own_code_and_goes_on(lab):

@@ -295,6 +295,33 @@ def test_advantages_that_are_not_those_of_the_rewards(monkeypatch, change, words
     fault(trainer_with(), "advantages", words)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda a, t, n: a * 0.8 ** (n - 1 - t),
+        lambda a, t, n: a * (2 * t + 1) / n,
+        lambda a, t, n: a / 2 if t == n - 1 else a,
+    ],
+)
+def test_tokens_with_other_advantages_than_their_row(monkeypatch, shape):
+    real = step_module.rows_of
+
+    def shaped(*args, **more):
+        made = real(*args, **more)
+        rows = [
+            [
+                replace(r, token_advantages=tuple(shape(r.advantage, t, n) for t in range(n)))
+                for r in own
+                for n in [len(r.token_ids)]
+            ]
+            for own in made.by_group
+        ]
+        return replace(made, by_group=rows)
+
+    monkeypatch.setattr(step_module, "rows_of", shaped)
+    fault(trainer_with(), "advantages", "have other advantages than their row", "a discount")
+
+
 def test_an_estimator_of_ones_own_is_checked_if_it_says_that_it_centers():
     calls = []
     raw = Estimator("raw", Changed(lambda step: calls.append(step) or step.reward_N))
@@ -445,8 +472,12 @@ def test_each_can_be_switched_off():
     section = TrainSection(steps=3)
     names = ("parity", "calibration", "rewards", "advantages", "loss", "updates", "optimizer")
     names += ("kl", "tokens", "sync", "resume")
-    config = run_config(section, **dict.fromkeys(names, False))
+    elsewhere = ("draws", "prompts", "completions")  # those that know the sampler and the data
+    config = run_config(section, **dict.fromkeys((*names, *elsewhere), False))
     assert not config.guards.invariants
+    for name in elsewhere:
+        others = {other: False for other in (*names, *elsewhere) if other != name}
+        assert run_config(section, **others).guards.invariants
     trainer = trainer_with()
     for name in names:
         others = {other: False for other in names if other != name}
@@ -507,17 +538,22 @@ def test_one_tensor_that_did_not_arrive_is_named():
     assert "part of the weights" in str(caught.value)
 
 
+def found(sent, held):
+    compared = compare(sent, held)
+    return compared.n, compared.other + compared.moved
+
+
 def test_fused_tensors_are_compared_by_the_sum_of_their_parts():
     q, k, v = (torch.randn(4, 3) for _ in range(3))
     sent = weight_checksums([("l.q_proj.w", q), ("l.k_proj.w", k), ("l.v_proj.w", v)])
     held = weight_checksums([("l.qkv_proj.w", torch.cat([q, k, v]))])
-    assert compare(sent, held) == (1, [])
+    assert found(sent, held) == (1, [])
     held = weight_checksums([("l.qkv_proj.w", torch.cat([q, k, v + 1]))])
-    assert compare(sent, held) == (1, ["l.qkv_proj.w"])
-    assert compare(sent, {"other": 3}) == (0, [])
+    assert found(sent, held) == (1, ["l.qkv_proj.w"])
+    assert found(sent, {"other": 3}) == (0, [])
 
 
 def test_a_moving_reference_beside_an_adapter_is_not_sent_and_not_compared():
     sent = {"q.lora_A.default.weight": 1, "q.lora_A.reference.weight": 2}
     held = {"q.lora_A.default.weight": 1, "q.lora_A.reference.weight": 9}
-    assert compare(sent, held) == (1, [])
+    assert found(sent, held) == (1, [])

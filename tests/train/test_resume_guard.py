@@ -44,7 +44,9 @@ class Run:
         self.trainer.precision = SimpleNamespace(compute=dtype, autocast=None)
         self.sampler = Sampler()
         self.guard = invariants_of(
-            run_config(self.trainer.train, parity=False, calibration=False, kl=not moving),
+            run_config(
+                self.trainer.train, parity=False, calibration=False, draws=False, kl=not moving
+            ),
             self.trainer,
             Sampling(),
             self.sampler,

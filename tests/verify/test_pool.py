@@ -37,6 +37,18 @@ def judge(pool, name, *texts, **spec):
     return [row[name] for row in rows]
 
 
+def submit(pool, asked, text, name):
+    """Have one text judged by one verifier."""
+    return pool.submit_group(asked, [Completion.from_text(text)], [name])
+
+
+def verdict(future, seconds=60):
+    """The one verdict of ``submit``."""
+    (row,) = future.result(seconds)
+    (found,) = row.values()
+    return found
+
+
 def wait_until(condition, seconds=10.0):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
@@ -51,8 +63,8 @@ def test_verdicts_come_in_order_of_completions_and_names():
         assert [list(row) for row in rows] == [["Takes", "Good"]] * 4
         assert [row["Good"].score for row in rows] == [0.0, 0.0, 1.0, 0.0]
         assert rows[2]["Good"] == Verdict(1.0, passed=True, extracted="0.1")
-        alone = pool.submit(problem(answer="x"), Completion.from_text("x"), "Good")
-        assert alone.result(60).passed is True
+        alone = submit(pool, problem(answer="x"), "x", "Good")
+        assert verdict(alone).passed is True
 
 
 def test_nothing_to_judge_is_an_answer():
@@ -145,9 +157,9 @@ def test_t51_a_hung_worker_never_holds_up_the_pool_that_sends_it_more():
 def test_t51_hang_in_c_code_does_not_stall_the_others():
     with make_pool("HangsInC", "Good", workers=2, timeout=0.4) as pool:
         judge(pool, "HangsInC", "warm", "up")
-        hung = [pool.submit(problem(), Completion.from_text("hang"), "HangsInC") for _ in range(20)]
+        hung = [submit(pool, problem(), "hang", "HangsInC") for _ in range(20)]
         began = time.monotonic()
-        assert {future.result(60).status for future in hung} == {"timeout"}
+        assert {verdict(future).status for future in hung} == {"timeout"}
         # 20 deadlines over 2 workers are 4 s; the rest is starting 20 processes.
         assert time.monotonic() - began < 60
         began = time.monotonic()
@@ -333,8 +345,8 @@ def test_no_process_is_left_after_close_nor_a_grandchild(tmp_path):
     others = set(psutil.Process().children(recursive=True))  # of other tests
     note = tmp_path / "pid"
     pool = make_pool("Forks", timeout=1.0)
-    future = pool.submit(problem(), Completion.from_text(str(note)), "Forks")
-    assert future.result(60).status == "timeout"
+    future = submit(pool, problem(), str(note), "Forks")
+    assert verdict(future).status == "timeout"
     grandchild = int(note.read_text())
     assert wait_until(lambda: not psutil.pid_exists(grandchild))
     pids = pool.pids()
@@ -346,17 +358,17 @@ def test_no_process_is_left_after_close_nor_a_grandchild(tmp_path):
 
 def test_close_answers_what_is_still_awaited():
     pool = make_pool("Sleeps", timeout=60.0)
-    futures = [pool.submit(problem(), Completion.from_text("hang"), "Sleeps") for _ in range(5)]
+    futures = [submit(pool, problem(), "hang", "Sleeps") for _ in range(5)]
     time.sleep(0.3)
     pool.close()
-    assert {future.result(1).status for future in futures} == {"error"}
+    assert {verdict(future, 1).status for future in futures} == {"error"}
     with pytest.raises(RunError, match="closed"):
-        pool.submit(problem(), Completion.from_text("x"), "Sleeps")
+        submit(pool, problem(), "x", "Sleeps")
 
 
 def test_an_unknown_verifier_is_the_callers_fault():
     with make_pool("Good") as pool, pytest.raises(KeyError, match="Nope"):
-        pool.submit(problem(), Completion.from_text("x"), "Nope")
+        submit(pool, problem(), "x", "Nope")
 
 
 PARENT = """
@@ -368,8 +380,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inh
 specs = {"HangsInC": VerifierSpec("bad_verifiers:HangsInC", {})}
 pool = VerifierPool(specs, workers=3, timeout=600, memory_mb=512)
 problem = Problem("p", "?", "v", {}, "toy")
-pool.submit(problem, Completion.from_text("warm"), "HangsInC").result()
-pool.submit(problem, Completion.from_text("hang"), "HangsInC")
+pool.submit_group(problem, [Completion.from_text("warm")], ["HangsInC"]).result()
+pool.submit_group(problem, [Completion.from_text("hang")], ["HangsInC"])
 time.sleep(0.5)
 print(*pool.pids(), flush=True)
 time.sleep(600)
@@ -405,10 +417,10 @@ def _running(pid):
 def test_workers_survive_the_interrupt_of_a_terminal():
     with make_pool("Takes", workers=1) as pool:
         judge(pool, "Takes", "0")
-        future = pool.submit(problem(), Completion.from_text("0.3"), "Takes")
+        future = submit(pool, problem(), "0.3", "Takes")
         time.sleep(0.1)
         os.kill(pool.pids()[0], signal.SIGINT)
-        assert future.result(60).status == "ok"
+        assert verdict(future).status == "ok"
 
 
 def test_stats_count_time_and_percentiles():

@@ -121,7 +121,9 @@ Prepared = TypeVar("Prepared")
 class ProgramVerifier(ABC, Generic[Prepared]):
     """What the verifiers share: from a response to a verdict."""
 
-    traits = VerifierTraits(reward_range=(0.0, 1.0), beside=("backend", "python", "image"))
+    traits = VerifierTraits(
+        reward_range=(0.0, 1.0), beside=("backend", "python", "image"), repeatable=False
+    )
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -58,7 +58,7 @@ from rlvr_core.api.services import (
 from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
-from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory
+from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory, folder_on_disk
 
 SHARED_MEMORY = ChosenTransport(
     "core/shared-memory", f"{SharedMemory.__module__}:{SharedMemory.__name__}", "core", {}
@@ -105,6 +105,12 @@ class ChildEngine:
             "Completions asked for again, as their process was lost.",
             "completions",
         ),
+        Metric(
+            "engine/syncs_on_disk",
+            "Weight syncs since the last step that went through a file outside shared memory, "
+            "which has no room for the weights.",
+            "syncs",
+        ),
     )
 
     def __init__(self, engine: Engine, deadline: float, restarts: int) -> None:
@@ -115,6 +121,7 @@ class ChildEngine:
             own_weights=inner.own_weights,
             takes_adapter=inner.takes_adapter,
             takes_transport=True,
+            inverts_stream=inner.inverts_stream,
         )
         self._deadline = deadline
         self.channel = RequestChannel(restarts, self._restore)
@@ -126,6 +133,8 @@ class ChildEngine:
         self._held: tuple[int, list[Json], dict[str, Json] | None] | None = None
         self._known: _Known | None = None
         self._told = (0, 0)
+        self._on_disk: str | None = None
+        self._syncs = 0
 
     @property
     def in_flight(self) -> frozenset[str]:
@@ -152,6 +161,12 @@ class ChildEngine:
         files: Sequence[int] = ()
         if isinstance(self._transport, InheritsFiles):
             files = self._transport.open_files(self._tensors_of(model))
+            self._on_disk = next(filter(None, map(folder_on_disk, files)), None)
+        if self._on_disk is not None:
+            self.channel.tell(
+                f"weights go to the engine's process through a file in {self._on_disk}, slower "
+                "than shared memory: /dev/shm is too small or absent (docker: --shm-size)"
+            )
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         length = max(1, min(_PROBE_PROMPT, context.max_model_len - PROBE_TOKENS))
         self._probe_ids = probe_prompt(context.tokenizer, vocabulary, length)
@@ -230,6 +245,7 @@ class ChildEngine:
             self._transport.send(Outgoing(weights), link)
             self._held = (version, link.messages, adapter_config)
         self.channel.call("load_weights", *self._held, timeout=self._deadline)
+        self._syncs += 1
         answer = None if self.channel.unfinished() else self._ask_probe(version)
         ours: Sequence[float] = ()
         if module is None:
@@ -253,10 +269,13 @@ class ChildEngine:
         """Return restarts and repeated requests since the last call; see ``ReportsMetrics``."""
         now, before = (self.channel.restarts, self.channel.resent), self._told
         self._told = now
-        return {
+        found = {
             "engine/restarts": float(now[0] - before[0]),
             "engine/resent": float(now[1] - before[1]),
         }
+        if self._on_disk is not None:
+            found["engine/syncs_on_disk"], self._syncs = float(self._syncs), 0
+        return found
 
     def take_events(self) -> list[str]:
         """Return messages about what happened to the process; see ``ReportsMetrics``."""

@@ -230,7 +230,7 @@ class RequestChannel:
         begun = time.monotonic()
         while self.restarts < self._most:
             self.restarts += 1
-            self._say(f"{_first(reason)}; it is started again ({self.restarts} of {self._most})")
+            self.tell(f"{_first(reason)}; it is started again ({self.restarts} of {self._most})")
             pause = min(FIRST_PAUSE * 2 ** (self.restarts - 1), _LONGEST_PAUSE)
             if self._closing.wait(pause):
                 return
@@ -241,7 +241,7 @@ class RequestChannel:
             except Exception as error:
                 reason = RunError(f"the engine's process cannot be started: {error}")
             else:
-                self._say(f"the engine's process is back after {time.monotonic() - begun:.0f} s")
+                self.tell(f"the engine's process is back after {time.monotonic() - begun:.0f} s")
                 return
             if self._closing.is_set():
                 return  # it was ended while starting
@@ -258,7 +258,8 @@ class RequestChannel:
             )
         )
 
-    def _say(self, event: str) -> None:
+    def tell(self, event: str) -> None:
+        """Add a message for the display; see ``take_events``."""
         with self._lock:
             self._events.append(event)
 

@@ -1,12 +1,16 @@
 """Sends weights to an engine in its own process, by default through shared memory.
 
-The memory is an anonymous file, freed when both processes have ended, however they end.
+The memory is an anonymous file, freed when both processes have ended, however they end. Its bytes
+are reserved before the first is written: a write through mmap to a file system that is full would
+end the process by SIGBUS. Where shared memory is too small (64 MiB in a container of docker's
+defaults), the file lies in the temporary folder.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +23,7 @@ from torch import Tensor
 from rlvr_core.api import (
     Adapter,
     Json,
+    MachineError,
     NamedTensors,
     NoConfig,
     OutgoingWeights,
@@ -28,6 +33,7 @@ from rlvr_core.api import (
 )
 
 _ALIGN = 64
+_SHARED_MEMORY = Path("/dev/shm")
 
 Place = tuple[str, str, tuple[int, ...], int]
 """Name, dtype, shape and offset of one tensor."""
@@ -48,13 +54,13 @@ class SharedTensors:
 
     @classmethod
     def create(cls, tensors: Iterable[Tensor]) -> SharedTensors:
-        """Reserve room for tensors like these, in float32 too; allocated only when written."""
-        size = sum(_room(tensor, least=4) for tensor in tensors)
-        memory = Path("/dev/shm")
-        with tempfile.TemporaryFile(dir=memory if memory.is_dir() else None) as file:
-            fd = os.dup(file.fileno())
-        os.ftruncate(fd, max(size, mmap.PAGESIZE))
-        return cls(fd, max(size, mmap.PAGESIZE))
+        """Reserve room for tensors like these, in float32 too.
+
+        Raises:
+            MachineError: If neither shared memory nor the temporary folder has room for them.
+        """
+        size = max(sum(_room(tensor, least=4) for tensor in tensors), mmap.PAGESIZE)
+        return cls(_reserve(size), size)
 
     @torch.no_grad()
     def write(self, tensors: Iterable[tuple[str, Tensor]]) -> list[Place]:
@@ -183,6 +189,36 @@ class ReceivedSource:
             if name not in own:
                 raise ValueError(f"the copy of the model has no parameter {name}")
             own[name].copy_(tensor)
+
+
+def folder_on_disk(fd: int) -> str | None:
+    """Return the folder an open file lies in if that is not shared memory."""
+    if _SHARED_MEMORY.is_dir() and os.fstat(fd).st_dev == _SHARED_MEMORY.stat().st_dev:
+        return None
+    return tempfile.gettempdir()
+
+
+def _reserve(size: int) -> int:
+    """Return an open file without a name that has ``size`` bytes of its file system for itself."""
+    memory = [_SHARED_MEMORY] if _SHARED_MEMORY.is_dir() else []
+    refusals = []
+    for folder in (*memory, Path(tempfile.gettempdir())):
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                return os.dup(file.fileno())
+        except OSError as error:
+            free = shutil.disk_usage(folder).free
+            refusals.append(f"{folder} ({free / 2**30:.3g} GiB free): {error.strerror}")
+    raise MachineError(
+        f"no room for the weights of an engine in a process of its own, {size / 2**30:.3g} GiB: "
+        + "; ".join(refusals),
+        where="engine",
+        remedy=(
+            "enlarge shared memory (docker run --shm-size=..., or --ipc=host)",
+            "or set TMPDIR to a folder with room",
+        ),
+    )
 
 
 def _room(tensor: Tensor, least: int = 1) -> int:

@@ -73,7 +73,9 @@ class _GatherLogits(torch.autograd.Function):
     def backward(ctx: Any, grad_NK: Tensor) -> tuple[Tensor, Tensor, None]:
         hidden_NH, weight_VH, ids_NK = ctx.saved_tensors
         grad_hidden_NH = torch.empty_like(hidden_NH)
-        grad_weight_VH = torch.zeros_like(weight_VH)
+        # half precision would lose most of what many tokens add to one row
+        wide = torch.promote_types(weight_VH.dtype, torch.float32)
+        grad_weight_VH = torch.zeros_like(weight_VH, dtype=wide)
         done = 0
         for hidden_nH, ids_nK in _chunks(hidden_NH, ids_NK):
             rows = slice(done, done + len(hidden_nH))
@@ -81,10 +83,8 @@ class _GatherLogits(torch.autograd.Function):
             weight_nKH = weight_VH[ids_nK].to(hidden_nH.dtype)
             grad_hidden_NH[rows] = torch.einsum("nk,nkh->nh", grad_nK, weight_nKH)
             outer_nKH = grad_nK[:, :, None] * hidden_nH[:, None, :]
-            grad_weight_VH.index_add_(
-                0, ids_nK.flatten(), outer_nKH.flatten(0, 1).to(weight_VH.dtype)
-            )
-        return grad_hidden_NH, grad_weight_VH, None
+            grad_weight_VH.index_add_(0, ids_nK.flatten(), outer_nKH.flatten(0, 1).to(wide))
+        return grad_hidden_NH, grad_weight_VH.to(weight_VH.dtype), None
 
 
 def _chunks(hidden_NH: Tensor, ids_NK: Tensor) -> list[tuple[Tensor, Tensor]]:

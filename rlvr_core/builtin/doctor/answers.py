@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -10,23 +9,25 @@ from dataclasses import dataclass
 
 from rlvr_core.api import Problem, RunError
 from rlvr_core.builtin.doctor.report import Answer, Check, refused, share
-from rlvr_core.builtin.doctor.subject import Reference, Subject, passes, stated, text_of
+from rlvr_core.builtin.doctor.subject import Reference, Subject, passes, stated
 
 MOST = 0.5
 """Share of problems that may pass a response that answers nothing: some do by chance."""
 CANARIES = 24
 """Problems of each pair of data set and verifier that are tried."""
 
+KINDS = 16
+"""Responses that a problem is tried with, about."""
 WAVE = 4
 """Problems tried at once; between two waves the clock is looked at."""
 
-NOTHING = {
-    "an empty answer": "",
-    "'I do not know.'": "I do not know.",
-    "random words": "garden seven although window basalt under maybe quickly oboe tram",
-    "a long filler": "and so it goes on and on, word after word. " * 60,
+NOTHING = ("an empty answer", "'I do not know.'", "random words", "a long filler")
+"""Kinds of wrong responses that hold no answer at all."""
+AROUND = {
+    "a sentence before": "Let me think.\n",
+    "forty lines before": "and so it goes on and on, word after word.\n" * 40,
 }
-"""Responses that answer no problem."""
+"""What is put before a right answer, and says nothing."""
 FORMS = (
     "{}",
     "The answer is {}.",
@@ -93,7 +94,7 @@ def _canaries(subject: Subject) -> list[Answer]:
                 break
             waiting = []
             for _, reference in references[at : at + WAVE]:
-                responses = _responses(reference)
+                responses = _responses(subject, reference)
                 future = subject.verdicts(reference.problem, list(responses.values()))
                 waiting.append((responses, future))
             for responses, future in waiting:
@@ -125,7 +126,7 @@ def _judged(pair: str, counts: Mapping[str, Tried]) -> Answer:
 def _pairs(subject: Subject) -> dict[str, list[tuple[str, Reference]]]:
     """Group references by data set and verifier."""
     pairs: dict[str, list[tuple[str, Reference]]] = {}
-    for one in subject.affordable(len(NOTHING) + 5):
+    for one in subject.affordable(KINDS):
         name = subject.main(one.problem)
         some = pairs.setdefault(f"{one.problem.dataset} with {name}", [])
         if len(some) < CANARIES:
@@ -133,39 +134,56 @@ def _pairs(subject: Subject) -> dict[str, list[tuple[str, Reference]]]:
     return pairs
 
 
-def _responses(reference: Reference) -> dict[str, str]:
-    responses = dict(NOTHING)
-    responses["the prompt repeated"] = text_of(reference.problem)
-    for how, wrong in corrupted(reference.answer).items():
-        written = _written(reference, wrong)
-        responses[f"the reference with {how}"] = written
-        responses["the reference taken back"] = (
-            f"{reference.response or reference.answer}\nNo, that is wrong. {written}"
+def _responses(subject: Subject, reference: Reference) -> dict[str, str]:
+    """Return responses to a problem that must not pass, by kind."""
+    prepared = subject.prepared
+    make = prepared.resolved.host.service("core/wrong-answers")
+    options = prepared.judge.plan.specs[subject.main(reference.problem)].config
+    found: dict[str, str] = make(reference.problem, reference.response, reference.answer, options)
+    return found
+
+
+def _around(subject: Subject) -> list[Answer]:
+    """Whether a verifier that reads an answer out of a response reads it behind other text too."""
+    found = []
+    for pair, references in _pairs(subject).items():
+        name = references[0][0]
+        parts = [
+            one
+            for _, one in references
+            if one.verdict is not None and passes(one.verdict) and _read_part(one)
+        ]
+        if len(parts) < 4:
+            continue
+        waiting = [
+            subject.verdicts(one.problem, [text + one.response for text in AROUND.values()])
+            for one in parts
+        ]
+        failed: Counter[str] = Counter()
+        for future in waiting:
+            for kind, verdicts in zip(AROUND, future.result(subject.patience), strict=True):
+                failed[kind] += not passes(verdicts[name])
+        bad = [kind for kind in AROUND if failed[kind] > MOST * len(parts)]
+        if not bad:
+            found.append(Answer("ok", f"{pair}: {len(parts)} references pass behind other text"))
+            continue
+        found.append(
+            Answer(
+                "warn",
+                f"{pair}: {share(failed[bad[0]], len(parts))} references fail with {bad[0]}, and "
+                "pass alone: the verifier judges more than the answer that it reads, such as the "
+                "length or the beginning of a response",
+                "mend the verifier, or say in the prompt what form an answer has to have",
+                weight=120,
+            )
         )
-    return responses
+    return found
 
 
-def _written(reference: Reference, answer: str) -> str:
-    """Write another answer in the form of the reference."""
-    before, found, after = reference.response.rpartition(reference.answer)
-    return f"{before}{answer}{after}" if found else FORMS[1].format(answer)
-
-
-def corrupted(answer: str) -> dict[str, str]:
-    """Return wrong numbers made from a number; nothing for an answer of another kind."""
-    if not re.fullmatch(r"-?\d+(?:\.\d+)?", answer):
-        return {}
-    digits = [at for at, one in enumerate(answer) if one.isdigit()]
-    first, last = digits[0], digits[-1]
-    return {
-        "another first digit": _with(answer, first, str(int(answer[first]) % 9 + 1)),
-        "another last digit": _with(answer, last, str((int(answer[last]) + 1) % 10)),
-        "a digit more": answer + "7",
-    }
-
-
-def _with(text: str, at: int, character: str) -> str:
-    return text[:at] + character + text[at + 1 :]
+def _read_part(reference: Reference) -> bool:
+    """Whether the verifier read an answer that is a part of the response."""
+    read = reference.verdict.extracted if reference.verdict is not None else None
+    return bool(read) and str(read).strip() != reference.response.strip()
 
 
 def _never(subject: Subject) -> Answer | None:
@@ -228,6 +246,7 @@ ANSWERS: tuple[Check[Subject], ...] = (
     Check("verifier/gold", "Do references pass, and those of others not?", _gold),
     Check("verifier/references", "Do all sampled references pass?", _share_of_gold),
     Check("verifier/canaries", "Do wrong answers get no reward?", _canaries),
+    Check("verifier/around", "Do right answers pass behind other text?", _around),
     Check("verifier/forms", "Can the stated reference pass?", _never),
     Check("verifier/repeatable", "Is the same response judged the same twice?", _repeatable),
 )

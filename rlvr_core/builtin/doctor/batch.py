@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import log
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,13 @@ from rlvr_core.api.services import REWARD_TOLERANCE
 from rlvr_core.builtin.doctor.consensus import consensus, last_answer
 from rlvr_core.builtin.doctor.endings import ENDINGS
 from rlvr_core.builtin.doctor.report import Answer, Check, share
-from rlvr_core.builtin.doctor.subject import Reference, Subject
+from rlvr_core.builtin.doctor.subject import NUMBER, Reference, Subject
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Generator
 
+NEAR_CHANCE = 0.6
+"""Share of the surprise of chance, the log of the vocabulary's size, that no trained model has."""
 ENOUGH = 96
 """Completions below which rates are told and not judged."""
 
@@ -59,6 +62,23 @@ class Batch:
     def distinguishes(self) -> bool:
         """Whether some completions pass and some do not."""
         return len({bool(member.passed) for member in self.members}) > 1
+
+    @property
+    def surprise(self) -> float:
+        """Mean surprise of a sampled token, in nats; 0 without log-probs."""
+        logps = [logp for member in self.members for logp in member.completion.logprobs]
+        return -fmean(logps) if logps else 0.0
+
+    @property
+    def noisy(self) -> bool:
+        """Whether tokens are little but chance."""
+        return self.surprise > NEAR_CHANCE * log(max(2, len(self.subject.tokenizer)))
+
+    @property
+    def ends(self) -> bool:
+        """Whether most completions end before the token cap."""
+        cut = sum(member.completion.finish_reason == "length" for member in self.members)
+        return 2 * cut < len(self.members)
 
     def first_part(self, member: Judged) -> str:
         """Return a completion's text up to its first special token."""
@@ -164,7 +184,7 @@ def _extraction(batch: Batch) -> Answer | None:
 
 def _reading(batch: Batch) -> Answer | None:
     """Whether completions that fail end with the reference: then they are not read rightly."""
-    right, failing, by_chance = 0, 0, 0
+    right, inside, failing, by_chance = 0, 0, 0, 0
     answers = [one.answer for one in batch.references.values() if one.answer]
     for place, group in enumerate(batch.groups):
         reference = batch.references.get(group.problem.id)
@@ -178,6 +198,8 @@ def _reading(batch: Batch) -> Answer | None:
             last = last_answer(batch.first_part(member))
             right += last == reference.answer.strip(" .$")
             by_chance += last == other.strip(" .$") and other != reference.answer
+            inside += last in numbers_of(reference.answer)
+            by_chance += last in numbers_of(other) and last not in numbers_of(reference.answer)
     if failing < ENOUGH / 2:
         return None
     value = f"{share(right, failing)} completions that fail end with the reference"
@@ -188,7 +210,25 @@ def _reading(batch: Batch) -> Answer | None:
             "choose a verifier that reads such answers, or ask for its form in the prompt",
             weight=125,
         )
+    if inside > 4 and inside > 3 * by_chance and inside > 0.04 * failing:
+        some = next(one for one in answers if numbers_of(one))
+        return Answer(
+            "fail",
+            f"{share(inside, failing)} completions that fail end with a number that the reference "
+            f"holds among other text, such as {some[:60]!r}",
+            "give the verifier the bare answer as the reference (data.sources, option spec), or "
+            "choose a verifier that reads such references",
+            weight=125,
+        )
     return Answer("ok", value)
+
+
+def numbers_of(reference: str) -> list[str]:
+    """Return the numbers in a reference that has words beside them; none of any other."""
+    words = reference.replace(",", "").split()
+    numbers = [word.strip(" .$") for word in words if NUMBER.fullmatch(word.strip(" .$"))]
+    prose = sum(word.isalpha() for word in words) > len(numbers)
+    return numbers if prose else []
 
 
 def _rewards(batch: Batch) -> list[Answer]:
@@ -203,6 +243,8 @@ def _rewards(batch: Batch) -> list[Answer]:
                 failed[name] += 1
                 details.setdefault(name, f"{verdict.status}: {verdict.detail[:120]}")
     limit = batch.subject.limits.verify.max_error_rate
+    mains = {batch.main(group) for group in batch.groups}
+    differing = [n for n, some in scores.items() if max(some) - min(some) > REWARD_TOLERANCE]
     answers = []
     for name in sorted({*scores, *failed}):
         some, n = scores[name], len(scores[name]) + failed[name]
@@ -217,12 +259,14 @@ def _rewards(batch: Batch) -> list[Answer]:
                 )
             )
         elif len(some) >= ENOUGH and max(some) - min(some) <= REWARD_TOLERANCE:
+            # beside another that differs, as a reward for a form that the model already keeps
+            matters = name in mains or not differing
             answers.append(
                 Answer(
-                    "fail",
+                    "fail" if matters else "warn",
                     f"{value}: every completion gets {some[0]:g}",
                     "a reward that never differs teaches nothing: mend or remove it",
-                    weight=115,
+                    weight=115 if matters else 60,
                 )
             )
         else:

@@ -14,10 +14,6 @@ from rlvr_core.builtin.doctor.subject import NUMBER
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
 
-VOTES = 3
-"""Fewest completions that make an answer the choice of a group."""
-LEAD = 2
-"""Times the votes of the next answer that it needs."""
 FEW_GROUPS = 8
 SHORT = 24
 """Most characters of a word that completions can agree on; longer answers have several forms."""
@@ -53,7 +49,8 @@ def taken(batch: Batch, group: Group, member: Judged) -> str:
     """Return the answer of a completion: as the verifier took it, or else its last number.
 
     What was written after a first special token is left out: there the model had ended its answer.
-    Nothing is returned where the reference is no number and no short word.
+    Nothing is returned where the reference is no number and no short word, nor of a completion that
+    was cut off before it answered, unless all are.
     """
     reference = batch.references.get(group.problem.id)
     expected = reference.answer.strip(" .$") if reference is not None else ""
@@ -64,23 +61,24 @@ def taken(batch: Batch, group: Group, member: Judged) -> str:
     text = batch.first_part(member)
     if found and found != member.completion.text.strip() and found in text:
         return found if len(found) <= SHORT else ""
+    if member.completion.finish_reason == "length" and batch.ends:
+        return ""
     return last_answer(text) if NUMBER.fullmatch(expected) else ""
 
 
 def vote(batch: Batch, group: Group, more: tuple[Judged, ...] = ()) -> Vote | None:
     """Return what a group agrees on; None where no answer leads clearly."""
-    votes: Counter[str] = Counter()
     passed: Counter[str] = Counter()
+    answers = []
     for member in (*group.members, *more):
         if answer := taken(batch, group, member):
-            votes[answer] += 1
+            answers.append(answer)
             passed[answer] += bool(member.passed)
-    if not votes:
+    agreed = batch.subject.prepared.resolved.host.service("core/agreement")(answers)
+    if agreed is None:
         return None
-    (choice, count), *others = votes.most_common(2)
-    if count < VOTES or (others and count < LEAD * others[0][1]):
-        return None
-    right = 2 * passed[choice] > count
+    choice = agreed.answer
+    right = 2 * passed[choice] > agreed.votes
     reference = batch.references.get(group.problem.id)
     if not batch.distinguishes and reference is not None and NUMBER.fullmatch(choice):
         # a verifier that passes all or nothing says nothing of the reference
@@ -99,6 +97,8 @@ def consensus(batch: Batch) -> Answer | None:
     ]
     if len({one.answer for one in batch.references.values()}) < MANY:
         return None
+    if batch.noisy:
+        return Answer("note", "completions are noise: what they agree on says nothing")
     chosen = [(id_, one) for id_, one in found if one is not None]
     against = [(id_, one) for id_, one in chosen if not one.right and one.passed == 0]
     if len(chosen) < FEW_GROUPS:

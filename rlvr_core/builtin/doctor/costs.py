@@ -19,6 +19,8 @@ LEAST_OF_A_WEIGHT = 1e-6
 """Shares of a typical weight that an update, and a whole run of Adam, must stay between."""
 TOO_NEAR = 1e-12
 """KL of one update below which it is lost in rounding."""
+LITTLE = 1e-3
+"""KL in nats per token below which a whole run has hardly changed what the model says."""
 
 
 def _parity(live: Live) -> Answer | None:
@@ -87,6 +89,14 @@ def _rate(live: Live) -> Answer | None:
             f"{value}: {train.steps} steps change next to nothing",
             f"raise train.lr from {train.lr:g}",
             weight=135,
+            data={"k3": live.moved},
+        )
+    if whole < LITTLE:
+        return Answer(
+            "warn",
+            f"{value}: {train.steps} steps all in one direction make {whole:.1g}",
+            f"raise train.lr from {train.lr:g}, or lower the optimizer's eps if it is large",
+            weight=100,
             data={"k3": live.moved},
         )
     return Answer("ok", value, data={"k3": live.moved})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from rlvr_core.builtin.doctor.report import Answer, Check, Level, share
 
 if TYPE_CHECKING:
     from rlvr_core.builtin.doctor.batch import Batch
+
+MANY_CUT = 0.1
+"""Share of completions at the token cap from which on that is a doubt."""
 
 
 def _ending(batch: Batch) -> Answer:
@@ -35,7 +39,7 @@ def _ending(batch: Batch) -> Answer:
             weight=129,
             data=data,
         )
-    if cut <= 0.2 * len(members):
+    if cut <= MANY_CUT * len(members):
         return Answer("ok", value, data=data)
     longer = batch.longer
     still = sum(one.finish_reason == "length" for one in longer)
@@ -60,9 +64,10 @@ def _ending(batch: Batch) -> Answer:
             weight=128,
             data=data,
         )
+    more = f"; {share(still, len(longer))} of those cut off go on to {room} tokens"
     return Answer(
         level,
-        f"{value}; {share(still, len(longer))} of those cut off go on to {room} tokens",
+        value + (more if longer else ""),
         "raise sampling.max_tokens, set sampling.stop, or use train.mask_truncated",
         data=data,
     )
@@ -171,6 +176,26 @@ def _degenerate(batch: Batch) -> Answer:
     return Answer("ok", value)
 
 
+def _noise(batch: Batch) -> Answer | None:
+    """Whether tokens come from a distribution, or from the whole vocabulary by chance."""
+    if not batch.surprise:
+        return None
+    most = math.log(max(2, len(batch.subject.tokenizer)))
+    value = f"{batch.surprise:.2g} nats of surprise a token; {most:.2g} are chance"
+    temperature = batch.subject.config.sampling.temperature
+    if batch.judged_enough and batch.noisy:
+        return Answer(
+            "fail",
+            f"{value}: the text is little but noise",
+            f"lower sampling.temperature from {temperature:g} (1.0 is usual)"
+            if temperature > 1
+            else "check that model.path holds trained weights, and the tokenizer they were trained "
+            "with",
+            weight=131,
+        )
+    return Answer("ok", value)
+
+
 def loops(text: str) -> bool:
     """Whether the second half of a text is little but repetition.
 
@@ -209,5 +234,6 @@ ENDINGS: tuple[Check[Batch], ...] = (
     Check("batch/markers", "Do completions stop before a next prompt?", _markers),
     Check("batch/repeats", "Do completions of a group differ?", _repeats),
     Check("batch/degenerate", "Is the text free of loops and blanks?", _degenerate),
+    Check("batch/noise", "Is the text more than chance?", _noise),
     Check("batch/lengths", "How long are completions, in tokens?", _lengths),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import max_positions
 from rlvr_core.builtin.doctor.batch import Batch
 from rlvr_core.builtin.doctor.consensus import vote
+from rlvr_core.builtin.doctor.endings import MANY_CUT
 from rlvr_core.builtin.doctor.subject import Subject
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ def first_batch(subject: Subject, session: Session) -> Batch:
         for group in groups
         if any(one.completion.finish_reason == "length" for one in group.members)
         and group.problem.environment is None
-        and group.problem.max_tokens is None
+        and (group.problem.max_tokens or math.inf) > subject.config.sampling.max_tokens
     ][:12]
     members = batch.members
     share = sum(one.completion.finish_reason == "length" for one in members) / len(members)
@@ -150,7 +152,7 @@ def first_batch(subject: Subject, session: Session) -> Batch:
     cap = min(
         MORE_ROOM * subject.config.sampling.max_tokens, room - subject.prepared.longest_prompt
     )
-    if cut and share > 0.2 and cap > subject.config.sampling.max_tokens:
+    if cut and share > MANY_CUT and cap > subject.config.sampling.max_tokens:
         params = params_of(subject, max_tokens=cap)
         longer = sampled(session, cut, 2, params, FIRST + 10_000)
         batch.longer = [one.completion for group in longer for one in group.members]

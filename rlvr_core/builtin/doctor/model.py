@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
+from difflib import get_close_matches
 from pathlib import Path
 
 from rlvr_core.builtin.doctor.report import Answer, Check, at_first
@@ -17,8 +20,10 @@ def _attention(subject: Subject) -> Answer:
         model = subject.skeleton
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        # others may be a model's own code that cannot be built without weights
+        certain = isinstance(error, ImportError | ValueError)
         return Answer(
-            "fail",
+            "fail" if certain else "warn",
             f"model.attention: {wanted} cannot be used: {type(error).__name__}: {first}",
             "set model.attention: sdpa, or install what it needs",
             weight=180,
@@ -32,9 +37,13 @@ def _lora(subject: Subject) -> Answer | None:
     if section is None:
         return None
     import torch
+    from transformers.pytorch_utils import Conv1D
 
+    linear, head = (torch.nn.Linear, Conv1D), subject.skeleton.get_output_embeddings()
     names = [
-        name for name, one in subject.skeleton.named_modules() if isinstance(one, torch.nn.Linear)
+        name
+        for name, one in subject.skeleton.named_modules()
+        if isinstance(one, linear) and one is not head
     ]
     targets = section.target_modules
     if targets == "all-linear":
@@ -44,12 +53,15 @@ def _lora(subject: Subject) -> Answer | None:
         for target in targets
         if not any(name == target or name.endswith(f".{target}") for name in names)
     ]
-    leaves = sorted({name.rpartition(".")[2] for name in names})
+    leaves = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
     if none:
+        close = [some[0] for one in none if (some := get_close_matches(one, leaves, n=1))]
+        near = f"did you mean: {', '.join(dict.fromkeys(close))}? " if close else ""
         return Answer(
             "fail",
-            f"model.lora.target_modules: {', '.join(none)} match no layer",
-            f"choose of {', '.join(leaves)}, or all-linear",
+            f"model.lora.target_modules: {', '.join(map(repr, none))} match no linear layer beside "
+            "which an adapter can be put",
+            f"{near}choose of {', '.join(leaves)}, or all-linear",
             weight=180,
         )
     return Answer("ok", f"{at_first(list(targets), 8)} match {len(names)} layers' names")
@@ -108,16 +120,40 @@ def disk(subject: Subject, each: int, traces: int = 0) -> Answer:
     return Answer("warn" if needed > 0.8 * free else "ok", value, data=data)
 
 
+def _trained(subject: Subject) -> int:
+    """Return the number of trained parameters: of LoRA an upper bound, as if of every matrix."""
+    parameters = list(subject.skeleton.parameters())
+    lora = subject.config.model.lora
+    if lora is None:
+        return sum(parameter.numel() for parameter in parameters)
+    matrices = [parameter.shape for parameter in parameters if parameter.ndim == 2]
+    return sum(lora.rank * (shape[0] + shape[1]) for shape in matrices)
+
+
 def _disk(subject: Subject) -> Answer:
     """Estimate a checkpoint from the architecture: weights, and two float32 moments of Adam."""
-    parameters = list(subject.skeleton.parameters())
-    count = sum(parameter.numel() for parameter in parameters)
-    lora = subject.config.model.lora
-    if lora is not None:
-        matrices = [parameter.shape for parameter in parameters if parameter.ndim == 2]
-        count = sum(lora.rank * (shape[0] + shape[1]) for shape in matrices)
+    count, lora = _trained(subject), subject.config.model.lora
     weights = 4 if subject.config.model.dtype == "float32" or lora is not None else 6
     return disk(subject, (weights + 8) * count)
+
+
+def _shared_memory(subject: Subject) -> Answer | None:
+    """Judge whether weights reach an engine in a process of its own through shared memory."""
+    memory = Path("/dev/shm")
+    engine = subject.config.engine
+    if not subject.prepared.mode.background or (engine and engine.transport.use != "auto"):
+        return None
+    needed = 4 * _trained(subject) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    free = shutil.disk_usage(memory).free if memory.is_dir() else 0
+    value = f"weights for the engine are up to {needed / GIB:.3g} of {free / GIB:.3g} GiB free"
+    if needed <= free:
+        return Answer("ok", f"{value} in {memory}")
+    return Answer(
+        "warn",
+        f"{value} in {memory}: they go through files in {tempfile.gettempdir()}, which is slower",
+        "enlarge shared memory (docker: --shm-size, or --ipc=host)",
+        data={"needed": needed, "free": free},
+    )
 
 
 MODEL: tuple[Check[Subject], ...] = (
@@ -127,4 +163,5 @@ MODEL: tuple[Check[Subject], ...] = (
 )
 DISK: tuple[Check[Subject], ...] = (
     Check("disk/checkpoints", "Do the checkpoints fit on the disk?", _disk),
+    Check("disk/shared-memory", "Is there room to hand weights to the engine?", _shared_memory),
 )

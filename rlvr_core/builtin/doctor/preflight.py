@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rlvr_core.api import NeedsCalibration
+from rlvr_core.api import Complaint, ConfigError, NeedsCalibration, RunError
 from rlvr_core.builtin.doctor.answers import ANSWERS
 from rlvr_core.builtin.doctor.model import DISK, MODEL
 from rlvr_core.builtin.doctor.problems import DATA
@@ -22,6 +22,13 @@ SECONDS = 5.0
 STOPS = "verifier/gold"
 ELSEWHERE = ("data/held_out", "data/overlong", "verifier/references")
 """Asked already where the run is prepared, or in the guard gold."""
+CERTAIN = {
+    "model/attention": ("model", "attention"),
+    "model/lora": ("model", "lora", "target_modules"),
+    "prompt/context": ("sampling", "max_tokens"),
+}
+"""What the model's structure rules out, with the key: no run could do it, or it would train on what
+the model computes beyond its positions."""
 
 
 def preflight(prepared: Prepared) -> list[str]:
@@ -32,12 +39,14 @@ def preflight(prepared: Prepared) -> list[str]:
         processes other than the first, which has them all.
 
     Raises:
-        RunError: If gold answers are judged wrongly, see the guard ``gold``, or if a judge is not
-            within its bounds, see ``core/judge-calibration``.
+        ConfigError: If the model's structure rules out what the configuration asks for.
+        RunError: If gold answers are judged wrongly, see the guard ``gold``, if a judge is not
+            within its bounds, see ``core/judge-calibration``, or if verdicts do not come.
     """
     if os.environ.get("RANK", "0") != "0":
         return []
     subject = Subject(prepared, prepared.config, tried=TRIED, seconds=SECONDS)
+    _refuse(subject)
     everything = [*subject.problems, *(p for some in subject.held_out.values() for p in some)]
     gold = prepared.resolved.host.service("core/gold")
     lines: list[str] = gold(everything, prepared.judge, prepared.resolved)
@@ -47,10 +56,33 @@ def preflight(prepared: Prepared) -> list[str]:
         prepared.data_reports.append(found)  # what is measured becomes a part of the run's record
         lines += found.lines
     report = Report()
-    skipped = (STOPS, *ELSEWHERE)
+    skipped = (STOPS, *ELSEWHERE, *CERTAIN)
     for checks in (PROMPTS, MODEL, DATA, ANSWERS, DISK):
-        report.ask([check for check in checks if check.id not in skipped], subject)
+        for check in checks:
+            if check.id not in skipped:
+                report.ask([check], subject)
+            if report.lost:
+                raise RunError(
+                    f"preflight: verdicts did not come within {subject.patience:g} s",
+                    where=check.id,
+                    remedy="the pool lost them, or a verifier waits for something: try it with "
+                    "rlvr verify; guards.preflight: false skips this examination",
+                )
     return lines + [
         f"warning: preflight {one.id}: {one.answer.value}; {one.answer.remedy}"
         for one in report.level("warn", "fail")
     ]
+
+
+def _refuse(subject: Subject) -> None:
+    """Ask the model's structure, built without weights, before a step of the run costs anything."""
+    report = Report()
+    report.ask([check for check in (*MODEL, *PROMPTS) if check.id in CERTAIN], subject)
+    where = subject.prepared.resolved.where
+    if failed := report.level("fail"):
+        raise ConfigError.collect(
+            [
+                Complaint(one.answer.value, where(CERTAIN[one.id]), (one.answer.remedy,))
+                for one in failed
+            ]
+        )

@@ -27,6 +27,8 @@ _LABEL = (
     r"\b(?:answer|solution|result|gold|hint|reference|ground[ _]truth|target|key)\b"
     r"(?:\s+is)?\W{0,6}"
 )
+MANY_LEFT_OUT = 0.1
+"""Share of over-long prompts from which on their loss is a doubt, though it was accepted."""
 
 
 def _asked(problem: Problem) -> str:
@@ -195,6 +197,12 @@ def _overlong(subject: Subject) -> Answer:
             f"{value} ({subject.limits.data.max_prompt_tokens}); the run refuses more than "
             f"{limit:g}",
             "raise data.max_prompt_tokens, or remove the long problems",
+        )
+    if loaded > MANY_LEFT_OUT * (kept + loaded):
+        return Answer(
+            "warn",
+            f"{value} ({subject.limits.data.max_prompt_tokens}) and are not trained on",
+            "raise data.max_prompt_tokens: what is left is not the data set that was chosen",
         )
     return Answer("ok", value)
 

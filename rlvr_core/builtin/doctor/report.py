@@ -80,10 +80,12 @@ class Report:
     Attributes:
         findings: The answers, in the order they were asked for.
         shown: Texts for the reader by title, such as a rendered prompt.
+        lost: Whether verdicts did not come in time.
     """
 
     findings: list[Finding] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)
+    lost: bool = False
 
     def add(self, id_: str, question: str, answer: Answer) -> None:
         """Add one finding."""
@@ -96,6 +98,13 @@ class Report:
                 found = check.ask(subject)
             except RlvrError as error:
                 found = refused(error)
+            except TimeoutError:
+                self.lost = True
+                found = Answer(
+                    "fail",
+                    "verdicts did not come in time: the pool lost them, or a verifier waits",
+                    "try the verifier: rlvr verify",
+                )
             except Exception as error:  # a check is no reason to withhold the others
                 found = Answer("skip", f"could not be measured: {type(error).__name__}: {error}")
             for answer in [found] if isinstance(found, Answer) else found or ():

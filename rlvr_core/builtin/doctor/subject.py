@@ -167,7 +167,7 @@ class Subject:
     @property
     def patience(self) -> float:
         """Seconds to wait for verdicts: a worker may have to start first."""
-        return 60.0 + 8 * self.config.verify.timeout
+        return min(60.0 + 8 * self.config.verify.timeout, self.config.run.timeout)
 
     def verdicts(self, problem: Problem, responses: Sequence[str]) -> Any:
         """Submit responses to one problem to the run's pool."""

@@ -39,7 +39,7 @@ from rlvr_core.api import (
     WeightSource,
     traits_of,
 )
-from rlvr_core.api.services import Suffix, from_plain, turn_seed
+from rlvr_core.api.services import Suffix, from_plain
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
 from rlvr_core.builtin.environments.health import Health
 from rlvr_core.builtin.environments.observations import cut_to_fit, shortened
@@ -49,6 +49,7 @@ from rlvr_core.builtin.environments.pool import (
     EnvironmentPool,
     EnvironmentTimeoutError,
 )
+from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.environments.worker import Call
 
 _LONGEST_ERROR = 2000

@@ -64,8 +64,15 @@ def other_differences(one: Head, other: Head) -> tuple[str, ...]:
         lines.append("tokenizer: the prompts have other token ids")
     first, second = one["model"], other["model"]
     if first.get("path") == second.get("path") and first.get("sha256") != second.get("sha256"):
-        lines.append(f"model: {first.get('path')} has other weights in each")
+        lines.append(f"model: {first.get('path')} has {_other_files(first, second)} in each")
     return tuple(lines)
+
+
+def _other_files(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return which of a model's files differ, by the hashes that are known of them."""
+    if one.get("weights") != other.get("weights") or one.get("weights") is None:
+        return "other weights"
+    return "the same weights, but other files of configuration or tokenizer"
 
 
 def _unlike(one: Head, other: Head) -> list[str]:

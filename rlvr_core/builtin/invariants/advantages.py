@@ -112,12 +112,37 @@ class Advantages(Invariant):
         found: dict[Place, list[float]] = {}
         if view.trainer.objective.estimator is None or not view.first_pass:
             return found, 0, 0
+        self._check_tokens(view)
         for row in rows_of(view):
             places = self._keys.get(row.key)
             if places:
                 found.setdefault(places[0], []).append(row.advantage)
         agree, against = _signs(view) if view.update == 0 else (0, 0)
         return found, agree, against
+
+    def _check_tokens(self, view: StepView) -> None:
+        """Check that all tokens of a row have its advantage, where an estimator gives one a row."""
+        if traits_of(view.trainer.objective.estimator.component, AdvantageTraits).per_token:
+            return
+        for seen in view.seen:
+            batch = seen.batch
+            if batch.advantage_BT is None:
+                continue
+            off_BT = (batch.advantage_BT - batch.advantage_B[:, None]).abs()
+            off_B = off_BT.masked_fill(~batch.mask_BT, 0.0).amax(1)
+            wrong_B = off_B > TOLERANCE * batch.advantage_B.abs().clamp(min=0.01)
+            if not bool(wrong_B.any()):
+                continue
+            row = int(off_B.argmax())
+            at = int(off_BT[row].masked_fill(~batch.mask_BT[row], -1.0).argmax())
+            raise self.fault(
+                view.step,
+                f"tokens of {int(wrong_B.sum())} of {len(wrong_B)} rows have other advantages than "
+                f"their row: at token {at + 1} it is {float(batch.advantage_BT[row, at]):.4g}, and "
+                f"the row's is {float(batch.advantage_B[row]):.4g} (tolerance {TOLERANCE:g} of it)",
+                "the estimator gives one advantage a completion: look for a discount, a shaping or "
+                "a mask over tokens between it and the loss",
+            )
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""

@@ -17,7 +17,6 @@ any step over no more groups than have ``WARM_TOKENS`` tokens.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,26 +26,29 @@ import torch
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.moments import (
+    AHEAD,
+    COLUMN,
     FREQUENT,
     KINDS,
+    LOGP,
     RECENT,
+    WARM_TOKENS,
     TokenScores,
+    chosen,
     fresh_groups,
 )
+from rlvr_core.builtin.invariants.uniform import Depths
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import Group, GroupsScored, Json
 
-WARM_TOKENS = 4096
-"""Tokens up to which every group is counted, and after which a step counts no further group."""
-
-SHARE = 64
-"""One of so many groups is counted later."""
-
 ODDS = 5e-5
-"""Odds of a false alarm in a run, however long, by the mean surprise, and again by all classes."""
+"""Odds of a false alarm in a run, however long, by the mean surprise."""
+
+CLASS_ODDS = DEPTH_ODDS = 2.5e-5
+"""Odds by all classes of tokens together, and by all depths at all positions in 1,000 steps."""
 
 LEAST_MEAN = 5e-3
 """Smallest mean difference, in nats a token, that is no rounding."""
@@ -123,6 +125,7 @@ class Calibration(Invariant):
         self._scores = scores
         self._tokens, self._sum, self._variance = 0, 0.0, 0.0
         self._counts: dict[str, Count] = {}
+        self._depths = Depths()
         self._ends_differ = False
         self._found: dict[str, float] = {}
 
@@ -140,19 +143,22 @@ class Calibration(Invariant):
         self._variance += float((excess_N.square() + 2 * variance_N).sum()) / 3
         if not self._tokens or self._variance <= 0:
             return
-        classes, columns_NK = self._scores.classes, scores_NK[:, 3:-1]
+        classes, columns_NK = self._scores.classes, scores_NK[:, AHEAD + 1 : -1]
         if classes is not None and columns_NK.shape[1]:
             # the pass that the single tokens are chosen by does not count them
             single = columns_NK.shape[1] > 1 + 2 * len(KINDS)
             self._count(columns_NK, classes.ids if single else ())
             self._ends_differ |= _ends_differ(groups, classes.ends)
+        if classes is not None and (slack := self._scores.slack) is not None:
+            self._depths.add(*depths_of(scores_NK, event.step), slack)
         z, mean = self._sum / math.sqrt(self._variance), self._sum / self._tokens
         evidence = _evidence(self._sum, self._variance) / -math.log(ODDS)
         worst, evidence_of_it = self._worst()
+        of_depths = self._depths.evidence() / -math.log(DEPTH_ODDS)
         self._found = {
             "calibration/z": z,
             "calibration/mean": mean,
-            "calibration/evidence": max(0.0, evidence, evidence_of_it),
+            "calibration/evidence": max(0.0, evidence, evidence_of_it, of_depths),
         }
         if evidence >= 1 and abs(mean) >= LEAST_MEAN:
             raise self.fault(
@@ -169,8 +175,17 @@ class Calibration(Invariant):
                 event.step,
                 f"{what} came {count.came:.0f} times in {self._tokens} tokens, and the "
                 f"probabilities make {count.expected:.1f} +- {math.sqrt(count.variance):.1f} "
-                f"(a healthy run is as far off with odds of {ODDS:g})",
+                f"(a healthy run is as far off with odds of {CLASS_ODDS:g})",
                 f"the engine's log-probs leave something out: {cause}",
+            )
+        if of_depths >= 1:
+            where, few, counts = self._depths.worst()
+            raise self.fault(
+                event.step,
+                f"of {where} of completions {'fewer' if few else 'more'} are unlikely ones than "
+                f"their distributions say: {counts} (a healthy run is as far off with odds of "
+                f"{DEPTH_ODDS:g})",
+                _COLD if few else _HOT,
             )
 
     def _count(self, columns_NK: Tensor, ids: Sequence[int]) -> None:
@@ -195,7 +210,7 @@ class Calibration(Invariant):
         for name, count in self._counts.items():
             if name == KINDS[0] and self._ends_differ:
                 continue
-            odds = ODDS / (len(KINDS) + 1) / (1 if name in KINDS else FREQUENT)
+            odds = CLASS_ODDS / (len(KINDS) + 1) / (1 if name in KINDS else FREQUENT)
             worst = max(worst, (name, count.wealth() / -math.log(odds)), key=lambda one: one[1])
         return worst
 
@@ -213,6 +228,7 @@ class Calibration(Invariant):
             "counts": {name: list(astuple(one)) for name, one in self._counts.items()},
             "ids": [] if classes is None else list(classes.ids),
             "ends_differ": self._ends_differ,
+            "depths": self._depths.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -222,13 +238,15 @@ class Calibration(Invariant):
         # a checkpoint of before classes were counted has none
         self._counts = {name: Count(*sums) for name, sums in state.get("counts", {}).items()}
         self._ends_differ = state.get("ends_differ", False)
+        if "depths" in state:
+            self._depths.load_state_dict(state["depths"])
         if self._scores.classes is not None:
             self._scores.classes.ids = tuple(state.get("ids", ()))
 
 
 _COLD = (
     "the engine samples from a sharper distribution than the one whose log-probs it reports: "
-    "another temperature, or top_k, top_p or min_p that its log-probs leave out"
+    "another temperature, top_k, top_p or min_p, or greedy tokens, that its log-probs leave out"
 )
 _HOT = (
     "the engine samples from a flatter distribution than the one whose log-probs it reports: "
@@ -263,17 +281,11 @@ def _ends_differ(groups: Sequence[Group], ends: Sequence[int]) -> bool:
     return any(not set(one) & set(ends) for one in last)
 
 
-def chosen(groups: tuple[Group, ...], step: int, *, warm: bool) -> tuple[Group, ...]:
-    """Return the groups of a step that are counted.
+def depths_of(scores_NK: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """Return position and depth of each token, (N,) each; ``Depths.add`` says of what.
 
-    Whether one is does not depend on its own completions: it is drawn by its name, and left out if
-    those before it, in the order of the draw, have tokens enough.
+    The random share of the token's own mass comes from a generator that nothing else uses.
     """
-    draw = {id(one): zlib.crc32(f"{step}:{one.problem.id}".encode()) for one in groups}
-    taken: set[int] = set()
-    tokens = 0
-    for group in sorted(groups, key=lambda one: draw[id(one)]):
-        if tokens < WARM_TOKENS and (warm or draw[id(group)] % SHARE == 0):
-            taken.add(id(group))
-            tokens += sum(len(member.completion.token_ids) for member in group.members)
-    return tuple(group for group in groups if id(group) in taken)
+    generator = torch.Generator().manual_seed(0xD1CE + step)
+    share_N = torch.rand(len(scores_NK), generator=generator, dtype=torch.float64)
+    return scores_NK[:, COLUMN], scores_NK[:, AHEAD] + share_N * scores_NK[:, LOGP].exp()

@@ -29,7 +29,7 @@ class Deliveries:
     """
 
     def __init__(self, config: RunConfig, sampler: Any) -> None:
-        known = all(_home(type(sampler), name) == HOME for name in ("draw", "observe"))
+        known = all(is_ours(sampler, name) for name in ("draw", "observe"))
         in_turns = config.train.max_staleness == 0
         self._sampler = sampler if known and in_turns else None
         self._drawn: int | None = None
@@ -88,9 +88,10 @@ class Deliveries:
         return ""
 
 
-def _home(kind: type[Any], method: str) -> str:
-    """Return the module of the class that defines a method."""
-    return next((one.__module__ for one in kind.__mro__ if method in vars(one)), "")
+def is_ours(sampler: Any, method: str) -> bool:
+    """Whether a sampler's method is that of all samplers, and not its own."""
+    kinds = type(sampler).__mro__
+    return next((one.__module__ for one in kinds if method in vars(one)), "") == HOME
 
 
 def _has_signal(group: Group) -> bool:

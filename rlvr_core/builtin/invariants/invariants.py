@@ -12,18 +12,25 @@ from rlvr_core.api.services import RunObserver
 from rlvr_core.builtin.invariants.advantages import Advantages
 from rlvr_core.builtin.invariants.calibration import Calibration
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView, Trainer
+from rlvr_core.builtin.invariants.completions import Completions
+from rlvr_core.builtin.invariants.deliveries import is_ours
+from rlvr_core.builtin.invariants.draws import Draws
 from rlvr_core.builtin.invariants.kl import Kl
 from rlvr_core.builtin.invariants.loss import LossValues
+from rlvr_core.builtin.invariants.model_files import ModelFiles
 from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.optimizer import OptimizerUpdates
 from rlvr_core.builtin.invariants.parity import Parity
+from rlvr_core.builtin.invariants.prompts import Prompts
 from rlvr_core.builtin.invariants.resume import Resume
 from rlvr_core.builtin.invariants.rewards import Rewards
+from rlvr_core.builtin.invariants.streams import Streams
 from rlvr_core.builtin.invariants.sync import Sync
 from rlvr_core.builtin.invariants.tokens import Tokens
 from rlvr_core.builtin.invariants.updates import Updates
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from torch import Tensor
@@ -36,24 +43,64 @@ if TYPE_CHECKING:
         LossComputed,
         RunStarted,
         Sampler,
+        Source,
         StepFinished,
         WeightSource,
     )
-    from rlvr_core.api.services import RunConfig
+    from rlvr_core.api.services import Prepared, RunConfig
+
+
+def invariants_of_run(
+    prepared: Prepared, trainer: Trainer, engine: Engine, say: Callable[[str], None]
+) -> Invariants:
+    """The service ``core/invariants``: make those that the configuration leaves on.
+
+    Args:
+        prepared: The run.
+        trainer: The policy's trainer.
+        engine: What generates, without what plays conversations on it.
+        say: Tells the user.
+    """
+    custody = custody_of(prepared, say)
+    return invariants_of(
+        prepared.config, trainer, engine, prepared.sampler, prepared.sources, custody
+    )
+
+
+def custody_of(prepared: Prepared, say: Callable[[str], None]) -> list[Invariant]:
+    """Make the invariants of prompts and completions, which know the model's files and the data."""
+    config, present = prepared.config, prepared.conversations.present
+    files = ModelFiles(prepared.model_path, config.model)
+    checks: list[Invariant] = []
+    if config.guards.prompts:
+        checks.append(Prompts(files, prepared))
+    if config.guards.completions:
+        longest = max(config.sampling.max_tokens, prepared.evaluations.max_tokens)
+        room = prepared.longest_prompt + longest
+        checks.append(Completions(config, files, present, room, say))
+    return checks
 
 
 def invariants_of(
-    config: RunConfig, trainer: Trainer, engine: Engine, sampler: Sampler | None = None
+    config: RunConfig,
+    trainer: Trainer,
+    engine: Engine,
+    sampler: Sampler | None = None,
+    sources: Sequence[Source] = (),
+    custody: Sequence[Invariant] = (),
 ) -> Invariants:
-    """The service ``core/invariants``: make those that the configuration leaves on."""
+    """Make the invariants that the configuration leaves on; ``custody`` are those of the data."""
     guards, sampling = config.guards, config.sampling
     scores = TokenScores(trainer, top_k=sampling.top_k, top_p=sampling.top_p)
     # an earlier one explains a later one
     checks: list[Invariant] = [Resume(trainer, sampler)] if guards.resume else []
+    checks += custody
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
     if guards.rewards:
         checks.append(Rewards(config))
+    if guards.draws and sampler is not None:
+        checks.append(Draws(config, sampler, sources, main=trainer.ranks.main))
     if guards.tokens:
         checks.append(Tokens(config, sampler))
     if guards.advantages:
@@ -62,7 +109,10 @@ def invariants_of(
         checks.append(Kl())
     if guards.loss:
         checks.append(LossValues())
-    if guards.calibration and traits_of(engine, EngineTraits).seeded:
+    traits = traits_of(engine, EngineTraits)
+    if guards.seeds and traits.seeded and traits.inverts_stream and is_ours(sampler, "draw"):
+        checks.append(Streams(config, trainer, sampler, scores))
+    if guards.calibration and traits.seeded:
         checks.append(Calibration(scores))
     else:
         scores.classes = None  # nobody counts them
@@ -71,7 +121,7 @@ def invariants_of(
     if guards.optimizer:
         checks.append(OptimizerUpdates(config))
     if guards.sync:
-        checks.append(Sync(engine, trainer))
+        checks.append(Sync(config, engine, trainer))
     return Invariants(trainer, checks, scores)
 
 
@@ -90,8 +140,8 @@ class Invariants(RunObserver, StepObserver):
     reports = tuple(
         metric
         for one in (
-            *(Parity, Rewards, Tokens, Advantages, Kl, LossValues),
-            *(Calibration, Updates, OptimizerUpdates),
+            *(Prompts, Completions, Parity, Rewards, Draws, Tokens, Advantages, Kl, LossValues),
+            *(Streams, Calibration, Updates, OptimizerUpdates, Sync),
         )
         for metric in one.reports
     )

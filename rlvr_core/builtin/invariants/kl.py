@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import Json, Loss, LossBatch, Normalizer
+    from rlvr_core.builtin.invariants.references import ReferenceLogprobs, ReferenceWeights
 
 AT_START = {torch.float32: 1e-6, torch.bfloat16: 1e-3, torch.float16: 1e-4}
 """Largest mean k3 at version 0: the reference's weights are rounded to the compute dtype."""
@@ -51,12 +52,16 @@ class Kl(Invariant):
         self._steps = self._still = 0
         self._fingerprint: int | None = None
         self._found: dict[str, float] = {}
+        self._weights: ReferenceWeights | None = None
+        self._logprobs: ReferenceLogprobs | None = None
 
     def begin(self, view: StepView) -> None:
         """Check the reference's weights."""
         self._found = {}
         self._steps += 1
         reference = view.trainer.reference
+        if reference is not None:
+            self._check_weights(view)
         if reference is None or not self._due or view.trainer.train.reference.sync_every:
             return
         # under LoRA the reference is the same model, and its adapter is switched off in there
@@ -82,6 +87,32 @@ class Kl(Invariant):
                 "something writes into the reference, or a resumed run loaded another: it must "
                 "be loaded from the run's model.path, and its parameters not be shared",
             )
+
+    def _check_weights(self, view: StepView) -> None:
+        """Check that the reference has moved as it should, or is what the run began with."""
+        # most runs have none
+        from rlvr_core.builtin.invariants.references import ReferenceLogprobs, ReferenceWeights
+
+        if self._weights is None:
+            self._weights = ReferenceWeights(view.trainer)
+            self._logprobs = ReferenceLogprobs(view.trainer)
+        wrong = self._weights.check(view.version)
+        if wrong:
+            section = view.trainer.train.reference
+            raise self.fault(
+                view.step,
+                f"the reference {wrong}",
+                f"train.reference has it follow after every {section.sync_every} updates, with ema "
+                f"{section.ema:g}: look at what moves it, at which versions, how far, and which "
+                "tensors"
+                if section.sync_every
+                else "it must be loaded from the run's model.path, and nothing may write into it",
+            )
+
+    def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
+        """Note where the reference has to be after an update."""
+        if applied and self._weights is not None:
+            self._weights.updated()
 
     def share(self, view: StepView) -> tuple[float, float, float, float, float]:
         """Over tokens: their number, own and recorded KL; over fresh ones: number and k3."""
@@ -117,6 +148,7 @@ class Kl(Invariant):
             self._found["kl/k3"] = k3 / fresh
         if view.update == 0 and self._due:
             self._probe(view)
+            self._check_logprobs(view)
         if not error <= 1e-3 * abs(own) / tokens + 1e-6:
             raise self.fault(
                 view.step,
@@ -146,6 +178,18 @@ class Kl(Invariant):
                 f"the KL is exactly 0 at {STILL} versions in a row, although the weights moved",
                 "the reference is computed with the policy's own weights: under LoRA the adapter "
                 "must be off in its pass",
+            )
+
+    def _check_logprobs(self, view: StepView) -> None:
+        if self._weights is None or self._logprobs is None or not view.seen:
+            return
+        wrong = self._logprobs.check(view, view.seen[0], self._weights)
+        if wrong:
+            raise self.fault(
+                view.step,
+                wrong,
+                "log-probs of another model stand for the reference's: those of the engine or of "
+                "the policy, or the reference's at another temperature or of other rows",
             )
 
     def _probe(self, view: StepView) -> None:

@@ -6,6 +6,7 @@ what the completion has already, and single frequent tokens.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,18 @@ RECENT = 8
 
 KINDS = ("end", "seen", "recent")
 """Classes of several tokens; behind them come the single ones."""
+
+
+LOGP, ENTROPY, VARIANCE, ROW, COLUMN, BELOW, AHEAD = range(7)
+"""Columns of ``TokenScores``: log-prob, entropy and variance of the surprise; completion and
+position; mass of the tokens of lower id, and of those that are likelier (or as likely, of lower
+id)."""
+
+WARM_TOKENS = 4096
+"""Tokens up to which every group is counted, and after which a step counts no further group."""
+
+SHARE = 64
+"""One of so many groups is counted later."""
 
 
 class Classes:
@@ -116,7 +129,7 @@ def token_moments(
     top_p: float = 1.0,
     classes: Classes | None = None,
 ) -> tuple[Tensor, ...]:
-    """Return log-prob, entropy and variance of -log p of the policy at each loss token.
+    """Return log-prob, entropy, variance of -log p and ``_places`` at each loss token.
 
     They are of the distribution that an engine samples from: temperature, then top-k, then top-p.
 
@@ -131,7 +144,7 @@ def token_moments(
         classes: Classes of tokens that are looked at too.
 
     Returns:
-        Three (B, T) tensors, and those of the classes; 0 outside ``batch.mask_BT``, without graph.
+        Seven (B, T) tensors, and those of the classes; 0 outside ``batch.mask_BT``, without graph.
     """
     predicted = predict(model, batch, temperature, autocast_dtype, compiled)
     states, head = predicted.states, predicted.head
@@ -154,12 +167,25 @@ def token_moments(
         # a token at the edge may be kept by the engine and not here: it has a log-prob all the same
         shift_n = (logp_nV - whole_nV).amax(-1)
         sampled_n = whole_nV.gather(-1, target_n[:, None])[:, 0] + shift_n
-        columns = [sampled_n, entropy_n, variance_n]
+        columns = [sampled_n, entropy_n, variance_n, *_places(p_nV, target_n, batch, place_n2)]
         if classes is not None:
             columns += classes.columns(p_nV, target_n, batch, place_n2)
         parts.append(torch.stack(columns))
     found_KN = torch.cat(parts, dim=1)
     return tuple(predicted.unpack(one_N) for one_N in found_KN)
+
+
+def _places(p_nV: Tensor, target_n: Tensor, batch: MicroBatch, place_n2: Tensor) -> list[Tensor]:
+    """Return row and position of each token, and the masses ``BELOW`` and ``AHEAD`` of it."""
+    lower_nV = torch.arange(p_nV.shape[1], device=p_nV.device) < target_n[:, None]
+    own_n1 = p_nV.gather(-1, target_n[:, None])
+    ahead_nV = (p_nV > own_n1) | ((p_nV == own_n1) & lower_nV)
+    return [
+        batch.group_B[place_n2[:, 0]].float(),
+        place_n2[:, 1].float(),
+        (p_nV * lower_nV).sum(-1),
+        (p_nV * ahead_nV).sum(-1),
+    ]
 
 
 def _truncated(logp_nV: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -189,6 +215,22 @@ def fresh_groups(event: GroupsScored) -> tuple[Group, ...]:
     )
 
 
+def chosen(groups: tuple[Group, ...], step: int, *, warm: bool) -> tuple[Group, ...]:
+    """Return the groups of a step that are counted.
+
+    Whether one is does not depend on its own completions: it is drawn by its name, and left out if
+    those before it, in the order of the draw, have tokens enough.
+    """
+    draw = {id(one): zlib.crc32(f"{step}:{one.problem.id}".encode()) for one in groups}
+    taken: set[int] = set()
+    tokens = 0
+    for group in sorted(groups, key=lambda one: draw[id(one)]):
+        if tokens < WARM_TOKENS and (warm or draw[id(group)] % SHARE == 0):
+            taken.add(id(group))
+            tokens += sum(len(member.completion.token_ids) for member in group.members)
+    return tuple(group for group in groups if id(group) in taken)
+
+
 class TokenScores:
     """Scores of groups under the trainer, computed once for all invariants that want them.
 
@@ -208,7 +250,7 @@ class TokenScores:
         self._scores_NK: Tensor | None = None
 
     def __call__(self, groups: tuple[Group, ...]) -> Tensor:
-        """Return log-prob, entropy, variance and the engine's log-prob of each token, (N, 4).
+        """Return what ``token_moments`` finds, and the engine's log-prob of each token, (N, 8).
 
         Where the groups have few tokens, what ``Classes.columns`` returns stands before the last
         column.
@@ -225,6 +267,17 @@ class TokenScores:
             if classes is not None and not classes.ids:
                 classes.choose(self._trainer.ranks.gather)
         return self._scores_NK
+
+    @property
+    def slack(self) -> float | None:
+        """Share by which a probability of an unlikely set of tokens may be off; None for too much.
+
+        What rounds is the logits, and they are divided by the temperature.
+        """
+        cool = 1 / min(1.0, self._trainer.temperature)
+        exact = self._trainer.precision.compute == torch.float32
+        found = 0.05 * cool if exact else 0.2 * cool
+        return found if found <= 0.5 else None
 
     def forget(self) -> None:
         """Release what was computed for the last step."""

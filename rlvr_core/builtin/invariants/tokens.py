@@ -9,7 +9,7 @@ reaches every token that has an advantage, the last one of a completion included
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -193,10 +193,27 @@ class Tokens(Invariant):
                 view.step,
                 f"{sum(missing.values())} of {sum(self._wanted.values())} rows that have a reward "
                 f"were trained on by no update ({self._found['tokens/missing']:.0f} tokens)",
-                "rows are lost between the groups of the step and its micro-batches: look at how "
-                "they are split into mini-batches, shared among processes and packed",
+                self._why_missing(view, {key for key, _ in missing}),
             )
         return self._found
+
+    def _why_missing(self, view: StepView, missing: Set[Key]) -> str:
+        """Return what to do about rows that are not trained on, by what they have in common."""
+        reasons = {
+            key_of(place, member): member.completion.finish_reason
+            for place, group in enumerate(view.groups)
+            for member in group.members
+        }
+        if {reasons[key] for key in missing} == {"length"} != set(reasons.values()):
+            return (
+                "all of them were cut off: they are masked as by train.mask_truncated: true, and "
+                "the config has false"
+            )
+        return (
+            "rows are lost between the groups of the step and its micro-batches: look at how "
+            "they are split into mini-batches, shared among processes and packed; or their loss "
+            "mask was emptied on its way"
+        )
 
 
 _PLACES = ("first", "last", "middle")

@@ -97,6 +97,12 @@ class UpdateCheck:
         """Exactly one update is counted, by optimizers that count."""
         if math.isnan(one.new_steps) or one.new_steps == one.steps + 1:
             return ""
+        if one.new_steps == one.steps == 0:
+            return (
+                f"no update reached {one.name}, though it has a gradient\nthe tensor is frozen, "
+                "its gradient was taken away before the optimizer read it, or the optimizer was "
+                "not given it"
+            )
         counted = (
             f"the optimizer counts {one.new_steps:g} updates of {one.name} after one update, and "
             f"{one.steps:g} before it\n"
@@ -118,11 +124,19 @@ class UpdateCheck:
         if self._compare(one.new_mean, expected, band).bad:
             taken = (one.new_mean - beta * one.mean) / share
             seen = compare(taken, one.gradient, band / share)
-            return (
+            what = (
                 f"the optimizer did not take the gradient of {one.name} that the step computed: "
-                f"by its moments, {described(seen, 'the clipped gradient')}\n"
-                "the gradient is changed before the optimizer reads it (sign, scale, clipping, "
-                "another tensor's, not cleared), or its moments are"
+                f"by its moments, {described(seen, 'the clipped gradient')}"
+            )
+            zero = (taken.abs() <= band / share) & (one.gradient.abs() > band / share)
+            if int(zero.sum()) == seen.bad:
+                return (
+                    f"{what}; all of these get a gradient of 0\na part of the tensor is frozen: "
+                    "its gradient is masked, or lost, before the optimizer reads it"
+                )
+            return (
+                f"{what}\nthe gradient is changed before the optimizer reads it (sign, scale, "
+                "clipping, another tensor's, not cleared), or its moments are"
             )
         if not adam:
             return ""

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any
@@ -33,6 +33,7 @@ from rlvr_core.api import (
     RunError,
 )
 from rlvr_core.api.services import LOST
+from rlvr_core.builtin.jobs.gpus import GIVEN, VISIBLE, Gpu, chosen_gpus, given_gpus
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``--engine-gpus`` reserves for engines."""
@@ -43,8 +44,6 @@ _MEETING = 600
 _ANYWHERE = "192.0.2.1"
 """A documentation address that no machine has, used to find the outgoing network interface."""
 
-Gpu = Annotated[int, Field(ge=0)]
-
 
 class ProcessConfig(ComponentConfig):
     """Options of launchers that start processes on this machine."""
@@ -52,9 +51,10 @@ class ProcessConfig(ComponentConfig):
     processes: Annotated[int, Field(gt=0)] | None = None
     """Number of processes on this machine; null: one per GPU of ``gpus``."""
     gpus: list[Gpu] | None = None
-    """GPUs to train on, one per process; null: all visible GPUs, or the CPU if there are none."""
+    """GPUs to train on, one per process, by their places in ``CUDA_VISIBLE_DEVICES`` or by UUID;
+    null: those that are visible, or the CPU if there are none."""
     engine_gpus: list[Gpu] | None = None
-    """GPUs reserved for an engine that runs in its own processes."""
+    """GPUs reserved for an engine that runs in its own processes, named in the same way."""
 
 
 def count_of(config: ProcessConfig) -> int:
@@ -63,45 +63,64 @@ def count_of(config: ProcessConfig) -> int:
     Raises:
         ConfigError: If it is not given, or does not match the GPUs.
     """
-    gpus, engine_gpus = config.gpus or [], config.engine_gpus or []
+    gpus = config.gpus or []
     if config.processes is None and not gpus:
         raise ConfigError("how many processes?", remedy="say --processes N, or --gpus 0,1,...")
     processes = config.processes or len(gpus)
     if gpus and processes != len(gpus):
         raise ConfigError(
-            f"{processes} processes on {len(gpus)} GPUs ({_listed(gpus)}): each trains on one",
+            f"{processes} processes on {len(gpus)} GPUs ({','.join(map(str, gpus))}): each trains "
+            "on one",
             where="--gpus",
             remedy="name as many GPUs as processes",
-        )
-    every = [*gpus, *engine_gpus]
-    twice = sorted({gpu for gpu in every if every.count(gpu) > 1})
-    if twice:
-        raise ConfigError(
-            f"GPU {_listed(twice)} is named twice",
-            where="--gpus, --engine-gpus",
-            remedy="a GPU either trains or is an engine's",
         )
     return processes
 
 
-def environment_of(config: ProcessConfig, request: LaunchRequest) -> dict[str, str]:
+def environment_of(
+    config: ProcessConfig, request: LaunchRequest, shown: str | None
+) -> dict[str, str]:
     """Return the processes' environment variables, set before any of them starts (T31).
 
+    Args:
+        config: The launcher's options.
+        request: What is launched.
+        shown: The ``CUDA_VISIBLE_DEVICES`` that the launcher was given.
+
     Raises:
-        ConfigError: If GPUs are reserved for an engine that would not use them.
+        ConfigError: If GPUs are reserved for an engine that would not use them, or are not there.
     """
     found: dict[str, str] = {}
-    if config.gpus:
-        found["CUDA_VISIBLE_DEVICES"] = _listed(config.gpus)
-    if config.engine_gpus:
+    gpus, engine_gpus = config.gpus or [], config.engine_gpus or []
+    cards = chosen_gpus([*gpus, *engine_gpus], shown, "--gpus, --engine-gpus")
+    if gpus:
+        found[VISIBLE] = ",".join(cards[: len(gpus)])
+    if engine_gpus:
         if not request.engine_apart:
             raise ConfigError(
                 "engine_gpus is set, and the config's engine works inside the training processes",
                 where="--engine-gpus",
                 remedy="leave it out, or choose an engine with processes of its own",
             )
-        found[ENGINE_GPUS] = _listed(config.engine_gpus)
+        found[ENGINE_GPUS] = ",".join(cards[len(gpus) :])
     return found
+
+
+def _cards(shown: str | None, processes: int) -> str:
+    """Say which card each process trains on: of those shown, the one at its own place."""
+    visible = given_gpus(shown)
+    if visible is None:
+        return "each on the GPU of its number among all of this machine, on a CPU where none is"
+    if not visible:
+        return f"each on the CPU: {VISIBLE} shows no GPU"
+    if len(visible) < processes:
+        raise ConfigError(
+            f"{processes} processes, and this run was given {len(visible)} GPUs: "
+            f"{VISIBLE}={','.join(visible)}",
+            where="--processes",
+            remedy=f"start as many as GPUs, or train on the CPU: {VISIBLE}=''",
+        )
+    return ", ".join(f"process {rank} on GPU {visible[rank]}" for rank in range(processes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +145,14 @@ def process_plan(
 ) -> LaunchPlan:
     """Return what would be started on this machine."""
     processes = count_of(config)
-    environment = environment_of(config, request)
+    environment = environment_of(config, request, os.environ.get(VISIBLE))
     command = ["python", "-m", "rlvr_core.builtin.jobs.commands.rank", *request.arguments]
     total = processes * nodes.count
     lines = [f"{total} processes train {request.name}: {processes} on this machine"]
     if nodes.count > 1:
         lines[0] += f", which is {nodes.index} of 0..{nodes.count - 1}"
         lines.append(f"they meet at {nodes.address}:{nodes.port}")
+    lines.append(_cards(environment.get(VISIBLE, os.environ.get(VISIBLE)), processes))
     lines += [f"each with {name}={value}" for name, value in environment.items()]
     lines.append("each runs: " + " ".join(command))
     details: dict[str, Json] = {
@@ -154,10 +174,12 @@ def supervise(plan: LaunchPlan) -> int:
         The exit code of the run: that of the process that failed first, 130 if interrupted.
 
     Raises:
-        MachineError: If the machines of the run do not meet.
+        MachineError: If the machines of the run do not meet, or this one lacks GPUs.
         RunError: If a process was killed, or the processes ended because another machine's did.
     """
     details = plan.details
+    if VISIBLE in details["environment"]:  # what engine.with.gpus are places in
+        os.environ[GIVEN] = os.environ.get(VISIBLE, "all")
     # before torch is imported: the agent passes its own environment on
     os.environ.update(details["environment"])
     os.environ["PYTHONUNBUFFERED"] = "1"
@@ -166,6 +188,7 @@ def supervise(plan: LaunchPlan) -> int:
     if details["nodes"] > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
         # gloo would listen on the address of this machine's own name, which may be 127.0.1.1
         os.environ["GLOO_SOCKET_IFNAME"] = interface_to(details["main_address"])
+    _check_gpus(details)
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
@@ -196,6 +219,26 @@ def supervise(plan: LaunchPlan) -> int:
                 "reached at that port",
             ) from error
     return 0
+
+
+def _check_gpus(details: Mapping[str, Any]) -> None:
+    """Refuse to train on the CPU, or several on one GPU, where GPUs were asked for."""
+    import torch
+
+    # counted by the driver's library where it can be: no process of the launcher uses a GPU
+    wanted, there = details["processes"], torch.cuda.device_count()
+    named = details["environment"].get(VISIBLE)
+    if there >= wanted or (named is None and there == 0):
+        return
+    asked = f"--gpus names {named}" if named else f"{wanted} processes are to train"
+    raise MachineError(
+        f"{asked}, and torch sees {there or 'no'} GPU{'s' if there > 1 else ''} of them here",
+        where="--gpus",
+        remedy=(
+            "see what is there: nvidia-smi -L; python -c 'import torch; print(torch.version.cuda)'",
+            f"to train on the CPU leave --gpus out and set {VISIBLE}=''",
+        ),
+    )
 
 
 def interface_to(address: str) -> str:
@@ -319,7 +362,3 @@ class _Forwarded:
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
-
-
-def _listed(gpus: Sequence[int]) -> str:
-    return ",".join(map(str, gpus))

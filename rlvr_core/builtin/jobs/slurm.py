@@ -64,8 +64,6 @@ if (( ${{#shown[@]}} != {count} )); then
   echo "rlvr: $told: CUDA_VISIBLE_DEVICES='${{CUDA_VISIBLE_DEVICES:-}}'" >&2
   exit 4
 fi
-train=$(IFS=,; echo "${{shown[*]:0:{train}}}")
-engine=$(IFS=,; echo "${{shown[*]:{train}}}")
 """
 
 _TEMPLATE = """\
@@ -224,11 +222,13 @@ class SlurmLauncher:
         words += ["--backend", "accelerate", "--processes", str(processes)]
         begin, more = "", ""
         if self._gpus:
-            begin = _SHARE.format(count=self._gpus, train=config.gpus or 0)
+            begin = _SHARE.format(count=self._gpus)
+        # places within what slurm gives each machine
+        every = list(map(str, range(self._gpus)))
         if config.gpus:
-            more += ' --gpus "$train"'
+            words += ["--gpus", ",".join(every[: config.gpus])]
         if config.engine_gpus:
-            more += ' --engine-gpus "$engine"'
+            words += ["--engine-gpus", ",".join(every[config.gpus or 0 :])]
         if "--resume" not in request.arguments:
             more += ' --set run.dir="$RLVR_DIR" $RLVR_RESUME'
         if config.nodes > 1:
@@ -253,7 +253,7 @@ class SlurmLauncher:
         there = ProcessConfig(
             processes=config.processes, gpus=train or None, engine_gpus=engine or None
         )
-        environment_of(there, request)
+        environment_of(there, request, None)
         return count_of(there)
 
 

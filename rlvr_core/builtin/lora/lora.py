@@ -149,8 +149,9 @@ def pairs(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
 def base(model: nn.Module) -> Iterator[None]:
     """Disable the adapters in the block. No autograd graph of the policy may be alive."""
     found = layers(model)
-    for layer in found:
-        layer.enable_adapters(False)
+    with _trained_as_before(model):
+        for layer in found:
+            layer.enable_adapters(False)
     try:
         yield
     finally:
@@ -162,13 +163,26 @@ def base(model: nn.Module) -> Iterator[None]:
 def reference(model: nn.Module) -> Iterator[None]:
     """Use the reference's adapter in the block. No autograd graph of the policy may be alive."""
     found = layers(model)
-    for layer in found:
-        layer.set_adapter(REFERENCE, inference_mode=True)
+    with _trained_as_before(model):
+        for layer in found:
+            layer.set_adapter(REFERENCE, inference_mode=True)
     try:
         yield
     finally:
         for layer in found:
             layer.set_adapter(POLICY)
+
+
+@contextlib.contextmanager
+def _trained_as_before(model: nn.Module) -> Iterator[None]:
+    """Undo what peft does to ``requires_grad`` in the block.
+
+    FSDP asks at its first pass, which may be the reference's, in what dtype gradients will come.
+    """
+    trained = [matrix for matrix in matrices(model).values() if matrix.requires_grad]
+    yield
+    for matrix in trained:
+        matrix.requires_grad_(True)
 
 
 @contextlib.contextmanager

@@ -126,6 +126,7 @@ class Judge:
             *("api_key_env", "timeout", "deadline", "retries", "price", "concurrency"),
             "calibration",
         ),
+        repeatable=False,
     )
 
     def __init__(self, config: Config) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from rlvr_core.api import Generation, GenerationRequest, MachineError, RunError, SamplingParams
 from rlvr_core.api.services import PROBE_TOKENS, check_probe, probe_prompt, shared_prefix
-from rlvr_core.builtin.vllm.requests import not_finite
+from rlvr_core.builtin.vllm.requests import by_token, not_finite
 
 if TYPE_CHECKING:
     import httpx2
@@ -206,7 +206,7 @@ def read_generation(
 ) -> Generation | None:
     """An answer as a generation; None for an aborted one, which is no answer (T20).
 
-    Its version is the one it began under. Later tokens of it may be of later ones, if new weights
+    Its version is that of its first token. Later ones may be of later versions, if new weights
     came while it was being sampled; each log-prob is that of the weights its token was sampled by.
 
     Args:
@@ -224,7 +224,8 @@ def read_generation(
     if choice["finish_reason"] not in ("stop", "length"):
         return None
     token_ids = tuple(int(token) for token in choice["token_ids"])
-    version = _first_version(choice["weight_versions"] or (), len(token_ids), run, versions)
+    spans = _spans(choice["weight_versions"] or (), len(token_ids), run, versions)
+    version, token_versions = by_token(spans, len(token_ids), versions[0])
     entries = choice["logprobs"]["content"]
     scored = tuple(int(entry["token_id"]) for entry in entries)
     if scored != token_ids:
@@ -238,13 +239,14 @@ def read_generation(
         text=text(token_ids),
         finish_reason="stop" if choice["finish_reason"] == "stop" else "length",
         version=version,
+        token_versions=token_versions,
     )
 
 
-def _first_version(
+def _spans(
     spans: Sequence[Mapping[str, Any]], length: int, run: str, versions: range
-) -> int:
-    """The version of the first span, once they were all found in order and without a gap.
+) -> list[tuple[int, int, int]]:
+    """Version, start and end of each span, once they were all found in order and without a gap.
 
     Raises:
         OtherWeightsError: If they are not.
@@ -255,7 +257,7 @@ def _first_version(
     whole = bool(spans) and [*starts, length] == [0, *ends]
     if not whole or -1 in of_spans or of_spans != sorted(of_spans):
         raise OtherWeightsError(", ".join(str(span["version"]) for span in spans) or "none")
-    return of_spans[0]
+    return list(zip(of_spans, starts, ends, strict=True))
 
 
 def _error_message(response: httpx2.Response) -> str:

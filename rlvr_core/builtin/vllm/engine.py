@@ -29,7 +29,6 @@ from rlvr_core.api.services import (
     StopStrings,
     check_probe,
     eos_ids,
-    has_trainer,
     probe_prompt,
     source_logprobs,
 )
@@ -42,6 +41,7 @@ from rlvr_core.builtin.vllm.process import (
     shut_down,
     untouched_randomness,
 )
+from rlvr_core.builtin.vllm.readback import fingerprint
 from rlvr_core.builtin.vllm.requests import Requests, room_for, score
 
 _PROBE_DEADLINE = 600.0
@@ -90,6 +90,7 @@ class VllmEngine:
         if self._running is not None:
             raise RuntimeError("engine vllm was started twice")
         llm = launch(self.config, context)
+        llm.set_weight_version("0")
         ends = () if context.model is None else eos_ids(context.model, context.tokenizer)
         block = llm.vllm_config.cache_config.block_size
         length = max(1, min(2 * block + 1, context.max_model_len - PROBE_TOKENS))
@@ -171,8 +172,7 @@ class VllmEngine:
             with untouched_randomness():
                 self._transfer(running, version, source)
                 running.queue.version = version
-                # a process that has no trainer leaves the comparison to the one that has
-                if not running.queue and has_trainer(source):
+                if not running.queue:
                     self._probe(running, source)
         except RlvrError as error:
             self._break(running, error.complaints[0].what)
@@ -198,15 +198,49 @@ class VllmEngine:
         llm.set_weight_version(str(version))
 
     def _probe(self, running: _Running, source: WeightSource) -> None:
-        """Sample a few tokens and hold their log-probs against the trainer's."""
+        """Sample a few tokens: nothing of the old weights may be used for them, nor labelled so.
+
+        Raises:
+            RunError: If it is, or their log-probs are not the trainer's.
+        """
         queue, dtype = running.queue, running.context.dtype
         params = SamplingParams(max_tokens=PROBE_TOKENS)
         request = GenerationRequest("probe", running.probe_ids, params, (queue.version,))
         future = queue.submit(request)
         queue.run(_PROBE_DEADLINE)
         (answer,) = future.result(0)
-        ours = source_logprobs(source, running.probe_ids, answer.token_ids, dtype)
-        check_probe(answer.logprobs, ours, dtype, running.device, queue.version)
+        # a process that has no trainer leaves the comparison to the one that has
+        if source.sharded or source.module is not None:
+            ours = source_logprobs(source, running.probe_ids, answer.token_ids, dtype)
+            check_probe(answer.logprobs, ours, dtype, running.device, queue.version)
+        # half precision hides old keys and values; the probe before had the same prompt (T19)
+        if queue.cached_tokens:
+            raise RunError(
+                f"weight sync to version {queue.version}: the prefix cache still had keys and "
+                f"values of {queue.cached_tokens} tokens from before it (band: none)",
+                remedy="vLLM said that it had reset the cache: report its version",
+            )
+        if answer.version != queue.version or answer.token_versions:
+            raise RunError(
+                f"weight sync to version {queue.version}: vLLM samples under the label "
+                f"{answer.version}",
+                remedy="vLLM did not take the label of the new weights: report its version",
+            )
+
+    def fingerprint(self) -> dict[str, int]:
+        """See ``FingerprintsWeights``.
+
+        Raises:
+            RunError: If vLLM could not read its weights back.
+        """
+        running = self._ready()
+        try:
+            (found,) = running.llm.collective_rpc(fingerprint)
+        except Exception as error:
+            what = f"vLLM could not read its weights back: {first_line(error)}"
+            raise self._break(running, what) from error
+        sums: dict[str, int] = found
+        return sums
 
     def sleep(self) -> None:
         """Give memory back; see ``Engine.sleep``. Nothing happens on a CPU.

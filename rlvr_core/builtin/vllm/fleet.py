@@ -172,6 +172,34 @@ class Fleet:
                         participants.append(server)
         return participants
 
+    async def fingerprint(self) -> dict[str, int]:
+        """Checksums of the weights that the servers compute with; see ``FingerprintsWeights``.
+
+        Raises:
+            RunError: If one cannot read them back, or holds others than the rest.
+        """
+        found: dict[str, int] = {}
+        for server in [server for server in self.servers if server.ready]:
+            try:
+                workers = await server.client.rpc("rlvr_fingerprint", seconds=self.weights.seconds)
+            except GoneError:
+                server.check_now.set()  # it takes the weights again when it comes back
+                continue
+            except FaultError as error:
+                raise RunError(
+                    f"{server.name} could not read its weights back: {error}",
+                    remedy="start it with the rlvr-core of this run, or set guards.sync: false",
+                ) from error
+            held = {name: int(digits) for one in workers for name, digits in one.items()}
+            if other := [name for name in held.keys() & found if held[name] != found[name]]:
+                raise RunError(
+                    f"{server.name} holds other weights than the servers before it in "
+                    f"{len(other)} of {len(held)} tensors: {min(other)}",
+                    remedy="part of the weights did not arrive there; see docs/guards.md#sync",
+                )
+            found |= held
+        return found
+
     # -- watching --------------------------------------------------------------------------------
 
     async def _watch(self, server: Server) -> None:

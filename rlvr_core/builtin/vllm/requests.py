@@ -99,13 +99,14 @@ def generation(
     """A finished output as a generation.
 
     Its text is that of all its tokens. vLLM's own ends exactly at a stop string, while the last
-    token may go on behind it: what is graded would not be what is trained (T63).
+    token may go on behind it: what is graded would not be what is trained (T63). Versions are what
+    vLLM itself says of the weights that each token was sampled by.
 
     Args:
         output: Of vLLM, finished by ``stop`` or ``length``.
         request: What it answers, for the message.
         text: Decodes token ids.
-        version: Policy version that sampled it.
+        version: Policy version of an answer without tokens.
 
     Raises:
         RunError: If there is not one finite log-prob per token: the model's weights are broken.
@@ -117,13 +118,42 @@ def generation(
     )
     if not all(math.isfinite(logprob) for logprob in logprobs):
         raise not_finite(request)
+    spans = [(int(span.version), span.start, span.end) for span in output.weight_versions or ()]
+    first, later = by_token(spans, len(token_ids), version)
     return Generation(
         token_ids=token_ids,
         logprobs=logprobs,
         text=text(token_ids),
         finish_reason="stop" if output.finish_reason == "stop" else "length",
-        version=version,
+        version=first,
+        token_versions=later,
     )
+
+
+def by_token(
+    spans: Sequence[tuple[int, int, int]], length: int, version: int
+) -> tuple[int, tuple[int, ...]]:
+    """Read vLLM's labels of tokens.
+
+    Args:
+        spans: Version, first token and the one behind the last, in order.
+        length: Tokens of the completion.
+        version: Of a completion without tokens.
+
+    Returns:
+        The version of the first token, and that of each, or nothing where all have the first's.
+
+    Raises:
+        RunError: If tokens have no label.
+    """
+    versions = [label for label, start, end in spans for _ in range(start, end)]
+    if len(versions) != length:
+        raise RunError(
+            f"vLLM says of {len(versions)} of {length} tokens by which weights they were sampled",
+            remedy="take the version of vLLM that docs/installation.md names",
+        )
+    first = versions[0] if versions else version
+    return first, tuple(versions) if set(versions) - {first} else ()
 
 
 @dataclass(slots=True)
@@ -164,6 +194,8 @@ class Requests:
         self._names = itertools.count()
         self.version = 0
         self.adapter: LoRARequest | None = None
+        self.cached_tokens = 0
+        """Tokens of the last answered prompt whose keys and values were in the prefix cache."""
 
     def __len__(self) -> int:
         """Completions that are not finished."""
@@ -240,6 +272,7 @@ class Requests:
         if sample is None or sample.pending.future.done():
             return
         pending, answer = sample.pending, output.outputs[0]
+        self.cached_tokens = output.num_cached_tokens or 0
         if answer.finish_reason not in ("stop", "length"):
             self._retry(sample, str(answer.finish_reason))
             return

@@ -91,7 +91,11 @@ class VllmServerEngine:
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
-        self.traits = replace(type(self).traits, elsewhere=_all_elsewhere(config.urls))
+        self.traits = replace(
+            type(self).traits,
+            elsewhere=_all_elsewhere(config.urls),
+            takes_adapter=config.lora == "adapter",
+        )
         self._running: _Running | None = None
         self._broken: str | None = None
 
@@ -249,7 +253,14 @@ class VllmServerEngine:
             self._on_loop(running.fleet.hold())
             running.ranks.gather(None)  # nobody takes a server with new weights for a lost one
             if running.fleet.leads:
+                was_on_disk = running.publisher.on_disk
                 running.publisher.lead(version, label, source, running.fleet.participants)
+                folder = running.publisher.on_disk
+                if folder is not None and folder != was_on_disk:
+                    running.fleet.events.append(
+                        f"weights go to the servers through files in {folder}, slower than shared "
+                        "memory: /dev/shm is too small or absent (docker: --shm-size)"
+                    )
             else:
                 running.fleet.weights.sent = SentWeights(label, "known to the leader")
                 if source.sharded:
@@ -263,6 +274,16 @@ class VllmServerEngine:
         except BaseException as error:  # another process was lost, or the user has enough
             self._break(running, RunError(f"a weight sync was cut short: {first_line(error)}"))
             raise
+
+    def fingerprint(self) -> dict[str, int]:
+        """See ``FingerprintsWeights``; nothing in a process that does not lead the servers.
+
+        Raises:
+            RunError: If a server cannot read its weights back, or servers hold different ones.
+        """
+        fleet = self._ready().fleet
+        found: dict[str, int] = self._on_loop(fleet.fingerprint()) if fleet.leads else {}
+        return found
 
     @property
     def _model(self) -> str | None:

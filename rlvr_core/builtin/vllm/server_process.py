@@ -19,7 +19,7 @@ import torch
 from pydantic import Field, model_validator
 
 from rlvr_core.api import ConfigError, EngineContext, MachineError
-from rlvr_core.api.services import apart, eos_ids
+from rlvr_core.api.services import apart, eos_ids, load_host
 from rlvr_core.builtin.vllm.client import Probe
 from rlvr_core.builtin.vllm.process import VERBOSE, VllmOptions, shared_arguments
 
@@ -28,10 +28,14 @@ SERVER_MODULE = "rlvr_core.builtin.vllm.server_main"
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 """Environment variable with the GPUs that ``rlvr launch --engine-gpus`` keeps for engines."""
+GIVEN_GPUS = "RLVR_GIVEN_GPUS"
+"""Environment variable with the GPUs that ``rlvr launch`` was given, where ranks have fewer."""
 
 
 _SHOWN = 5
 _LONGEST_SOCKET = 104
+
+Gpu = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^(GPU|MIG)-")]
 
 
 class ServerConfig(VllmOptions):
@@ -42,8 +46,9 @@ class ServerConfig(VllmOptions):
     GPUs."""
     urls: list[str] = []
     """Servers that run already, like ``http://gpu-7:8000``, instead of starting some."""
-    gpus: list[Annotated[int, Field(ge=0)]] | None = None
-    """GPUs of the started servers. null: those of ``rlvr launch --engine-gpus``."""
+    gpus: list[Gpu] | None = None
+    """GPUs of the started servers, by their places in the ``CUDA_VISIBLE_DEVICES`` that the run was
+    given, or by UUID. null: those of ``rlvr launch --engine-gpus``."""
     tensor_parallel: Annotated[int, Field(gt=0)] = 1
     """GPUs of each started server."""
     folder: str | None = None
@@ -80,14 +85,17 @@ class ServerConfig(VllmOptions):
         return self
 
 
-def gpus_of(config: ServerConfig) -> list[list[int]]:
-    """The GPUs of each server to start; empty lists on a CPU.
+def gpus_of(config: ServerConfig) -> list[list[str]]:
+    """The GPUs of each server to start, as its ``CUDA_VISIBLE_DEVICES``; empty lists on a CPU.
 
     Raises:
+        ConfigError: If a GPU is named that the run was not given.
         MachineError: If servers and GPUs do not go together.
     """
-    given = os.environ.get(ENGINE_GPUS, "")
-    gpus = config.gpus if config.gpus is not None else [int(g) for g in given.split(",") if g]
+    gpus = [gpu for gpu in os.environ.get(ENGINE_GPUS, "").split(",") if gpu]
+    if config.gpus is not None:
+        shown = os.environ.get(GIVEN_GPUS, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        gpus = load_host().service("core/gpus")(config.gpus, shown, "engine.with.gpus")
     each = config.tensor_parallel
     if not gpus:
         if torch.cuda.is_available():
@@ -142,7 +150,7 @@ class ServerProcess:
     name: str
     folder: Path
     arguments: Sequence[str]
-    gpus: Sequence[int] = ()
+    gpus: Sequence[str] = ()
     _process: subprocess.Popen[bytes] | None = None
     _pipe: int = field(default=-1)
 
@@ -227,13 +235,13 @@ def private_folder() -> Path:
     return folder
 
 
-def environment(gpus: Sequence[int]) -> dict[str, str]:
+def environment(gpus: Sequence[str]) -> dict[str, str]:
     """The environment of a server: ours, without what makes this process a rank of a run."""
     # the code that this process runs is to be found there too
     path = [entry for entry in sys.path if entry]
     return apart() | {
         "PYTHONPATH": os.pathsep.join(path),
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
         "VLLM_SERVER_DEV_MODE": "1",  # the routes that take weights; the socket is private
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",

@@ -154,22 +154,38 @@ class Files:
                 self._lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR)
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
                 return
-        raise MachineError(
-            f"no room for a copy of the weights, {needed / 2**30:.2f} GiB, in "
-            f"{' or '.join(map(str, candidates))}",
-            where="engine",
-            remedy="engine.transport: {use: files, with: {folder: ...}} names a folder with room, "
-            "which the servers can read",
-        )
+        raise _no_room(needed, candidates)
 
     def _write(self) -> None:
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         assert self._folder is not None
         file = self._folder / f"part-{len(self.files):05d}.safetensors"
-        save_file(self._part, file)
+        try:
+            save_file(self._part, file)
+        except (OSError, SafetensorError) as error:
+            raise _no_room(self._bytes, [self._folder], f": {first_line(error)}") from error
         self.files.append(str(file))
         self._part, self._bytes = {}, 0
+
+
+def _no_room(needed: int, folders: Sequence[Path], why: str = "") -> MachineError:
+    return MachineError(
+        f"no room for a copy of the weights, {needed / 2**30:.2f} GiB, in "
+        f"{' or '.join(map(str, folders))}{why}",
+        where="engine",
+        remedy="engine.transport: {use: files, with: {folder: ...}} names a folder with room, "
+        "which the servers can read",
+    )
+
+
+def folder_on_disk(messages: Sequence[Json]) -> str | None:
+    """Return the folder of sent files that lie outside shared memory; None of others."""
+    content: Any = messages[-1] if messages else None
+    files = content.get("files") if isinstance(content, dict) else None
+    folder = Path(files[0]).parent if files else None
+    return str(folder) if folder is not None and folder.parent != _SHARED_MEMORY else None
 
 
 def n_bytes(tensors: Sequence[TensorMeta]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -29,10 +30,13 @@ from rlvr_core.builtin.vllm.adapter import AdapterFolder, unsupported_layers
 from rlvr_core.builtin.vllm.client import FaultError, GoneError, Probe
 from rlvr_core.builtin.vllm.pool import LoopThread, Server, ServerPool
 from rlvr_core.builtin.vllm.process import VERBOSE, first_line
-from rlvr_core.builtin.vllm.transports import Files, Fingerprint
+from rlvr_core.builtin.vllm.transports import Files, Fingerprint, folder_on_disk
 
 FILES = ChosenTransport("core/files", f"{Files.__module__}:{Files.__name__}", "core", {})
 """The transport of the copy that a restarted server is given."""
+
+_PAUSE = 1.0
+"""Seconds after which the trainer's weights are looked at again."""
 
 
 @dataclass(slots=True)
@@ -61,6 +65,8 @@ class ServerWeights:
         probe: A prompt every server is asked to go on with, to see whose weights it has.
         seconds: Any one step of a transaction may take.
         adapter: The adapter, in a run that sends nothing else.
+        keep: Keeps a copy of the trainer's weights if they still are those that were sent, and
+            returns the messages that bring it; None where nobody can be given one between syncs.
         lock: Held while servers are given weights.
         epoch: Changes at the beginning and the end of a sync.
     """
@@ -69,6 +75,7 @@ class ServerWeights:
     probe: Probe
     seconds: float
     adapter: AdapterFolder | None = None
+    keep: Callable[[str], Sequence[Json] | None] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     epoch: int = 0
 
@@ -130,20 +137,34 @@ class ServerWeights:
             FaultError: If it says that it could not do it.
             RunError: If it then answers as if it held others.
         """
+        until = time.monotonic() + self.seconds
+        while not await self._caught_up(server):
+            if time.monotonic() > until:
+                raise GoneError("it has to wait for the next weights")
+            await asyncio.sleep(_PAUSE)  # the trainer is in the middle of an update
+
+    async def _caught_up(self, server: Server) -> bool:
+        """Give a server the weights that were sent; False if nobody has them at the moment."""
         async with self.lock:
             if self.sent.fingerprint is None:
                 held = await server.client.weight_version(seconds=self.seconds)
                 if held not in ("default", self.sent.label):
                     server.holds_other_weights = True
-                    return
+                    return True
                 # it was given none yet: it holds the run's model
                 await self._post(server, "/update_weight_version", {"new_version": self.sent.label})
-                return
+                return True
             if self.adapter is None and self.sent.transport is None:
-                raise GoneError("it has to wait for the next weights")
+                if self.keep is None:
+                    raise GoneError("it has to wait for the next weights")
+                messages = await asyncio.to_thread(self.keep, self.sent.fingerprint)
+                if messages is None:
+                    return False
+                self.sent.transport, self.sent.messages = FILES, messages
             await self._transaction(server)
             answer = await self.probe.ask(server.client, self.sent.label, self.seconds)
             self.probe.compare_known(server.name, answer)
+            return True
 
     async def _transaction(self, server: Server) -> None:
         """The whole transaction with one server, from the copy that is kept."""
@@ -350,6 +371,8 @@ class WeightPublisher:
         self._transport: WeightTransport | None = None
         self._copy: Files | None = None
         self._tensors: Sequence[TensorMeta] | None = None
+        self.on_disk: str | None = None
+        self._source: WeightSource | None = None
 
     def use(self, chosen: ChosenTransport, copy: Files | None) -> None:
         """Send whole weights by a transport.
@@ -357,11 +380,15 @@ class WeightPublisher:
         Args:
             chosen: The transport.
             copy: Where a copy is kept for servers that come back, if the transport keeps none.
+                It is made when one does, of the weights that the trainer still has: no sync waits
+                for a copy to host memory.
         """
         self.chosen = chosen
         self._transport = chosen.make()
         self.lasting = traits_of(self._transport, TransportTraits).lasting
         self._copy = None if self.lasting else copy
+        if self._copy is not None:
+            self.weights.keep = self._keep
 
     def lead(
         self,
@@ -440,8 +467,12 @@ class WeightPublisher:
         assert self._transport is not None
         outgoing = Outgoing(source, self._context.dtype, self._tensors)
         self._tensors = outgoing.tensors
-        passing = outgoing if self._copy is None else CopyingWeights(outgoing, self._copy)
         servers: list[Server] = self._on_loop(participants())
+        # shards cannot be gathered between syncs; a server that is starting will ask at once
+        missing = len(servers) < sum(not server.given_up for server in self.pool.servers)
+        copying = self._copy is not None and (source.sharded or missing)
+        passing = CopyingWeights(outgoing, self._copy) if copying and self._copy else outgoing
+        self._source = None if source.sharded else source
         link = ServerLink(self, number(servers))
         if servers or self.lasting:
             self._transport.send(passing, link)
@@ -451,10 +482,24 @@ class WeightPublisher:
         sent = SentWeights(label, outgoing.fingerprint.digest())
         if self.lasting:
             sent.transport, sent.messages = self.chosen, link.messages
-        elif self._copy is not None:
+            chosen = self.chosen.target == FILES.target and not self.chosen.options.get("folder")
+            self.on_disk = folder_on_disk(link.messages) if chosen else None
+        elif copying and self._copy is not None:
             sent.transport, sent.messages = FILES, [self._copy.message()]
         self.weights.sent = sent
         return link
+
+    def _keep(self, fingerprint: str) -> Sequence[Json] | None:
+        """See ``ServerWeights.keep``; called from another thread, while the trainer may train."""
+        if self._source is None or self._copy is None:
+            return None
+        with torch.no_grad():
+            outgoing = Outgoing(self._source, self._context.dtype, self._tensors)
+            for _ in CopyingWeights(outgoing, self._copy):
+                pass
+        # bit for bit those that were sent, or some were updated before or meanwhile
+        same = outgoing.fingerprint.digest() == fingerprint
+        return [self._copy.message()] if same else None
 
     def _on_loop(self, work: Any) -> Any:
         """The result of a coroutine; each of its waits has a deadline of its own."""

@@ -34,6 +34,7 @@ from rlvr_core.api import NamedTensors, WeightTransport
 from rlvr_core.api.services import ChosenTransport
 from rlvr_core.builtin.vllm.adapter import load_into
 from rlvr_core.builtin.vllm.process import adapt_cpu_build
+from rlvr_core.builtin.vllm.readback import fingerprint
 from rlvr_core.builtin.vllm.transports import Fingerprint
 
 IN_PROCESS = "rlvr_inprocess"
@@ -247,6 +248,10 @@ class Extension:
         """Put an adapter in the place of the one before; the layers that vLLM's model lacks."""
         self.rlvr_adapter, unused = load_into(self, Path(folder))
         return {"unused": unused}
+
+    def rlvr_fingerprint(self) -> dict[str, str]:
+        """Checksums of what this worker computes with, in digits: they outgrow 64 bits."""
+        return {name: str(checksum) for name, checksum in fingerprint(self).items()}
 
     def rlvr_received(self) -> dict[str, Any]:
         """What the last update brought to this worker; nothing if there was none."""

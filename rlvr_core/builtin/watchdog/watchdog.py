@@ -1,8 +1,9 @@
 """The watchdog: a thread beside the run that ends it when it waits for something too long.
 
 An engine, a pool, a judge or a kernel that never answers leaves a run that costs money and says
-nothing. What the run waits for is what it told its observers last, in the thread that trains. Time
-is counted per kind of wait: what took long before may take longer.
+nothing, and so do files that never come or a verifier that never gets ready, before the first step.
+What the run waits for is what it said last, in the thread that trains. Time is counted per kind of
+wait: what took long before may take longer.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class Wait:
 
 
 class Watchdog(RunObserver):
-    """Watches the waits of the thread that trains, from the first step on.
+    """Watches the waits of the thread that enters it, which trains: from there to the exit.
+
+    In a run of several processes the main one is watched: it waits for the others.
 
     Args:
         config: The run's configuration.
@@ -81,7 +84,7 @@ class Watchdog(RunObserver):
         self._longest: dict[str, float] = {}
         self._wait: Wait | None = None
         self._thread: int | None = None
-        self._folder = Path()
+        self._folder: Path | None = None
         self._error: HungError | None = None
         self._closed = threading.Event()
         self._before: Any = None
@@ -89,7 +92,14 @@ class Watchdog(RunObserver):
     # -- what the run does -----------------------------------------------------------------------
 
     def __enter__(self) -> Watchdog:
-        """Watch nothing yet."""
+        """Begin to watch the thread that calls this."""
+        if os.environ.get("RANK", "0") != "0":
+            return self
+        self._thread = threading.get_ident()
+        if threading.current_thread() is threading.main_thread():
+            # wakes the thread from a lock, a sleep or a read; SIGINT would pass for a person's
+            self._before = signal.signal(signal.SIGUSR2, self._raise)
+        threading.Thread(target=self._watch, name="rlvr-watchdog", daemon=True).start()
         return self
 
     def __exit__(
@@ -105,14 +115,9 @@ class Watchdog(RunObserver):
             self._before = None
 
     def run_started(self, event: RunStarted) -> None:
-        """Begin to watch the thread that calls this."""
+        """There is a folder for the report."""
         self._folder = event.run_dir
-        self._thread = threading.get_ident()
-        if threading.current_thread() is threading.main_thread():
-            # wakes the thread from a lock, a sleep or a read; SIGINT would pass for a person's
-            self._before = signal.signal(signal.SIGUSR2, self._raise)
         self.phase("the first step")
-        threading.Thread(target=self._watch, name="rlvr-watchdog", daemon=True).start()
 
     def phase(self, label: str) -> None:
         """A wait has ended and another begun."""
@@ -147,16 +152,18 @@ class Watchdog(RunObserver):
 
     def _end(self, wait: Wait, took: float, limit: float) -> None:
         """Say what is awaited, wake the thread, and end the process if that does not help."""
-        path = self._folder / REPORT
+        path = None if self._folder is None else self._folder / REPORT
+        where = "above" if path is None else f"above and in {path}"
+        resumed = "start the run again, or go" if path is None else "go"
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wait.clock))
         what = f"guard watchdog: the run has waited {took:.0f} s for: {wait.label}"
         error = HungError(
             f"{what} (since {since}, limit {limit:.0f} s)",
             where=stacks().get(self._thread or 0, ["?"])[-1].strip().splitlines()[0],
             remedy=(
-                f"the stacks of all threads are above and in {path}: what the training thread "
-                "stands in did not come back",
-                "go on with rlvr run --resume; the checkpoints are intact",
+                f"the stacks of all threads are {where}: what the training thread stands in did "
+                "not come back",
+                f"{resumed} on with rlvr run --resume; the checkpoints are intact",
                 "see docs/guards.md#watchdog; guards.max_wait sets the seconds, guards.watchdog: "
                 "false turns the guard off",
             ),
@@ -170,13 +177,15 @@ class Watchdog(RunObserver):
         _say(f"error: {error}\n")
         self._end_process(HungError.exit_code)
 
-    def _report(self, head: str, path: Path) -> None:
+    def _report(self, head: str, path: Path | None) -> None:
         text = head
         names = {one.ident: one.name for one in threading.enumerate()}
         for ident, lines in stacks().items():
             mark = ", which trains" if ident == self._thread else ""
             text += f"\nthread {names.get(ident, ident)}{mark}:\n{''.join(lines)}"
         _say(text)
+        if path is None:
+            return
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:

@@ -139,7 +139,7 @@ class Fault:
         backends: The engines it applies to.
         dtypes: The precisions it applies to.
         resume: Whether it strikes when a healthy run is resumed.
-        second: Whether it is of the second set, which was written after the guards of the first.
+        set: 1, or 2 or 3 for a fault that was written later, without a look at the guards.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Fault:
     backends: tuple[str, ...] = IN_PROCESS
     dtypes: tuple[str, ...] = DTYPES
     resume: bool = False
-    second: bool = False
+    set: int = 1
 
 
 FAULTS: dict[str, Fault] = {}
@@ -190,7 +190,12 @@ def fault(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Pat
 
 def later(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Patch], None]], None]:
     """Declare a fault of the second set, like ``fault``."""
-    return fault(cls, *more_words, second=True, **options)
+    return fault(cls, *more_words, set=2, **options)
+
+
+def third(cls: str, *more_words: str, **options: Any) -> Callable[[Callable[[Patch], None]], None]:
+    """Declare a fault of the third set, like ``fault``."""
+    return fault(cls, *more_words, set=3, **options)
 
 
 def load() -> Iterator[Fault]:

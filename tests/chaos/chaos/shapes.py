@@ -81,6 +81,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     },
     "recomputed activations": {"train": {"gradient_checkpointing": True}},
     "groups read twice": {"sampler": {"use": "shuffle", "with": {"max_reads": 2}}},
+    "groups read thrice": {"sampler": {"use": "shuffle", "with": {"max_reads": 3}}},
     "groups that grow": {
         "sampler": {
             "use": "shuffle",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the results [evals/watch].")
-@click.option("--devices", help="GPUs to use, one evaluation on each, as in 0,1.")
+@click.option("--devices", help="GPUs to use, one evaluation on each, by place or UUID.")
 @click.option("--attempts", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
     "--poll",
@@ -111,4 +112,8 @@ def _devices(text: str | None) -> list[str | None]:
         raise ConfigError(
             f"'{text}' is no list of devices", where="--devices", remedy="0,1 are two, each once"
         )
-    return [*names]
+    from rlvr_core.api.services import load_host
+
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen: list[str | None] = load_host().service("core/gpus")(names, shown, "--devices")
+    return chosen

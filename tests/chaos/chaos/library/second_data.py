@@ -37,18 +37,18 @@ def _fullwidth(rows: Rows) -> Rows:
 
 declare("data", "gold-shifted-from-the-middle",
         "From the middle of the file on, each problem has the answer of the row below.",
-        "answers?", second=True, data=_shifted_from_the_middle)  # fmt: skip
+        "answers?", set=2, data=_shifted_from_the_middle)  # fmt: skip
 declare("data", "gold-digits-reversed", "The digits of every answer are reversed.",
-        "answers?", second=True,
+        "answers?", set=2,
         data=lambda rows: [row | {"answer": row["answer"][::-1]} for row in rows])  # fmt: skip
 declare("data", "gold-wrong-where-it-carries",
         "One kind of problem, one in ten, has an answer that is 10 too small.",
-        "answers?", second=True, data=_wrong_where_it_carries)  # fmt: skip
+        "answers?", set=2, data=_wrong_where_it_carries)  # fmt: skip
 declare("data", "gold-written-as-a-decimal", "Answers are written as 46.0, as tables have them.",
-        "answers?", "int", second=True,
+        "answers?", "int", set=2,
         data=lambda rows: [row | {"answer": row["answer"] + ".0"} for row in rows])  # fmt: skip
 declare("data", "digits-of-another-width", "The digits of prompts are full-width characters.",
-        second=True, data=_fullwidth)  # fmt: skip
+        set=2, data=_fullwidth)  # fmt: skip
 
 
 @later("data", "problem", "epoch", "duplicate", "shuffl")
@@ -114,7 +114,7 @@ def prompts_in_lower_case(patch: Patch) -> None:
 
 
 declare("tokens", "prompt-ends-in-a-space", "Every prompt ends in a space, which the model sets "
-        "itself.", "prompt", "space", second=True,
+        "itself.", "prompt", "space", set=2,
         data=lambda rows: [row | {"question": row["question"] + " "} for row in rows])  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def preflight(problems: Sequence[Problem], judge: Judge, resolved: Resolved) -> 
         judge.submit,
         seed=config.run.seed,
         # a worker may have to start, then take its full time for each of the two answers
-        timeout=60.0 + 2 * SAMPLE * config.verify.timeout,
+        timeout=min(60.0 + 2 * SAMPLE * config.verify.timeout, config.run.timeout),
     )
     lines = [f"gold: {n} answers of {pair} judged right" for pair, n in report.checked.items()]
     return lines + [f"gold: {pair} offers no gold answers to check" for pair in report.unknown]
@@ -92,7 +92,8 @@ def check(
 
     Raises:
         RunError: If a check fails; names the problems whose gold answer failed or whose empty
-            answer passed, or the pair that passes answers to other problems.
+            answer passed, or the pair that passes answers to other problems. Also if verdicts do
+            not come.
     """
     pairs: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
@@ -119,7 +120,7 @@ def check(
         ]
         foreign: list[bool] = []
         for problem, answer, future in tries:
-            right, empty, *other = (verdicts[name] for verdicts in future.result(timeout))
+            right, empty, *other = (one[name] for one in _await(future, problem, timeout))
             faults.extend(_faults(problem, answer, right, empty, name))
             foreign.extend(bool(outcome(one)) for one in other)
         if sum(foreign) > MAX_FOREIGN * len(foreign):
@@ -131,6 +132,18 @@ def check(
     if faults:
         raise _report(faults)
     return GoldReport(checked, tuple(unknown))
+
+
+def _await(
+    future: Future[list[dict[str, Verdict]]], problem: Problem, timeout: float
+) -> list[dict[str, Verdict]]:
+    try:
+        return future.result(timeout)
+    except TimeoutError as error:
+        raise RunError(
+            f"guard gold: verdicts on {problem.id} did not come within {timeout:g} s",
+            remedy="the pool lost them, or a verifier waits for something: try it with rlvr verify",
+        ) from error
 
 
 def _gold(verifier: GivesGold, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:

@@ -1,0 +1,354 @@
+"""Invariant ``draws``: the problems of a step are those that configuration and data give.
+
+Of the samplers whose order is published (``core/shuffle``, ``core/sequential``, ``core/curriculum``
+and ``core/mixture``) the order is computed again from ids, seed and weights, by plain code that
+shares none with the samplers. Of every sampler, what traits and configuration promise is held:
+problems of the data alone, none that a filter took out, groups of the size that was asked for, and
+none trained on in more steps than it may be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api import Metric, SamplerTraits, traits_of
+from rlvr_core.api.services import local_path
+from rlvr_core.builtin.invariants.check import Invariant, StepView
+
+if TYPE_CHECKING:
+    from rlvr_core.api import Group, GroupsScored, Json, RunStarted, Source
+    from rlvr_core.api.services import RunConfig
+
+SAMPLERS = "rlvr_core.builtin.samplers."
+"""Where the samplers are whose order is computed here."""
+
+
+class Draws(Invariant):
+    """Problems and sizes of groups are those that were asked for.
+
+    Args:
+        config: The run's configuration.
+        sampler: Chooses the problems; None where there is none.
+        sources: The training data, without problems that were taken out.
+        main: Whether this process is the one that draws, where generation runs ahead of training.
+    """
+
+    id, phase = "draws", "before training"
+    reports = (
+        Metric("draws/unexpected", "Groups of problems that the sampler's order has not.", ""),
+        Metric("draws/distinct", "Different problems among the groups of the step.", "problems"),
+    )
+
+    def __init__(
+        self, config: RunConfig, sampler: Any, sources: Sequence[Source], *, main: bool = True
+    ) -> None:
+        self._config, self._sampler, self._sources = config, sampler, sources
+        self._traits = traits_of(sampler, SamplerTraits)
+        self._ids = {problem.id for source in sources for problem in source.problems}
+        self._out = {id_ for source in sources for id_ in source.left_out}
+        self._oldest = config.train.max_staleness
+        order = expected_order(config, sampler, sources) if sources else None
+        # elsewhere the sampler stands still, and what was drawn is not known
+        self._order = order if main or not self._oldest else None
+        self._next, self._open = 0, Counter[str]()
+        self._restored = self._resumed = False
+        self._reads: Counter[Any] = Counter()
+        self._missed = False
+        self._found: dict[str, float] = {}
+
+    # -- what is drawn ---------------------------------------------------------------------------
+
+    def run_started(self, event: RunStarted) -> None:
+        """Begin with the next draw of the sampler, or where the checkpoint says."""
+        self._resumed = event.resumed and event.step > 0
+        if not self._restored and self._order is not None:
+            if self._resumed and self._oldest:
+                self._order = None  # which draws are on their way is not known
+            else:
+                self._skip(self._sampler.drawn)
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Compare a step's groups, dropped ones included, with what was to be drawn."""
+        # what is too old is drawn again, and comes twice
+        groups = [one for one in event.groups if one.version >= event.version - self._oldest]
+        self._found = {"draws/distinct": float(len({group.problem.id for group in groups}))}
+        self._check_data(event.step, groups)
+        self._check_sizes(event.step, groups)
+        self._check_variety(event.step, groups)
+        if self._order is None:
+            return
+        ahead = self._sampler.drawn if self._oldest else self._next + len(groups)
+        wanted = self._take(max(0, ahead - self._next))
+        self._open.update(wanted)
+        drawn = Counter(group.problem.id for group in groups)
+        odd = drawn - self._open
+        self._found["draws/unexpected"] = float(sum(odd.values()))
+        if odd:
+            raise self.fault(
+                event.step,
+                f"{self._after()}{sum(odd.values())} of {len(groups)} groups are of problems whose "
+                f"turn it is not, such as {next(iter(odd))} (band: none): the sampler "
+                f"{self._config.sampler.use} has {_some(wanted or list(self._open))} next, and "
+                f"{_some([group.problem.id for group in groups])} came",
+                self._cause(drawn, wanted),
+            )
+        self._open -= drawn
+
+    def _check_data(self, step: int, groups: Sequence[Group]) -> None:
+        most = self._config.data.max_prompt_tokens
+        for group in groups:
+            name = group.problem.id
+            lengths = [len(member.completion.prompt_ids) for member in group.members]
+            # a conversation may grow beyond it, the prompt that it begins with may not
+            if name in self._out or (lengths and min(lengths) > most):
+                raise self.fault(
+                    step,
+                    f"problem {name} was drawn, and the filter on prompt lengths took it out of "
+                    f"the data: data.max_prompt_tokens is {most}",
+                    "what counts and filters prompts is not what the sampler was given: look at "
+                    "what hands data to the sampler",
+                )
+            if self._ids and name not in self._ids:
+                raise self.fault(
+                    step,
+                    f"problem {name} was drawn, and no source of the training data has it",
+                    "the sampler holds other data than the run: look at what it was started with",
+                )
+
+    def _check_sizes(self, step: int, groups: Sequence[Group]) -> None:
+        n, most = self._config.sampling.n, self._traits.max_completions
+        for group in groups:
+            size = len(group.members)
+            if size == n if most is None else 1 <= size <= most:
+                continue
+            wanted = f"sampling.n is {n}" if most is None else f"the sampler says 1 to {most}"
+            raise self.fault(
+                step,
+                f"the group of problem {group.problem.id} has {size} completions, and {wanted} "
+                "(band: none)",
+                "the sampler asks for groups of another size, or completions are lost or repeated "
+                "on their way: look at Draw.n. A sampler whose groups differ in size says so by "
+                "SamplerTraits.max_completions",
+            )
+
+    def _check_variety(self, step: int, groups: Sequence[Group]) -> None:
+        """Check what ``core/difficulty`` promises of the problems that it draws at once."""
+        kind, n = type(self._sampler), self._config.train.prompts_per_step
+        by_rate = f"{kind.__module__}:{kind.__qualname__}" == f"{SAMPLERS}difficulty:Difficulty"
+        phased = self._config.sampler.with_.get("phases") or self._traits.max_reads > 1
+        if not by_rate or phased or self._oldest or len(groups) < n:
+            return
+        once = {group.problem.id for group in groups[:n]}
+        least = min(n, len(self._ids))
+        if len(once) < least:
+            raise self.fault(
+                step,
+                f"a step draws {len(once)} different problems, and the sampler draws {least} of "
+                f"them before one comes twice: {_some(sorted(once))}",
+                "problems are drawn several times at once: look at what the sampler chooses",
+            )
+
+    def _cause(self, drawn: Counter[str], wanted: Sequence[str]) -> str:
+        """Return what most likely draws those problems in the place of these."""
+        config, total = self._config, sum(drawn.values())
+        kind = config.sampler.use
+        if len(drawn) == 1 and total > 1 and len(set(wanted)) > 1:
+            return "one problem is drawn for all of the step: look at what the sampler chooses"
+        if len(drawn) < total and len(drawn) < len(set(wanted)):
+            return (
+                "problems are drawn several times in one epoch: the epoch is cut short, begins "
+                "again, or is drawn from with replacement"
+            )
+        if self._resumed:
+            return (
+                "look at what restores the sampler: its seed, its epoch and its place in it; data "
+                "in another order are no reason where the order is shuffled"
+            )
+        files = [problem.id for source in self._sources for problem in source.problems]
+        if len(drawn) == total and drawn == Counter(files[self._next - total : self._next]):
+            return f"they come in the order of the data, and the sampler is {kind}"
+        owner = {problem.id: s.name for s in self._sources for problem in s.problems}
+        if len(self._sources) > 1:
+            came, turn = (
+                Counter(owner[one] for one in some) for some in (drawn.elements(), wanted)
+            )
+            if came != turn:
+                return (
+                    f"the sources have another share than their weight in data.sources: "
+                    f"{dict(came)}, and {dict(turn)} would be right"
+                )
+        return (
+            "the sampler shuffles by another seed or another rule, reads a part of the data only, "
+            "or has lost its place in the epoch"
+        )
+
+    def _after(self) -> str:
+        return "going on from the checkpoint, " if self._resumed else ""
+
+    def _take(self, n: int) -> list[str]:
+        assert self._order is not None
+        self._next += n
+        return [next(self._order) for _ in range(n)]
+
+    def _skip(self, n: int) -> None:
+        """Leave out what was drawn before this process began to look."""
+        self._take(n - self._next)
+
+    # -- what is trained on ----------------------------------------------------------------------
+
+    def begin(self, view: StepView) -> None:
+        """Check how often the step's groups have been trained on."""
+        self._missed = False
+        most = self._traits.max_reads
+        for group in view.groups:
+            reads = self._reads[_name(group)] + 1
+            if reads > most:
+                raise self.fault(
+                    view.step,
+                    f"the group of problem {group.problem.id}, sampled under policy version "
+                    f"{group.version}, would be trained on in a step for the {reads}th time, and "
+                    f"the sampler's max_reads is {most}",
+                    "old groups are read for ever: look at what counts the reads of the replay "
+                    "buffer",
+                )
+
+    def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
+        """A step of which an update was skipped may be no read."""
+        self._missed |= not applied
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Count the reads of the step's groups."""
+        if view.update and not self._missed:
+            self._reads.update(_name(group) for group in view.groups)
+        if self._reads:
+            # a group that is read at all is read within so many steps of its first one
+            newest = {_name(group) for group in view.groups}
+            old = view.version - max(64, 4 * self._oldest, 16 * self._traits.max_reads)
+            gone = [one for one in self._reads if one not in newest and one[1] < old]
+            for one in gone:
+                del self._reads[one]
+        return self._found
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return how far the order has been drawn, and what of it has not arrived."""
+        return {"next": self._next, "open": dict(self._open)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        if self._order is not None:
+            self._skip(state["next"])
+            self._open = Counter(state["open"])
+            self._restored = True
+
+
+def _name(group: Group) -> tuple[str, int, int]:
+    """Tell a group apart from every other, also after it was saved and loaded."""
+    tokens = hash(tuple(member.completion.token_ids for member in group.members))
+    return group.problem.id, group.version, tokens
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
+
+
+# -- the published order of samplers -------------------------------------------------------------
+
+
+def expected_order(
+    config: RunConfig, sampler: Any, sources: Sequence[Source]
+) -> Iterator[str] | None:
+    """Return the ids in the order in which a sampler of ours has to draw them, without end.
+
+    docs/samplers.md has the rules.
+
+    Args:
+        config: The run's configuration.
+        sampler: The sampler.
+        sources: The training data.
+
+    Returns:
+        None for any other sampler, one that is derived from ours included.
+    """
+    kind = type(sampler)
+    name = f"{kind.__module__.removeprefix(SAMPLERS)}:{kind.__qualname__}"
+    seed, options = config.run.seed, config.sampler.with_
+    whole = [problem.id for source in sources for problem in source.problems]
+    if name == "epochs:Sequential":
+        return _epochs(whole, None)
+    if name == "curriculum:Curriculum":
+        return _epochs(_file(options["order"], whole), None)
+    if name == "epochs:Shuffle" and all(source.weight is None for source in sources):
+        return _epochs(whole, (seed, 0))
+    if name not in ("epochs:Shuffle", "mixture:Mixture"):
+        return None
+    pools: list[list[str]] = []
+    keys: list[tuple[int, int] | None] = []
+    for index, source in enumerate(sources):
+        ids = [problem.id for problem in source.problems]
+        shuffled = source.order in (None, "shuffle")
+        keys.append((seed, index) if shuffled else None)
+        if source.order not in (None, "shuffle", "sequential"):
+            ids = _file(str(source.order), ids)
+        pools.append(_shuffled(ids, keys[-1], 0)[: source.count])
+    total = sum(map(len, pools))
+    weights = [
+        Fraction(len(pool) / total if source.weight is None else source.weight)
+        for pool, source in zip(pools, sources, strict=True)
+    ]
+    mode = options.get("mode", "weighted") if name.startswith("mixture") else "weighted"
+    return _mixed(pools, keys, weights, mode)
+
+
+def _shuffled(ids: Sequence[str], key: tuple[int, int] | None, epoch: int) -> list[str]:
+    """Return the order of an epoch: by the BLAKE2b of seed, source, epoch and id."""
+
+    def rank(id_: str) -> bytes:
+        text = repr((*(key or ()), epoch, id_)).encode("utf-8", "backslashreplace")
+        return hashlib.blake2b(text, digest_size=8).digest()
+
+    return list(ids) if key is None else sorted(ids, key=rank)
+
+
+def _epochs(ids: Sequence[str], key: tuple[int, int] | None) -> Iterator[str]:
+    epoch = 0
+    while True:
+        yield from _shuffled(ids, key, epoch)
+        epoch += 1
+
+
+def _mixed(
+    pools: Sequence[Sequence[str]],
+    keys: Sequence[tuple[int, int] | None],
+    weights: Sequence[Fraction],
+    mode: str,
+) -> Iterator[str]:
+    """Draw from sources in turns: who has had the least of its share is next."""
+    streams = [_epochs(pool, key) for pool, key in zip(pools, keys, strict=True)]
+    drawn, credit = [0] * len(pools), [Fraction(0)] * len(pools)
+    while True:
+        able = list(range(len(pools)))
+        if mode != "weighted":
+            epoch = min(n // len(pool) for n, pool in zip(drawn, pools, strict=True))
+            able = [i for i in able if drawn[i] < (epoch + 1) * len(pools[i])]
+            if all(n == epoch * len(pool) for n, pool in zip(drawn, pools, strict=True)):
+                credit = [Fraction(0)] * len(pools)
+        if mode == "sequential":
+            chosen = able[0]
+        else:
+            for index in able:
+                credit[index] += weights[index]
+            chosen = max(able, key=lambda index: (credit[index], -index))
+            credit[chosen] -= sum(weights[index] for index in able)
+        drawn[chosen] += 1
+        yield next(streams[chosen])
+
+
+def _file(uri: str, known: Sequence[str]) -> list[str]:
+    """Return the ids of an order file that the data have, in its order."""
+    have = set(known)
+    lines = local_path(uri).read_bytes().decode("utf-8-sig").split("\n")
+    return [one for one in (line.removesuffix("\r") for line in lines) if one in have]

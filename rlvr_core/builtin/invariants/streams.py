@@ -1,0 +1,371 @@
+"""Invariant ``seeds``: each token is the one that its completion's seed draws.
+
+The seed of a completion is a published function of run seed, problem, policy version, draw and
+sample, and an engine whose traits say ``inverts_stream`` draws token t by number t of the seed's
+stream, from the cumulative distribution by token id (docs/engines.md). Both are computed again
+here, by plain code. The trainer's distribution then says in which interval that number has to lie:
+a seed that is another one, a number that is used twice, or a token drawn from another distribution
+than the one reported, is outside.
+
+Rounding moves the intervals, so a share of tokens may be outside by ``Slack``. A test bets against
+"the numbers are coherent with the tokens", with odds of ``ODDS`` of a false alarm in 1,000 steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.builtin.invariants.moments import (
+    AHEAD,
+    BELOW,
+    COLUMN,
+    LOGP,
+    ROW,
+    WARM_TOKENS,
+    TokenScores,
+    chosen,
+    fresh_groups,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_core.api import Completion, Group, GroupsScored, Json, RunStarted
+    from rlvr_core.api.services import RunConfig
+
+ODDS = 1e-6
+"""Odds of a false alarm in 1,000 steps."""
+
+HORIZON = 1000
+"""Steps over which the stake is placed."""
+
+WARM = 512
+"""Tokens up to which every group is looked at after a resumption, as ``WARM_TOKENS`` at first."""
+
+SHARES = (0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
+"""Shares of incoherent tokens that are bet on, between the one that is allowed and all."""
+
+_GAMMA = 0x9E3779B97F4A7C15
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """What rounding may do.
+
+    Attributes:
+        edge: By how much the edges of a token's interval may be off.
+        astray: Share of tokens that may be drawn by another number than theirs.
+    """
+
+    edge: float
+    astray: float
+
+
+@dataclass(slots=True)
+class Token:
+    """One sampled token.
+
+    Attributes:
+        row: Place of its completion among those looked at.
+        position: In the completion.
+        width: Chance that a number that has nothing to do with it lies in its interval.
+        inside: Whether its own number does.
+        likeliest: Whether no token was likelier.
+    """
+
+    row: int
+    position: int
+    width: float
+    inside: bool
+    likeliest: bool
+
+
+class Streams(Invariant):
+    """Tokens are those that their seeds draw.
+
+    Args:
+        config: The run's configuration.
+        trainer: The policy's trainer.
+        sampler: Chooses the problems; counts its draws.
+        scores: Scores of groups under the trainer.
+    """
+
+    id, phase = "seeds", "before training"
+    reports = (
+        Metric(
+            "seeds/astray",
+            "Tokens of the step that the random number of their seed does not draw.",
+            "share",
+        ),
+        Metric("seeds/against", "Evidence against the engine's draws; the run stops at 1.", ""),
+    )
+
+    def __init__(
+        self, config: RunConfig, trainer: Trainer, sampler: Any, scores: TokenScores
+    ) -> None:
+        self._config, self._trainer = config, trainer
+        self._sampler, self._scores = sampler, scores
+        self._drawn = 0
+        self._seen = {True: 0, False: 0}
+        self._resumed, self._warm = False, WARM_TOKENS
+        self._wealth = [-1e9] * len(SHARES)
+        self._found: dict[str, float] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        """Look at every group at first, after a resumption too."""
+        self._drawn, self._seen = self._sampler.drawn, {True: 0, False: 0}
+        self._resumed = event.resumed and event.step > 0
+        self._warm = WARM if self._resumed else WARM_TOKENS
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Check the tokens of a step; raises ``RunError`` if their seeds do not draw them."""
+        self._found = {}
+        first, self._drawn = self._drawn, self._sampler.drawn
+        fresh = fresh_groups(event)
+        stale = not fresh and bool(event.groups)
+        warm = self._seen[stale] < (WARM if stale else self._warm)
+        groups = chosen(_whole(event.groups) if stale else fresh, event.step, warm=warm)
+        if not groups:
+            return
+        scores_NK = self._scores(groups)
+        in_turns = self._config.train.max_staleness == 0
+        if not self._trainer.ranks.main and not in_turns:
+            return  # another process draws
+        places = {id(group): place for place, group in enumerate(event.groups)}
+        if in_turns:
+            draws = [
+                range(first + places[id(group)], first + places[id(group)] + 1) for group in groups
+            ]
+        else:
+            back = (2 + self._config.train.max_staleness) * 4 * self._config.train.prompts_per_step
+            draws = [range(max(0, self._drawn - back), self._drawn)] * len(groups)
+        slack = self._slack(stale=stale)
+        tokens = self._tokens_of(groups, draws, scores_NK.double(), slack)
+        if not tokens or (stale and _moved(scores_NK)):
+            return
+        self._seen[stale] += len(tokens)
+        self._judge(event.step, groups, draws, tokens, slack)
+
+    def _slack(self, *, stale: bool) -> Slack:
+        """Return what rounding may do in this precision, at this temperature."""
+        cool = 1 / min(1.0, self._trainer.temperature)
+        dtype = compute_dtype(self._trainer)
+        on_cpu = self._trainer.model.device.type == "cpu"
+        edge, astray = {
+            torch.bfloat16: (0.02, 0.05),
+            torch.float16: (0.005, 0.02),
+        }.get(dtype, (1e-4, 1e-4) if on_cpu else (5e-3, 1e-2))
+        if self._config.sampling.top_k > 0 or self._config.sampling.top_p < 1:
+            edge, astray = max(edge, 0.02), max(astray, 0.1)  # a token at the edge, kept or not
+        if stale:
+            edge, astray = max(edge, 0.05), 0.5
+        return Slack(min(0.45, edge * cool), min(0.9, astray * math.sqrt(cool)))
+
+    def _tokens_of(
+        self,
+        groups: Sequence[Group],
+        draws: Sequence[range],
+        scores_NK: Tensor,
+        slack: Slack,
+    ) -> list[Token]:
+        """Return the tokens of the groups with what their seeds make of them."""
+        rows: list[list[tuple[int, float, float, bool]]] = [
+            [] for group in groups for _ in group.members
+        ]
+        columns = scores_NK[:, [ROW, COLUMN, BELOW, LOGP, AHEAD]].tolist()
+        for row, position, below, logp, ahead in columns:
+            rows[int(row)].append((int(position), below, math.exp(min(0.0, logp)), ahead <= 0))
+        found: list[Token] = []
+        first = 0
+        for group, several in zip(groups, draws, strict=True):
+            own = rows[first : first + len(group.members)]
+            best = max(
+                (self._fit(group, own, index, first, slack) for index in several),
+                key=lambda tokens: sum(token.inside for token in tokens),
+                default=[],
+            )
+            found += best
+            first += len(group.members)
+        return found
+
+    def _fit(
+        self,
+        group: Group,
+        rows: Sequence[Sequence[tuple[int, float, float, bool]]],
+        draw: int,
+        first: int,
+        slack: Slack,
+        **other: int,
+    ) -> list[Token]:
+        """Return the tokens of a group as those of a draw, or of seeds with another part."""
+        found = []
+        parts = {"run": self._config.run.seed, "version": group.version, "draw": draw} | other
+        for sample, (member, row) in enumerate(zip(group.members, rows, strict=True)):
+            if member.completion.transcript is not None or not row:
+                continue  # turns of a conversation have seeds of their own
+            seed = seed_of(parts["run"], group.problem.id, parts["version"], parts["draw"], sample)
+            numbers = stream(seed, len(member.completion.token_ids))
+            for position, below, p, likeliest in row:
+                low, high = below - slack.edge, below + p + slack.edge
+                width = min(1.0, high) - max(0.0, low)
+                inside = low <= numbers[position] <= high
+                found.append(Token(first + sample, position, width, inside, likeliest))
+        return found
+
+    def _judge(
+        self,
+        step: int,
+        groups: Sequence[Group],
+        draws: Sequence[range],
+        tokens: Sequence[Token],
+        slack: Slack,
+    ) -> None:
+        stake = -math.log(HORIZON)
+        for place, share in enumerate(SHARES):
+            gain = math.fsum(_gain(token, slack.astray, share) for token in tokens)
+            before = self._wealth[place]
+            most = max(before, stake)
+            staked = most + math.log(math.exp(before - most) + math.exp(stake - most))
+            self._wealth[place] = max(staked + gain, -1e9)
+        most = max(self._wealth)
+        whole = most + math.log(math.fsum(math.exp(w - most) for w in self._wealth) / len(SHARES))
+        evidence = max(0.0, whole / -math.log(ODDS))
+        astray = sum(not token.inside for token in tokens)
+        self._found = {"seeds/astray": astray / len(tokens), "seeds/against": evidence}
+        if evidence < 1:
+            return
+        chance = math.fsum(1 - token.width for token in tokens)
+        what, remedy = diagnosis(tokens)
+        after = "going on from the checkpoint, " if self._resumed else ""
+        raise self.fault(
+            step,
+            f"{after}{astray} of {len(tokens)} tokens are not those that the random numbers of "
+            f"their seeds draw, and {chance:.0f} would not be if seeds and tokens had nothing to "
+            f"do with one another (band: a share of {slack.astray:g}): {what}",
+            remedy,
+        )
+
+    def end(self, view: StepView) -> Mapping[str, float]:
+        """Return the step's measurements."""
+        return self._found
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the evidence so far."""
+        return {"wealth": list(self._wealth)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it."""
+        self._wealth = list(state["wealth"])
+
+
+def _gain(token: Token, allowed: float, share: float) -> float:
+    """Return what a bet on more incoherent tokens than are allowed wins by one."""
+    bet = allowed + share * (1 - allowed)
+    out = 1 - token.width
+    if token.inside:
+        return math.log((1 - bet * out) / (1 - allowed * out))
+    return math.log(bet / allowed)
+
+
+def diagnosis(tokens: Sequence[Token]) -> tuple[str, str]:
+    """Return what is wrong, by where numbers and tokens do not fit, and what to do."""
+    if coherence(tokens) < 0.25:
+        return (
+            "the seeds of completions are others than run seed, problem, policy version, draw and "
+            "sample give",
+            "look at what makes seeds (completion_seed), and whether the engine draws by the seed "
+            "of the request: another run's, without version or draw, or a generator of its own",
+        )
+    rows: dict[int, list[Token]] = {}
+    places: dict[int, list[Token]] = {}
+    for token in tokens:
+        rows.setdefault(token.row, []).append(token)
+        places.setdefault(token.position, []).append(token)
+    astray = [token for token in tokens if not token.inside]
+    lost = {row for row, own in rows.items() if coherence(own) < 0.3}
+    if sum(token.row in lost for token in astray) > 0.8 * len(astray):
+        return (
+            f"{len(lost)} of {len(rows)} completions have other seeds than theirs, the others "
+            "have the right ones",
+            "some completions have the seeds of others, or seeds repeat: look at how seeds are "
+            "handed to the engine and its rows",
+        )
+    bad = {place for place, own in places.items() if coherence(own) < 0.6 and _outside(own) > 1}
+    if bad and sum(token.position in bad for token in astray) > 0.8 * len(astray):
+        there = [token for token in tokens if token.position in bad]
+        if sum(token.likeliest for token in there) > 0.95 * len(there):
+            return (
+                f"at position {min(bad) + 1} of completions the likeliest token is always taken",
+                "the engine samples from another distribution than the one whose log-probs it "
+                "reports: there it is greedy, a temperature of 0",
+            )
+        if max(bad) > min(bad):
+            return (
+                f"from token {min(bad) + 1} of completions on the random numbers are not those of "
+                "their seeds",
+                "random numbers repeat within a completion, or rows share them: look at what "
+                "computes the stream of a seed",
+            )
+    return (
+        "the engine samples from another distribution than the one whose log-probs it reports",
+        "a temperature, top_k, top_p or min_p, a bias or a penalty that its log-probs leave out, "
+        "or random numbers of its seeds that are too coarse or shared",
+    )
+
+
+def _outside(tokens: Sequence[Token]) -> int:
+    return sum(not token.inside for token in tokens)
+
+
+def coherence(tokens: Sequence[Token]) -> float:
+    """Return 1 where all tokens are those of their numbers, 0 where the two are independent."""
+    chance = math.fsum(1 - token.width for token in tokens)
+    return 1 - _outside(tokens) / chance if chance > 0.5 else 1.0
+
+
+# -- the published seeds and numbers -------------------------------------------------------------
+
+
+def seed_of(run_seed: int, problem_id: str, version: int, draw: int, sample: int) -> int:
+    """Return the seed of a completion: 63 bits of a BLAKE2b over its parts as JSON."""
+    text = json.dumps([run_seed, problem_id, version, draw, sample]).encode()
+    return int(hashlib.blake2b(text, digest_size=8, person=b"rlvr-seed").hexdigest(), 16) // 2
+
+
+def stream(seed: int, n: int) -> list[float]:
+    """Return the first numbers of a seed's stream: SplitMix64 (Steele et al. 2014), 52 bits."""
+
+    def mix(word: int) -> int:
+        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
+        word = (word ^ (word >> 27)) * 0x94D049BB133111EB & _WORD
+        return word ^ (word >> 31)
+
+    start = mix(seed ^ _GAMMA)
+    return [(mix(start + (t + 1) * _GAMMA & _WORD) >> 12) / 2**52 for t in range(n)]
+
+
+def _whole(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Return the groups of which every completion was sampled under one version."""
+    return tuple(
+        group for group in groups if not any(_mixed(member.completion) for member in group.members)
+    )
+
+
+def _mixed(completion: Completion) -> bool:
+    return bool(set(completion.token_versions) - {completion.version})
+
+
+def _moved(scores_NK: Tensor) -> bool:
+    """Whether the policy has moved so far since that its distributions say little."""
+    p_N, then_N = scores_NK[:, LOGP].exp(), scores_NK[:, -1].exp()
+    return len(p_N) == 0 or float((p_N - then_N).abs().mean()) > 0.1

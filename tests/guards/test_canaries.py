@@ -1,0 +1,214 @@
+"""The guard ``canaries``, with a pool of real workers: what it finds, and what it leaves alone."""
+
+import importlib
+from concurrent.futures import Future
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from rlvr_core.api import (
+    Completion,
+    Group,
+    GroupsScored,
+    Judged,
+    NoConfig,
+    Problem,
+    RunError,
+    StepFinished,
+)
+from rlvr_core.api.services import (
+    ErrorRate,
+    Judge,
+    RewardPlan,
+    RunConfig,
+    Term,
+    VerifierPool,
+    VerifierSpec,
+)
+from rlvr_core.builtin.canaries.making import allowed, wrong_answers, wrong_responses
+from rlvr_core.builtin.canaries.numbers import differ, plain
+from rlvr_core.builtin.canaries.watch import Canaries
+
+ANSWERS = [str(n) for n in range(41, 49)]
+CONFIG = RunConfig.model_validate(
+    {
+        "model": {"path": "m"},
+        "data": {"sources": ["core/jsonl"]},
+        "train": {"steps": 9},
+        "verify": {"workers": 2},
+    }
+)
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    """Makes a judge of one verifier of ``judged_verifiers``."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    made = []
+
+    def make(name, cls=Judge):
+        target = f"judged_verifiers:{name}"
+        specs = {"toy/v": VerifierSpec(target, {})}
+        verifier = getattr(importlib.import_module("judged_verifiers"), name)(NoConfig())
+        plan = RewardPlan((Term("toy/v", 1.0),), specs, {}, {"toy/v": verifier})
+        made.append(VerifierPool(specs, workers=2, timeout=10.0, memory_mb=512))
+        return cls(made[-1], plan, ErrorRate(0.5))
+
+    yield make
+    for pool in made:
+        pool.close()
+
+
+def completion(text):
+    return Completion((1,), (2, 3), (-1.0, -1.0), (True, True), text, "stop", 0)
+
+
+def groups(judge):
+    """One group a problem, half of its completions right, judged as a run does."""
+    found = []
+    for answer in ANSWERS:
+        problem = Problem(f"p{answer}", f"What comes after {int(answer) - 1}?", "v",
+                          {"answer": answer}, "toy")  # fmt: skip
+        given = [answer, "17", answer, "23", answer, "99", answer, "50"]
+        completions = [completion(f"so [{one}]") for one in given]
+        members = []
+        verdicts = judge.submit(problem, completions).result(60)
+        for one, verdict in zip(completions, verdicts, strict=True):
+            reward, passed = judge.reward(one, verdict, 0)
+            members.append(Judged(one, verdict, reward, passed))
+        found.append(Group(problem, tuple(members), 0))
+    return tuple(found)
+
+
+def run(judge, steps=4):
+    """Take steps over the same groups; what was said, and the guard."""
+    said = []
+    guard = Canaries(CONFIG, judge, 0, said.append)
+    for step in range(steps):
+        guard.on_groups(GroupsScored(step, step, groups(judge)))
+        for one in guard._waiting:
+            for answer in one.answers:
+                answer.result(60)
+        guard.on_step(StepFinished(step, step, {}, {"rollout": 1.0, "train": 1.0}))
+    return said, guard
+
+
+def test_a_pure_verifier_is_left_alone(judge):
+    said, guard = run(judge("Brackets"))
+    assert said == []
+    assert guard.report() == {"canaries/wrong": 0.0}
+    assert guard._golds[True] >= 4
+    assert guard._golds[False] == 0
+
+
+def test_a_verifier_with_state_stops_the_run(judge):
+    with pytest.raises(RunError, match="guard canaries: verdicts contradict each other"):
+        run(judge("Stateful"))
+
+
+def test_a_lax_verifier_is_a_note(judge):
+    said, guard = run(judge("Lax"), steps=9)
+    assert len(said) == 1
+    assert "passes" in said[0]
+    assert "wrong answers of one kind" in said[0]
+    assert guard.report() == {"canaries/wrong": 0.0}
+
+
+class Rolled(Judge):
+    """Gives each completion the verdict on its neighbour."""
+
+    def submit(self, problem, completions):
+        out = Future()
+
+        def done(future):
+            found = future.result()
+            out.set_result([*found[-1:], *found[:-1]])
+
+        super().submit(problem, completions).add_done_callback(done)
+        return out
+
+
+def test_verdicts_of_neighbours_stop_the_run_at_once(judge):
+    with pytest.raises(RunError, match="guard canaries") as raised:
+        run(judge("Brackets", Rolled))
+    (complaint,) = raised.value.complaints
+    assert complaint.where == "step 1"
+    assert any("pure function" in line for line in complaint.remedy)
+
+
+def test_one_contradiction_is_a_note_and_its_group_is_judged_once_more(judge):
+    true = judge("Brackets")
+    said = []
+    guard = Canaries(CONFIG, true, 0, said.append)
+    judged = groups(true)
+    other = true.submit(judged[0].problem, [completion("no")]).result(60)[0]
+    # of one problem alone, so that the guard meets it; one verdict was lost, and counts as 0
+    member = judged[0].members[0]
+    lost = Judged(completion(f"we get [{ANSWERS[0]}]"), other, 0.0, False)
+    group = Group(judged[0].problem, (lost,), 0)
+    guard.on_groups(GroupsScored(0, 0, (group,)))
+    for answer in guard._waiting[0].answers:
+        answer.result(60)
+    guard.on_step(StepFinished(0, 0, {}, {}))
+    assert len(said) == 1
+    assert "lost" in said[0]
+    assert member.passed
+    assert guard.report() == {"canaries/wrong": 1.0}
+    guard.on_groups(GroupsScored(1, 1, judged))
+    for one in guard._waiting:
+        for answer in one.answers:
+            answer.result(60)
+    with pytest.raises(RunError, match="judged again it gets"):
+        guard.on_step(StepFinished(1, 1, {}, {}))
+
+
+# -- how canaries are made -------------------------------------------------------------------------
+
+ASKED = Problem("p", "What is 44 + 2?", "v", {}, "toy")
+
+
+def test_wrong_numbers_by_hand():
+    assert wrong_answers(ASKED, "46") == {
+        "another first digit": "56",
+        "another last digit": "47",
+        "a digit more": "467",
+        "another sign": "-46",
+        "one less": "45",
+        "its first digit left out": "6",
+        "its last digit left out": "4",
+        "its digits in another order": "64",
+    }
+    assert wrong_answers(ASKED, "-9.5")["another first digit"] == "-1.5"
+    assert wrong_answers(ASKED, "-9.5")["another sign"] == "9.5"
+    assert "another sign" not in wrong_answers(ASKED, "0")
+    assert wrong_answers(ASKED, "Paris") == {"two letters more": "Parisqx"}
+    # 5000 and 5001 are one number to a verifier that allows a thousandth
+    assert "another last digit" not in wrong_answers(ASKED, "5000")
+    assert "one less" not in wrong_answers(ASKED, "46", 0.05)
+    assert wrong_answers(ASKED, "46", 0.05)["another first digit"] == "56"
+    tolerant = Problem("p", "?", "v", {"tolerance": 0.05}, "toy")
+    assert allowed(tolerant, {"tolerance": 0.1}) == 0.1
+    assert allowed(tolerant, {}) == 0.05
+
+
+def test_what_is_not_surely_wrong_is_not_made():
+    assert wrong_answers(ASKED, "B") == {"another letter": "C"}
+    options = Problem("p", "?", "v", {"options": ["one", "two", "Two", "three"]}, "toy")
+    assert wrong_answers(options, "B") == {"another letter": "D"}
+    assert wrong_answers(ASKED, "x + 12") == {"another number in it": "x + 13"}
+    assert wrong_answers(ASKED, "60 s") == {"another number in it": "61 s"}
+    assert wrong_answers(ASKED, "two words") == {}
+    assert differ(Fraction(1, 5), Fraction(20)) is False  # 20 %
+    assert plain("1,234.50") == Fraction("1234.5")
+    assert plain("1 min") is None
+
+
+def test_responses_keep_the_form_of_the_reference():
+    found = wrong_responses(ASKED, "so it is [46]", "46", {})
+    assert found["the reference with another first digit"] == "so it is [56]"
+    assert found["a number of the prompt"] == "so it is [2]"
+    several = found["several answers, the right one among them"].splitlines()
+    assert several.count("so it is [46]") == 1
+    assert several[0] != "so it is [46]" != several[-1]
+    assert found["an empty answer"] == ""

@@ -1,0 +1,294 @@
+"""The guard ``completions``: text, finish reason and version that do not follow from the tokens."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from custody import Run, byte_level, group, problem, sentence_pieces  # type: ignore
+
+from rlvr_core.api import RunError, Transcript
+from rlvr_core.api.completions import Turn
+
+CAP = 12
+LONG = "a text of 12"  # as many bytes as the cap
+
+
+def small(folder, made=None, *, stop=(), ends=(), **more):
+    """A run with a cap of 12 tokens."""
+    sampling = {"max_tokens": CAP, "stop": list(stop)}
+    return Run(folder, made or byte_level("</s>"), ends=ends, sampling=sampling, **more)
+
+
+def answered(run, *completions, step=0, version=0, of=None, **more):
+    run.step(
+        [group(of or problem(), *completions, version=version)], step, version, only="completions",
+        **more,
+    )  # fmt: skip
+
+
+def test_healthy_endings_are_quiet(tmp_path):
+    run = small(tmp_path, stop=["]", "<pad>"], ends=["</s>", "<|im_start|>"])
+    answered(
+        run,
+        run.completion("it is [4]"),
+        run.completion("it is 4</s>"),
+        run.completion("it is 4<|im_start|>"),  # of the generation config
+        run.completion("it is 4<pad>"),  # a stop string that is a token
+        run.completion("</s>"),
+        run.completion("it <s>is</s>"),  # special tokens are no text
+        run.completion(LONG, "length"),
+        run.completion(LONG[:-1] + "</s>"),
+        run.completion(LONG[:-1] + "]"),
+        run.completion("\u2211" * 4, "length"),
+        run.completion(run.ids("\u2211" * 5)[:CAP], "length"),
+    )
+    found = run.checks["completions"].end(None)
+    assert found["completions/end_token"] == pytest.approx(6 / 11)
+    assert found["completions/stop_string"] == pytest.approx(2 / 11)
+    assert found["completions/decoded"] == 11
+    cut = run.completion(run.ids("x\u2211\u2211\u2211\u2211")[:CAP], "length")  # half a character
+    assert cut.text.endswith("\ufffd")
+    answered(run, cut, replace(cut, text=cut.text.rstrip("\ufffd")))
+    own = problem("p1", max_tokens=5, stop=("!",))
+    answered(run, run.completion("it is", "length"), run.completion("no!"), of=own)
+    full = (9,) * 207  # the engine was told to make room for 200 + 12 tokens
+    answered(run, run.completion("it is", "length", prompt=full))
+
+
+def test_a_stop_string_inside_a_token_and_behind_half_a_character(tmp_path):
+    made = byte_level("</s>", merges=[("]", "."), ("].", "\u00e2")])
+    run = small(tmp_path, made, stop=["]"])
+    assert len(run.ids("].")) == 1
+    answered(run, run.completion("[4]."))
+    late = run.ids("[4].\u2211")  # the first byte of the sum sign is in the token of the bracket
+    assert len(late) == 5
+    answered(run, run.completion(late), run.completion(late[:3]))
+
+
+def test_pieces_with_bytes_and_spaces(tmp_path):
+    run = small(tmp_path, sentence_pieces())
+    one = run.completion("a b \u2211 x</s>")
+    answered(run, one, replace(one, text=" " + one.text))
+    cut = run.completion(run.ids("a \u2211\u2211\u2211\u2211\u2211\u2211")[:CAP], "length")
+    answered(run, cut)
+    with pytest.raises(RunError, match="disagree in 1 of 1"):
+        answered(run, replace(one, text=one.text.replace(" ", "", 1)))
+
+
+def _as(reason):
+    return lambda run, one: replace(one, finish_reason=reason)
+
+
+def _tokens(change):
+    def changed(run, one):
+        ids = change(run, one.token_ids)
+        return replace(
+            one, token_ids=ids, logprobs=(-1.0,) * len(ids), loss_mask=(True,) * len(ids),
+            text=run.tokenizer.decode(list(ids), skip_special_tokens=True),
+        )  # fmt: skip
+
+    return changed
+
+
+ENDINGS = {
+    "cut off, says stop": (LONG, "length", _as("stop"), "all 12 tokens .* must say 'length'"),
+    "ended, says length": ("4</s>", "stop", _as("length"), "says that it was cut off"),
+    "stop string, says length": ("[4]", "stop", _as("length"), "says that it was cut off"),
+    "EOS taken off": ("4 5</s>", "stop", _tokens(lambda run, ids: ids[:-1]), r"taken off"),
+    "EOS alone taken off": ("</s>", "stop", _tokens(lambda run, ids: ()), r"it is empty"),
+    "stop string taken off": ("[4]", "stop", _tokens(lambda run, ids: ids[:-1]), "no stop string"),
+    "EOS is padding": ("4</s>", "stop", _tokens(lambda run, ids: (*ids[:-1], 0)), r"0 \('<pad>'\)"),
+    "goes on": ("4</s>", "stop", _tokens(lambda run, ids: (*ids, *ids)), "goes on for 2 tokens"),
+    "EOS twice": ("4</s>", "stop", _tokens(lambda run, ids: (*ids, 2)), "goes on for 1 tokens"),
+    "behind the stop string": (
+        "[4]", "stop", _tokens(lambda run, ids: (*ids, 9, 2)), "goes on behind the stop strings",
+    ),
+    "over the cap": (
+        LONG, "length", _tokens(lambda run, ids: (*ids, 9)), "has 13 tokens, and the cap is 12",
+    ),
+    "cut off early": (
+        LONG, "length", _tokens(lambda run, ids: ids[:6]), "cap of 6 .*, not that of sampling",
+    ),
+    "the cap counts the prompt": (
+        LONG, "length", _tokens(lambda run, ids: ids[:-2]), "the cap counts the prompt's tokens",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ENDINGS)
+def test_endings_that_contradict_their_tokens(tmp_path, fault):
+    text, reason, change, said = ENDINGS[fault]
+    run = small(tmp_path, stop=["]"])
+    right = run.completion(text, reason)
+    answered(run, right, run.completion("fine</s>"))
+    with pytest.raises(RunError, match=f"(?s){said}") as caught:
+        answered(run, change(run, right), run.completion("fine</s>"), step=1)
+    assert "the finish reason of 1 of 2 completions contradicts" in str(caught.value)
+    assert "guards.completions: false" in str(caught.value)
+
+
+def test_one_more_stop_token_is_named(tmp_path):
+    run = small(tmp_path)
+    with pytest.raises(
+        RunError, match=r"(?s)24 .'4'.*stops at a token that the model does not end"
+    ):
+        answered(run, *(run.completion(f"{n}4") for n in range(4)), run.completion("no</s>"))
+
+
+TEXTS = {
+    "last character lost": (lambda run, one: one.text[:-1], "lost on the way"),
+    "stripped": (lambda run, one: one.text.strip(), "lost on the way"),
+    "first token lost": (lambda run, one: one.text[1:], "lost on the way"),
+    "spaces collapsed": (lambda run, one: " ".join(one.text.split()), "text is changed|lost"),
+    "with special tokens": (
+        lambda run, one: run.tokenizer.decode(list(one.token_ids)), "skip_special_tokens",
+    ),
+    "token by token": (
+        lambda run, one: "".join(run.tokenizer.decode([i]) for i in one.token_ids[:-1]),
+        "one by one",
+    ),
+    "joined by spaces": (
+        lambda run, one: " ".join(
+            run.tokenizer.decode([i], skip_special_tokens=True) for i in one.token_ids
+        ),
+        "one by one",
+    ),
+    "of another": (lambda run, one: " 7 \u2211", "that of another completion"),
+    "upper case": (lambda run, one: one.text.upper(), "the text is changed"),
+    "repaired": (lambda run, one: one.text + "]", "the text is changed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", TEXTS)
+def test_texts_that_are_not_those_of_the_tokens(tmp_path, fault):
+    change, said = TEXTS[fault]
+    run = small(tmp_path)
+    one = run.completion(" a \u2211  b </s>")
+    answered(run, one)
+    with pytest.raises(RunError, match=f"(?s)disagree in 1 of 2 .*({said})"):
+        answered(run, replace(one, text=change(run, one)), one, step=1)
+
+
+def talk(run, *turns, ended="done", reason="stop", text=None):
+    """A conversation: the model's turns are texts, those of its environment in brackets."""
+    ids, mask, script = (), (), ()
+    for turn in turns:
+        role = "tool" if turn.startswith("(") else "assistant"
+        own = run.ids(turn)
+        shown = run.tokenizer.decode(list(own), skip_special_tokens=True)
+        ids, mask = ids + own, mask + (role == "assistant",) * len(own)
+        script += (Turn(role, shown, len(own)),)
+    said = [turn.text for turn in script if turn.role == "assistant"][-1]
+    one = run.completion(ids, reason, judged=said if text is None else text)
+    return replace(one, loss_mask=mask, transcript=Transcript("e", script, ended))
+
+
+def test_conversations(tmp_path):
+    run = Run(tmp_path, byte_level("</s>"), sampling={"max_tokens": 30},
+              environment={"max_turn_tokens": CAP})  # fmt: skip
+    quiet = [
+        talk(run, "ask</s>", "(4</s>)", "it is 4</s>"),
+        talk(run, "ask</s>", "(4)", "more</s>", ended="max_turns", reason="length"),
+        talk(run, LONG, ended="turn_length", reason="length"),
+        talk(run, "ask</s>", "(44444444444444444)", "seven 7", ended="budget", reason="length"),
+        talk(run, "ask</s>", ended="budget", reason="length"),  # no room for the next turn
+        talk(run, "ask</s>", "(4)", "hm", ended="timeout", reason="error"),
+    ]
+    answered(run, *quiet)
+    for bad, said in (
+        (talk(run, "ask", "(4)", "it is 4</s>"), "says that it stopped"),
+        (talk(run, "ask</s>", "(4)", "it is 4"), "says that it stopped"),
+        (talk(run, "a</s>k</s>", "(4)", "it is 4</s>"), "goes on for 2 tokens"),
+        (talk(run, "ask", ended="turn_length", reason="length"), "after 3 tokens, and the cap"),
+        (talk(run, LONG + "</s>", "(4)", "4</s>"), "has 13 tokens, and the cap is 12"),
+        (talk(run, "ask</s>", "(4)", "it is 4</s>", text="ask"), "disagree in 1 of 1"),
+    ):
+        with pytest.raises(RunError, match=said):
+            answered(run, bad, step=1)
+
+
+def test_versions_in_turns(tmp_path):
+    run = small(tmp_path)
+
+    def at(version, now, **more):
+        one = run.completion("4</s>", version=version, **more)
+        answered(run, one, one, step=now, version=now)
+
+    for now in (0, 1, 2, 5):
+        at(now, now)
+    at(5, 5, token_versions=(5, 5))
+    for version, said in ((4, "says version 4, and the engine"), (6, "says version 6"), (0, "0")):
+        with pytest.raises(RunError, match=f"2 of 2 completions have a version label.*{said}"):
+            at(version, 5)
+    for versions in ((4, 5), (5, 4), (0, 0), (5, 6)):
+        with pytest.raises(RunError, match="version label"):
+            at(5, 5, token_versions=versions)
+
+
+def test_versions_ahead(tmp_path):
+    run = small(tmp_path, train={"steps": 9, "max_staleness": 4})
+    guard = run.checks["completions"]
+
+    def at(version, now, **more):
+        answered(run, run.completion("4</s>", version=version, **more), step=now, version=now)
+
+    at(2, 3)  # a resumed run: groups from before it
+    guard.weights_loaded(0, 5, None)
+    at(3, 5)
+    at(3, 5, token_versions=(3, 5))
+    for version, more in ((4, {}), (6, {}), (5, {"token_versions": (5, 3)}), (-1, {})):
+        with pytest.raises(RunError, match="version label"):
+            at(version, 5, **more)
+
+
+# -- the first completions ----------------------------------------------------------------------
+
+
+def sheet(run, texts, reason="stop", *, groups=8, parts=None, rewards=None, step=0):
+    """What is said of groups that all have these texts."""
+    made = [
+        group(problem(f"p{n}"), *(run.completion(text, reason) for text in texts), parts=parts)
+        for n in range(groups)
+    ]
+    if rewards is not None:
+        made = [
+            replace(one, members=tuple(replace(m, reward=rewards) for m in one.members))
+            for one in made
+        ]
+    run.step(made, step, only="completions")
+    return run.said
+
+
+EIGHT = [f"it is {n}</s>" for n in range(8)]
+
+
+@pytest.mark.parametrize(("how", "said"), [
+    ({"texts": [LONG[:-1] + str(n) for n in range(8)], "reason": "length"},
+     r"64 of 64 are cut off at sampling.max_tokens \(12\).*raise sampling.max_tokens"),
+    ({"texts": [f"42<|im_end|> is no 1{n}" for n in range(8)], "reason": "length"},
+     r"64 write 4 \('<\|im_end\|>'\) and go on: make it an eos_token_id"),
+    ({"texts": EIGHT, "parts": {"extracted": 0.0}}, "finds an answer in 0 of 64: prompt"),
+    ({"texts": [f"{n}!" for n in range(8)], "parts": {"extracted": 0.0}},
+     "finds an answer in 0 of 64, and 64 end by a stop string"),
+    ({"texts": EIGHT[:1] * 8}, "8 of 64 are distinct.*raise sampling.temperature"),
+    ({"texts": EIGHT, "rewards": 0.0}, "8 of 8 groups have rewards that do not differ"),
+    ({"texts": ["</s>", " </s>"] * 4}, "64 of 64 are empty"),
+    ({"texts": [f"4\nUser:{n}</s>" for n in range(8)]}, "64 of 64 begin another prompt"),
+])  # fmt: skip
+def test_what_keeps_a_run_from_learning_is_said(tmp_path, how, said):
+    lines = sheet(small(tmp_path, stop=["!"]), **how)
+    assert any(re.search(said, line) for line in lines), lines
+    assert all("docs/guards.md#completions" in line for line in lines)
+
+
+def test_nothing_is_said_of_usual_completions(tmp_path):
+    run = small(tmp_path, stop=["!"])
+    assert sheet(run, EIGHT, parts={"extracted": 1.0}) == []
+    assert sheet(run, [LONG] * 8, "length", rewards=0.0, step=1) == []  # of later steps
+    few = small(tmp_path)
+    assert sheet(few, [LONG], "length", groups=2) == []

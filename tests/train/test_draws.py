@@ -1,0 +1,259 @@
+"""The guard ``draws``: problems, sizes and reads of groups are those that were asked for."""
+
+import hashlib
+import sys
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from rlvr_core.api import (
+    Completion,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    RunError,
+    RunStarted,
+    SamplerTraits,
+    Source,
+)
+from rlvr_core.builtin.invariants.check import StepView
+from rlvr_core.builtin.invariants.draws import Draws, expected_order
+from rlvr_core.builtin.samplers.curriculum import Curriculum
+from rlvr_core.builtin.samplers.difficulty import Difficulty
+from rlvr_core.builtin.samplers.epochs import Sequential, Shuffle
+from rlvr_core.builtin.samplers.mixture import Mixture
+from rlvr_core.config.model import RunConfig
+
+P, N = 4, 3
+
+
+def config(use="shuffle", options=None, *, n=N, **train):
+    return RunConfig.model_validate(
+        {
+            "run": {"seed": 7},
+            "model": {"path": "m"},
+            "data": {"sources": ["a"], "max_prompt_tokens": 5},
+            "sampler": {"use": use, "with": options or {}},
+            "sampling": {"n": n},
+            "train": {"steps": 9, "prompts_per_step": P} | train,
+        }
+    )
+
+
+def source(name, n, **keys):
+    problems = [Problem(f"{name}{i}", "?", "core/exact", {}, name) for i in range(n)]
+    return Source(name, tuple(problems), **keys)
+
+
+def started(kind, sources, options=None, **more):
+    """A sampler that has started, and the guard that watches it."""
+    settings = config(kind.__name__.lower(), options, **more)
+    sampler = kind(kind.Config(**(options or {})))
+    sampler.start(sources, n=settings.sampling.n, prompts_per_step=P, seed=7)
+    guard = Draws(settings, sampler, sources)
+    guard.run_started(RunStarted(Path(), {}, 0))
+    return sampler, guard
+
+
+def group(problem, n=N, version=0, prompt=(1, 2)):
+    done = Completion(prompt, (2,), (-1.0,), (True,), "x", "stop", version)
+    return Group(problem, (Judged(done, {}, 0.0, False),) * n, version)
+
+
+def take(sampler, guard, step, *sizes, change=lambda groups: groups, version=0):
+    """Draw as often as sizes are given, and show the guard all groups of the step."""
+    problems = [draw.problem for size in sizes for draw in sampler.draw(size, step=step)]
+    groups = change([group(problem, version=version) for problem in problems])
+    guard.on_groups(GroupsScored(step, version, tuple(groups)))
+    return guard.end(StepView(None, (), step, version))
+
+
+def order_file(folder):
+    path = folder / "order.txt"
+    path.write_text("b3\nb1\r\nb0\n\nlong\n")
+    return str(path)
+
+
+def cases(folder):
+    a, b = source("a", 5), source("b", 7, left_out=("long",))
+    weighted = [source("a", 5, weight=2.0), source("b", 7, weight=0.7)]
+    mixed = [
+        source("a", 5, order="sequential", count=3),
+        source("b", 7, order=order_file(folder), left_out=("long",)),
+        source("c", 4, weight=0.2, count=2),
+    ]
+    unweighted = [source("a", 5, order="shuffle"), source("b", 7, count=4)]
+    return [
+        (Shuffle, [a, b], {}),
+        (Shuffle, weighted, {}),
+        (Sequential, [a, b], {}),
+        (Curriculum, [a, b], {"order": order_file(folder)}),
+        (Mixture, mixed, {}),
+        (Mixture, mixed, {"mode": "epoch"}),
+        (Mixture, unweighted, {"mode": "sequential"}),
+    ]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_the_order_is_that_of_the_sampler(tmp_path, number):
+    kind, sources, options = cases(tmp_path)[number]
+    sampler, guard = started(kind, sources, options)
+    for step, sizes in enumerate([(4,), (4, 2), (4, 3, 1), (1,), (4, 4)] * 6):
+        assert take(sampler, guard, step, *sizes)["draws/unexpected"] == 0
+
+
+def test_the_order_by_hand():
+    """Sorted by the BLAKE2b of seed, source, epoch and id; another order in each epoch."""
+
+    def epoch(number):
+        texts = {f"a{i}": repr((7, 0, number, f"a{i}")).encode() for i in range(5)}
+        digests = {id_: hashlib.blake2b(text, digest_size=8) for id_, text in texts.items()}
+        return sorted(digests, key=lambda id_: int(digests[id_].hexdigest(), 16))
+
+    sampler, _ = started(Shuffle, [source("a", 5)])
+    found = list(islice(expected_order(config(), sampler, [source("a", 5)]), 10))
+    assert found == epoch(0) + epoch(1)
+    assert epoch(0) != epoch(1)
+
+
+class Own(Shuffle):
+    """Derived from ours, and free to choose."""
+
+
+def test_the_order_of_another_sampler_is_not_known():
+    sampler, guard = started(Own, [source("a", 5)])
+    odd = [group(source("a", 5).problems[0])] * P
+    guard.on_groups(GroupsScored(0, 0, tuple(odd)))
+    assert expected_order(config(), sampler, [source("a", 5)]) is None
+
+
+def others(groups):
+    known = {one.problem.id for one in groups}
+    spare = [p for p in source("a", 40).problems if p.id not in known]
+    return [*groups[:-1], group(spare[0])]
+
+
+def one_for_all(groups):
+    return [groups[0]] * len(groups)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(others, "whose turn it is not"), (one_for_all, "one problem is drawn for all of the step")],
+)
+def test_problems_whose_turn_it_is_not(change, words):
+    sampler, guard = started(Shuffle, [source("a", 40)])
+    take(sampler, guard, 0, P)
+    with pytest.raises(RunError, match="guard draws") as caught:
+        take(sampler, guard, 1, P, change=change)
+    assert words in str(caught.value)
+
+
+def test_data_in_the_order_of_the_file_and_sources_without_their_weight():
+    sources = [source("a", 40)]
+    _, guard = started(Shuffle, sources)
+    with pytest.raises(RunError, match="they come in the order of the data"):
+        guard.on_groups(GroupsScored(0, 0, tuple(map(group, sources[0].problems[:P]))))
+    sources = [source("a", 40, weight=3.0), source("b", 40, weight=1.0)]
+    _, guard = started(Mixture, sources)
+    with pytest.raises(RunError, match="another share than their weight"):
+        guard.on_groups(GroupsScored(0, 0, tuple(map(group, sources[1].problems[:P]))))
+
+
+def test_what_the_filter_took_out_and_what_nobody_knows():
+    _, guard = started(Own, [source("a", 5, left_out=("long",))])
+    out, strange = (Problem(id_, "?", "core/exact", {}, "a") for id_ in ("long", "strange"))
+    with pytest.raises(RunError, match="the filter on prompt lengths took it out"):
+        guard.on_groups(GroupsScored(0, 0, (group(out),)))
+    with pytest.raises(RunError, match=r"data.max_prompt_tokens is 5"):
+        guard.on_groups(GroupsScored(0, 0, (group(source("a", 1).problems[0], prompt=(1,) * 6),)))
+    with pytest.raises(RunError, match="no source of the training data has it"):
+        guard.on_groups(GroupsScored(0, 0, (group(strange),)))
+
+
+def test_groups_of_another_size():
+    one = source("a", 5)
+    _, guard = started(Own, [one])
+    with pytest.raises(RunError, match=r"has 2 completions, and sampling.n is 3"):
+        guard.on_groups(GroupsScored(0, 0, (group(one.problems[0], n=2),)))
+    adaptive = {"adaptive": {"k_success": 1, "max_completions": 6}}
+    _, guard = started(Shuffle, [one], adaptive)
+    guard._order = None
+    guard.on_groups(GroupsScored(0, 0, (group(one.problems[0], n=5),)))
+    with pytest.raises(RunError, match="the sampler says 1 to 6"):
+        guard.on_groups(GroupsScored(0, 0, (group(one.problems[0], n=7),)))
+
+
+def test_difficulty_draws_no_problem_twice_at_once():
+    one = source("a", 9)
+    sampler, guard = started(Difficulty, [one])
+    take(sampler, guard, 0, P)
+    with pytest.raises(RunError, match="1 different problems, and the sampler draws 4"):
+        take(sampler, guard, 1, P, change=one_for_all)
+    few = source("a", 2)
+    sampler, guard = started(Difficulty, [few])
+    take(sampler, guard, 0, P)
+
+
+def step_with(guard, groups, step, *, applied=True):
+    view = StepView(SimpleNamespace(), groups, step, step)
+    guard.begin(view)
+    guard.updated(view, 1.0, applied=applied)
+    view.update = 1
+    guard.end(view)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_groups_that_are_read_too_often(most):
+    sampler = SimpleNamespace(traits=SamplerTraits(max_reads=most), drawn=0)
+    guard = Draws(config(), sampler, [])
+    one = [group(source("a", 1).problems[0])]
+    for step in range(most):
+        step_with(guard, one, step)
+    step_with(guard, [group(source("a", 1).problems[0], version=9)], most)
+    with pytest.raises(RunError, match=f"the sampler's max_reads is {most}"):
+        step_with(guard, one, most + 1)
+
+
+def test_a_step_whose_update_was_skipped_is_no_read():
+    sampler = SimpleNamespace(traits=SamplerTraits(), drawn=0)
+    guard = Draws(config(), sampler, [])
+    one = [group(source("a", 1).problems[0])]
+    step_with(guard, one, 0, applied=False)
+    step_with(guard, one, 1)
+
+
+def test_groups_that_come_ahead_late_and_again():
+    """Ahead of training draws arrive in any order, and stale ones twice."""
+    sampler, guard = started(Shuffle, [source("a", 40)], max_staleness=1)
+    problems = [draw.problem for draw in sampler.draw(8, step=0)]
+    late = [problems[i] for i in (5, 1, 3)]
+    guard.on_groups(GroupsScored(0, 0, tuple(map(group, late))))
+    stale = group(problems[0], version=0)
+    new = [group(problems[i], version=2) for i in (0, 2)]
+    guard.on_groups(GroupsScored(1, 2, (stale, *new)))
+    with pytest.raises(RunError, match="whose turn it is not"):
+        guard.on_groups(GroupsScored(2, 2, (group(problems[1], version=2),)))
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_resumed_run_goes_on_in_the_order(fault):
+    sources = [source("a", 40)]
+    sampler, guard = started(Shuffle, sources)
+    take(sampler, guard, 0, P, 2)
+    kept, state = sampler.state_dict(), guard.state_dict()
+    again, watching = started(Shuffle, sources)
+    again.load_state_dict(kept)
+    watching.load_state_dict(state)
+    watching.run_started(RunStarted(Path(), {}, 1, resumed=True))
+    if fault:
+        again._pools[0].seek(0, 0)
+        with pytest.raises(RunError, match="going on from the checkpoint"):
+            take(again, watching, 1, P)
+    else:
+        take(again, watching, 1, P)

@@ -1,0 +1,264 @@
+"""The guard ``seeds`` computes each draw again, and ``calibration`` how deep tokens lie."""
+
+import math
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import small_model  # type: ignore
+from test_invariants import run_config, trainer_with
+
+from rlvr_core.api import (
+    Completion,
+    Draw,
+    EngineTraits,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    RunError,
+    RunStarted,
+    SamplingParams,
+)
+from rlvr_core.builtin.invariants.invariants import invariants_of
+from rlvr_core.builtin.invariants.streams import Token, coherence, seed_of, stream
+from rlvr_core.builtin.invariants.uniform import DEPTHS, Depths, _gain
+from rlvr_core.builtin.samplers.epochs import Shuffle
+from rlvr_core.config.model import TrainSection
+from rlvr_core.engines import decode as engine
+from rlvr_core.engines.decode import HuggingFaceDecoder, RowPlan, decode
+from rlvr_core.engines.sampling import completion_seed
+
+N = 6
+
+
+class Stops:
+    def special_ids(self, stops):
+        return set()
+
+
+class Lab:
+    """A trainer whose guard watches groups that the engine's own loop samples."""
+
+    def __init__(self, trait=True, **train):
+        self.trainer = trainer_with(model=small_model(num_hidden_layers=2))
+        with torch.no_grad():
+            self.trainer.model.lm_head.weight.mul_(0.2)
+        self.sampler = Shuffle(Shuffle.Config())
+        self.config = run_config(TrainSection(steps=9, prompts_per_step=4, **train))
+        own = SimpleNamespace(traits=EngineTraits(inverts_stream=trait))
+        self.guard = invariants_of(self.config, self.trainer, own, self.sampler)
+        checks = self.guard._checks
+        self.guard._checks = {k: checks[k] for k in ("seeds", "calibration") if k in checks}
+        self.guard.run_started(RunStarted(Path(), {}, 0))
+
+    def steps(self, first, last, seed=completion_seed):
+        """Take steps until the guard speaks up."""
+        for step in range(first, last):
+            self.step(step, seed)
+
+    def step(self, step, seed=completion_seed, version=0):
+        params, groups = SamplingParams(1.0, 1.0, 0, 8, ()), []
+        draws = [
+            Draw(Problem(f"p{i}", "?", "core/exact", {}, "toy"), N, self.sampler.drawn + i)
+            for i in range(4)
+        ]
+        self.sampler._drawn += 4
+        for place, draw in enumerate(draws):
+            prompt, id_ = (3, 4 + place, 5), draw.problem.id
+            seeds = [seed(0, id_, version, draw.index, sample) for sample in range(N)]
+            plans = [RowPlan(params, one, 6 + number % 3) for number, one in enumerate(seeds)]
+            with torch.no_grad():
+                found = decode(
+                    HuggingFaceDecoder(self.trainer.model),
+                    [prompt],
+                    [plans],
+                    eos_ids=(1,),
+                    stop_strings=Stops(),
+                )
+            members = [
+                Judged(
+                    Completion(
+                        prompt,
+                        one.token_ids,
+                        one.logprobs,
+                        (True,) * len(one.token_ids),
+                        "x",
+                        one.finish_reason,
+                        version,
+                    ),
+                    {},
+                    1.0,
+                    True,
+                )
+                for one in found
+            ]
+            groups.append(Group(draw.problem, tuple(members), version))
+        self.guard.on_groups(GroupsScored(step, version, tuple(groups)))
+        return self.guard._checks["seeds"].end(None) if "seeds" in self.guard._checks else {}
+
+
+def test_the_seed_and_the_numbers_are_those_of_the_engine():
+    for parts in [(0, "p", 0, 0, 0), (3, 'é"\n', 12, 999, 7)]:
+        assert seed_of(*parts) == completion_seed(*parts)
+        seed = completion_seed(*parts)
+        assert stream(seed, 70) == engine.uniforms([seed], 0, 70)[:, 0].tolist()
+
+
+def test_healthy_steps_are_quiet():
+    lab = Lab()
+    for step in range(4):
+        assert lab.step(step)["seeds/astray"] == 0
+    assert lab.step(4)["seeds/against"] == 0
+
+
+def test_ahead_of_training_the_draw_is_found():
+    lab = Lab(max_staleness=1)
+    for step in range(3):
+        assert lab.step(step)["seeds/astray"] == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda run, id_, version, draw, sample: run + version + draw + sample,
+        lambda run, *parts: completion_seed(run + 1, *parts),
+        lambda run, id_, version, draw, sample: completion_seed(run, id_, version, 0, sample),
+        lambda run, id_, v, draw, sample: completion_seed(run, id_, v, draw, N - 1 - sample),
+    ],
+)
+def test_seeds_that_are_others(other):
+    lab = Lab()
+    with pytest.raises(RunError, match="guard seeds") as caught:
+        lab.steps(0, 3, other)
+    assert "the seeds of completions are others" in str(caught.value)
+
+
+def test_two_completions_with_one_seed():
+    lab = Lab()
+
+    def last_as_first(run, id_, version, draw, sample):
+        return completion_seed(run, id_, version, draw, sample % (N - 1))
+
+    with pytest.raises(RunError, match="guard seeds") as caught:
+        lab.steps(0, 4, last_as_first)
+    assert "seeds repeat" in str(caught.value)
+
+
+def greedy_at(position):
+    def change(monkeypatch):
+        at, sample = engine.RandomStreams.at, engine.sample
+        now = {}
+
+        def noted(streams, t):
+            now["t"] = t
+            return at(streams, t)
+
+        def sampled(logits_BV, rows, uniform_B):
+            raw_BV = logits_BV.float().clone()
+            sharp_BV = logits_BV * (1e4 if now["t"] == position else 1)
+            token_B, _ = sample(sharp_BV, rows, uniform_B)
+            return token_B, raw_BV.log_softmax(-1).gather(-1, token_B[:, None])[:, 0]
+
+        monkeypatch.setattr(engine.RandomStreams, "at", noted)
+        monkeypatch.setattr(engine, "sample", sampled)
+
+    return change
+
+
+def repeating(monkeypatch):
+    uniforms = engine.uniforms
+
+    def first_three(seeds, start, count):
+        few = uniforms(seeds, 0, 3)
+        return few[[place % 3 for place in range(start, start + count)]]
+
+    monkeypatch.setattr(engine, "uniforms", first_three)
+
+
+def unlikely_left_out(monkeypatch, least=0.03):
+    sample = engine.sample
+
+    def sampled(logits_BV, rows, uniform_B):
+        raw_BV = logits_BV.float().clone()
+        p_BV = raw_BV.softmax(-1)
+        token_B, _ = sample(raw_BV.masked_fill(p_BV < least, -torch.inf), rows, uniform_B)
+        return token_B, logits_BV.float().log_softmax(-1).gather(-1, token_B[:, None])[:, 0]
+
+    monkeypatch.setattr(engine, "sample", sampled)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (greedy_at(0), "at position 1 of completions the likeliest token is always taken"),
+        (greedy_at(2), "at position 3 of completions the likeliest token is always taken"),
+        (repeating, "from token 4 of completions on the random numbers are not those"),
+        (unlikely_left_out, "samples from another distribution"),
+    ],
+)
+def test_tokens_that_their_numbers_do_not_draw(monkeypatch, change, words):
+    lab = Lab()
+    change(monkeypatch)
+    with pytest.raises(RunError, match="guard seeds") as caught:
+        lab.steps(0, 3)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [greedy_at(0), partial(unlikely_left_out, least=0.05)])
+def test_an_engine_with_random_numbers_of_its_own(monkeypatch, change):
+    """Its tokens alone, by how deep they lie in their distributions, show it."""
+    lab = Lab(trait=False)
+    lab.steps(0, 3)
+    change(monkeypatch)
+    with pytest.raises(RunError, match="guard calibration") as caught:
+        lab.steps(3, 12)
+    assert "min_p, or greedy tokens" in str(caught.value)
+
+
+def test_coherence_by_hand():
+    """Two of four are outside, and 1.6 would be by chance."""
+    tokens = [Token(0, t, 0.6, t < 2, likeliest=False) for t in range(4)]
+    assert coherence(tokens) == pytest.approx(1 - 2 / 1.6)
+    assert coherence([]) == 1
+
+
+def test_a_bet_on_depths_by_hand():
+    """3 of 10 tokens beyond a depth where 2 should be, on half as many, with a slack of a tenth."""
+    by_hand = 3 * math.log(0.1 / 0.18) + 7 * math.log(0.9 / 0.82)
+    assert _gain(10, 3, 0.2, 0.5, 0.1) == pytest.approx(by_hand)
+
+
+def test_depths_of_a_healthy_run_rarely_win():
+    """Ville: with odds of at most 1 in 20, here over 25 looks."""
+    generator = torch.Generator().manual_seed(0)
+    position_N = torch.arange(64) % 16
+    won = 0
+    for _ in range(40):
+        depths = Depths()
+        depths._wealth = [0.0] * len(depths._bets)  # the whole stake from the start
+        for _ in range(25):
+            depth_N = torch.rand(64, generator=generator, dtype=torch.float64)
+            depths.add(position_N, depth_N, 0.05)
+            if depths.evidence() > math.log(20):
+                won += 1
+                break
+    assert won <= 40 * 0.05 + 3 * math.sqrt(40 * 0.05 * 0.95)
+
+
+def test_depths_survive_a_checkpoint():
+    generator = np.random.default_rng(0)
+    one, other = Depths(), Depths()
+    one.add(torch.zeros(50), torch.from_numpy(generator.random(50)) * 0.4, 0.05)
+    other.load_state_dict(one.state_dict())
+    assert other.evidence() == one.evidence() > 0
+    assert other.worst() == one.worst()
+    assert one.worst()[0] in ("all tokens", "the first token")
+    assert set(DEPTHS) == {depth for _, depth in one._counts}
