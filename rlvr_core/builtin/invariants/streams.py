@@ -117,15 +117,16 @@ class Streams(Invariant):
         self._sampler, self._scores = sampler, scores
         self._drawn = 0
         self._seen = {True: 0, False: 0}
-        self._resumed, self._warm = False, WARM_TOKENS
         self._wealth = [-1e9] * len(SHARES)
+        self._again: list[float] | None = None
+        self._seen_again = 0
         self._found: dict[str, float] = {}
 
     def run_started(self, event: RunStarted) -> None:
-        """Look at every group at first, after a resumption too."""
-        self._drawn, self._seen = self._sampler.drawn, {True: 0, False: 0}
-        self._resumed = event.resumed and event.step > 0
-        self._warm = WARM if self._resumed else WARM_TOKENS
+        """Look at every group at first, and once more after a resumption."""
+        self._drawn = self._sampler.drawn
+        self._again = [-1e9] * len(SHARES) if event.resumed and event.step > 0 else None
+        self._seen_again = 0
 
     def on_groups(self, event: GroupsScored) -> None:
         """Check the tokens of a step; raises ``RunError`` if their seeds do not draw them."""
@@ -133,14 +134,50 @@ class Streams(Invariant):
         first, self._drawn = self._drawn, self._sampler.drawn
         fresh = fresh_groups(event)
         stale = not fresh and bool(event.groups)
-        warm = self._seen[stale] < (WARM if stale else self._warm)
-        groups = chosen(_whole(event.groups) if stale else fresh, event.step, warm=warm)
+        those = _whole(event.groups) if stale else fresh
+        warm = self._seen[stale] < (WARM if stale else WARM_TOKENS)
+        groups = chosen(those, event.step, warm=warm)
+        found, n = self._look(event, groups, first, self._wealth, stale=stale)
+        self._seen[stale] += n
+        if self._again is not None and self._seen_again < WARM:
+            # apart from the others, so that the numbers of a resumed run are those of a whole one
+            own = {id(group) for group in groups}
+            others = tuple(
+                group for group in chosen(those, event.step, warm=True) if id(group) not in own
+            )
+            self._seen_again += n + self._look(event, others, first, self._again, stale=stale)[1]
+        self._found = found
+
+    def _look(
+        self,
+        event: GroupsScored,
+        groups: tuple[Group, ...],
+        first: int,
+        wealth: list[float],
+        *,
+        stale: bool,
+    ) -> tuple[dict[str, float], int]:
+        """Check the tokens of groups.
+
+        Args:
+            event: The step.
+            groups: Groups of one version each, the newest unless ``stale``.
+            first: Draws of the sampler before the step.
+            wealth: Log of what the bets have won so far; it is changed.
+            stale: Whether the groups are of an older policy.
+
+        Returns:
+            Measurements, and how many tokens count as looked at.
+        """
         if not groups:
-            return
+            return {}, 0
         scores_NK = self._scores(groups)
+        if stale and _moved(scores_NK):
+            return {}, 0
+        n = sum(len(member.completion.token_ids) for group in groups for member in group.members)
         in_turns = self._config.train.max_staleness == 0
         if not self._trainer.ranks.main and not in_turns:
-            return  # another process draws
+            return {}, n  # another process draws
         places = {id(group): place for place, group in enumerate(event.groups)}
         if in_turns:
             draws = [
@@ -151,10 +188,7 @@ class Streams(Invariant):
             draws = [range(max(0, self._drawn - back), self._drawn)] * len(groups)
         slack = self._slack(stale=stale)
         tokens = self._tokens_of(groups, draws, scores_NK.double(), slack)
-        if not tokens or (stale and _moved(scores_NK)):
-            return
-        self._seen[stale] += len(tokens)
-        self._judge(event.step, groups, draws, tokens, slack)
+        return (self._judge(event.step, tokens, slack, wealth), n) if tokens else ({}, n)
 
     def _slack(self, *, stale: bool) -> Slack:
         """Return what rounding may do in this precision, at this temperature."""
@@ -223,30 +257,24 @@ class Streams(Invariant):
         return found
 
     def _judge(
-        self,
-        step: int,
-        groups: Sequence[Group],
-        draws: Sequence[range],
-        tokens: Sequence[Token],
-        slack: Slack,
-    ) -> None:
+        self, step: int, tokens: Sequence[Token], slack: Slack, wealth: list[float]
+    ) -> dict[str, float]:
         stake = -math.log(HORIZON)
         for place, share in enumerate(SHARES):
             gain = math.fsum(_gain(token, slack.astray, share) for token in tokens)
-            before = self._wealth[place]
+            before = wealth[place]
             most = max(before, stake)
             staked = most + math.log(math.exp(before - most) + math.exp(stake - most))
-            self._wealth[place] = max(staked + gain, -1e9)
-        most = max(self._wealth)
-        whole = most + math.log(math.fsum(math.exp(w - most) for w in self._wealth) / len(SHARES))
+            wealth[place] = max(staked + gain, -1e9)
+        most = max(wealth)
+        whole = most + math.log(math.fsum(math.exp(w - most) for w in wealth) / len(SHARES))
         evidence = max(0.0, whole / -math.log(ODDS))
         astray = sum(not token.inside for token in tokens)
-        self._found = {"seeds/astray": astray / len(tokens), "seeds/against": evidence}
         if evidence < 1:
-            return
+            return {"seeds/astray": astray / len(tokens), "seeds/against": evidence}
         chance = math.fsum(1 - token.width for token in tokens)
         what, remedy = diagnosis(tokens)
-        after = "going on from the checkpoint, " if self._resumed else ""
+        after = "going on from the checkpoint, " if self._again is not None else ""
         raise self.fault(
             step,
             f"{after}{astray} of {len(tokens)} tokens are not those that the random numbers of "
@@ -260,12 +288,14 @@ class Streams(Invariant):
         return self._found
 
     def state_dict(self) -> dict[str, Json]:
-        """Return the evidence so far."""
-        return {"wealth": list(self._wealth)}
+        """Return the evidence so far, and of how many fresh and stale tokens it is."""
+        seen: list[Json] = [self._seen[False], self._seen[True]]
+        return {"wealth": list(self._wealth), "seen": seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._wealth = list(state["wealth"])
+        self._seen = dict(zip((False, True), state["seen"], strict=True))
 
 
 def _gain(token: Token, allowed: float, share: float) -> float:
