@@ -27,8 +27,10 @@ from rlvr_core.api import (
     RunStarted,
     SamplingParams,
 )
+from rlvr_core.builtin.invariants.bets import Bets, Token, token_at
+from rlvr_core.builtin.invariants.incoherent import coherence, nearness
 from rlvr_core.builtin.invariants.invariants import invariants_of
-from rlvr_core.builtin.invariants.streams import Token, coherence, seed_of, stream
+from rlvr_core.builtin.invariants.streams import seed_of, stream
 from rlvr_core.builtin.invariants.uniform import DEPTHS, Depths, _gain
 from rlvr_core.builtin.samplers.epochs import Shuffle
 from rlvr_core.config.model import TrainSection
@@ -225,9 +227,51 @@ def test_an_engine_with_random_numbers_of_its_own(monkeypatch, change):
 
 def test_coherence_by_hand():
     """Two of four are outside, and 1.6 would be by chance."""
-    tokens = [Token(0, t, 0.6, t < 2, likeliest=False) for t in range(4)]
+    apart = (0.0, 0.0, 0.1, 0.2)
+    tokens = [Token(0, 0, 0, t, 0.6, apart[t], 0.15, likeliest=False) for t in range(4)]
     assert coherence(tokens) == pytest.approx(1 - 2 / 1.6)
     assert coherence([]) == 1
+    assert nearness(tokens) == pytest.approx(1 - 0.3 / 0.6)
+    assert nearness([]) == 1
+
+
+def test_a_token_by_hand():
+    """A number of .7 is .2 beyond an interval up to .5; any number is .1^2 / 2 + .5^2 / 2 apart."""
+    token = token_at((0, 1, 2, 3), 0.1, 0.5, 0.7, likeliest=True)
+    assert not token.inside
+    assert (token.width, token.apart, token.chance) == pytest.approx((0.4, 0.2, 0.13))
+    assert token_at((0, 0, 0, 0), -0.1, 0.5, 0.0, likeliest=True).inside
+
+
+def test_a_part_is_found_where_the_whole_says_nothing():
+    """One completion of sixteen is incoherent; 5 % are allowed, as in bfloat16."""
+    bets, generator = Bets(), np.random.default_rng(0)
+    for _ in range(10):
+        tokens = [
+            token_at((s, s, 0, t), 0.2, 0.6, 0.9 if s == 15 else 0.4, likeliest=False)
+            for s in range(16)
+            for t in range(int(generator.integers(3, 6)))
+        ]
+        evidence, part = bets.add(tokens, 0.05)
+        if evidence >= 1:
+            break
+    assert (evidence >= 1, part) == (True, "completion 16 of each group")
+
+
+def test_coherent_tokens_with_the_slack_of_rounding_never_win():
+    """200 steps of 64 tokens, of which 5 % are anywhere, in each of 5 runs."""
+    generator = np.random.default_rng(1)
+    for _ in range(5):
+        bets, most = Bets(), 0.0
+        for _ in range(200):
+            tokens = []
+            for n in range(64):
+                low = generator.random() * 0.7
+                number = generator.random() if generator.random() < 0.05 else low + 0.1
+                where = n // 8, n // 8, n // 32, n % 8
+                tokens.append(token_at(where, low, low + 0.3, number, likeliest=False))
+            most = max(most, bets.add(tokens, 0.05)[0])
+        assert most < 0.7
 
 
 def test_a_bet_on_depths_by_hand():

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.bets import Bets, Token, of_part, token_at
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
+from rlvr_core.builtin.invariants.incoherent import diagnosis, outside
 from rlvr_core.builtin.invariants.moments import (
     AHEAD,
     BELOW,
@@ -42,17 +44,8 @@ if TYPE_CHECKING:
     from rlvr_core.api import Completion, Group, GroupsScored, Json, RunStarted
     from rlvr_core.api.services import RunConfig
 
-ODDS = 1e-6
-"""Odds of a false alarm in 1,000 steps."""
-
-HORIZON = 1000
-"""Steps over which the stake is placed."""
-
 WARM = 512
 """Tokens up to which every group is looked at after a resumption, as ``WARM_TOKENS`` at first."""
-
-SHARES = (0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
-"""Shares of incoherent tokens that are bet on, between the one that is allowed and all."""
 
 _GAMMA = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
@@ -69,25 +62,6 @@ class Slack:
 
     edge: float
     astray: float
-
-
-@dataclass(slots=True)
-class Token:
-    """One sampled token.
-
-    Attributes:
-        row: Place of its completion among those looked at.
-        position: In the completion.
-        width: Chance that a number that has nothing to do with it lies in its interval.
-        inside: Whether its own number does.
-        likeliest: Whether no token was likelier.
-    """
-
-    row: int
-    position: int
-    width: float
-    inside: bool
-    likeliest: bool
 
 
 class Streams(Invariant):
@@ -117,15 +91,15 @@ class Streams(Invariant):
         self._sampler, self._scores = sampler, scores
         self._drawn = 0
         self._seen = {True: 0, False: 0}
-        self._wealth = [-1e9] * len(SHARES)
-        self._again: list[float] | None = None
+        self._bets = Bets()
+        self._again: Bets | None = None
         self._seen_again = 0
         self._found: dict[str, float] = {}
 
     def run_started(self, event: RunStarted) -> None:
         """Look at every group at first, and once more after a resumption."""
         self._drawn = self._sampler.drawn
-        self._again = [-1e9] * len(SHARES) if event.resumed and event.step > 0 else None
+        self._again = Bets() if event.resumed and event.step > 0 else None
         self._seen_again = 0
 
     def on_groups(self, event: GroupsScored) -> None:
@@ -137,7 +111,7 @@ class Streams(Invariant):
         those = _whole(event.groups) if stale else fresh
         warm = self._seen[stale] < (WARM if stale else WARM_TOKENS)
         groups = chosen(those, event.step, warm=warm)
-        found, n = self._look(event, groups, first, self._wealth, stale=stale)
+        found, n = self._look(event, groups, first, self._bets, stale=stale)
         self._seen[stale] += n
         if self._again is not None and self._seen_again < WARM:
             # apart from the others, so that the numbers of a resumed run are those of a whole one
@@ -153,7 +127,7 @@ class Streams(Invariant):
         event: GroupsScored,
         groups: tuple[Group, ...],
         first: int,
-        wealth: list[float],
+        bets: Bets,
         *,
         stale: bool,
     ) -> tuple[dict[str, float], int]:
@@ -163,7 +137,7 @@ class Streams(Invariant):
             event: The step.
             groups: Groups of one version each, the newest unless ``stale``.
             first: Draws of the sampler before the step.
-            wealth: Log of what the bets have won so far; it is changed.
+            bets: Bets on the groups so far; they are settled.
             stale: Whether the groups are of an older policy.
 
         Returns:
@@ -187,8 +161,8 @@ class Streams(Invariant):
             back = (2 + self._config.train.max_staleness) * 4 * self._config.train.prompts_per_step
             draws = [range(max(0, self._drawn - back), self._drawn)] * len(groups)
         slack = self._slack(stale=stale)
-        tokens = self._tokens_of(groups, draws, scores_NK.double(), slack)
-        return (self._judge(event.step, tokens, slack, wealth), n) if tokens else ({}, n)
+        tokens = self._tokens_of(groups, draws, places, scores_NK.double(), slack)
+        return (self._judge(event.step, tokens, slack, bets), n) if tokens else ({}, n)
 
     def _slack(self, *, stale: bool) -> Slack:
         """Return what rounding may do in this precision, at this temperature."""
@@ -209,6 +183,7 @@ class Streams(Invariant):
         self,
         groups: Sequence[Group],
         draws: Sequence[range],
+        places: Mapping[int, int],
         scores_NK: Tensor,
         slack: Slack,
     ) -> list[Token]:
@@ -223,8 +198,9 @@ class Streams(Invariant):
         first = 0
         for group, several in zip(groups, draws, strict=True):
             own = rows[first : first + len(group.members)]
+            place = places[id(group)]
             best = max(
-                (self._fit(group, own, index, first, slack) for index in several),
+                (self._fit(group, own, index, (first, place), slack) for index in several),
                 key=lambda tokens: sum(token.inside for token in tokens),
                 default=[],
             )
@@ -237,49 +213,40 @@ class Streams(Invariant):
         group: Group,
         rows: Sequence[Sequence[tuple[int, float, float, bool]]],
         draw: int,
-        first: int,
+        at: tuple[int, int],
         slack: Slack,
-        **other: int,
     ) -> list[Token]:
-        """Return the tokens of a group as those of a draw, or of seeds with another part."""
+        """Return the tokens of a group as those of a draw; ``at``: its first row, its place."""
         found = []
-        parts = {"run": self._config.run.seed, "version": group.version, "draw": draw} | other
+        run_seed = self._config.run.seed
         for sample, (member, row) in enumerate(zip(group.members, rows, strict=True)):
             if member.completion.transcript is not None or not row:
                 continue  # turns of a conversation have seeds of their own
-            seed = seed_of(parts["run"], group.problem.id, parts["version"], parts["draw"], sample)
+            seed = seed_of(run_seed, group.problem.id, group.version, draw, sample)
             numbers = stream(seed, len(member.completion.token_ids))
             for position, below, p, likeliest in row:
                 low, high = below - slack.edge, below + p + slack.edge
-                width = min(1.0, high) - max(0.0, low)
-                inside = low <= numbers[position] <= high
-                found.append(Token(first + sample, position, width, inside, likeliest))
+                where = at[0] + sample, sample, at[1], position
+                found.append(token_at(where, low, high, numbers[position], likeliest=likeliest))
         return found
 
     def _judge(
-        self, step: int, tokens: Sequence[Token], slack: Slack, wealth: list[float]
+        self, step: int, tokens: Sequence[Token], slack: Slack, bets: Bets
     ) -> dict[str, float]:
-        stake = -math.log(HORIZON)
-        for place, share in enumerate(SHARES):
-            gain = math.fsum(_gain(token, slack.astray, share) for token in tokens)
-            before = wealth[place]
-            most = max(before, stake)
-            staked = most + math.log(math.exp(before - most) + math.exp(stake - most))
-            wealth[place] = max(staked + gain, -1e9)
-        most = max(wealth)
-        whole = most + math.log(math.fsum(math.exp(w - most) for w in wealth) / len(SHARES))
-        evidence = max(0.0, whole / -math.log(ODDS))
-        astray = sum(not token.inside for token in tokens)
+        evidence, part = bets.add(tokens, slack.astray)
+        astray = outside(tokens)
         if evidence < 1:
             return {"seeds/astray": astray / len(tokens), "seeds/against": evidence}
-        chance = math.fsum(1 - token.width for token in tokens)
-        what, remedy = diagnosis(tokens)
+        those = of_part(tokens, part)
+        chance = math.fsum(1 - token.width for token in those)
+        what, remedy = diagnosis(those, part)
         after = "going on from the checkpoint, " if self._again is not None else ""
+        where = f" ({part})" if part else ""
         raise self.fault(
             step,
-            f"{after}{astray} of {len(tokens)} tokens are not those that the random numbers of "
-            f"their seeds draw, and {chance:.0f} would not be if seeds and tokens had nothing to "
-            f"do with one another (band: a share of {slack.astray:g}): {what}",
+            f"{after}{outside(those)} of {len(those)} tokens{where} are not those that the random "
+            f"numbers of their seeds draw, and {chance:.0f} would not be if seeds and tokens had "
+            f"nothing to do with one another (band: a share of {slack.astray:g}): {what}",
             remedy,
         )
 
@@ -290,77 +257,12 @@ class Streams(Invariant):
     def state_dict(self) -> dict[str, Json]:
         """Return the evidence so far, and of how many fresh and stale tokens it is."""
         seen: list[Json] = [self._seen[False], self._seen[True]]
-        return {"wealth": list(self._wealth), "seen": seen}
+        return {"wealth": dict(self._bets.wealth), "seen": seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
-        self._wealth = list(state["wealth"])
+        self._bets = Bets(state["wealth"])
         self._seen = dict(zip((False, True), state["seen"], strict=True))
-
-
-def _gain(token: Token, allowed: float, share: float) -> float:
-    """Return what a bet on more incoherent tokens than are allowed wins by one."""
-    bet = allowed + share * (1 - allowed)
-    out = 1 - token.width
-    if token.inside:
-        return math.log((1 - bet * out) / (1 - allowed * out))
-    return math.log(bet / allowed)
-
-
-def diagnosis(tokens: Sequence[Token]) -> tuple[str, str]:
-    """Return what is wrong, by where numbers and tokens do not fit, and what to do."""
-    if coherence(tokens) < 0.25:
-        return (
-            "the seeds of completions are others than run seed, problem, policy version, draw and "
-            "sample give",
-            "look at what makes seeds (completion_seed), and whether the engine draws by the seed "
-            "of the request: another run's, without version or draw, or a generator of its own",
-        )
-    rows: dict[int, list[Token]] = {}
-    places: dict[int, list[Token]] = {}
-    for token in tokens:
-        rows.setdefault(token.row, []).append(token)
-        places.setdefault(token.position, []).append(token)
-    astray = [token for token in tokens if not token.inside]
-    lost = {row for row, own in rows.items() if coherence(own) < 0.3}
-    if sum(token.row in lost for token in astray) > 0.8 * len(astray):
-        return (
-            f"{len(lost)} of {len(rows)} completions have other seeds than theirs, the others "
-            "have the right ones",
-            "some completions have the seeds of others, or seeds repeat: look at how seeds are "
-            "handed to the engine and its rows",
-        )
-    bad = {place for place, own in places.items() if coherence(own) < 0.6 and _outside(own) > 1}
-    if bad and sum(token.position in bad for token in astray) > 0.8 * len(astray):
-        there = [token for token in tokens if token.position in bad]
-        if sum(token.likeliest for token in there) > 0.95 * len(there):
-            return (
-                f"at position {min(bad) + 1} of completions the likeliest token is always taken",
-                "the engine samples from another distribution than the one whose log-probs it "
-                "reports: there it is greedy, a temperature of 0",
-            )
-        if max(bad) > min(bad):
-            return (
-                f"from token {min(bad) + 1} of completions on the random numbers are not those of "
-                "their seeds",
-                "random numbers repeat within a completion, or rows share them: look at what "
-                "computes the stream of a seed",
-            )
-    return (
-        "the engine samples from another distribution than the one whose log-probs it reports",
-        "a temperature, top_k, top_p or min_p, a bias or a penalty that its log-probs leave out, "
-        "or random numbers of its seeds that are too coarse or shared",
-    )
-
-
-def _outside(tokens: Sequence[Token]) -> int:
-    return sum(not token.inside for token in tokens)
-
-
-def coherence(tokens: Sequence[Token]) -> float:
-    """Return 1 where all tokens are those of their numbers, 0 where the two are independent."""
-    chance = math.fsum(1 - token.width for token in tokens)
-    return 1 - _outside(tokens) / chance if chance > 0.5 else 1.0
 
 
 # -- the published seeds and numbers -------------------------------------------------------------

@@ -65,8 +65,8 @@ missed. The table has the guards of some commits later.
 With the faults came healthy runs of random shape: about 140 in each precision of 8 steps, 60 that
 were resumed, 140 of 40 steps. False alarms that they found: `parity` and `kl` in bfloat16 at low
 temperatures, `parity` in bfloat16 for a policy that is nearly sure, `advantages` under a KL term of
-`k1` and a `beta` of 1; and one that is left: `sync` stops a run with LoRA, a reference that moves
-and an engine in a process of its own, because it compares the reference's adapter too.
+`k1` and a `beta` of 1, `sync` with LoRA, a reference that moves and an engine in a process of its
+own, because it compared the reference's adapter too. They are mended.
 
 """
 THIRD = """
@@ -75,6 +75,14 @@ THIRD = """
 And {faults} more, written later still, again by someone who had not read the guards: most of them
 partial, late or conditional, such as a fault in one of two sources, in the last row of each
 micro-batch, from the third step on, with LoRA only. In figures, counted as above:
+
+"""
+THIRD_BEFORE = """
+As they were first measured, when nobody but their author had seen them, of 105 runs in float32 with
+the engine in process 67 were stopped with the right name, 6 noted, 6 given a wrong name and 26
+missed; of 105 in bfloat16 65 were stopped with the right name, 6 noted, 6 given a wrong name and 28
+missed. The guards `prompts`, `completions`, `draws`, `canaries` and `references` came after that,
+and `seeds` by the exact stream.
 
 """
 KINDS = ("stopped", "note", "wrong name", "missed")
@@ -121,7 +129,7 @@ def second_set(faults: Sequence[Fault], results: Sequence[Mapping[str, Any]]) ->
 
 def third_set(faults: Sequence[Fault], results: Sequence[Mapping[str, Any]]) -> str:
     """The section on the faults that were written last."""
-    out = THIRD.format(faults=len(faults)) + _summary(results) + "\n"
+    out = THIRD.format(faults=len(faults)) + _summary(results) + THIRD_BEFORE
     return out + _tables(faults, results, " (third set)")
 
 
