@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import CheckpointSaved
+from rlvr_core.api import CheckpointSaved, RunError
 from rlvr_core.step import checkpoint
 
 if TYPE_CHECKING:
@@ -74,6 +75,18 @@ def restore(session: Session, folder: Path) -> None:
         session.checkpoints.pinned = {session.evaluations.best_step}
     for name, part in session.stateful.items():
         part.load_state_dict(state[name])
+        # guards take part in the comparison: what they say of themselves is no state to compare
+        if session.config.guards.resume and name != "guards":
+            _check_restored(name, part.state_dict(), state[name])
     for missing in session.recorder.rewind(state["offsets"]):
         session.events.message(missing)
     session.engine.load_weights(session.version, session.source)
+
+
+def _check_restored(name: str, found: Any, saved: Any) -> None:
+    if json.dumps(found, sort_keys=True) != json.dumps(saved, sort_keys=True):
+        raise RunError(
+            f"guard resume: going on from the checkpoint, the state of the {name} is not the one "
+            "that was saved",
+            remedy="load_state_dict has to restore everything that state_dict returned",
+        )

@@ -147,12 +147,18 @@ class ReferenceLogprobs:
         reference_BT = batch.ref_logp_BT
         if reference_BT is None or any(map(is_sharded, self._trainer.model.parameters())):
             return ""  # other processes would have to compute along
+        if moved_by := self._trained_behind(seen):
+            return (
+                f"the reference's log-probs depend on {len(moved_by)} tensors that are trained, "
+                f"such as {moved_by[0]} (band: none)"
+            )
         rows, own = list[int](), list[Tensor]()
         last = len(batch.mask_BT) - 1
         for row in sorted({last * part // (ROWS - 1) for part in range(ROWS)}):
             if sum(map(len, own)) < ENOUGH:
                 rows.append(row)
-                own.append(self._plain(seen, row))
+                with torch.no_grad():
+                    own.append(self._plain(seen, row))
         own_N = torch.cat(own)
         masks = [batch.mask_BT[row] for row in rows]
 
@@ -192,7 +198,19 @@ class ReferenceLogprobs:
                 )
         return ""
 
-    @torch.no_grad()
+    def _trained_behind(self, seen: Seen) -> list[str]:
+        """Return the trained tensors that a reference within the policy's model depends on."""
+        with self._trainer.reference.active() as model:
+            if model is not self._trainer.model:
+                return []
+        trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        with torch.enable_grad():
+            total = self._plain(seen, 0).sum()
+            if not total.requires_grad:
+                return []
+            gradients = torch.autograd.grad(total, [*trained.values()], allow_unused=True)
+        return [name for name, one in zip(trained, gradients, strict=True) if one is not None]
+
     def _plain(self, seen: Seen, row: int) -> Tensor:
         """Return the reference's log-probs of a row's loss tokens, in float64."""
         micro, trainer = seen.micro_batch, self._trainer

@@ -1,7 +1,7 @@
 """Invariant ``rewards``: a reward is the weighted sum of its verdicts' scores, as configured.
 
-Where a weight has a schedule, a reward may be of any step so far: completions are judged when they
-are done, and may be trained on later.
+Where a weight has a schedule, a completion that is sampled in its step has that step's weight. One
+that was sampled ahead of training, or is trained on again, may have that of any step so far.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.moments import fresh_groups
 
 if TYPE_CHECKING:
     from rlvr_core.api import GroupsScored, Judged, Verdict
@@ -42,13 +43,17 @@ class Rewards(Invariant):
 
     def __init__(self, config: RunConfig) -> None:
         self._refs: Sequence[Any] = config.rewards
+        self._in_turns = config.train.max_staleness == 0
         self._error = math.nan
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compute each reward of a step again, dropped groups included."""
         self._error = math.nan
-        weights = [_range(ref, event.step) for ref in self._refs]
+        so_far = [_range(ref, event.step) for ref in self._refs]
+        exact = [(weight, weight) for weight in (_weight(ref, event.step) for ref in self._refs)]
+        fresh = {id(group) for group in fresh_groups(event)} if self._in_turns else set()
         for group in event.groups:
+            weights = exact if id(group) in fresh else so_far
             for number, member in enumerate(group.members):
                 # completions that are given rewards by something else have no verdicts to compare
                 if len(member.verdicts) == len(weights):
@@ -57,9 +62,10 @@ class Rewards(Invariant):
                         raise self.fault(
                             event.step,
                             f"completion {number} of problem {group.problem.id}: {what}",
-                            "a verdict and its reward are of different completions, a weight is "
-                            "not that of `rewards` in the config, or something changes rewards "
-                            "after verifiers have judged: do it in a verifier, as one more entry",
+                            "a verdict and its reward are of different completions, a weight or "
+                            "its schedule is not that of `rewards` in the config, or something "
+                            "changes rewards after verifiers have judged: do it in a verifier, as "
+                            "one more entry",
                         )
 
     def _wrong(self, member: Judged, weights: Sequence[tuple[float, float]]) -> str:
@@ -106,9 +112,16 @@ def outcome(verdict: Verdict) -> bool | None:
     return verdict.score >= FULL_MARKS if verdict.passed is None else verdict.passed
 
 
+def _weight(ref: Any, step: int) -> float:
+    """Return the weight of an entry of ``rewards`` at a step."""
+    first = float(ref.weight)
+    if ref.schedule is None:
+        return first
+    way = min(step / int(ref.schedule.steps), 1.0)
+    return first + way * (float(ref.schedule.to) - first)
+
+
 def _range(ref: Any, step: int) -> tuple[float, float]:
     """Return the least and the largest weight of an entry of ``rewards`` up to a step."""
-    now = first = float(ref.weight)
-    if ref.schedule is not None:
-        now += min(step / ref.schedule.steps, 1.0) * (float(ref.schedule.to) - first)
+    first, now = _weight(ref, 0), _weight(ref, step)
     return min(first, now), max(first, now)

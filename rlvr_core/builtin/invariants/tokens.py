@@ -48,6 +48,7 @@ class Tokens(Invariant):
         self._mask_truncated = config.train.mask_truncated
         self._wanted: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
         self._read: Counter[tuple[Key, tuple[bool, ...]]] = Counter()
+        self._cut_off: set[Key] = set()
         self._updates = 0
         self._found: dict[str, float] = {}
 
@@ -72,7 +73,7 @@ class Tokens(Invariant):
         """Note what is to be trained on."""
         self._check_groups(view.step, self._deliveries.trained(view.groups))
         self._found, self._updates = {}, 0
-        self._wanted, self._read = Counter(), Counter()
+        self._wanted, self._read, self._cut_off = Counter(), Counter(), set()
         for place, group in enumerate(view.groups):
             for member in group.members:
                 completion = member.completion
@@ -80,7 +81,9 @@ class Tokens(Invariant):
                 mask = sampled_by_model(completion)
                 if mask != completion.loss_mask:
                     raise self._masked(view, place, completion, mask)
-                if member.reward is not None and any(mask) and not left_out:
+                if left_out:
+                    self._cut_off.add(key_of(place, member))
+                elif member.reward is not None and any(mask):
                     self._wanted[key_of(place, member), mask] += 1
 
     def share(self, view: StepView) -> tuple[Counter[Any], tuple[int, int] | None, _Ends]:
@@ -126,7 +129,10 @@ class Tokens(Invariant):
             return
         key, mask = next(iter(surplus))
         wanted = next((its for one, its in self._wanted if one == key), None)
-        if wanted is None:
+        if wanted is None and key in self._cut_off:
+            what = "was cut off (finish_reason: length), and is left out by train.mask_truncated"
+            remedy = "the mask of truncated completions is not applied where rows are made"
+        elif wanted is None:
             what = "is no completion of this step that has a reward"
             remedy = (
                 "rows are mixed up on their way into the batch, or tokens are changed: prompt, "
