@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Json,
         Loss,
         LossBatch,
+        LossComputed,
         LossOutput,
         MicroBatch,
         Normalizer,
@@ -133,6 +134,9 @@ class Invariant:
 
     def begin(self, view: StepView) -> None:
         """The step is about to train."""
+
+    def computed(self, view: StepView, event: LossComputed) -> None:
+        """The losses of a micro-batch of completions have their graph; raises ``RunError``."""
 
     def share(self, view: StepView) -> object:
         """Return this process's contribution, just before an update."""

@@ -189,6 +189,8 @@ class Invariants(RunObserver, StepObserver):
         """Keep a micro-batch's numbers, and the gradient that its backward pass brings."""
         if event.given:
             return
+        for one in self._checks.values():
+            one.computed(self._view, event)
         losses = [
             (loss, replace(batch, logp_BT=batch.logp_BT.detach()), output)
             for loss, batch, output in event.losses

@@ -4,6 +4,7 @@ From what a loss was given (log-probs, advantages, mask, denominators of the upd
 the gradient that must arrive at the log-probs are computed again in float64, in the first updates
 of a run for every micro-batch, later for one of each update. Losses of plugins, on given
 answers, and of distillation are not, and a gradient that one of these has a part in is not either.
+Behind the log-probs ``gradient_error`` goes on, for one row of an update.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.api import Metric
+from rlvr_core.builtin.invariants.backward import gradient_error
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
 from rlvr_core.builtin.invariants.differences import compare, described
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
@@ -23,10 +25,13 @@ from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import Json
+    from rlvr_core.api import Json, LossComputed
 
 FIRST = 8
 """Updates of a run of which every micro-batch is checked."""
+
+EVERY = 50
+"""After these, updates from one to the next of which a gradient is followed into the model."""
 
 ROUNDING = 1e-4
 """Share of the terms of a loss that is rounding in float32."""
@@ -54,15 +59,30 @@ class LossValues(Invariant):
             "its formula, as a share of what it is made of; the band for rounding is 1e-4.",
             "share",
         ),
+        Metric(
+            "loss/backward",
+            "Distance of the gradient behind the log-probs from that of a plain pass of one row.",
+            "share",
+        ),
     )
 
     def __init__(self) -> None:
         self._updates = 0
-        self._error = math.nan
+        self._error = self._backward = math.nan
+        self._behind: tuple[int, str] | None = None
 
     def begin(self, view: StepView) -> None:
         """Forget the step before."""
-        self._error = math.nan
+        self._error = self._backward = math.nan
+
+    def computed(self, view: StepView, event: LossComputed) -> None:
+        """Follow the gradient of the first micro-batch of an update into the model."""
+        due = self._updates < FIRST or self._updates % EVERY == 0
+        if not due or (self._behind is not None and self._behind[0] == self._updates):
+            return
+        error, what = gradient_error(view.trainer, event.micro_batch, event.losses[0][1])
+        self._behind = self._updates, what
+        self._backward = error if math.isnan(self._backward) else max(self._backward, error)
 
     def share(self, view: StepView) -> Found:
         """Compute the losses of this process's micro-batches again."""
@@ -70,6 +90,8 @@ class LossValues(Invariant):
         if self._updates >= FIRST and seen:
             seen = [seen[self._updates % len(seen)]]
         worst = math.nan
+        if self._behind is not None and self._behind[1]:
+            return Found(worst, self._behind[1])
         for number, one in enumerate(seen):
             found = self._check(view, one)
             worst = found.worst if math.isnan(worst) else max(worst, found.worst)
@@ -90,7 +112,8 @@ class LossValues(Invariant):
                 what,
                 "look at what differs from the loss's options in the config: ratio and clip, "
                 "importance weights, KL term, entropy bonus, denominators of the whole update, "
-                "and at whatever multiplies the loss or stops its gradient",
+                "and at whatever multiplies the loss, the log-probs or their temperature, or stops "
+                "a gradient",
             )
 
     def _check(self, view: StepView, seen: Seen) -> Found:
@@ -124,7 +147,7 @@ class LossValues(Invariant):
 
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return the largest error of the step's updates."""
-        return {"loss/error": ROUNDING * self._error}
+        return {"loss/error": ROUNDING * self._error, "loss/backward": self._backward}
 
     def state_dict(self) -> dict[str, Json]:
         """Return how many updates there were, by which it is chosen what is checked."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr_core.builtin.invariants.backward import ASIDE
 from rlvr_core.builtin.invariants.fingerprints import local
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Arriving:
 
     def _keeper(self, number: int) -> Any:
         def keep(gradient: Tensor) -> None:
+            if ASIDE.active:
+                return
             found = self._sample.of(number, gradient.detach())
             total, size = self._sums[number], self._sizes[number]
             self._sums[number] = found if total is None else total + found
