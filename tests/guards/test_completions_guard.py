@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from custody import Run, byte_level, group, problem, sentence_pieces  # type: ignore
 
-from rlvr_core.api import RunError, Transcript
+from rlvr_core.api import RunError, Transcript, Verdict
 from rlvr_core.api.completions import Turn
 
 CAP = 12
@@ -284,6 +284,35 @@ def test_what_keeps_a_run_from_learning_is_said(tmp_path, how, said):
     lines = sheet(small(tmp_path, stop=["!"]), **how)
     assert any(re.search(said, line) for line in lines), lines
     assert all("docs/guards.md#completions" in line for line in lines)
+
+
+@pytest.mark.parametrize(("prompt", "more", "said"), [
+    ("2+2? ", {}, "8 of 8 prompts end in white space"),
+    ("2\u00a0+ 2?", {}, r"8 of 8 prompts have characters that look like spaces.*U\+00A0"),
+    ("2+2?", {"max_tokens": 5}, r"1 of 8 problems have a max_tokens of their own, as low as 5"),
+])  # fmt: skip
+def test_odd_problems_are_named(tmp_path, prompt, more, said):
+    run = small(tmp_path)
+    made = [
+        group(
+            problem(f"p{n}", prompt, **(more if n == 0 else {})),
+            *(run.completion(text) for text in [f"{n}{k}</s>" for k in range(8)]),
+        )
+        for n in range(8)
+    ]
+    run.step(made, 0, only="completions")
+    assert any(re.search(said, line) for line in run.said), run.said
+
+
+def test_a_second_reward_that_is_the_same_for_all_is_named(tmp_path):
+    run = small(tmp_path)
+    members = group(problem(), *(run.completion(text) for text in EIGHT)).members
+    twice = tuple(
+        replace(one, verdicts=one.verdicts | {"toy/brief": Verdict(0.5)}) for one in members
+    )
+    groups = [replace(group(problem(f"p{n}")), members=twice) for n in range(8)]
+    run.step(groups, 0, only="completions")
+    assert any("the reward toy/brief is constant: it gives all 64" in one for one in run.said)
 
 
 def test_nothing_is_said_of_usual_completions(tmp_path):

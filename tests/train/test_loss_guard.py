@@ -246,3 +246,32 @@ def test_denominators_of_a_micro_batch(monkeypatch):
 
     monkeypatch.setattr(LossTerm, "of", of)
     fault(trainer_with(tokens_per_micro_batch=40), "loss", "times that")
+
+
+# -- behind the log-probs ------------------------------------------------------------------------
+
+
+def test_a_gradient_that_lacks_the_temperature(monkeypatch):
+    """Log-probs are right, and 0.6 of their gradient goes on into the model."""
+    trainer = trainer_with()
+    real = type(trainer)._scores
+
+    def scaled(*args, **more):
+        logp_BT, *others = real(*args, **more)
+        return (0.6 * logp_BT + 0.4 * logp_BT.detach(), *others)
+
+    monkeypatch.setattr(type(trainer), "_scores", scaled)
+    assert "it is 0.6 times" in fault(trainer, "loss", "gradient of the log-probs")
+
+
+def test_the_gradient_of_a_healthy_step_is_that_of_a_plain_pass():
+    found = [metrics["loss/backward"] for metrics in steps(trainer_with())]
+    assert all(one < 1e-4 for one in found)
+    assert len(found) == 4
+
+
+def test_a_loss_with_other_options_than_the_configs():
+    trainer = trainer_with(GRPO(GRPO.Config(clip_high=0.9)))
+    (term,) = trainer.objective.terms
+    trainer.objective = replace(trainer.objective, terms=(replace(term, name="grpo"),))
+    fault(trainer, "loss", "the loss grpo has clip_high 0.9, and the config makes it 0.2")

@@ -15,12 +15,12 @@ def guard(*rewards):
 TWO = ({"use": "auto"}, {"use": "core/brief", "weight": -0.25})
 
 
-def check(made, verdicts, reward, passed, step=0):
+def check(made, verdicts, reward, passed, step=0, now=0):
     completion = Completion((1,), (2, 3), (-1.0, -1.0), (True, True), "x", "stop", 0)
     named = {f"v{number}": one for number, one in enumerate(verdicts)}
     judged = Judged(completion, named, reward, passed)
     group = Group(Problem("p", "?", "v", {}, "d"), (judged,), 0)
-    made.on_groups(GroupsScored(step, 0, (group,)))
+    made.on_groups(GroupsScored(step, now, (group,)))
     return made.end(None)["rewards/error"]
 
 
@@ -59,13 +59,15 @@ def test_rewards_that_are_something_else(reward, passed, words):
     assert "step 5" in str(caught.value)
 
 
-def test_a_scheduled_weight_may_be_that_of_any_step_so_far():
-    """Weight 1 at step 0, 0.6 at step 4 of 10: a score of 2 makes 2 to 1.2."""
+def test_a_scheduled_weight():
+    """Weight 1 at step 0, 0.6 at step 4 of 10: a score of 2 makes 1.2 now, and 2 to 1.2 before."""
     made = guard({"use": "auto", "schedule": {"to": 0.0, "steps": 10}})
-    for reward in (2.0, 1.6, 1.2):
-        check(made, [Verdict(2.0)], reward, True, step=4)
-    with pytest.raises(RunError, match="guard rewards"):
-        check(made, [Verdict(2.0)], 1.1, True, step=4)
+    check(made, [Verdict(2.0)], 1.2, True, step=4)
+    for reward in (2.0, 1.6, 1.2):  # sampled some versions ago, trained on again
+        check(made, [Verdict(2.0)], reward, True, step=4, now=3)
+    for reward, now in ((2.0, 0), (1.6, 0), (1.1, 0), (1.1, 3)):
+        with pytest.raises(RunError, match=r"guard rewards(.|\n)*its schedule"):
+            check(made, [Verdict(2.0)], reward, True, step=4, now=now)
 
 
 def test_completions_without_verdicts_are_not_compared():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlvr_core.builtin.invariants.model_files import ModelFiles
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Completion, Group, Judged
+    from rlvr_core.api import Completion, Group, Judged, Problem
     from rlvr_core.api.services import RunConfig
 
 ENOUGH = 48
@@ -76,6 +76,8 @@ class FirstSheet:
         yield from self._extracted(members)
         yield from self._differences(completions)
         yield from self._text(completions)
+        yield from self._constant(members)
+        yield from self._problems()
 
     def _truncated(self, completions: Sequence[Completion]) -> Iterator[str]:
         n = len(completions)
@@ -169,6 +171,59 @@ class FirstSheet:
         ):
             if len(some) > HALF * n:
                 yield f"{len(some)} of {n} {what}: {cause}"
+
+    def _constant(self, members: Sequence[Judged]) -> Iterator[str]:
+        """Rewards beside the first that are the same for every completion."""
+        scores: dict[str, list[float | None]] = {}
+        for member in members:
+            for name, verdict in list(member.verdicts.items())[1:]:
+                scores.setdefault(name, []).append(verdict.score)
+        for name, known in scores.items():
+            if len(known) == len(members) and len(set(known)) == 1 and known[0] is not None:
+                yield (
+                    f"the reward {name} is constant: it gives all {len(known)} the score "
+                    f"{known[0]:g}, so nothing is learnt from it"
+                )
+
+    def _problems(self) -> Iterator[str]:
+        """Odd characters in prompts, and caps that problems have of their own."""
+        problems = list({one.problem.id: one.problem for one in self._groups}.values())
+        prompts = [_words(one) for one in problems]
+        for what, some in (
+            ("end in white space", [one for one in prompts if one[-1:].isspace()]),
+            ("have characters that look like spaces or are not seen", list(filter(_odd, prompts))),
+        ):
+            if some:
+                shown = sorted({f"U+{ord(c):04X}" for one in some for c in one if c in _UNSEEN})
+                yield (
+                    f"{len(some)} of {len(prompts)} prompts {what}"
+                    f"{' (' + ', '.join(shown[:5]) + ')' if shown else ''}: the tokenizer makes "
+                    "other tokens of them; clean the data"
+                )
+        most = self._config.sampling.max_tokens
+        capped = [one for one in problems if (one.max_tokens or most) < most]
+        if 0 < len(capped) < len(problems):
+            least = min(one.max_tokens or most for one in capped)
+            yield (
+                f"{len(capped)} of {len(problems)} problems have a max_tokens of their own, as low "
+                f"as {least}, below sampling.max_tokens ({most})"
+            )
+
+
+_UNSEEN = frozenset("\u00a0\u00ad\u200b\u200c\u200d\u2060\ufeff\u202f\u2007\x00\x0b\x0c")
+"""No-break and zero-width spaces, soft hyphens, byte-order marks, control characters."""
+
+
+def _words(problem: Problem) -> str:
+    """Return the text of a problem's last message."""
+    prompt = problem.prompt
+    if isinstance(prompt, str):
+        return prompt
+    return str(prompt[-1].content) if prompt else ""
+
+
+def _odd(text: str) -> bool:
+    return any(character in _UNSEEN for character in text)
 
 
 def _empty(texts: Sequence[str]) -> list[str]:

@@ -108,7 +108,7 @@ def invariants_of(
     if guards.kl:
         checks.append(Kl())
     if guards.loss:
-        checks.append(LossValues())
+        checks.append(LossValues(config))
     traits = traits_of(engine, EngineTraits)
     if guards.seeds and traits.seeded and traits.inverts_stream and is_ours(sampler, "draw"):
         checks.append(Streams(config, trainer, sampler, scores))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import Json, LossComputed
+    from rlvr_core.api.services import RunConfig
+    from rlvr_core.builtin.invariants.check import Trainer
 
 FIRST = 8
 """Updates of a run of which every micro-batch is checked."""
@@ -49,7 +51,11 @@ class Found:
 
 
 class LossValues(Invariant):
-    """Losses are what the config says."""
+    """Losses are what the config says.
+
+    Args:
+        config: The run's configuration; without it options are not compared.
+    """
 
     id, phase = "loss", "before each update"
     reports = (
@@ -66,7 +72,8 @@ class LossValues(Invariant):
         ),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, config: RunConfig | None = None) -> None:
+        self._config = config
         self._updates = 0
         self._error = self._backward = math.nan
         self._behind: tuple[int, str] | None = None
@@ -74,6 +81,13 @@ class LossValues(Invariant):
     def begin(self, view: StepView) -> None:
         """Forget the step before."""
         self._error = self._backward = math.nan
+        if self._config is not None and (what := _other_options(view.trainer, self._config)):
+            raise self.fault(
+                view.step,
+                what,
+                "look at what makes the loss of its options, and, after a resumption, at what has "
+                "changed since",
+            )
 
     def computed(self, view: StepView, event: LossComputed) -> None:
         """Follow the gradient of the first micro-batch of an update into the model."""
@@ -156,6 +170,21 @@ class LossValues(Invariant):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._updates = state["updates"]
+
+
+def _other_options(trainer: Trainer, config: RunConfig) -> str:
+    """Return which option of a built-in loss is not that of the config; empty if none is."""
+    for term, ref in zip(trainer.objective.terms, config.losses.values(), strict=False):
+        options = getattr(term.loss, "options", None)
+        named = ref.use.rpartition("/")[2] == term.name.partition("#")[0]
+        if options is None or not named or not known(term.loss):
+            continue
+        wanted = type(options).model_validate(ref.with_)
+        for name in type(options).model_fields:
+            has, should = getattr(options, name), getattr(wanted, name)
+            if has != should:
+                return f"the loss {term.name} has {name} {has}, and the config makes it {should}"
+    return ""
 
 
 def _value(name: str, found: float, should: Expected, band: float) -> str:

@@ -85,6 +85,18 @@ missed. The guards `prompts`, `completions`, `draws`, `canaries` and `references
 and `seeds` by the exact stream.
 
 """
+FOURTH = """
+## A fourth set
+
+And {faults} more, again by someone who had not read the guards, after the third set had been mended.
+In figures, counted as above:
+
+"""
+FOURTH_BEFORE = """
+@@FOURTH@@
+"""
+LATER = {2: (SECOND, SECOND_BEFORE), 3: (THIRD, THIRD_BEFORE), 4: (FOURTH, FOURTH_BEFORE)}
+"""What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
 COLUMNS = tuple((backend, dtype) for backend in EVERYWHERE for dtype in DTYPES)
 
@@ -104,7 +116,7 @@ def page(
     healthy: Sequence[Mapping[str, Any]],
 ) -> str:
     """The whole page."""
-    by_set = {number: [f for f in faults if f.set == number] for number in (1, 2, 3)}
+    by_set = {number: [f for f in faults if f.set == number] for number in (1, 2, 3, 4)}
     set_of = {fault.name: fault.set for fault in faults}
     lines = {n: [line for line in results if set_of[line["fault"]] == n] for n in by_set}
     shapes = {line["shape"] for line in healthy}
@@ -116,21 +128,21 @@ def page(
         f"{': ' if disturbed else ''}{', '.join(disturbed)}.\n"
     )
     out += BEFORE + BODY + _tables(by_set[1], results)
-    out += second_set(by_set[2], lines[2])
-    out += third_set(by_set[3], lines[3])
+    for number, texts in LATER.items():
+        out += later_set(number, by_set[number], lines[number], *texts)
     return out.rstrip() + "\n"
 
 
-def second_set(faults: Sequence[Fault], results: Sequence[Mapping[str, Any]]) -> str:
-    """The section on the faults that were written after the guards."""
-    out = SECOND.format(faults=len(faults)) + _summary(results) + SECOND_BEFORE
-    return out + _tables(faults, results, " (second set)")
-
-
-def third_set(faults: Sequence[Fault], results: Sequence[Mapping[str, Any]]) -> str:
-    """The section on the faults that were written last."""
-    out = THIRD.format(faults=len(faults)) + _summary(results) + THIRD_BEFORE
-    return out + _tables(faults, results, " (third set)")
+def later_set(
+    number: int,
+    faults: Sequence[Fault],
+    results: Sequence[Mapping[str, Any]],
+    head: str,
+    before: str,
+) -> str:
+    """The section on a set of faults that was written after the guards."""
+    out = head.format(faults=len(faults)) + _summary(results) + before
+    return out + _tables(faults, results, f" (set {number})")
 
 
 def _tables(faults: Sequence[Fault], results: Iterable[Mapping[str, Any]], more: str = "") -> str:

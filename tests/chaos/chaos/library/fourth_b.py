@@ -1,0 +1,335 @@
+"""Fourth set, written without reading the guards: updates, masks, syncs, resumptions, hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from chaos.registry import TRANSFORMERS, Patch, fault
+from chaos.when import engine_has
+
+OPTIM = "rlvr_core.step.optim"
+STEP = "rlvr_core.step.step"
+FOREVER = 10.0**6
+SLOW = "impatient"
+
+
+def fourth(cls: str, *more_words: str, **options: Any) -> Any:
+    """Declare a fault of the fourth set, like ``fault``."""
+    return fault(cls, *more_words, set=4, **options)
+
+
+# -- learning, optimizer -------------------------------------------------------------------------
+
+
+def _after(patch: Patch, change: Callable[[str, Any, Any], None]) -> None:
+    """Change each tensor after each update: ``change(name, tensor, tensor before)``."""
+
+    def make(original: Any) -> Any:
+        @torch.no_grad()
+        def step(optimizer: Any, number: int) -> Any:
+            before = [one.detach().clone() for one in optimizer.parameters]
+            said = original(optimizer, number)
+            for name, one, old in zip(optimizer.names, optimizer.parameters, before, strict=True):
+                change(name, one, old)
+            return said
+
+        return step
+
+    patch.wrap(f"{OPTIM}:Optimizer.step", make)
+
+
+@fourth("learning", "norm", "precision", "round")
+def scales_of_norms_kept_in_half_precision(patch: Patch) -> None:
+    """The scales of norms are kept in bfloat16: they are near 1, and no update reaches the next."""
+
+    def change(name: str, one: Any, old: Any) -> None:
+        if one.ndim == 1:
+            one.copy_(one.bfloat16().to(one.dtype))
+
+    _after(patch, change)
+
+
+@fourth("optimizer", "layer", "rate")
+def rates_by_layer_left_over(patch: Patch) -> None:
+    """Embedding and first layer move by three tenths of the learning rate, as in fine-tuning."""
+
+    def change(name: str, one: Any, old: Any) -> None:
+        if "layers.0." in name or "embed_tokens" in name:
+            one.copy_(old + 0.3 * (one - old))
+
+    _after(patch, change)
+
+
+@fourth("optimizer", "weights", "checkpoint", "sav", "round", shape="many checkpoints")
+def saving_rounds_the_weights_in_memory(patch: Patch) -> None:
+    """To save a checkpoint the master weights go to bfloat16 in place, and come back rounded."""
+
+    def make(original: Any) -> Any:
+        def collect(model: Any, *more: Any, **named: Any) -> Any:
+            with torch.no_grad():
+                for one in model.parameters():
+                    one.copy_(one.bfloat16().to(one.dtype))
+            return original(model, *more, **named)
+
+        return collect
+
+    patch.wrap("rlvr_core.step.checkpoint:collect", make)
+
+
+# -- masks ---------------------------------------------------------------------------------------
+
+
+def _rows(patch: Patch, change: Callable[[Any], Any]) -> None:
+    """Change the loss mask of each row: ``change(row)``."""
+
+    def after(made: Any, *_: Any) -> Any:
+        by_group = [
+            [replace(row, loss_mask=tuple(map(bool, change(row)))) for row in rows]
+            for rows in made.by_group
+        ]
+        return replace(made, by_group=by_group)
+
+    patch.after(f"{STEP}:rows_of", after)
+
+
+@fourth("masks", "likely", "probab", backends=TRANSFORMERS)
+def tokens_that_were_nearly_sure_masked(patch: Patch) -> None:
+    """Tokens that the engine was nearly sure of (above 0.95) are left out of the loss."""
+    _rows(
+        patch,
+        lambda row: [
+            kept and logp < -0.05 for kept, logp in zip(row.loss_mask, row.logprobs, strict=True)
+        ],
+    )
+
+
+@fourth("masks", "answer")
+def only_the_answer_in_brackets_trained(patch: Patch) -> None:
+    """Of a completion with brackets only these, and what is in them, are trained on."""
+    from tokenizers import pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    opening, closing = letters.index("["), letters.index("]")
+
+    def change(row: Any) -> Any:
+        ids = row.token_ids
+        if opening not in ids or closing not in ids:
+            return row.loss_mask
+        first, last = ids.index(opening), ids.index(closing)
+        return [kept and first <= place <= last for place, kept in enumerate(row.loss_mask)]
+
+    _rows(patch, change)
+
+
+# -- sync ----------------------------------------------------------------------------------------
+
+
+@fourth("sync", "precision", "round", backends=TRANSFORMERS)
+def differences_added_up_in_half_precision(patch: Patch) -> None:
+    """Syncs send differences, which the engine adds to its weights in bfloat16."""
+
+    def change(model: Any, syncs: int, kept: Any) -> None:
+        for name, one in model.named_parameters():
+            new = one.data.clone()
+            if syncs == 0:
+                kept[name, "own"] = new.bfloat16()
+            else:
+                kept[name, "own"] = kept[name, "own"] + (new - kept[name, "sent"]).bfloat16()
+            kept[name, "sent"] = new
+            one.data = kept[name, "own"].to(new.dtype)
+
+    engine_has(patch, change)
+
+
+@fourth("sync", "bucket", "tensor", backends=TRANSFORMERS)
+def last_bucket_of_every_third_sync_lost(patch: Patch) -> None:
+    """In every third sync the last third of the tensors stays as the sync before brought it."""
+
+    def change(model: Any, syncs: int, kept: Any) -> None:
+        named = list(model.named_parameters())
+        for name, one in named[2 * len(named) // 3 :]:
+            new = one.data.clone()
+            if syncs % 3 == 2:
+                one.data = kept[name]
+            kept[name] = new
+
+    engine_has(patch, change)
+
+
+@fourth("sync", "head", "tied", backends=TRANSFORMERS)
+def tied_head_stays_behind(patch: Patch) -> None:
+    """The engine's head stays as at its first sync; the embedding that it is tied to goes on."""
+
+    def change(model: Any, syncs: int, kept: Any) -> None:
+        if syncs == 0:
+            kept["head"] = model.lm_head.weight.detach().clone()
+        else:
+            model.lm_head.weight = torch.nn.Parameter(kept["head"].clone())
+
+    engine_has(patch, change)
+
+
+# -- resume --------------------------------------------------------------------------------------
+
+
+def _loaded(patch: Patch, change: Callable[[Path, Any, Any], None]) -> None:
+    """Change what a checkpoint gives: ``change(folder, model, optimizer)``."""
+
+    def make(original: Any) -> Any:
+        def load(folder: Any, *, model: Any, optimizer: Any, reference: Any = None) -> Any:
+            state = original(folder, model=model, optimizer=optimizer, reference=reference)
+            with torch.no_grad():
+                change(folder.resolve(), model, optimizer)
+            return state
+
+        return load
+
+    patch.wrap("rlvr_core.step.checkpoint:load", make)
+
+
+def _older(folder: Path) -> Path:
+    """The checkpoint before one."""
+    return sorted(one for one in folder.parent.glob("step*") if one.name < folder.name)[-1]
+
+
+@fourth("resume", "moment", "optimizer", "precision", resume=True)
+def resume_with_squares_through_float16(patch: Patch) -> None:
+    """The mean squares of gradients come back by way of float16, where the small ones are 0."""
+
+    def change(folder: Path, model: Any, optimizer: Any) -> None:
+        for moments in optimizer.inner.state.values():
+            moments["exp_avg_sq"] = moments["exp_avg_sq"].half().float()
+
+    _loaded(patch, change)
+
+
+@fourth("resume", "moment", "optimizer", resume=True)
+def resume_with_moments_of_the_checkpoint_before(patch: Patch) -> None:
+    """Weights and counts are those of the newest checkpoint, moments those of the one before."""
+
+    def change(folder: Path, model: Any, optimizer: Any) -> None:
+        from safetensors.torch import load_file
+
+        now = optimizer.state_tensors()
+        old = load_file(_older(folder) / "trainer" / "optimizer.safetensors")
+        optimizer.load_state_tensors(
+            {name: one if name.endswith("|step") else old[name] for name, one in now.items()}
+        )
+
+    _loaded(patch, change)
+
+
+@fourth("resume", "seed", "draw", "sampler", resume=True)
+def resume_with_draws_counted_from_zero(patch: Patch) -> None:
+    """The sampler goes on in its place, and numbers its draws, which seeds depend on, from 0."""
+
+    def make(original: Any) -> Any:
+        def load(sampler: Any, state: Any) -> None:
+            original(sampler, state)
+            sampler._drawn = 0
+
+        return load
+
+    patch.wrap("rlvr_core.builtin.samplers.base:SamplerBase.load_state_dict", make)
+
+
+@fourth("resume", r"\bkl\b", "beta", resume=True)
+def resume_with_a_tenfold_weight_of_the_kl(patch: Patch) -> None:
+    """A resumed run weighs the KL ten times as much, by a default that has changed."""
+
+    def make(original: Any) -> Any:
+        def init(loss: Any, config: Any) -> None:
+            original(loss, config.model_copy(update={"beta": 10 * config.beta}))
+
+        return init
+
+    patch.wrap("rlvr_core.algorithm.policy:PolicyLoss.__init__", make)
+
+
+@fourth("resume", "learning rate", "warm", "schedule", resume=True)
+def resume_with_a_second_warm_up(patch: Patch) -> None:
+    """A resumed run warms up its learning rate again, over four steps."""
+    patch.after(
+        f"{OPTIM}:learning_rate",
+        lambda rate, train, schedule, step: rate * min(1.0, (step - 3) / 4),
+    )
+
+
+@fourth("resume", "weights", "embedding", "eos", "end-of-sequence", resume=True)
+def resume_with_the_end_of_sequence_made_anew(patch: Patch) -> None:
+    """The embedding is resized on resuming: the row of the end of sequence is the mean of all."""
+
+    def change(folder: Path, model: Any, optimizer: Any) -> None:
+        weight = model.get_input_embeddings().weight
+        weight[model.config.eos_token_id] = weight.mean(0)
+
+    _loaded(patch, change)
+
+
+@fourth("resume", "weights", "average", resume=True)
+def resume_with_the_mean_of_two_checkpoints(patch: Patch) -> None:
+    """The weights are the mean of the last two checkpoints; all else is of the last."""
+
+    def change(folder: Path, model: Any, optimizer: Any) -> None:
+        from safetensors.torch import load_file
+
+        older = _older(folder)
+        master = older / "trainer" / "master.safetensors"
+        saved = load_file(master if master.is_file() else older / "model.safetensors")
+        for name, one in model.named_parameters():
+            one.copy_((one + saved[name]) / 2)
+
+    _loaded(patch, change)
+
+
+# -- hang ----------------------------------------------------------------------------------------
+
+
+def _at_call(patch: Patch, place: str, call: int, hang: Callable[[], None]) -> None:
+    """Let the n-th call of a function never come back."""
+    calls = [0]
+
+    def make(original: Any) -> Any:
+        def hanging(*args: Any, **more: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == call:
+                hang()
+            return original(*args, **more)
+
+        return hanging
+
+    patch.wrap(place, make)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+@fourth("hang", "reward", "rollout", shape=SLOW)
+def a_reward_is_never_summed(patch: Patch) -> None:
+    """The reward of the hundred-and-fiftieth completion is asked of a service that is silent."""
+    _at_call(patch, "rlvr_core.verify.reward:RewardPlan.combine", 150, lambda: time.sleep(FOREVER))
+
+
+@fourth("hang", "train", "pack", shape=SLOW)
+def packing_never_ends(patch: Patch) -> None:
+    """The packing of the third step's rows goes round and round, and computes all the time."""
+    _at_call(patch, f"{STEP}:micro_batches", 3, _spin)
+
+
+@fourth("hang", "checkpoint", shape=SLOW, config={"checkpoint": {"every": 1}})
+def old_checkpoint_is_never_deleted(patch: Patch) -> None:
+    """The file system does not come back from deleting an old checkpoint."""
+    _at_call(
+        patch,
+        "rlvr_core.record.checkpoints:CheckpointStore._rotate",
+        2,
+        lambda: time.sleep(FOREVER),
+    )
