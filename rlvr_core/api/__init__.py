@@ -18,7 +18,8 @@ _HOMES = {
         "Interruptible ReportsMetrics ScoreRequest Scorer Scores WeightSource WrapsEngine"
     ),
     "api.errors": (
-        "Complaint ConfigError DataError IdleError MachineError PluginError RlvrError RunError"
+        "ChangedError Complaint ConfigError DataError IdleError MachineError PluginError "
+        "RefusedError RlvrError RunError"
     ),
     "api.forward": "Decoder ForwardPath ForwardPathFactory MicroBatch ModelAdapter",
     "api.hooks": (

@@ -37,12 +37,14 @@ from rlvr_core.api.engines import Scorer as Scorer
 from rlvr_core.api.engines import Scores as Scores
 from rlvr_core.api.engines import WeightSource as WeightSource
 from rlvr_core.api.engines import WrapsEngine as WrapsEngine
+from rlvr_core.api.errors import ChangedError as ChangedError
 from rlvr_core.api.errors import Complaint as Complaint
 from rlvr_core.api.errors import ConfigError as ConfigError
 from rlvr_core.api.errors import DataError as DataError
 from rlvr_core.api.errors import IdleError as IdleError
 from rlvr_core.api.errors import MachineError as MachineError
 from rlvr_core.api.errors import PluginError as PluginError
+from rlvr_core.api.errors import RefusedError as RefusedError
 from rlvr_core.api.errors import RlvrError as RlvrError
 from rlvr_core.api.errors import RunError as RunError
 from rlvr_core.api.forward import Decoder as Decoder

@@ -100,3 +100,11 @@ class MachineError(RlvrError):
     """The machine lacks something: a model folder, a package, memory, disk. Exit code 4."""
 
     exit_code = 4
+
+
+class RefusedError(MachineError):
+    """A store or service refuses for good: no permission, no such bucket. Exit code 4."""
+
+
+class ChangedError(MachineError):
+    """A file of a store is not what its writer last knew: somebody else has written it."""

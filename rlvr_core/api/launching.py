@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from rlvr_core.api.errors import ConfigError
 from rlvr_core.api.problems import Json, Problem
 from rlvr_core.api.rollouts import Group, Judged
 from rlvr_core.api.verdicts import Estimate
@@ -31,6 +30,7 @@ class LaunchRequest:
         continues: URI of the runs of an earlier job, with the newest of which this one goes on.
         uris: URIs that the configs name.
         beside: By which config checkpoints are evaluated while the run trains; None: not at all.
+        allowed_secrets: Lines of files, as ``FILE:LINE``, that only look like secrets.
     """
 
     arguments: tuple[str, ...]
@@ -41,6 +41,7 @@ class LaunchRequest:
     continues: str = ""
     uris: tuple[str, ...] = ()
     beside: EvaluatedBeside | None = None
+    allowed_secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,8 @@ class Store(Protocol):
     """Files under one URI of a store elsewhere, by keys such as ``checkpoints/latest``.
 
     Each call tries again by itself for a while when the store or the way there fails; what it
-    raises then is a ``MachineError``. Calls come from several threads.
+    raises then is a ``MachineError``, a ``RefusedError`` if no attempt can help. Calls come from
+    several threads.
 
     See ``CountsBytes`` for one that says how far it is.
     """
@@ -195,16 +197,28 @@ class Store(Protocol):
     def list(self, prefix: str = "") -> dict[str, StoredFile]:
         """Return every file whose key begins with the prefix."""
 
-    def put(self, path: Path, key: str, size: int | None = None) -> None:
+    def folders(self) -> Sequence[str]:
+        """Return the names before the first slash of all keys, without reading what is below."""
+
+    def put(self, path: Path, key: str, size: int | None = None, expect: str | None = None) -> str:
         """Store a file; on return the store has been seen to hold exactly this content.
+
+        Comparing with ``expect`` and writing are one act: of several writers that expect the same,
+        one succeeds. A call whose own earlier attempt went through, unheard of, has succeeded.
 
         Args:
             path: The file.
             key: Where it goes.
             size: Only its first bytes, for a file that grows meanwhile.
+            expect: Write only if the stored file has this tag, or with "" if there is none; None
+                writes over anything.
+
+        Returns:
+            The tag of what was stored, as ``list`` gives it.
 
         Raises:
             FileNotFoundError: If the file is not there, or is taken away meanwhile.
+            ChangedError: If the stored file is not what was expected; it is left as it is.
         """
 
     def get(self, key: str, path: Path, told: Callable[[int], None] | None = None) -> None:
@@ -286,16 +300,3 @@ class ExternalTask(Protocol):
 
     def estimates(self, groups: Sequence[Group]) -> Mapping[str, Estimate] | None:
         """The metrics with their intervals, in place of all else; None leaves them to the core."""
-
-
-def refuse_external(name: str, task: object, command: str, instead: str) -> None:
-    """Refuse a task that generates its own answers where that is not supported.
-
-    Raises:
-        ConfigError: If it is one.
-    """
-    if isinstance(task, ExternalTask):
-        raise ConfigError(
-            f"eval task '{name}' asks the model in its own way, which {command} cannot do",
-            remedy=instead,
-        )

@@ -15,8 +15,8 @@ _HOMES = {
     "algorithm.reduce": "Tally constant row_mean row_sum token_mean",
     "api.components": "RunObserver Stateful declared_metrics",
     "api.judging": "replacements",
-    "api.launching": "refuse_external",
     "api.rollouts": "Ages Conversations REWARD_TOLERANCE RolloutSource Rollouts Sampled Suffix",
+    "builtin.asynchronous.prefix": "shared_prefix",
     "builtin.catalog.blame": "faults_named",
     "builtin.datasets.hub": "hub_rows",
     "builtin.datasets.tables": "file_rows",
@@ -27,7 +27,9 @@ _HOMES = {
     "builtin.evals.model_ref": "find_model",
     "builtin.evals.curves": "answers before_after",
     "builtin.evals.intervals": "wilson",
+    "builtin.evals.refused": "refuse_external",
     "builtin.jobs.again": "fetch_newest fetch_results send_results unsent",
+    "builtin.jobs.apart": "apart",
     "builtin.jobs.jobs": "Job JobBook",
     "builtin.jobs.secrets": "secrets_in secrets_in_words",
     "builtin.jobs.staging": "Layout overrides",
@@ -66,8 +68,7 @@ _HOMES = {
     "data.uri": "cache_folder cache_uri is_uri local_path model_path",
     "engines.sampling": "StopStrings completion_seed",
     "engines.sync": (
-        "PROBE_TOKENS check_probe probe_prompt shared_prefix source_logprobs "
-        "trainer_logprobs weight_checksums"
+        "PROBE_TOKENS check_probe probe_prompt source_logprobs trainer_logprobs weight_checksums"
     ),
     "engines.transformers": "eos_ids",
     "engines.transport": "ChosenTransport",
@@ -80,7 +81,7 @@ _HOMES = {
     "parallel": "ranks",
     "parallel.model": "ParallelModel",
     "parallel.model_adapter": "WHOLE_MODEL adapter_of export_weights whole",
-    "parallel.ranks": "LOST LostError Ranks apart fault_of",
+    "parallel.ranks": "LOST LostError Ranks fault_of",
     "record.checkpoints": "BEST COMPLETE CheckpointStore LATEST pointed_at verify",
     "record.files": "lock_folder sync_file sync_folder write_atomic write_failed",
     "record.jsonl": "Stream encode open_segment parse_line read_jsonl segments whole_lines",
@@ -101,7 +102,6 @@ _HOMES = {
     "run.session": "Session",
     "run.start": "start",
     "step.batch": "Row micro_batches",
-    "step.checkpoint": "step_of",
     "step.forward": "Predicted completion_logprobs predict probe_forward_path whole_rows",
     "step.model": "DTYPES load_policy load_reference load_tokenizer max_positions",
     "step.model_path": "check_model_path",

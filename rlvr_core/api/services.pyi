@@ -22,7 +22,6 @@ from rlvr_core.api.components import RunObserver as RunObserver
 from rlvr_core.api.components import Stateful as Stateful
 from rlvr_core.api.components import declared_metrics as declared_metrics
 from rlvr_core.api.judging import replacements as replacements
-from rlvr_core.api.launching import refuse_external as refuse_external
 from rlvr_core.api.rollouts import Ages as Ages
 from rlvr_core.api.rollouts import Conversations as Conversations
 from rlvr_core.api.rollouts import REWARD_TOLERANCE as REWARD_TOLERANCE
@@ -30,6 +29,7 @@ from rlvr_core.api.rollouts import RolloutSource as RolloutSource
 from rlvr_core.api.rollouts import Rollouts as Rollouts
 from rlvr_core.api.rollouts import Sampled as Sampled
 from rlvr_core.api.rollouts import Suffix as Suffix
+from rlvr_core.builtin.asynchronous.prefix import shared_prefix as shared_prefix
 from rlvr_core.builtin.catalog.blame import faults_named as faults_named
 from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
 from rlvr_core.builtin.datasets.tables import file_rows as file_rows
@@ -44,10 +44,12 @@ from rlvr_core.builtin.evals.curves import answers as answers
 from rlvr_core.builtin.evals.curves import before_after as before_after
 from rlvr_core.builtin.evals.intervals import wilson as wilson
 from rlvr_core.builtin.evals.model_ref import find_model as find_model
+from rlvr_core.builtin.evals.refused import refuse_external as refuse_external
 from rlvr_core.builtin.jobs.again import fetch_newest as fetch_newest
 from rlvr_core.builtin.jobs.again import fetch_results as fetch_results
 from rlvr_core.builtin.jobs.again import send_results as send_results
 from rlvr_core.builtin.jobs.again import unsent as unsent
+from rlvr_core.builtin.jobs.apart import apart as apart
 from rlvr_core.builtin.jobs.jobs import Job as Job
 from rlvr_core.builtin.jobs.jobs import JobBook as JobBook
 from rlvr_core.builtin.jobs.secrets import secrets_in as secrets_in
@@ -156,7 +158,6 @@ from rlvr_core.engines.sampling import completion_seed as completion_seed
 from rlvr_core.engines.sync import PROBE_TOKENS as PROBE_TOKENS
 from rlvr_core.engines.sync import check_probe as check_probe
 from rlvr_core.engines.sync import probe_prompt as probe_prompt
-from rlvr_core.engines.sync import shared_prefix as shared_prefix
 from rlvr_core.engines.sync import source_logprobs as source_logprobs
 from rlvr_core.engines.sync import trainer_logprobs as trainer_logprobs
 from rlvr_core.engines.sync import weight_checksums as weight_checksums
@@ -192,7 +193,6 @@ from rlvr_core.parallel.model_adapter import whole as whole
 from rlvr_core.parallel.ranks import LOST as LOST
 from rlvr_core.parallel.ranks import LostError as LostError
 from rlvr_core.parallel.ranks import Ranks as Ranks
-from rlvr_core.parallel.ranks import apart as apart
 from rlvr_core.parallel.ranks import fault_of as fault_of
 from rlvr_core.record.checkpoints import BEST as BEST
 from rlvr_core.record.checkpoints import COMPLETE as COMPLETE
@@ -248,7 +248,6 @@ from rlvr_core.run.session import Session as Session
 from rlvr_core.run.start import start as start
 from rlvr_core.step.batch import Row as Row
 from rlvr_core.step.batch import micro_batches as micro_batches
-from rlvr_core.step.checkpoint import step_of as step_of
 from rlvr_core.step.forward import Predicted as Predicted
 from rlvr_core.step.forward import completion_logprobs as completion_logprobs
 from rlvr_core.step.forward import predict as predict

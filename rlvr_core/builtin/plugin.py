@@ -13,7 +13,7 @@ from rlvr_core.api import hookimpl
 if TYPE_CHECKING:  # ``rlvr --help`` reads the commands below, and must not wait for pydantic
     from pathlib import Path
 
-    from rlvr_core.api import DataReport, Registrar, RunData
+    from rlvr_core.api import DataReport, Registrar, RunData, Store
 
 
 @hookimpl
@@ -925,3 +925,13 @@ def locate_model(reference: str) -> Path | None:
 
         return fetch_model(reference)
     return None
+
+
+@hookimpl
+def open_store(uri: str) -> Store | None:
+    """``file://…`` as a store."""
+    if uri[:7].lower() != "file://":
+        return None
+    from rlvr_core.builtin.jobs.folder_store import folder_store
+
+    return folder_store(uri)

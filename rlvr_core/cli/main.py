@@ -100,7 +100,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, 1 run failed (or a bug), 2 config or usage, 3 plugin, 4 machine,
-        5 nothing can be learned, 130 interrupted.
+        5 finished but the store lacks a part, 6 nothing can be learned, 7 hung, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # file names and model output may hold any character

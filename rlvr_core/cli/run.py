@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,6 +63,7 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key.")
 @click.option("--dry-run", is_flag=True, help="Check everything, say what would run, and stop.")
 @click.option("--resume", metavar="RUN", help="Go on with a run: its name, its folder, or 'last'.")
+@click.option("--take-over", is_flag=True, help="Own its place in run.mirror, whoever did.")
 @click.option(
     "--display",
     "display_kind",
@@ -74,6 +76,7 @@ def run(
     dry_run: bool,
     resume: str | None,
     display_kind: str | None,
+    take_over: bool,
 ) -> None:
     """Train as CONFIG (a YAML file) says.
 
@@ -87,6 +90,8 @@ def run(
     from rlvr_core.parallel import ranks
     from rlvr_core.run.ending import Stop
 
+    if take_over:  # asked once, for all processes of the run
+        os.environ.setdefault("RLVR_TAKE_OVER", os.urandom(8).hex())
     host = load_host()
     resolved, folder = what_to_run(config, overrides, resume, host)
     stop = Stop(patient=ranks.launched())

@@ -175,14 +175,6 @@ def check_probe(
         )
 
 
-def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix of two token sequences."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))
-
-
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Switch training off in the block; the flags of all layers are restored after it."""

@@ -214,17 +214,6 @@ def launched() -> bool:
     return count() > 1 or "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def apart() -> dict[str, str]:
-    """Return the environment without the variables that make a process a rank of this run."""
-    ranks = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"}
-    ranks |= {"MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME"}
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ranks and not name.startswith(("TORCHELASTIC_", "ACCELERATE_"))
-    }
-
-
 @contextlib.contextmanager
 def joined(deadline: float) -> Iterator[Ranks]:
     """Join the process group of the run, if there is more than one process.

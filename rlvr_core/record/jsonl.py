@@ -22,8 +22,9 @@ from typing import Any
 from rlvr_core.api import Json
 from rlvr_core.record.files import sync_folder, write_failed
 
-SEGMENT_BYTES = 256_000_000
-"""Size at which a growing file is closed and compressed."""
+SEGMENT_BYTES = 8_000_000
+"""Size at which a growing file is closed and compressed: a mirror sends a growing file whole, again
+and again."""
 
 # characters JSON does not escape, but that act on a terminal or end a line for some readers
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -37,10 +39,10 @@ class RunFolder:
         resolved: Mapping[str, Any],
         now: float | None = None,
     ) -> RunFolder:
-        """Create ``<root>/<name>-YYYYMMDD-HHMMSS`` with both configurations in it.
+        """Create ``<root>/<name>-YYYYMMDD-HHMMSS-<random>`` with both configurations in it.
 
-        If two runs start in the same second, the second folder's name ends in ``-2``. Secrets are
-        removed from both configurations.
+        The random part keeps runs of one name apart that start in the same second on machines that
+        do not see each other. Secrets are removed from both configurations.
 
         Args:
             root: Folder of run folders; created if missing.
@@ -154,16 +156,12 @@ def looks_like_run(path: Path) -> bool:
 
 def _make_folder(root: Path, name: str, now: float) -> Path:
     stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
-    copy = 1
     try:
         root.mkdir(parents=True, exist_ok=True)
         while True:
-            path = root / (stem if copy == 1 else f"{stem}-{copy}")
-            try:
+            path = root / f"{stem}-{os.urandom(3).hex()}"
+            with contextlib.suppress(FileExistsError):
                 path.mkdir()  # fails if it exists: only one of two processes gets the name
-            except FileExistsError:
-                copy += 1
-            else:
                 return path
     except OSError as error:
         raise write_failed(error, root) from error

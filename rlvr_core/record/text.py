@@ -89,7 +89,7 @@ _PRIVATE_KEY = re.compile(
 )
 # key: value, key = value, "key": "value", as found in YAML, TOML, JSON and messages
 _KEY = re.compile(
-    r"""(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,63})["']?[ \t]*(?::[ \t]+|:(?=["'])|=[ \t]*)"""
+    r"""(?<![\w.-])(?<!::)(?P<key>[A-Za-z_][\w.-]{0,63})["']?[ \t]*(?::[ \t]+|:(?=["'])|=[ \t]*)"""
 )
 _VALUE = re.compile(r"""(?P<quote>["'])[^\n]*?(?P=quote)|[^\s,}\]#"'][^\s,}\]]*""")
 # in source code most values are expressions, and "token" is everybody's variable: there, only a
@@ -97,6 +97,7 @@ _VALUE = re.compile(r"""(?P<quote>["'])[^\n]*?(?P=quote)|[^\s,}\]#"'][^\s,}\]]*"
 _CODE_VALUE = re.compile(
     r"""(?P<quote>["'])[^\s"']{6,}(?P=quote)|(?=\S*\d)[\w+/=-]{8,}(?=[ \t]*$)""", re.M
 )
+_WORDS = re.compile(r"""["']?[A-Za-z]*(?:[_. -]+[A-Za-z]+)*["']?$""")
 _REFERENCE = re.compile(
     r"""["']?\$\{?\w|["']?(?:(?i:null|none|true|false)|~|\d+|\W{0,2}<[^<>"'\n]{1,40}>"""
     r"""|[|\[][A-Z_]{1,30}[|\]]|[A-Z]+(?:_[A-Z]+)+)["']?$|[\[{(][\]})]?$"""
@@ -207,7 +208,8 @@ class Redactor:
                 yield from ((match.start(), "") for match in pattern.finditer(text))
         if keys:
             for key, match in _keyed(text, _CODE_VALUE if code else _VALUE):
-                yield match.start(), key
+                if key.lower().endswith(tuple(_PASSWORDS)) or not _WORDS.match(match.group()):
+                    yield match.start(), key
 
     @property
     def variables(self) -> tuple[str, ...]:

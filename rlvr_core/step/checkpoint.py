@@ -148,9 +148,3 @@ def load(
     rng = base64.b64decode(state.pop("torch_rng"))
     torch.set_rng_state(torch.tensor(list(rng), dtype=torch.uint8))
     return state
-
-
-def step_of(folder: Path) -> int:
-    """Return the number of steps that the run had taken when it wrote this checkpoint."""
-    state = json.loads((folder / "trainer" / "state.json").read_text(encoding="utf-8"))
-    return int(state["step"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_core.api import ConfigError, DataError, MachineError, Store, StoredFile
+from rlvr_core.api import ChangedError, ConfigError, DataError, MachineError, Store, StoredFile
 from rlvr_core.builtin.jobs import mirror as mirror_module
 from rlvr_core.builtin.jobs.fetch import Fetch, runs_in
 from rlvr_core.builtin.jobs.mirror import Mirror
@@ -39,13 +39,21 @@ class Folder:
         for path in self.root.rglob("*") if self.root.is_dir() else ():
             key = path.relative_to(self.root).as_posix()
             if path.is_file() and key.startswith(prefix):
-                found[key] = StoredFile(path.stat().st_size, str(path.stat().st_mtime_ns))
+                stat = path.stat()
+                found[key] = StoredFile(stat.st_size, f"{stat.st_ino}-{stat.st_mtime_ns}")
         return found
 
-    def put(self, path, key, size=None):
+    def folders(self):
+        return sorted({key.partition("/")[0] for key in self.list() if "/" in key})
+
+    def put(self, path, key, size=None, expect=None):
         self._maybe_fail()
         data = path.read_bytes()[:size]
         target = self.root / key
+        if expect is not None:
+            there = target.stat() if target.is_file() else None
+            if (f"{there.st_ino}-{there.st_mtime_ns}" if there else "") != expect:
+                raise ChangedError(f"{key} was changed")
         target.parent.mkdir(parents=True, exist_ok=True)
         part = self.root.with_name(
             f"{self.root.name}.part"
@@ -53,6 +61,7 @@ class Folder:
         part.write_bytes(data)
         part.replace(target)
         self.done.append(("put", key))
+        return f"{target.stat().st_ino}-{target.stat().st_mtime_ns}"
 
     def get(self, key, path, told=None):
         self._maybe_fail()
@@ -190,10 +199,10 @@ def test_a_store_that_fails_neither_stops_nor_delays_the_run(store, run):
 def test_t87_a_slow_store_gets_checkpoints_that_are_rotated_away_meanwhile(store, run):
     real = store.put
 
-    def put(path, key, size=None):
+    def put(path, key, size=None, expect=None):
         if key.endswith("model.bin"):
             time.sleep(0.3)  # three checkpoints long
-        real(path, key, size)
+        return real(path, key, size, expect)
 
     store.put = put
     mirror = begin(store, run, keep=1)
@@ -213,11 +222,11 @@ def test_what_has_arrived_of_a_checkpoint_is_not_sent_again(store, run, monkeypa
     monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.02)
     real, left = store.put, [3]
 
-    def put(path, key, size=None):
+    def put(path, key, size=None, expect=None):
         if key.endswith("state.json") and left[0]:
             left[0] -= 1
             raise MachineError("away")
-        real(path, key, size)
+        return real(path, key, size, expect)
 
     store.put = put
     mirror = begin(store, run)
@@ -248,10 +257,10 @@ def test_an_error_of_our_own_does_not_end_the_mirror(store, run, monkeypatch):
     mirror = begin(store, run)
     real, failing = store.put, [True]
 
-    def put(path, key, size=None):
+    def put(path, key, size=None, expect=None):
         if failing:
             raise ZeroDivisionError("a bug")
-        real(path, key, size)
+        return real(path, key, size, expect)
 
     store.put = put
     mirror.changed(checkpoint=True)
@@ -416,13 +425,14 @@ def test_a_checkpoint_is_never_sealed_ahead_of_the_records_it_counts(store, run)
     mirror = Mirror(store, run, keep=2)
     real, once = store.put, [True]
 
-    def put(path, key, size=None):
-        real(path, key, size)
+    def put(path, key, size=None, expect=None):
+        tag = real(path, key, size, expect)
         if key == "run.json" and once:  # the last of the files
             once.clear()
             with (run / "metrics.jsonl").open("a") as file:
                 file.write('ep": 2}\n')
             save(run, 2)
+        return tag
 
     store.put = put
     mirror.once()
@@ -436,12 +446,12 @@ def test_a_large_file_that_goes_on_moving_is_not_given_up(store, run):
     """It takes several times the limit; a store that is stuck gets no more than the limit."""
     real, store.moved = store.put, 0
 
-    def put(path, key, size=None):
+    def put(path, key, size=None, expect=None):
         if key == "metrics.jsonl":
             for _ in range(30):
                 time.sleep(0.1)
                 store.moved += 1
-        real(path, key, size)
+        return real(path, key, size, expect)
 
     store.put = put
     mirror = begin(store, run)
@@ -453,7 +463,7 @@ def test_bytes_that_arrive_nowhere_do_not_keep_a_run_for_ever(store, run, monkey
     monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.02)
     store.moved = 0
 
-    def put(path, key, size=None):
+    def put(path, key, size=None, expect=None):
         store.moved += 1
         raise MachineError("away")
 

@@ -29,7 +29,7 @@ def test_create_writes_both_configurations(tmp_path):
         resolved={"b": 1, "a": [0.5]},
         now=NOON,
     )
-    assert re.fullmatch(r"demo-\d{8}-\d{6}", folder.name)
+    assert re.fullmatch(r"demo-\d{8}-\d{6}-[0-9a-f]{6}", folder.name)
     assert folder.config.read_text() == text
     assert folder.resolved.read_text() == "b: 1\na:\n- 0.5\n"
     assert sorted(p.name for p in folder.path.iterdir()) == [
@@ -42,10 +42,10 @@ def test_create_writes_both_configurations(tmp_path):
 
 
 def test_t88_the_name_is_the_users_and_stays_apart_in_one_second(tmp_path):
-    folders = [make(tmp_path) for _ in range(3)]
-    first = folders[0].name
-    assert first.startswith("demo-")
-    assert [f.name for f in folders] == [first, f"{first}-2", f"{first}-3"]
+    names = [make(tmp_path / machine).name for machine in "aab"]  # "b" cannot see the other's
+    assert all(name.startswith("demo-") for name in names)
+    assert {name.rpartition("-")[0] for name in names} == {names[0].rpartition("-")[0]}
+    assert len(set(names)) == 3
 
 
 def test_many_starts_at_once_get_a_folder_each(tmp_path):

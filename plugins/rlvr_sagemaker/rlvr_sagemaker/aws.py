@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlvr_core.api import MachineError
+from rlvr_core.api import MachineError, RefusedError
 
 T = TypeVar("T")
 
@@ -26,6 +26,7 @@ _AGAIN = {
     "502",
     "503",
     "504",
+    "ConditionalRequestConflict",
     "InternalError",
     "InternalFailure",
     "RequestTimeout",
@@ -36,8 +37,27 @@ _AGAIN = {
     "ThrottlingException",
     "TooManyRequestsException",
 }
+_UNMET = {"412", "PreconditionFailed", "NoSuchUpload"}
 _GONE = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"403", "AccessDenied", "AccessDeniedException", "Forbidden", "UnauthorizedOperation"}
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"}
+_FOR_GOOD = {
+    *_REFUSED,
+    *_EXPIRED,
+    "AccountProblem",
+    "AllAccessDisabled",
+    "AuthorizationHeaderMalformed",
+    "InvalidAccessKeyId",
+    "InvalidBucketName",
+    "KMS.DisabledException",
+    "KMS.NotFoundException",
+    "MethodNotAllowed",
+    "NoSuchBucket",
+    "NotSignedUp",
+    "PermanentRedirect",
+    "SignatureDoesNotMatch",
+}
+"""Codes that mean that no later attempt of this process succeeds."""
 
 
 class TornError(Exception):
@@ -162,6 +182,11 @@ def is_refused(error: BaseException) -> bool:
     return code_of(error) in _REFUSED
 
 
+def is_unmet(error: BaseException) -> bool:
+    """Whether the condition of a write does not hold, or its upload is over already."""
+    return code_of(error) in _UNMET
+
+
 def _ours(error: BaseException) -> bool:
     import boto3.exceptions
     from botocore.exceptions import BotoCoreError
@@ -183,7 +208,7 @@ def _explained(error: BaseException, what: str) -> MachineError:
         remedy = "the clock of this machine is wrong: set it, by NTP for instance"
     elif code in _REFUSED:
         remedy = "the role or user lacks a permission: rlvr sagemaker iam prints what is needed"
-    elif code in ("ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId"):
+    elif code in _EXPIRED:
         remedy = "the credentials have expired: log in again"
     elif code == "ResourceLimitExceeded":
         remedy = "ask for a larger quota of that machine, or take another kind: docs/sagemaker.md"
@@ -191,4 +216,6 @@ def _explained(error: BaseException, what: str) -> MachineError:
         remedy = "make the bucket first; a bucket's name holds for all regions and accounts"
     elif code is not None and code not in _AGAIN:
         remedy = ""
-    return MachineError(f"{what}: {first}", remedy=remedy)
+    unknown = isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError)
+    kind = RefusedError if code in _FOR_GOOD or unknown else MachineError
+    return kind(f"{what}: {first}", remedy=remedy)

@@ -32,6 +32,9 @@ ROOT = "RLVR_SAGEMAKER_ROOT"
 
 PORT = 29500
 
+BEHIND = 5
+"""Exit code of a run that finished while its store lacked a part of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -88,6 +91,7 @@ class Attempt:
         self._children: list[subprocess.Popen[str]] = []
         self._stopping = False
         self._lost = False
+        self._env: dict[str, str] | None = None
         self._tail: collections.deque[str] = collections.deque(maxlen=30)
 
     def run(self) -> int:
@@ -95,7 +99,7 @@ class Attempt:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._runs.mkdir(parents=True, exist_ok=True)
-        environment = self._environment()
+        environment = self._env = self._environment()
         if self._said["arguments"][0] == "eval":
             return self._evaluate(environment)
         words = self._words(self._fetch())
@@ -107,7 +111,10 @@ class Attempt:
             code = self._follow(training)
             if watcher is not None and code == 0:
                 watcher.join()
-        if not self._all_sent() and code in (0, 130):
+        sent = self._all_sent()
+        if code == BEHIND:
+            code = 0  # what had not been sent by then is sent now, or told below
+        if not sent and code in (0, 130):
             code = MachineError.exit_code
             self._tail.append("the store lacks a part of the run; see the log")
         if code == 0 and self._machine.index == 0:
@@ -155,6 +162,12 @@ class Attempt:
         if self._machine.interface:
             found.setdefault("NCCL_SOCKET_IFNAME", self._machine.interface)
             found.setdefault("GLOO_SOCKET_IFNAME", self._machine.interface)
+        if "job" in self._said:
+            # every attempt of this job is the same owner of the run's place in the store; that it
+            # goes on with another job's run is a request to take it over, granted once
+            found["RLVR_OWNER"] = f"job {self._said['job']}"
+            if self._said.get("takes_over"):
+                found["RLVR_TAKE_OVER"] = f"job {self._said['job']}"
         found |= self._secrets()
         if self._said["install"]:
             site = self._install(scratch / "site")
@@ -331,7 +344,7 @@ class Attempt:
             words = ["jobs", "push", str(run), self._said["runs"]]
             _say("rlvr " + " ".join(words))
             command = [sys.executable, "-m", "rlvr_core.cli.main", *words]
-            if subprocess.run(command, check=False).returncode != 0:
+            if subprocess.run(command, env=self._env, check=False).returncode != 0:
                 return False
         return not self._lost and not unsent(self._runs)
 

@@ -81,7 +81,9 @@ class Staged:
     layout: Layout
     install: tuple[str, ...]
 
-    def description(self, config: Options, request: LaunchRequest, runs: str) -> dict[str, Any]:
+    def description(
+        self, config: Options, request: LaunchRequest, runs: str, job: str
+    ) -> dict[str, Any]:
         """What the job reads to know what to do."""
         moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
         words = [moved.get(word, word) for word in request.arguments]
@@ -90,7 +92,9 @@ class Staged:
         described: dict[str, Any] = {
             "arguments": words,
             "directory": self.layout.directory,
+            "job": job,
             "name": request.name,
+            "takes_over": bool(request.continues),
             "runs": None if config.local else runs,
             "processes": config.processes,
             "train_gpus": gpu_list(config.train_gpus),
@@ -137,7 +141,7 @@ def stage(config: Options, request: LaunchRequest) -> Staged:
             faults += error.complaints
     for file in files.values():
         try:
-            faults += secrets_in(file.path, str(file.path))
+            faults += secrets_in(file.path, str(file.path), request.allowed_secrets)
         except ConfigError as error:
             faults += error.complaints
     if DESCRIPTION in files:

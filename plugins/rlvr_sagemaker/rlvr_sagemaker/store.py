@@ -1,25 +1,26 @@
 """Files on S3: put, and seen to be there; fetched, and seen to be whole.
 
-boto3's transfer manager moves the parts. Every object carries the SHA-256 of its content, against
-which a fetched file is compared; after an upload size, SHA-256 and the ETag, which S3 makes from
-what it has really got, are compared with the file's own.
+Every object carries the SHA-256 of its content, against which a fetched file is compared; after an
+upload size, SHA-256 and the ETag, which S3 makes from what it has really got, are compared with the
+file's own. Writing on a condition (``If-Match``, ``If-None-Match``) is S3's own comparison; an
+answer that was lost, to it or to the end of an upload in parts, is looked up.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rlvr_core.api import StoredFile
-from rlvr_sagemaker.aws import TornError, call, client, is_gone, is_refused
+from rlvr_core.api import ChangedError, StoredFile
+from rlvr_sagemaker.aws import TornError, call, client, code_of, is_gone, is_refused, is_unmet
 from rlvr_sagemaker.place import Place
 
 PART = 16 * 1024 * 1024
@@ -57,6 +58,18 @@ class S3Store:
 
         return call(f"listing {self.place}", act)
 
+    def folders(self) -> Sequence[str]:
+        """See ``Store.folders``."""
+        begin = self.place.prefix
+
+        def act() -> list[str]:
+            pages = client("s3").get_paginator("list_objects_v2")
+            found = pages.paginate(Bucket=self.place.bucket, Prefix=begin, Delimiter="/")
+            folders = (one["Prefix"] for page in found for one in page.get("CommonPrefixes", ()))
+            return [folder[len(begin) :].rstrip("/") for folder in folders]
+
+        return call(f"listing {self.place}", act)
+
     def head(self, key: str) -> Head | None:
         """What S3 says of an object; None if there is none."""
 
@@ -70,9 +83,9 @@ class S3Store:
 
         return call(f"looking at {self.place / key}", act)
 
-    def put(self, path: Path, key: str, size: int | None = None) -> None:
+    def put(self, path: Path, key: str, size: int | None = None, expect: str | None = None) -> str:
         """See ``Store.put``."""
-        call(f"writing {self.place / key}", lambda: self._put(path, key, size))
+        return call(f"writing {self.place / key}", lambda: self._put(path, key, size, expect))
 
     def get(self, key: str, path: Path, told: Callable[[int], None] | None = None) -> None:
         """See ``Store.get``."""
@@ -107,25 +120,69 @@ class S3Store:
     def _moves(self, count: int) -> None:
         self.moved += count
 
-    def _put(self, path: Path, key: str, size: int | None) -> None:
+    def _put(self, path: Path, key: str, size: int | None, expect: str | None) -> str:
+        condition = (
+            {} if expect is None else {"IfMatch": expect} if expect else {"IfNoneMatch": "*"}
+        )
         with path.open("rb") as file:
             length = os.fstat(file.fileno()).st_size if size is None else size
             part = max(PART, math.ceil(length / _MOST_PARTS))
             sums = checksums(file, length, part, self._moves)
-            client("s3").upload_fileobj(
-                _First(file, length),
-                self.place.bucket,
-                self._key(key),
-                ExtraArgs={"Metadata": {"sha256": sums.sha256}},
-                Callback=self._moves,
-                Config=_config(part),
-            )
+            what = {"Bucket": self.place.bucket, "Key": self._key(key)}
+            noted = {"sha256": sums.sha256}
+            try:
+                if length < part:
+                    body = _read(file.fileno(), 0, length)
+                    client("s3").put_object(**what, Body=body, Metadata=noted, **condition)
+                    self._moves(length)
+                else:
+                    self._put_parts(what, file.fileno(), length, part, noted, condition)
+            except Exception as error:
+                if not is_unmet(error) and not (expect and is_gone(error)):
+                    raise
+                found = self.head(key)
+                # an earlier attempt of this call may have gone through, and its answer been lost
+                if found is None or not found.fits(sums):
+                    if code_of(error) == "NoSuchUpload":
+                        raise TornError("the upload is gone, and the object is another") from error
+                    there = f"{self.place / key} is not what was expected: somebody has written it"
+                    raise ChangedError(there) from error
         found = self.head(key)
         if found is None:
             raise TornError("it is not there after it was written")
         same = found.size == length and found.sha256 == sums.sha256
         if not same or (not found.kms and found.etag != sums.etag):
             raise TornError(f"it is not what was written: {found} and not {sums}")
+        return found.etag
+
+    def _put_parts(
+        self,
+        what: Mapping[str, Any],
+        file: int,
+        length: int,
+        part: int,
+        noted: Mapping[str, str],
+        condition: Mapping[str, str],
+    ) -> None:
+        s3 = client("s3")
+        upload = s3.create_multipart_upload(**what, Metadata=noted)["UploadId"]
+        which = {**what, "UploadId": upload}
+
+        def send(number: int) -> dict[str, Any]:
+            body = _read(file, (number - 1) * part, min(part, length - (number - 1) * part))
+            answer = s3.upload_part(**which, PartNumber=number, Body=body)
+            self._moves(len(body))
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        try:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                parts = list(pool.map(send, range(1, max(1, math.ceil(length / part)) + 1)))
+            s3.complete_multipart_upload(**which, MultipartUpload={"Parts": parts}, **condition)
+        except Exception as error:
+            if code_of(error) != "NoSuchUpload":
+                with contextlib.suppress(Exception):  # parts that stay cost money, no more
+                    s3.abort_multipart_upload(**which)
+            raise
 
     def _get(self, key: str, path: Path, told: Callable[[int], None] | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,30 +326,20 @@ def _config(part: int) -> Any:
     )
 
 
-class _First(io.RawIOBase):
-    """The first bytes of a file, as if there were no more."""
+def _read(file: int, begin: int, size: int) -> bytes:
+    """Read a part of a file.
 
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file = file
-        self._size = size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if whence == os.SEEK_END:
-            return self._file.seek(self._size + offset)
-        return self._file.seek(offset, whence)
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self._size - self._file.tell())
-        return self._file.read(left if size is None or size < 0 else min(size, left))
+    Raises:
+        TornError: If it has become shorter.
+    """
+    blocks = []
+    while size > 0:
+        block = os.pread(file, min(size, 1 << 24), begin)
+        if not block:
+            raise TornError("the file became shorter while it was read")
+        blocks.append(block)
+        begin, size = begin + len(block), size - len(block)
+    return b"".join(blocks)
 
 
 def differs(store: S3Store, key: str, path: Path) -> bool:

@@ -51,13 +51,13 @@ from rlvr_core.api.services import (
     ChosenTransport,
     check_probe,
     probe_prompt,
-    shared_prefix,
     source_logprobs,
     trainer_logprobs,
 )
 from rlvr_core.builtin.asynchronous.child_host import SpawnArgs
 from rlvr_core.builtin.asynchronous.child_process import ChildProcess, gpus_for
 from rlvr_core.builtin.asynchronous.child_rpc import RequestChannel
+from rlvr_core.builtin.asynchronous.prefix import shared_prefix
 from rlvr_core.builtin.asynchronous.shared_weights import Outgoing, SharedMemory, folder_on_disk
 
 SHARED_MEMORY = ChosenTransport(

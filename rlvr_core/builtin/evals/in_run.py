@@ -24,8 +24,9 @@ from rlvr_core.api import (
     Judged,
     Problem,
 )
-from rlvr_core.api.services import Evaluation, problems_given, refuse_external
+from rlvr_core.api.services import Evaluation, problems_given
 from rlvr_core.builtin.evals.direction import MAXIMIZE, Direction, direction_of, improves
+from rlvr_core.builtin.evals.refused import refuse_external
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import EarlyStopSection, Generator, Judge, Resolved

@@ -41,7 +41,6 @@ from rlvr_core.api.services import (
     max_positions,
     model_identity,
     problems_given,
-    refuse_external,
     versions,
 )
 from rlvr_core.builtin.evals import contamination
@@ -49,6 +48,7 @@ from rlvr_core.builtin.evals.contamination import Contamination, Trained
 from rlvr_core.builtin.evals.engine import choose, engine_record, find_component, inputs, is_remote
 from rlvr_core.builtin.evals.identity import Prompts
 from rlvr_core.builtin.evals.model_ref import path_in_run, runnable
+from rlvr_core.builtin.evals.refused import refuse_external
 from rlvr_core.builtin.evals.spec import (
     Spec,
     make_spec,

@@ -26,8 +26,8 @@ def fetch_newest(uri: str, root: Path, say: Callable[[str], None]) -> Path | Non
     """
     host = load_host()
     for name in reversed(runs_in(host.ask_store(uri))):
-        folder = root / name
-        fetch = Fetch(host.ask_store(f"{uri.rstrip('/')}/{name}"), folder, "last")
+        place, folder = f"{uri.rstrip('/')}/{name}", root / name
+        fetch = Fetch(host.ask_store(place), folder, "last", place=place)
         if {"run.json", "resolved.yaml"} <= fetch.there:  # otherwise it ended before it had started
             say(f"going on with {name}: {fetch.files} files, {fetch.size:,} bytes")
             fetch.run()
@@ -41,7 +41,9 @@ def unsent(root: Path) -> list[Path]:
 
 
 def fetch_results(uri: str, folder: Path) -> None:
-    """Fetch the results of an evaluation from a URI, if there are any."""
+    """Fetch the results of an evaluation from a URI, unless this machine has them."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return
     Fetch(load_host().ask_store(uri), folder, "none").run()
 
 

@@ -14,15 +14,17 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from rlvr_core.api import Store
 from rlvr_core.api.services import BEST, COMPLETE, LATEST, pointed_at, whole_lines
+from rlvr_core.builtin.jobs.known import Known, hidden
+from rlvr_core.builtin.jobs.ownership import OwnedPlace
 
 CHECKPOINTS = "checkpoints/"
 
 _STEP = re.compile(r"^checkpoints/(step\d{6,})/")
 _GROWING = ".jsonl"
+_REPAIRS = 3
 
 
 @dataclass(slots=True)
@@ -49,19 +51,17 @@ class FolderCopy:
     """The copy of a run's folder in a store.
 
     Args:
-        store: The store to copy to.
+        place: The place to copy to, owned by this process.
         folder: The run's folder.
         keep: How many of the newest checkpoints the store keeps, beside the best one.
-
-    Attributes:
-        puts: Number of files copied so far.
+        known: What the folder knows of the place.
     """
 
-    def __init__(self, store: Store, folder: Path, keep: int) -> None:
-        self.puts = 0
-        self._store = store
+    def __init__(self, place: OwnedPlace, folder: Path, keep: int, known: Known) -> None:
+        self._place = place
         self._folder = folder
         self._keep = keep
+        self._files_known = known
         self._sent: dict[str, tuple[int, int, int]] = {}
         self._pointed: dict[str, str] = {}
         self._sealed: dict[str, str] = {}
@@ -73,12 +73,23 @@ class FolderCopy:
         """Copy new content.
 
         Args:
-            everything: Whether to also look for files to delete in the store.
+            everything: Whether to also look for files to delete in the store, and for files that
+                are not any more what was sent.
 
         Raises:
             RlvrError: If the store fails.
         """
         self._learn()
+        try:
+            self._round(everything=everything)
+            for _ in range(_REPAIRS if everything else 0):
+                if not self._repair():
+                    break
+                self._round(everything=True)
+        finally:
+            self._files_known.save()
+
+    def _round(self, *, everything: bool) -> None:
         # first the files that a checkpoint refers to by their length in bytes. A checkpoint
         # finished meanwhile may refer to more bytes than were copied: it is left to the next round
         complete = self._complete()
@@ -93,6 +104,17 @@ class FolderCopy:
             self._copy_pointers()
             self._rotate()
 
+    def _repair(self) -> bool:
+        """Forget that files were sent that are not there as they were; whether there are any."""
+        wrong = self._place.altered()
+        for key in wrong:
+            self._sent.pop(key, None)
+            self._pointed.pop(PurePosixPath(key).name, None)
+            if match := _STEP.match(key):
+                self._sealed.pop(match[1], None)
+                self._arrived.clear()
+        return bool(wrong)
+
     def behind(self) -> Behind:
         """Return what the store lacks, as far as this process knows."""
         behind = Behind()
@@ -106,21 +128,28 @@ class FolderCopy:
         return behind
 
     def _learn(self) -> None:
-        """Find out, once, which of the local checkpoints the store already has."""
+        """Find out, once, what the store already has of this folder."""
         if self._known:
             return
         shutil.rmtree(self._aside, ignore_errors=True)
-        there = self._store.list(CHECKPOINTS)
+        there = self._place.learn(self._files_known)
         for name, seal in self._complete():
             key = f"{CHECKPOINTS}{name}/{COMPLETE}"
             if key in there and self._seal_of(key) == seal:
                 self._sealed[name] = seal
+        for key, path in self._files():
+            seen = self._files_known.files.get(key)
+            if seen is not None and there.get(key) == seen.tag:
+                with contextlib.suppress(FileNotFoundError):
+                    state = _state(path)
+                    if state[:2] == (seen.size, seen.mtime_ns):
+                        self._sent[key] = state
         self._known = True
 
     def _seal_of(self, key: str) -> str:
         aside = self._folder / f".{COMPLETE}.tmp-mirror"
         try:
-            self._store.get(key, aside)
+            self._place.store.get(key, aside)
             return _digest(aside)
         finally:
             aside.unlink(missing_ok=True)
@@ -131,12 +160,11 @@ class FolderCopy:
             with contextlib.suppress(FileNotFoundError):  # closed and compressed meanwhile
                 state = _state(path)
                 if self._sent.get(key) != state:
-                    self._put(path, key, whole_lines(path) if key.endswith(_GROWING) else None)
+                    size = whole_lines(path) if key.endswith(_GROWING) else None
+                    tag = self._place.put(path, key, size)
                     self._sent[key] = state
-
-    def _put(self, path: Path, key: str, size: int | None = None) -> None:
-        self._store.put(path, key, size)
-        self.puts += 1
+                    whole = size in (None, state[0]) and state == _state(path)
+                    self._files_known.note(key, tag, path, state[:2], whole=whole)
 
     def _copy_checkpoint(self, name: str, seal: str) -> None:
         """Copy a checkpoint; hard links keep its files if it is rotated away meanwhile."""
@@ -147,22 +175,28 @@ class FolderCopy:
                 return  # rewritten meanwhile: left to the next round
             names = sorted(json.loads((local / COMPLETE).read_bytes())["files"])
             if not arrived:  # a seal from an interrupted attempt, or from before a resumption
-                self._store.delete([f"{there}{COMPLETE}"])
+                self._place.delete([f"{there}{COMPLETE}"])
             for file in names:
                 if file not in arrived:
-                    self._put(local / file, there + file)
+                    self._send(local / file, there + file)
                     arrived.add(file)
-            self._put(local / COMPLETE, f"{there}{COMPLETE}")
+            self._send(local / COMPLETE, f"{there}{COMPLETE}")
         except FileNotFoundError:
             # rotated away before it was linked: there are newer ones
-            self._store.delete(list(self._store.list(there)))
+            self._place.delete(list(self._place.store.list(there)))
             return
         finally:
             shutil.rmtree(self._aside, ignore_errors=True)
-        others = self._store.list(there).keys() - {there + file for file in (*names, COMPLETE)}
-        self._store.delete(sorted(others))
+        wanted = {there + file for file in (*names, COMPLETE)}
+        others = self._place.store.list(there).keys() - wanted
+        self._place.delete(sorted(others))
         self._sealed[name] = seal
         del self._arrived[seal]
+
+    def _send(self, path: Path, key: str) -> None:
+        """Send a file of a checkpoint."""
+        state, tag = _state(path)[:2], self._place.put(path, key)
+        self._files_known.note(key, tag, path, state, whole=path.name == COMPLETE)
 
     def _copy_pointers(self) -> None:
         for pointer in (LATEST, BEST):
@@ -174,14 +208,14 @@ class FolderCopy:
             aside = self._folder / f".{pointer}.tmp-mirror"
             try:
                 aside.write_text(target + "\n", encoding="utf-8")
-                self._put(aside, CHECKPOINTS + pointer)
+                self._place.put(aside, CHECKPOINTS + pointer)
             finally:
                 aside.unlink(missing_ok=True)
             self._pointed[pointer] = target
 
     def _rotate(self) -> None:
         """Delete old checkpoints in the store, except the newest ``keep`` and the best one."""
-        there = self._store.list(CHECKPOINTS)
+        there = self._place.store.list(CHECKPOINTS)
         held: dict[str, list[str]] = {}
         for key in there:
             match = _STEP.match(key)
@@ -194,17 +228,20 @@ class FolderCopy:
         for name in held.keys() - {*newest, best} - local:
             seal = f"{CHECKPOINTS}{name}/{COMPLETE}"
             # the seal first, so that a half-deleted checkpoint never looks complete
-            self._store.delete([seal])
-            self._store.delete([key for key in held[name] if key != seal])
+            self._place.delete([seal])
+            self._place.delete([key for key in held[name] if key != seal])
             self._sealed.pop(name, None)
+            for key in held[name]:
+                self._files_known.files.pop(key, None)
 
     def _take_away(self) -> bool:
         """Delete what the folder no longer has: segments that a resumption has removed."""
         here = {key for key, _ in self._files()}
-        gone = [
-            key for key in self._store.list() if not key.startswith(CHECKPOINTS) and key not in here
-        ]
-        self._store.delete(gone)
+        there = [key for key in self._place.store.list() if not hidden(key)]
+        gone = [key for key in there if not key.startswith(CHECKPOINTS) and key not in here]
+        self._place.delete(gone)
+        for key in gone:
+            self._files_known.files.pop(key, None)
         return True
 
     def _complete(self) -> list[tuple[str, str]]:

@@ -1,22 +1,38 @@
 """Fetches a run's folder from a store, to resume it elsewhere or to read it.
 
 Each file is written atomically, and a checkpoint's ``COMPLETE`` last, so a partly fetched folder is
-valid, with fewer checkpoints.
+valid, with fewer checkpoints. Nothing is written over that has changed here since it was sent or
+fetched. A fetched run has no ``run.mirror``: gone on with here, it must not write where the job
+does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import hashlib
-import json
 import re
-from collections.abc import Callable, Mapping
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from rlvr_core.api import DataError, Store, StoredFile
-from rlvr_core.api.services import BEST, COMPLETE, LATEST, cache_folder, load_host, write_atomic
+from rlvr_core.api import ConfigError, DataError, Store, StoredFile
+from rlvr_core.api.services import (
+    BEST,
+    COMPLETE,
+    LATEST,
+    cache_folder,
+    load_host,
+    read,
+    write,
+    write_atomic,
+)
+from rlvr_core.builtin.jobs.known import Known, begins_with, hidden
+from rlvr_core.builtin.jobs.ownership import Ownership
 
 Which = Literal["none", "last", "all"]
 """Which checkpoints to fetch; ``last`` is the newest complete one, and the best one."""
@@ -24,16 +40,13 @@ Which = Literal["none", "last", "all"]
 RUN_FILES = frozenset({"run.json", "resolved.yaml", "config.yaml"})
 """Files that describe how a run was configured."""
 
-TAGS = ".fetched.json"
-"""File in the run's folder with the tag of each fetched file."""
-
 _CHECKPOINT = re.compile(r"^checkpoints/(step\d{6,})/(.+)$")
 _POINTERS = tuple(f"checkpoints/{name}" for name in (LATEST, BEST))
 
 
 def runs_in(store: Store) -> list[str]:
     """List the names of the run folders in a store, oldest first by the time in their names."""
-    found = {key.partition("/")[0] for key in store.list() if "/" in key}
+    found = [name for name in store.folders() if not name.startswith(".")]
     return sorted(found, key=lambda name: (re.findall(r"\d{8}-\d{6}", name)[-1:], name))
 
 
@@ -58,6 +71,7 @@ def choose(there: Mapping[str, StoredFile], which: Which, best: str | None) -> l
         key
         for key in there
         if key not in _POINTERS
+        and not hidden(key)
         and ((match := _CHECKPOINT.match(key)) is None or match[1] in wanted)
     ]
 
@@ -71,6 +85,10 @@ class Fetch:
         which: Which checkpoints to fetch.
         at_once: Number of files fetched concurrently.
         only: Predicate that selects keys, instead of ``which``.
+        place: URI of the run in the store, by which a later fetch knows what has changed where.
+
+    Raises:
+        DataError: If files have changed both here and there since they were the same.
     """
 
     def __init__(
@@ -80,17 +98,27 @@ class Fetch:
         which: Which = "last",
         at_once: int = 8,
         only: Callable[[str], bool] | None = None,
+        place: str = "",
     ) -> None:
         self._store = store
         self._folder = folder
         self._at_once = at_once
-        self._tags = _read_tags(folder)
-        there = store.list()
+        self._known = Known(folder, place)
+        self._compared: dict[str, bool] = {}
+        self._lock, self._saved = threading.Lock(), 0.0
+        self._known.fetched |= not (folder / "run.json").is_file()
+        there = {key: file for key, file in store.list().items() if not hidden(key)}
         pointers = [key for key in _POINTERS if key in there and only is None]
         self.pointers = {key: self._pointer(key) for key in pointers}
         best = self.pointers.get(f"checkpoints/{BEST}")
         keys = choose(there, which, best) if only is None else [*filter(only, there)]
         self._left = {key: there[key] for key in keys if not self._has(key, there[key])}
+        self._gone = [key for key in self._known.files.keys() - there if not _CHECKPOINT.match(key)]
+        if Ownership(store, self._known).from_here():  # only what was lost here is of use
+            self._gone = []
+            self._left = {k: f for k, f in self._left.items() if not self._path(k).exists()}
+        self.changed_here = self._changed(keys)
+        self._refuse_both()
         self.wanted = frozenset(keys)
         self.there = frozenset(there)
 
@@ -127,20 +155,62 @@ class Fetch:
                 if (self._folder / "checkpoints" / name / COMPLETE).is_file():
                     _point(self._folder / key, name)
         finally:
-            if self._folder.is_dir():
-                write_atomic(self._folder / TAGS, json.dumps(self._tags, indent=0) + "\n")
+            self._known.save()
 
     def _one(self, key: str, told: Callable[[int], None] | None) -> None:
+        path = self._path(key)
         with contextlib.suppress(FileNotFoundError):  # rotated away since it was listed
-            self._store.get(key, self._path(key), told)
-            self._tags[key] = self._left[key].tag
+            self._store.get(key, path, told)
+            if key == "resolved.yaml":
+                _without_mirror(path)
+            stat, match = path.stat(), _CHECKPOINT.match(key)
+            state, whole = (stat.st_size, stat.st_mtime_ns), match is None or match[2] == COMPLETE
+            with self._lock:
+                self._known.note(key, self._left[key].tag, path, state, whole=whole)
+                if key in RUN_FILES or time.monotonic() - self._saved > 1:
+                    self._known.save()  # a fetch that is killed knows what it has fetched
+                    self._saved = time.monotonic()
 
     def _drop_gone(self) -> None:
         """Delete fetched files that the store no longer has: segments that a resumption removed."""
-        for key in self._tags.keys() - self.there:
-            if not _CHECKPOINT.match(key):
-                self._path(key).unlink(missing_ok=True)
-                del self._tags[key]
+        for key in self._gone:
+            self._path(key).unlink(missing_ok=True)
+            del self._known.files[key]
+
+    def _changed(self, keys: list[str]) -> list[str]:
+        """Return the files that have changed here since they were the same in both places."""
+        keys = sorted({*keys, *self._known.files})
+        return [key for key in keys if self._known.changed_here(key, self._path(key))]
+
+    def _refuse_both(self) -> None:
+        """Refuse where both sides went on: neither may be written over with the other."""
+        there = sorted({*self._left, *self._gone} - {key for key in self._left if self._same(key)})
+        if not self.changed_here or not there:
+            return
+        here = [key for key in self.changed_here if not (key in self._left and self._same(key))]
+        if here:
+            raise DataError(
+                f"this folder has gone on since it and the store were the same "
+                f"({_few(here)}), and so has the store ({_few(there)}); nothing was fetched",
+                where=str(self._folder),
+                remedy=("keep both: fetch into another folder with --to DIR",),
+            )
+
+    def _same(self, key: str) -> bool:
+        """Whether the file of the store has all that the one here has, although no one noted it."""
+        path, file = self._path(key), self._left[key]
+        grows = key.endswith(".jsonl")
+        if not path.is_file() or (path.stat().st_size != file.size and not grows):
+            return False
+        if (found := self._compared.get(key)) is None:
+            aside = self._folder / f".{uuid.uuid4().hex}.tmp-fetch"
+            try:
+                self._store.get(key, aside)
+                found = begins_with(aside, path) if grows else filecmp.cmp(aside, path, False)
+            finally:
+                aside.unlink(missing_ok=True)
+            self._compared[key] = found
+        return found
 
     def _path(self, key: str) -> Path:
         parts = PurePosixPath(key).parts
@@ -149,10 +219,8 @@ class Fetch:
         return self._folder.joinpath(*parts)
 
     def _has(self, key: str, file: StoredFile) -> bool:
-        path = self._path(key)
-        return (
-            self._tags.get(key) == file.tag and path.is_file() and path.stat().st_size == file.size
-        )
+        seen = self._known.files.get(key)
+        return seen is not None and seen.tag == file.tag and self._path(key).is_file()
 
     def _pointer(self, key: str) -> str:
         aside = self._folder / f".{PurePosixPath(key).name}.tmp-fetch"
@@ -205,12 +273,20 @@ def fetch_checkpoint(store: Store, folder: Path, name: str) -> Path:
     return folder / "checkpoints" / name
 
 
-def _read_tags(folder: Path) -> dict[str, str]:
+def _without_mirror(path: Path) -> None:
+    """Take ``run.mirror`` out of a run's configuration."""
     try:
-        tags = json.loads((folder / TAGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return tags if isinstance(tags, dict) else {}
+        root = read(path.read_text(encoding="utf-8"), str(path))
+        data = root.plain() if root is not None else None
+    except (ConfigError, UnicodeDecodeError):
+        return  # who goes on with the run is told what is wrong with it
+    if isinstance(data, dict) and isinstance(data.get("run"), dict) and data["run"].get("mirror"):
+        data["run"]["mirror"] = None
+        write_atomic(path, write(data))
+
+
+def _few(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
 def _point(link: Path, name: str) -> None:

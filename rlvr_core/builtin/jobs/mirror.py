@@ -1,15 +1,19 @@
 """Copies a run's folder to a store during the run: ``run.mirror``.
 
 A separate thread does this, so that no step waits for the network. If the store fails, it is
-retried with growing pauses, and never stops a run.
+retried with growing pauses, and never stops a run. Only the owner of the run's place in the store
+writes there (``ownership.py``); one that finds its place taken over goes on in another.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,12 +23,22 @@ from rlvr_core.api import (
     CountsBytes,
     EvalFinished,
     MachineError,
+    RefusedError,
     RlvrError,
+    RunError,
     StepFinished,
     Store,
 )
 from rlvr_core.api.services import RunObserver
-from rlvr_core.builtin.jobs.copying import Behind, FolderCopy
+from rlvr_core.builtin.jobs.copying import CHECKPOINTS, Behind, FolderCopy
+from rlvr_core.builtin.jobs.known import Known, hidden
+from rlvr_core.builtin.jobs.ownership import (
+    TAKE_OVER,
+    NotOwnerError,
+    OwnedPlace,
+    Ownership,
+    TakenError,
+)
 
 BEHIND = ".mirror-behind"
 """File in a run's folder that exists as long as its store may not have everything."""
@@ -35,8 +49,32 @@ PATIENCE = 600.0
 GRACE = 60.0
 """The same for a run that was told to stop: managed machines shut down two minutes after notice."""
 
+REFUSED_GRACE = 5.0
+"""The same where the store refuses for good."""
+
 _LONGEST_WAIT = 60.0
 _TRIES = 5
+
+
+class BehindError(RunError):
+    """A run that finished, and whose store lacks a part of it. Exit code 5."""
+
+    exit_code = 5
+
+
+def probe(store: Store) -> None:
+    """Write, list and delete a small file, to learn before the run what a store refuses.
+
+    Raises:
+        MachineError: If the store fails; a ``RefusedError`` if it always will.
+    """
+    key = f".probe-{uuid.uuid4().hex}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "probe"
+        path.write_bytes(b"probe\n")
+        store.put(path, key, None, "")
+    store.list(key)
+    store.delete([key])
 
 
 class RunMirror(RunObserver):
@@ -50,6 +88,7 @@ class RunMirror(RunObserver):
 
     Raises:
         PluginError: If no plugin opens such URIs; raised before the run has a folder.
+        RefusedError: If the store refuses to be written to.
     """
 
     def __init__(
@@ -59,7 +98,14 @@ class RunMirror(RunObserver):
         keep: int,
         say: Callable[[str], None],
     ) -> None:
-        open_store(uri)
+        store = open_store(uri)
+        if os.environ.get("RANK", "0") == "0":  # the process that copies
+            try:
+                probe(store)
+            except RefusedError:
+                raise
+            except MachineError as error:
+                say(f"run.mirror: {error.complaints[0].what}; the run goes on")
         self._uri, self._open_store = uri.rstrip("/"), open_store
         self._keep, self._say = keep, say
         self._mirror: Mirror | None = None
@@ -73,21 +119,40 @@ class RunMirror(RunObserver):
             fresh: Whether the run has just started.
 
         Raises:
-            ConfigError: If the store already holds a run of this name.
+            ConfigError: If the store already holds a run of this name, or the place of this one
+                has another owner.
+            BehindError: If the run finished and the store lacks a part of it.
         """
-        store = self._open_store(f"{self._uri}/{folder.name}")
-        self._mirror = Mirror(store, folder, keep=self._keep)
+        place = f"{self._uri}/{folder.name}"
+        if place == folder.absolute().as_uri():
+            raise ConfigError("the run's folder would be copied to itself", where="run.mirror")
+        self._mirror = Mirror(
+            self._open_store(place),
+            folder,
+            keep=self._keep,
+            place=place,
+            request=os.environ.get(TAKE_OVER),
+            open_store=self._open_store,
+        )
         self._mirror.start(fresh=fresh)
-        limit = PATIENCE
         try:
             yield
-        except KeyboardInterrupt:
-            limit = GRACE
+        except BaseException as error:
+            self._close(GRACE if isinstance(error, KeyboardInterrupt) else PATIENCE)
             raise
-        finally:
-            self._say("copying what is left to run.mirror")
-            for text in self._mirror.close(limit):
-                self._say(text)
+        if behind := self._close(PATIENCE):
+            raise BehindError(
+                f"the run has finished, and its store lacks {behind}",
+                where="run.mirror",
+                remedy=f"send it: rlvr jobs push {folder}",
+            )
+
+    def _close(self, limit: float) -> Behind:
+        assert self._mirror is not None
+        self._say("copying what is left to run.mirror")
+        for text in self._mirror.close(limit):
+            self._say(text)
+        return self._mirror.behind
 
     def step_finished(self, event: StepFinished) -> None:
         """Schedule a copy of what the step wrote."""
@@ -111,16 +176,32 @@ class Mirror:
     """Keeps a copy of a run's folder in a store up to date.
 
     Args:
-        store: The store to copy to.
+        store: The place to copy to.
         folder: The run's folder.
         keep: How many of the newest checkpoints the store keeps, beside the best one.
         every: Seconds between copies of growing files.
+        place: URI of the place.
+        request: Names the request to take the place over, if the user has made one.
+        open_store: Opens another place, where this one goes on if its own is taken over.
+
+    Attributes:
+        behind: What the store lacked at the end.
     """
 
-    def __init__(self, store: Store, folder: Path, *, keep: int, every: float = 20.0) -> None:
-        self._store = store
-        self._folder = folder
-        self._copy = FolderCopy(store, folder, keep)
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        *,
+        keep: int,
+        every: float = 20.0,
+        place: str = "",
+        request: str | None = None,
+        open_store: Callable[[str], Store] | None = None,
+    ) -> None:
+        self._folder, self._keep, self._uri = folder, keep, place
+        self._request, self._open_store = request, open_store
+        self._move_to(store, place)
         self._every = every
         self._moved = 0
         self._wake = threading.Condition()
@@ -128,10 +209,20 @@ class Mirror:
         self._done = 0
         self._closing = False
         self._failures = 0
+        self._refused = False
         self._told: list[str] = []
         self._urgent = False
         self._last = 0.0
+        self._fresh = False
+        self.behind = Behind()
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
+
+    def _move_to(self, store: Store, place: str) -> None:
+        self._store = store
+        self._known = Known(self._folder, place)
+        self._owner = Ownership(store, self._known)
+        self._place = OwnedPlace(store, self._owner, self._folder)
+        self._copy = FolderCopy(self._place, self._folder, self._keep, self._known)
 
     def start(self, *, fresh: bool) -> None:
         """Start copying; from now on ``BEHIND`` is in the folder until the store has everything.
@@ -140,23 +231,53 @@ class Mirror:
             fresh: Whether the run has just started, so that the store must be empty for it.
 
         Raises:
-            ConfigError: If it is not.
+            ConfigError: If it is not, or the place has another owner.
+            RefusedError: If the store refuses to be written to.
         """
-        if fresh and self._taken():
-            raise ConfigError(
-                f"the store already holds another run named '{self._folder.name}'",
-                where="run.mirror",
-                remedy="give the run another name, or mirror it elsewhere",
-            )
+        self._fresh = fresh
+        try:
+            self._take()
+        except RefusedError:
+            raise
+        except MachineError as error:
+            self._told.append(f"run.mirror: {error.complaints[0].what}; the run goes on")
         (self._folder / BEHIND).touch()
         self._thread.start()
 
-    def _taken(self) -> bool:
-        try:
-            return bool(self._store.list())
-        except MachineError as error:
-            self._told.append(f"run.mirror: {error.complaints[0].what}; the run goes on")
-            return False
+    def _take(self) -> None:
+        """Become the owner of the place."""
+        if self._fresh:
+            there, _ = self._owner.read()
+            ours = there is not None and there.nonce in self._known.nonces
+            if not ours and self._store.list():
+                raise ConfigError(
+                    f"the store already holds another run named '{self._folder.name}'",
+                    where="run.mirror",
+                    remedy="give the run another name, or mirror it elsewhere",
+                )
+        elif self._known.fetched and self._owner.read()[0] is None:
+            self._nothing_newer()
+        self._owner.take(self._request, self._nothing_newer)
+
+    def _nothing_newer(self) -> None:
+        """Refuse to write over what the store has and this folder has never had."""
+        newest = max((path.name for path in (self._folder / CHECKPOINTS).glob("step*")), default="")
+        lacking = []
+        for key, file in self._store.list().items():
+            seen = self._known.files.get(key)
+            step = key.removeprefix(CHECKPOINTS).partition("/")[0] if "/step" in key else ""
+            old = key.startswith(CHECKPOINTS) and (not step or step <= newest)
+            if not hidden(key) and not (seen and seen.tag == file.tag) and not (old and not seen):
+                lacking.append(key)
+        if lacking:
+            raise TakenError(
+                f"the store has what this folder never had, as {', '.join(sorted(lacking)[:3])}",
+                where="run.mirror",
+                remedy=(
+                    "fetch it first, into a folder of its own: rlvr jobs download … --to DIR",
+                    "or copy this run to another place: --set run.mirror=URI",
+                ),
+            )
 
     def changed(self, *, checkpoint: bool = False) -> list[str]:
         """Notify the mirror that the folder has changed; never blocks.
@@ -195,33 +316,40 @@ class Mirror:
             wanted = self._asked
             self._wake.notify_all()
         last, moved = self._progress(), time.monotonic()
-        while self._thread.is_alive() and time.monotonic() - moved < limit:
+        while self._thread.is_alive():
+            if time.monotonic() - moved >= (min(limit, REFUSED_GRACE) if self._refused else limit):
+                break
             with self._wake:
                 if self._done >= wanted:
                     break
                 self._wake.wait(0.2)
             if (now := self._progress()) != last:
                 last, moved = now, time.monotonic()
-        behind = self._settle()
+        self.behind = self._settle()
         told = self.news()
-        if behind:
-            told.append(f"run.mirror lacks {behind}; copy it with: rlvr jobs push {self._folder}")
+        if self.behind:
+            lacks = f"run.mirror lacks {self.behind}"
+            told.append(f"{lacks}; copy it with: rlvr jobs push {self._folder}")
         return told
 
     def once(self) -> None:
         """Copy everything now, in the calling thread.
 
         Raises:
+            ConfigError: If the place has another owner.
             RlvrError: If the store fails.
         """
+        self._take()
         self._copy.update(everything=True)
+        self._owner.release()
+        self._known.save()
         self._settle()
 
     def _progress(self) -> tuple[int, int]:
         """Return values that change while copying progresses; failed uploads count only briefly."""
         if self._failures < _TRIES and isinstance(self._store, CountsBytes):
             self._moved = self._store.moved
-        return self._copy.puts, self._moved
+        return self._place.puts, self._moved
 
     def _settle(self) -> Behind:
         """Return what the store lacks, and update the marker file in the folder."""
@@ -239,7 +367,7 @@ class Mirror:
                 wanted, closing = self._asked, self._closing
                 self._urgent = False
             try:
-                self._copy.update(everything=closing)
+                self._update(everything=closing)
             except Exception as error:  # no error may end this thread, or the run
                 self._failed(error)
                 continue
@@ -249,6 +377,28 @@ class Mirror:
                 self._wake.notify_all()
                 if closing and self._asked == wanted:
                     return
+
+    def _update(self, *, everything: bool) -> None:
+        try:
+            if not self._owner.fence:
+                self._take()
+            self._copy.update(everything=everything)
+            if everything:
+                self._owner.release()
+        except (NotOwnerError, ConfigError) as error:
+            if self._open_store is None or not self._uri:
+                raise
+            # what this process has made must not be lost with its machine
+            self._uri = f"{self._uri}-apart-{uuid.uuid4().hex[:6]}"
+            with self._wake:
+                what = error.complaints[0].what
+                self._told.append(f"run.mirror: {what}; this run is copied to {self._uri} instead")
+            self._fresh = False
+            self._move_to(self._open_store(self._uri), self._uri)
+            self._update(everything=everything)
+        with self._wake:
+            self._told += [f"run.mirror: kept aside: {key}" for key in self._place.kept]
+            self._place.kept.clear()
 
     def _wait_until_due(self) -> None:
         """Wait for a new checkpoint or the end, at most ``every`` seconds."""
@@ -260,6 +410,7 @@ class Mirror:
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
+        self._refused = isinstance(error, RefusedError | NotOwnerError | ConfigError)
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, RlvrError):
             what = error.complaints[0].what
@@ -276,6 +427,7 @@ class Mirror:
                 self._wake.wait(min(1.0, longest))
 
     def _recovered(self) -> None:
+        self._refused = False
         if self._failures:
             with self._wake:
                 self._told.append(f"run.mirror works again, after {self._failures} failures")

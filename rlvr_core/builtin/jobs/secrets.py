@@ -1,7 +1,8 @@
 """Detects secrets in the config and files of a job before they leave this machine.
 
-Files of any size are read in pieces. The thorough search is slow, so it is limited to the
-surroundings of keywords without which there is no secret.
+Files of any size are read in pieces. What looks like a secret is said by ``secret_rules.py``, and
+by what is taken out of records (``Redactor``), whose search is limited to the surroundings of
+keywords without which there is no secret.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.api.services import Redactor, read
+from rlvr_core.builtin.jobs.secret_rules import secret_lines
 
 _NAMES = re.compile(
     r"^(?:\.env(?:\..*)?|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|"
@@ -52,21 +54,25 @@ _BASE64 = re.compile(
 )
 _REMEDY = (
     "take it out; in a config write ${env:NAME}, and give the job the secret by its own means",
-    "where it is none, as in data about passwords: leave the file out, or put it on a store",
+    "where it is none, as in data about passwords: --allow-secret FILE:LINE",
 )
 
 
-def secrets_in(path: Path, shown: str) -> Iterator[Complaint]:
+def secrets_in(path: Path, shown: str, allowed: Sequence[str] = ()) -> Iterator[Complaint]:
     """Yield a complaint for each line with an apparent secret; archives are not opened.
 
     Args:
         path: The file.
         shown: Name of the file in messages.
+        allowed: Lines that the user has looked at, as ``FILE:LINE``; ``FILE`` alone allows its
+            name.
 
     Raises:
         ConfigError: If it cannot be read.
     """
-    if any(_NAMES.match(name) for name in (path.name, path.resolve().name)):
+    passed = {_line_of(text) for text in allowed}
+    named = any(_NAMES.match(name) for name in (path.name, path.resolve().name))
+    if named and (path.resolve(), 0) not in passed:
         yield Complaint("a file of this name holds secrets", shown, ("leave it out",))
         return
     hide = Redactor()
@@ -74,6 +80,8 @@ def secrets_in(path: Path, shown: str) -> Iterator[Complaint]:
     try:
         for piece, first in _pieces(path):
             binary = b"\0" in piece
+            if not binary:
+                _by_rules(piece, first, found)
             for begin, end in _suspects(piece, hide):
                 text = piece[begin:end].decode(errors="replace")
                 line = first + piece.count(b"\n", 0, begin)
@@ -85,6 +93,8 @@ def secrets_in(path: Path, shown: str) -> Iterator[Complaint]:
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}", where=shown) from error
     for line, key in sorted(found.items()):
+        if (path.resolve(), line) in passed:
+            continue
         what = f"the value of '{key}'" if key else "something in this line"
         yield Complaint(f"{what} looks like a secret", f"{shown}:{line}", _REMEDY)
 
@@ -95,10 +105,23 @@ def secrets_in_words(words: Sequence[str]) -> Iterator[Complaint]:
     for word, clean in zip(words, hide.command(list(words)), strict=True):
         if word != clean:
             yield Complaint("this looks like a secret", clean, _REMEDY)
-        elif any(_encoded(word, hide)):
+        elif any(secret_lines(word)) or any(_encoded(word, hide)):
             name = word.partition("=")[0]
             shown = f"{name}=…" if len(name) < len(word) and name.isascii() else "…"
-            yield Complaint("this looks like a secret, encoded", shown, _REMEDY)
+            yield Complaint("this looks like a secret", shown, _REMEDY)
+
+
+def _by_rules(piece: bytes, first: int, found: dict[int, str]) -> None:
+    for line, key in secret_lines(piece.decode(errors="replace")):
+        found.setdefault(first + line, key)
+
+
+def _line_of(text: str) -> tuple[Path, int]:
+    """Return file and line of ``FILE:LINE``; line 0 for a file alone."""
+    name, _, line = text.rpartition(":")
+    if name and line.isdecimal():
+        return Path(name).expanduser().resolve(), int(line)
+    return Path(text).expanduser().resolve(), 0
 
 
 def _pieces(path: Path) -> Iterator[tuple[bytes, int]]:

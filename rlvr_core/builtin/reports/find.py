@@ -11,7 +11,10 @@ from pathlib import Path
 from rlvr_core.api import ConfigError, RunView
 from rlvr_core.api.services import RunFolder, looks_like_run
 
-_FOLDER_NAME = re.compile(r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d+))?$")
+_FOLDER_NAME = re.compile(
+    r"^(?P<name>.+)-(?P<time>\d{8}-\d{6})(?:-(?P<copy>\d{1,5})|(?:-(?:apart-)?[0-9a-f]{6})+)?$"
+)
+"""A name, the time of its start, and random digits; older runs have a counter in their place."""
 
 
 def list_runs(root: str | Path) -> list[RunFolder]:
@@ -89,16 +92,18 @@ def _run_name(folder: str) -> str:
     return match["name"] if match else folder
 
 
-def _started(folder: RunFolder) -> tuple[float, int]:
-    """Sort key by start: seconds since the epoch, then the counter of a repeated name."""
+def _started(folder: RunFolder) -> tuple[float, int, int]:
+    """Sort key by start: seconds since the epoch, then what tells starts in one second apart."""
     match = _FOLDER_NAME.match(folder.name)
     copy = int(match["copy"] or 1) if match else 1
+    written = folder.config.stat().st_mtime_ns if folder.config.is_file() else 0
     try:
         created = RunView(folder).manifest["created"]
-        return datetime.fromisoformat(created).timestamp(), copy
+        return datetime.fromisoformat(created).timestamp(), copy, written
     except (ValueError, TypeError, KeyError):
         pass  # an older or damaged folder: its name has the time
     try:
-        return time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S")) if match else 0, copy
+        started = time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S")) if match else 0
     except (ValueError, OverflowError):
-        return 0, copy
+        started = 0
+    return started, copy, written

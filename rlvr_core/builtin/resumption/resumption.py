@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, MachineError, RunError
-from rlvr_core.api.services import restore, step_of
+from rlvr_core.api.services import restore
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Manifest
@@ -47,7 +48,7 @@ class Resumption:
             )
         if newest is None:
             return None
-        taken, planned = step_of(newest), session.config.train.steps
+        taken, planned = _step_of(newest), session.config.train.steps
         if taken > planned:
             raise ConfigError(
                 f"train.steps is {planned}, and the run has already taken {taken}",
@@ -122,3 +123,9 @@ class Resumption:
                 where="run.dir",
                 remedy="on several machines, run.dir must be a folder they share",
             )
+
+
+def _step_of(folder: Path) -> int:
+    """Return the number of steps that the run had taken when it wrote this checkpoint."""
+    state = json.loads((folder / "trainer" / "state.json").read_text(encoding="utf-8"))
+    return int(state["step"])

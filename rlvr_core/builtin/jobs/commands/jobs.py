@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlvr_core.api import ConfigError
+from rlvr_core.api import Complaint, ConfigError, DataError
 from rlvr_core.api.services import output
 
 if TYPE_CHECKING:
@@ -184,31 +184,44 @@ def sync(job: str, to: Path, poll: float, checkpoints: str) -> None:
 @click.argument("run")
 @click.argument("uri", required=False)
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of run folders.")
-def push(run: str, uri: str | None, runs_dir: str) -> None:
+@click.option("--take-over", is_flag=True, help="Own the place in the store, whoever did.")
+def push(run: str, uri: str | None, runs_dir: str, *, take_over: bool) -> None:
     """Copy a run's folder to URI, or to the run.mirror of its config.
 
-    For a run whose store was away to its end, or one that was never mirrored.
+    For a run whose store was away to its end, or one that was never mirrored. A run that was
+    downloaded, or whose place in the store another process has taken over, is copied there with
+    --take-over alone, and only if it lacks nothing of what is there.
     """
-    from rlvr_core.api.services import find_run, load_config, load_host
+    import os
+    import uuid
+
+    from rlvr_core.api.services import find_run, load_config, load_host, lock_folder
     from rlvr_core.builtin.jobs.mirror import Mirror
 
     folder = find_run(run, runs_dir)
-    _not_fetched(folder.path)
+    if not take_over:
+        _not_fetched(folder.path)
     config = load_config(folder.resolved).config
     uri = uri or config.run.mirror
     if uri is None:
         raise ConfigError("where to?", remedy="name a URI: rlvr jobs push RUN s3://bucket/runs")
     there = f"{uri.rstrip('/')}/{folder.name}"
-    Mirror(load_host().ask_store(there), folder.path, keep=config.checkpoint.keep).once()
+    store, keep = load_host().ask_store(there), config.checkpoint.keep
+    lock = lock_folder(folder.path, "the run is at work, and copies by itself; wait for its end")
+    try:
+        request = uuid.uuid4().hex if take_over else None
+        Mirror(store, folder.path, keep=keep, place=there, request=request).once()
+    finally:
+        os.close(lock)
     output.print_line(there)
 
 
 def _not_fetched(folder: Path) -> None:
     """Refuse a copy: it may lack files, or be older, and a push takes away what it lacks."""
-    from rlvr_core.builtin.jobs.fetch import TAGS
+    from rlvr_core.builtin.jobs.known import Known
 
-    tags, manifest = folder / TAGS, folder / "run.json"
-    if not tags.is_file() or manifest.stat().st_mtime_ns > tags.stat().st_mtime_ns:
+    known = Known(folder)
+    if not known.fetched or known.changed_here("run.json", folder / "run.json"):
         return  # a run of this machine, or one that has gone on here
     raise ConfigError(
         "it was downloaded: it may lack what the store has, which would then be deleted there",
@@ -279,17 +292,27 @@ def _fetch(
             remedy=f"look at them there: rlvr show RUN --runs-dir {uri}",
         )
     host: Host = load_host()
+    faults: list[Complaint] = []
     names = runs_in(host.ask_store(uri))
     if not names:
         raise _NothingYetError(f"the job has written nothing to {uri} yet")
     folders = []
     for name in names:
-        fetch = Fetch(host.ask_store(f"{uri.rstrip('/')}/{name}"), to / name, which)
+        place = f"{uri.rstrip('/')}/{name}"
+        try:
+            fetch = Fetch(host.ask_store(place), to / name, which, place=place)
+        except DataError as error:  # the other runs are fetched nevertheless
+            faults += error.complaints
+            continue
+        if fetch.changed_here:
+            output.print_line(f"{name}: gone on here; the store has nothing newer", stderr=True)
         if changed is not None:
             changed(fetch.files)
         with _progress(name, fetch) as told:
             fetch.run(told)
         folders.append(to / name)
+    if faults:
+        raise DataError.collect(faults)
     return folders
 
 

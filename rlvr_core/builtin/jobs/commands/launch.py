@@ -103,6 +103,11 @@ def _options_of(backend: str) -> list[click.Option]:
     help="Go on with a run: its name, its folder, or 'last'; elsewhere, with a job's.",
 )
 @click.option(
+    "--take-over",
+    is_flag=True,
+    help="With --resume: own the run's place in run.mirror, whoever did.",
+)
+@click.option(
     "--eval",
     "evaluate",
     metavar="MODEL",
@@ -120,6 +125,13 @@ def _options_of(backend: str) -> list[click.Option]:
     type=click.Choice(["live", "plain", "jsonl", "none"]),
     help="How process 0 shows progress [default: live on a terminal, else plain].",
 )
+@click.option(
+    "--allow-secret",
+    "allowed_secrets",
+    multiple=True,
+    metavar="FILE:LINE",
+    help="A line that looks like a secret, and may leave this machine.",
+)
 @click.option("--dry-run", is_flag=True, help="Check the config, print the plan, and stop.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print the plan as JSON.")
 @click.pass_context
@@ -134,6 +146,8 @@ def launch(
     evaluate: str | None,
     eval_config: Path | None,
     display_kind: str | None,
+    take_over: bool,
+    allowed_secrets: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
     **flags: Any,
@@ -172,6 +186,8 @@ def launch(
             eval_config = Path(str(before.details["eval_config"]))
     if evaluate is None:
         request, given_tree = to_train(config, overrides, resume, display_kind, host)
+        if take_over:
+            request = replace(request, arguments=(*request.arguments, "--take-over"))
     else:
         request, given_tree = to_evaluate(config, overrides, evaluate, host)
     names = {option.name for option in ctx.meta.get(_MORE, ())}
@@ -197,6 +213,7 @@ def launch(
                 remedy=f"start it beside the run: rlvr watch RUN --config {eval_config}",
             )
         request = with_beside(request, eval_config, host)
+    request = replace(request, allowed_secrets=allowed_secrets)
     if traits.elsewhere:
         request = for_elsewhere(request, given_tree)
     plan = launcher.plan(request)

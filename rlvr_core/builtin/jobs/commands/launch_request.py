@@ -101,7 +101,8 @@ def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
 
     beside = request.beside
     files = (*request.files, *(beside.files if beside else ()))
-    found = [one for path in files for one in secrets_in(path, str(path))]
+    allowed = request.allowed_secrets
+    found = [one for path in files for one in secrets_in(path, str(path), allowed)]
     found += secrets_in_words(request.arguments)
     found += absolute_bases(files)
     if found:

@@ -1,0 +1,215 @@
+"""What looks like a secret in a text of any syntax.
+
+Three kinds of rules. The formats of known services are detect-secrets'. Beside a name that says so
+(``HF_TOKEN``, ``password``), whatever stands between name and value in the languages and file
+formats there are, a value counts if it looks drawn at random: letters and digits mixed, of enough
+entropy, and no path, word, number or placeholder. The same after ``Bearer``, ``--token`` and their
+like. Text inside JSON or HTML is read as what it stands for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from rlvr_core.api.services import is_secret
+
+_WORD = (
+    r"(?:tokens?|secrets?|passw(?:or)?d|passphrase|pwd|credentials?|auth(?:orization)?|"
+    r"(?:api|access|private|signing|secret|account|auth|encryption|license)[_.-]?keys?|pat)"
+)
+_TYPE = r"(?::[ \t]*[A-Za-z_][\w.|\[\] ]{0,30}?)?"
+_OPEN = r"(?:[bfru]{0,2}[\"'`]{1,3})"
+_GAPS = (
+    # an assignment: = := => ?= : ==, after the name's own closing quote or bracket
+    rf"[\"'`]?[\])}}]{{0,2}}[ \t]*{_TYPE}[ \t]*(?::=|=>|\?=|\+=|<-|==?|:)[ \t]*{_OPEN}?",
+    # the next argument of a call, or that of one named so: setenv("N", "v"), setPassword("v")
+    rf"[\"'`][ \t]*,[ \t]*{_OPEN}",
+    rf"\([ \t]*{_OPEN}",
+    # XML, and entries of a list of names and values
+    r"[ \t]*>[ \t]*",
+    r"[\"'`]?[ \t,]+[\"']?value[\"']?[ \t]*[=:][ \t]*[\"']?",
+    r"[\s\"',]{0,40}[\r\n][\s\"',]{0,40}value[\"']?:\s*[\"']?",
+    # words after one another: ENV N v, setenv N v, --token v, password v
+    rf"[\"'`]?[ \t]+{_OPEN}?",
+)
+_VALUE = r"(?P<value>[^\s\"'`<>\\]{6,400})"
+_NAMED = tuple(re.compile(gap + _VALUE, re.IGNORECASE) for gap in _GAPS)
+_SPACED = _NAMED[-1]
+_SUFFIXES = {"base", "default", "dev", "local", "old", "new", "prod", "production", "staging", "v1"}
+_HINT = re.compile(_WORD, re.IGNORECASE)
+_BEFORE = re.compile(r"[\w.-]{0,48}$")
+_AFTER = re.compile(r"[\w.-]{0,32}")
+
+_OTHERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"(?i:\b(?:bearer|basic|digest|apikey)[ \t]+{_VALUE})",
+        rf"(?i:authorization[\"']?[ \t]*[:=,][ \t]*[\"']?\w{{3,12}}[ \t]+{_VALUE})",
+        r"\b(?:login|connect|authenticate|init)\([^)\n]{0,80}?"
+        rf"\bkey[ \t]*=[ \t]*[\"']{_VALUE}",
+        r"\bcurl\b[^\n]{0,200}?[ \t](?:-u|--user)[ \t=]+[\"']?"
+        r"[^\s:\"']{1,64}:(?P<value>[^\s\"']{6,})",
+        rf"\bsshpass[ \t]+-p[ \t]*[\"']?{_VALUE}",
+        r"://[^\s/:@\"']{0,64}:(?P<value>[^\s/@\"'{}<>]{6,})@[\w\[]",
+    )
+)
+# values that are a program's expression, a reference, a path, a place to fill in
+_NO_VALUE = re.compile(
+    r"^[$%{<\[(*.]|\$\{|\{\{|%\(|[(\[{]|^(?:https?|s3|file|arn|tiny):|^(?:/[a-z_.-]+){2,}|^/[\w.-]+$|^~|^\.\.?/|::|->|=>|"
+    r"\.{3}|…|^sha\d+[:-]|^v?\d+(?:\.\d+)+",
+    re.IGNORECASE,
+)
+_PLACEHOLDER = re.compile(
+    r"x{4,}|\*{3,}|0{6,}|1234567|abcdef|example|your|change_?me|placeholder|dummy|fake|sample|"
+    r"redacted|insert|todo|foobar|deadbeef|not_?real",
+    re.IGNORECASE,
+)
+_WORDY = re.compile(r"^(?:(?:[a-z]+|[A-Z]+|[A-Z][a-z]+)\d{0,4}|\d+|[A-Za-z]\d+[A-Za-z]?)$")
+_WORD_LENGTH = 3.2
+"""Mean length of parts below which text that falls into word-like parts is random nevertheless."""
+_SPLIT = re.compile(r"[_.:/@|,=-]+|(?<=[a-z])(?=[A-Z][a-z])")
+_ESCAPES = (
+    ("&quot;", '"'), ("&#34;", '"'), ("&apos;", "'"), ("&#39;", "'"), ("&#x27;", "'"),
+    ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"),
+    ('\\"', '"'), ("\\'", "'"), ("\\n", "\r"), ("\\t", "\t"), ("\\/", "/"),
+)  # fmt: skip
+"""What JSON and HTML write for another character; an escaped end of a line is none of the file."""
+
+
+def secret_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line of each apparent secret, from 0, with the name beside it ("" without one)."""
+    plain = _unescaped(text)
+    for at, name in sorted(_places(plain)):
+        yield plain.count("\n", 0, at), name
+
+
+def _places(text: str) -> Iterator[tuple[int, str]]:
+    for at, length in _known(text):
+        if _random(text[at : at + length], least=2.5):
+            yield at, ""
+    for pattern in _OTHERS:
+        for match in pattern.finditer(text):
+            if _is_value(match["value"], text, match.end()):
+                yield match.start("value"), ""
+    done = -1
+    for hint in _HINT.finditer(text):
+        if hint.start() < done:
+            continue
+        begin = hint.start() - len(_before(text, hint.start()))
+        done = _after(text, hint.end())
+        name = text[begin:done].strip("-._")
+        if text[begin - 2 : begin] == "::" or not _names_secret(name):
+            continue  # of a type, as AWS::AppSync::ApiKey, there is no value
+        for pattern in _NAMED:
+            beside = pattern.match(text, done)
+            least = 3.2 if pattern is _SPACED else 2.8
+            if beside and _is_value(beside["value"], text, beside.end(), least):
+                yield beside.start("value"), name
+
+
+def _before(text: str, at: int) -> str:
+    match = _BEFORE.search(text, max(0, at - 48), at)
+    return match.group() if match else ""
+
+
+def _after(text: str, at: int) -> int:
+    match = _AFTER.match(text, at)
+    return match.end() if match else at
+
+
+def _names_secret(name: str) -> bool:
+    words = re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
+    if len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
+        return is_secret("_".join(words[:-1]))  # HF_TOKEN_2, API_KEY_PROD
+    keyed = words[-1] == "key" and bool({"auth", "account", "encryption"} & set(words))
+    return keyed or is_secret(name) or is_secret("".join(words))
+
+
+def _is_value(value: str, text: str, end: int, least: float = 2.8) -> bool:
+    quoted = text[end : end + 1] in ("'", '"', "`")
+    if not quoted:
+        value = value.rstrip(",;)}].\"'")
+    if _NO_VALUE.search(value) or _PLACEHOLDER.search(value):
+        return False
+    return _random(value, least)
+
+
+def _random(value: str, least: float) -> bool:
+    """Whether a value looks drawn at random, and is not made of words and numbers."""
+    if len(value) < 8 or not (any(map(str.isdigit, value)) and any(map(str.isalpha, value))):
+        return False
+    parts = [part for part in _SPLIT.split(value) if part]
+    if all(map(_WORDY.match, parts)) and len(value) >= _WORD_LENGTH * len(parts):
+        return False
+    counts = Counter(value)
+    bits = -sum(n / len(value) * math.log2(n / len(value)) for n in counts.values())
+    return bits >= min(least, math.log2(len(value)) * 0.75)
+
+
+def _unescaped(text: str) -> str:
+    """Return the text with escapes of JSON and HTML resolved; it keeps its lines."""
+    if "\\" in text or "&" in text:
+        for written, meant in _ESCAPES:
+            text = text.replace(written, meant)
+    return text
+
+
+def _known(text: str) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of what has the format of a known service's credential."""
+    for hints, pattern, valid in _formats():
+        if not hints or any(hint in text for hint in hints):
+            for match in pattern.finditer(text):
+                if valid is None or valid(match.group()):
+                    yield match.start(), len(match.group())
+
+
+@functools.cache
+def _formats() -> tuple[tuple[tuple[str, ...], re.Pattern[str], Any], ...]:
+    """Return the patterns of detect-secrets, each with texts of which it contains one."""
+    from detect_secrets.plugins import (
+        artifactory,
+        aws,
+        azure_storage_key,
+        discord,
+        gitlab_token,
+        jwt,
+        mailchimp,
+        npm,
+        openai,
+        pypi_token,
+        sendgrid,
+        slack,
+        square_oauth,
+        stripe,
+        telegram_token,
+        twilio,
+    )
+
+    kinds: tuple[tuple[Any, tuple[str, ...]], ...] = (
+        (artifactory.ArtifactoryDetector, ("AKC", "AP")),
+        (aws.AWSKeyDetector, ("A3T", "ABIA", "ACCA", "AKIA", "ASIA", "aws", "AWS")),
+        (azure_storage_key.AzureStorageKeyDetector, ("AccountKey=",)),
+        (discord.DiscordBotTokenDetector, ("discord", "DISCORD", "Discord")),
+        (gitlab_token.GitLabTokenDetector, ("gl", "GR1348941")),
+        (jwt.JwtTokenDetector, ("eyJ",)),
+        (mailchimp.MailchimpDetector, ("-us",)),
+        (npm.NpmDetector, (":_authToken=",)),
+        (openai.OpenAIDetector, ("T3BlbkFJ",)),
+        (pypi_token.PypiTokenDetector, ("pypi-",)),
+        (sendgrid.SendGridDetector, ("SG.",)),
+        (slack.SlackDetector, ("xox", "hooks.slack.com")),
+        (square_oauth.SquareOAuthDetector, ("sq0csp-",)),
+        (stripe.StripeDetector, ("k_live_",)),
+        (telegram_token.TelegramBotTokenDetector, (":AA",)),
+        (twilio.TwilioKeyDetector, ("twilio", "TWILIO", "Twilio")),
+    )
+    found = []
+    for cls, hints in kinds:
+        valid = cls.is_formally_valid if cls is jwt.JwtTokenDetector else None
+        found += [(hints, pattern, valid) for pattern in cls.denylist]
+    return tuple(found)

@@ -1,0 +1,209 @@
+"""One owner of a run's place in a store: whoever is not asked for it does not write there."""
+
+import json
+import os
+import time
+
+import pytest
+
+from rlvr_core.api import ChangedError, ConfigError, DataError, RefusedError
+from rlvr_core.builtin.jobs import mirror as mirror_module
+from rlvr_core.builtin.jobs.fetch import Fetch
+from rlvr_core.builtin.jobs.folder_store import FolderStore
+from rlvr_core.builtin.jobs.mirror import BehindError, Mirror, RunMirror
+from rlvr_core.builtin.jobs.ownership import OWNER, Claim, TakenError
+
+NAME = "demo-20250101-000000-abcdef"
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "runs" / NAME
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"outcome": "running"}')
+    (folder / "resolved.yaml").write_text("run: {name: demo, mirror: 's3://b/runs'}\nx: 1\n")
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    return folder
+
+
+@pytest.fixture
+def there(tmp_path):
+    """Opens places of a store that is a folder."""
+    return lambda place="runs": FolderStore(tmp_path / "there" / place)
+
+
+def send(there, folder, **how):
+    Mirror(there(), folder, keep=2, place="runs", **how).once()
+
+
+def claim(there):
+    return Claim.read((there()._root / OWNER).read_bytes())
+
+
+def grow(folder, line):
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": line}) + "\n")
+
+
+def fetch(there, to, **how):
+    done = Fetch(there(), to, "last", place="runs", **how)
+    done.run()
+    return done
+
+
+def test_a_write_is_made_on_its_condition_alone(there, tmp_path):
+    store = there()
+    source = tmp_path / "one"
+    source.write_text("1")
+    tag = store.put(source, "a/b", None, "")
+    assert store.list()["a/b"].tag == tag
+    with pytest.raises(ChangedError):
+        store.put(source, "a/b", None, "")
+    source.write_text("2")
+    second = store.put(source, "a/b", None, tag)
+    assert second != tag
+    with pytest.raises(ChangedError):
+        store.put(source, "a/b", None, tag)
+    with pytest.raises(ChangedError):
+        store.put(source, "not there", None, tag)
+    assert (store._root / "a" / "b").read_text() == "2"
+    assert list(store.folders()) == ["a"]
+
+
+def test_of_many_processes_that_expect_nothing_one_writes(there, tmp_path):
+    children = []
+    for number in range(8):
+        child = os.fork()
+        if child == 0:
+            source = tmp_path / f"from-{number}"
+            source.write_text(str(number))
+            try:
+                there().put(source, "key", None, "")
+            except ChangedError:
+                os._exit(1)
+            except BaseException:
+                os._exit(2)
+            os._exit(0)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(codes) == [0] + [1] * 7
+    assert (there()._root / "key").read_text() == str(codes.index(0))
+
+
+def test_a_fetched_run_writes_nowhere_until_it_asks(there, run, tmp_path):
+    send(there, run)
+    home = tmp_path / "home" / NAME
+    fetch(there, home)
+    assert "mirror: null" in (home / "resolved.yaml").read_text()
+    assert "s3://b/runs" in (there()._root / "resolved.yaml").read_text()
+    grow(home, 1)
+    with pytest.raises(TakenError, match="belongs to"):
+        send(there, home)
+    assert (there()._root / "metrics.jsonl").read_text() == '{"step": 0}\n'
+    before = claim(there)
+    send(there, home, request="once")
+    assert claim(there).fence == before.fence + 1
+    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    # a request is granted once: the first owner must ask in its turn, and lacks what is there now
+    with pytest.raises(TakenError, match="belongs to"):
+        send(there, run, request="once")
+    with pytest.raises(TakenError, match="never had"):
+        send(there, run, request="another")
+
+
+def test_who_is_taken_over_goes_on_beside_it(there, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror_module, "_LONGEST_WAIT", 0.02)
+    job = Mirror(there(), run, keep=2, every=0.01, place="runs", open_store=there)
+    job.start(fresh=True)
+    job.changed()
+    end = time.monotonic() + 20
+    while not (there()._root / "run.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    home = tmp_path / "home" / NAME
+    fetch(there, home)
+    grow(home, "home")
+    send(there, home, request="please")
+    grow(run, "job")
+    told = job.close(20)
+    (apart,) = [path for path in (tmp_path / "there").iterdir() if path.name.startswith("runs-")]
+    assert any("taken over" in text for text in told)
+    assert (apart / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    assert not job.behind
+
+
+def test_progress_at_home_survives_a_second_download(there, run, tmp_path):
+    send(there, run)
+    home = tmp_path / "home" / NAME
+    fetch(there, home)
+    grow(home, "home")
+    assert fetch(there, home).files == 0  # nothing is newer there
+    grow(run, "job")
+    send(there, run)
+    kept = (home / "metrics.jsonl").read_bytes()
+    with pytest.raises(DataError, match="gone on since") as caught:
+        fetch(there, home)
+    assert "--to" in str(caught.value)
+    assert (home / "metrics.jsonl").read_bytes() == kept
+    fetch(there, tmp_path / "other")
+    assert (tmp_path / "other" / "metrics.jsonl").read_bytes() == (
+        run / "metrics.jsonl"
+    ).read_bytes()
+
+
+def test_what_somebody_else_wrote_is_kept_and_what_is_lost_is_sent_again(there, run):
+    send(there, run)
+    mirror = Mirror(there(), run, keep=2, every=1000.0, place="runs")
+    mirror.start(fresh=False)
+    (there()._root / "resolved.yaml").unlink()
+    (there()._root / "metrics.jsonl").write_text("a stranger's\n")
+    (there()._root / "traces.jsonl").write_text("a stranger's, too\n")
+    assert not [text for text in mirror.close(20) if "lacks" in text]
+    root = there()._root
+    assert (root / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert (root / "resolved.yaml").is_file()
+    kept = [path.read_text() for path in (root / ".kept").rglob("*") if path.is_file()]
+    assert "a stranger's\n" in kept
+
+
+def test_attempts_of_one_job_are_one_owner(there, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("RLVR_OWNER", "job a")
+    send(there, run)
+    fresh = tmp_path / "machine-2" / NAME
+    fetch(there, fresh)
+    grow(fresh, 1)
+    send(there, fresh)  # unasked
+    monkeypatch.setenv("RLVR_OWNER", "job b")
+    other = tmp_path / "machine-3" / NAME
+    fetch(there, other)
+    with pytest.raises(TakenError, match="job a"):
+        send(there, other)
+
+
+class Refusing(FolderStore):
+    def put(self, path, key, size=None, expect=None):
+        raise RefusedError("AccessDenied")
+
+
+def test_a_refusal_is_told_before_the_run_and_not_waited_for_at_its_end(run, tmp_path):
+    with pytest.raises(RefusedError):
+        RunMirror("toy://x", lambda uri: Refusing(tmp_path / "there"), 2, print)
+    works = FolderStore(tmp_path / "there" / NAME)
+    mirror = RunMirror("toy://x", lambda uri: works, 2, lambda text: None)
+    copying = mirror.copying(run, fresh=True)
+    copying.__enter__()
+    works.put = Refusing(tmp_path).put
+    grow(run, 1)
+    mirror._changed(checkpoint=True)
+    with pytest.raises(BehindError) as caught:  # the clock is the test's own limit of a minute
+        copying.__exit__(None, None, None)
+    assert caught.value.exit_code == 5
+    assert f"rlvr jobs push {run}" in str(caught.value)
+    with (
+        pytest.raises(ConfigError, match="to itself"),
+        RunMirror(run.parent.as_uri(), lambda uri: FolderStore(tmp_path / "z"), 2, print).copying(
+            run, fresh=True
+        ),
+    ):
+        pass
