@@ -213,7 +213,8 @@ def test_a_run_of_s3_alone_is_the_run_of_local_files(cloud, written):
         for path in far.rglob("*")
         if path.is_file() and not path.name.startswith(".") and "latest" not in path.parts
     }
-    assert names == local | {Path("checkpoints/latest")}
+    assert names == local | {Path("checkpoints/latest"), Path(".owner.json")}
+    assert json.loads((back / ".owner.json").read_text())["released"] is True
     for name in local:
         assert (back / name).read_bytes() == (far / name).read_bytes(), name
     kept = sorted(path.name for path in (back / "checkpoints").glob("step*"))
@@ -229,7 +230,7 @@ def test_a_store_that_stays_away_costs_a_run_nothing_but_its_copy(cloud, written
     cloud.down = True
     mirror = f"s3://{cloud.bucket}/runs"
     words = ("run", "config.yaml", "--display", "plain", "--set", f"run.mirror={mirror}")
-    done = rlvr(*words, patience=1.0)
+    done = rlvr(*words, patience=1.0, check=5)  # finished, and its store lacks something
     assert "the run goes on" in done.stderr
     assert "rlvr jobs push" in done.stderr
     (run,) = Path("runs").iterdir()
