@@ -82,6 +82,9 @@ def test_a_resumed_job_is_the_same_job(first):
     was, now = same(first), same(found)
     runs = {was["description"].pop("runs"), now["description"].pop("runs")}
     assert runs == {first["runs"].replace(first["job"], "JOB"), first["runs"]}
+    # the second job goes on in the place of the first, and asks to own it
+    asks = [one["description"].pop("takes_over") for one in (was, now)]
+    assert asks == [False, True]
     for one in (was, now):  # the second one writes where the first did, and so has more to name
         one["permissions"] = [
             need for need in one["permissions"] if not str(need["actions"]).count("s3:")
