@@ -30,10 +30,14 @@ class _Outcomes:
 
     def rates(self) -> dict[str, float]:
         """Return the pass rate of each problem whose answers all have an outcome."""
-        return {
-            problem: fmean(passed)  # type: ignore[type-var]
+        judged = {
+            problem: [one for one in passed if one is not None]
             for problem, passed in self.passed.items()
-            if None not in passed
+        }
+        return {
+            problem: fmean(known)
+            for problem, known in judged.items()
+            if len(known) == len(self.passed[problem])
         }
 
 

@@ -44,12 +44,13 @@ def ledger(runs: Sequence[Records]) -> Iterator[Plot]:
 
 def timing(runs: Sequence[Records]) -> Iterator[Plot]:
     """Yield the seconds by phase of each run, by step."""
+    named = list(dict.fromkeys(phase for run in runs for phase in phases(run)))
     for number, run in enumerate(runs):
         steps = run.timing.steps
         width = width_of(list(steps))
         counts = Counter(step // width for step in steps)
         series = []
-        for slot, phase in enumerate(phases(run)):
+        for slot, phase in enumerate(named):
             sums = _summed({step: times.get(phase, 0.0) for step, times in steps.items()}, width)
             means = [total / counts[place] for place, total in sums.items()]
             series.append(Series(phase, _places(sums, width), means, slot=slot))
@@ -120,7 +121,7 @@ def metrics(runs: Sequence[Records], told: Mapping[str, Metric | None]) -> Itera
             STEPS,
             metric.unit if metric else "",
             series,
-            share=bool(metric) and metric.unit == "share",
+            share=metric is not None and metric.unit == "share",
         )
 
 

@@ -110,7 +110,9 @@ def _test(one: Mapping[str, Any], names: Mapping[str, str], several: bool) -> tu
     title = task_name(one["task"], one["temperature"])
     if "refused" in one:
         return (title, *ends, f"not tested: {one['refused']}", str(one["n"]), "", "", "")
-    values = [f"{interval(one[key]['estimate'])}, {end}" for key, end in zip(_ENDS, ends, strict=True)]
+    values = [
+        f"{interval(one[key]['estimate'])}, {end}" for key, end in zip(_ENDS, ends, strict=True)
+    ]
     left_out = f" ({one['left_out']} left out)" if one["left_out"] else ""
     return (
         title,

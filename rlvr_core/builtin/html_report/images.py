@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,8 @@ def write_images(plots: Sequence[Plot], folder: Path) -> list[Path]:
         height = 3.4 if plot.kind not in ("dots", "marks") else 1.4 + 0.36 * len(plot.places)
         figure = Figure(figsize=(7.2, min(height, 40.0)), layout="constrained")
         _draw(figure.add_subplot(), plot)
+        if len(plot.series) > 1:
+            figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
         for suffix in ("png", "svg"):
             path = folder / f"{plot.id}.{suffix}"
             write_atomic(path, _bytes(figure, suffix))
@@ -87,8 +90,6 @@ def _draw(axes: Axes, plot: Plot) -> None:
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    if len(plot.series) > 1:
-        axes.legend(frameon=False, fontsize=8)
 
 
 def _lines(axes: Axes, plot: Plot) -> None:
@@ -119,7 +120,7 @@ def _stack(axes: Axes, plot: Plot) -> None:
     bottom: dict[float, float] = {}
     for series in plot.series:
         x, y = _numbers(series.x), _numbers(series.y)
-        width = min((b - a for a, b in zip(x, x[1:], strict=False)), default=1.0)
+        width = min((b - a for a, b in pairwise(x)), default=1.0)
         below = [bottom.get(place, 0.0) for place in x]
         axes.bar(x, y, width, bottom=below, color=_colour(series), label=_text(series.name))
         bottom |= {place: base + size for place, base, size in zip(x, below, y, strict=True)}
@@ -136,28 +137,29 @@ def _bars(axes: Axes, plot: Plot) -> None:
 
 
 def _dots(axes: Axes, plot: Plot) -> None:
-    for number, place, series in _rows(axes, plot):
-        shift = (number - (len(plot.series) - 1) / 2) * 0.2
-        y, x = [place[str(word)] + shift for word in series.y], _numbers(series.x)
+    for place, series in _rows(axes, plot):
+        y, x = [place[str(word)] for word in series.y], _numbers(series.x)
         marker = _MARKERS[series.slot % len(_MARKERS)]
         axes.plot(x, y, marker, color=_colour(series), label=_text(series.name))
         axes.hlines(y, _numbers(series.low), _numbers(series.high), color=_colour(series))
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1 if plot.share else None)
 
 
 def _marks(axes: Axes, plot: Plot) -> None:
-    for _, place, series in _rows(axes, plot):
+    for place, series in _rows(axes, plot):
         marker = _MARKERS[series.slot % len(_MARKERS)]
         y = [place[str(word)] for word in series.y]
         axes.plot(_numbers(series.x), y, marker, color=_colour(series), label=_text(series.name))
 
 
-def _rows(axes: Axes, plot: Plot) -> Iterator[tuple[int, Mapping[str, int], Series]]:
-    """Label a row a word, the first one on top; yield each series with the place of each."""
-    place = {word: row for row, word in enumerate(plot.places)}
-    axes.set_yticks(range(len(place)), [_text(word) for word in place])
-    axes.set_ylim(len(place) - 0.5, -0.5)
-    yield from ((number, place, series) for number, series in enumerate(plot.series))
+def _rows(axes: Axes, plot: Plot) -> Iterator[tuple[Mapping[str, float], Series]]:
+    """Label a row a word, the first one on top; yield each series with its place in each row."""
+    words = plot.places
+    axes.set_yticks(range(len(words)), [_text(word) for word in words])
+    axes.set_ylim(len(words) - 0.5, -0.5)
+    for number, series in enumerate(plot.series):
+        shift = (number - (len(plot.series) - 1) / 2) * 0.6 / len(plot.series)
+        yield {word: row + shift for row, word in enumerate(words)}, series
 
 
 _DRAWN: dict[str, Callable[[Axes, Plot], None]] = {

@@ -25,10 +25,10 @@ def learning(runs: Sequence[Records]) -> Iterator[Plot]:
     yield Plot(
         "reward",
         "Reward in training",
-        "Mean shaped reward of the completions drawn in each step. It is what is optimised, not what is "
-        "wanted: compare it with the pass rate.",
+        "Mean shaped reward of the completions drawn in each step. It is what is optimised, not "
+        "what is wanted: compare it with the pass rate.",
         STEPS,
-        "reward/mean",
+        "mean reward",
         [_metric(run, "reward/mean", slot) for slot, run in enumerate(runs)],
     )
     yield from evaluated(runs)
@@ -80,8 +80,8 @@ def kinds(runs: Sequence[Records]) -> Iterator[Plot]:
         yield Plot(
             f"kinds-{number + 1}",
             f"Pass rate by {key}",
-            "Mean over the groups drawn in a quarter of the steps, with its 95% interval. A sampler "
-            "may draw other problems late than early, so this is no evaluation.",
+            "Mean over the groups drawn in a quarter of the steps, with its 95% interval. A "
+            "sampler may draw other problems late than early, so this is no evaluation.",
             "pass rate",
             key,
             list(_quarters(runs, key, names)),
@@ -106,9 +106,7 @@ def _quarters(runs: Sequence[Records], key: str, names: Sequence[str]) -> Iterat
             yield _dots("last quarter", last, key, names, 1)
 
 
-def _dots(
-    name: str, seen: Sequence[Seen], key: str, names: Sequence[str], slot: int
-) -> Series:
+def _dots(name: str, seen: Sequence[Seen], key: str, names: Sequence[str], slot: int) -> Series:
     rates: dict[str, list[float]] = {value: [] for value in names}
     for one in seen:
         value = one.labels[key]
@@ -131,8 +129,9 @@ def _pass_rate(runs: Sequence[Records]) -> Plot:
     return Plot(
         "pass-rate",
         "Pass rate in training",
-        "Mean over the groups drawn, each with its share of completions that passed. The band is the 95% "
-        f"interval, which takes into account that completions of one group are alike.{pooled}",
+        "Mean over the groups drawn, each with its share of completions that passed. The band is "
+        "the 95% interval, which takes into account that completions of one group are alike."
+        + pooled,
         STEPS,
         "pass rate",
         [_pooled(run, width, slot) for slot, run in enumerate(runs)],

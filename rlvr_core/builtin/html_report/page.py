@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 import rlvr_core
 from rlvr_core.api import Metric
-from rlvr_core.api.services import finite, printable
+from rlvr_core.api.services import printable
 from rlvr_core.builtin.html_report.accounts import NOT_EXPLAINED
 from rlvr_core.builtin.html_report.described import described
 from rlvr_core.builtin.html_report.plot import Plot
@@ -75,10 +74,10 @@ def page(
         version=rlvr_core.__version__,
         made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         policy=_policy(plotly, script),
-        style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704
-        plotly=Markup(plotly),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        data=Markup(embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]})),  # noqa: S704
+        style=(_HERE / "report.css").read_text(encoding="utf-8"),
+        plotly=plotly,
+        script=script,
+        data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
         runs=[_run(run) for run in runs],
         sections=sections,
         metrics=[_metric(plot, told[plot.title], runs) for plot in metric_plots],
@@ -94,8 +93,8 @@ def embedded(value: Any) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Make each text that goes into the page printable; what is markup is the template's own."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Make each text that goes into the page printable; markup, of another type, is our own."""
+    return printable(value) if type(value) is str else value
 
 
 def _policy(*scripts: str) -> str:
@@ -132,6 +131,6 @@ def _metric(plot: Plot, metric: Metric | None, runs: Sequence[Records]) -> dict[
 
 def _range(run: Records, name: str) -> tuple[str, ...]:
     """Return the first, last, lowest and highest value of a metric."""
-    known = [value for value in run.metric(name)[1] if finite(value) is not None]
+    known = [value for value in run.metric(name)[1] if value is not None]
     ends = (known[0], known[-1], min(known), max(known)) if known else ()
     return tuple(f"{value:.4g}" for value in ends)

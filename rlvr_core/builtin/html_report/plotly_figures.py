@@ -40,26 +40,36 @@ def figure(plot: Plot) -> dict[str, Any]:
     legend = len(plot.series) > 1
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": _text(plot.x_title)}, "automargin": True},
-        "yaxis": {"title": {"text": _text(plot.y_title)}, "automargin": True},
+        "yaxis": {
+            "title": {"text": _text(plot.y_title)},
+            "automargin": True,
+            "exponentformat": "power",
+        },
         "showlegend": legend,
         "barmode": "stack" if plot.kind == "stack" else "group",
         "height": _HEIGHT,
         "hovermode": "closest",
+        "hoverdistance": -1,  # the nearest point, however near the pointer is
+        "legend": {"traceorder": "normal"},
     }
     if plot.share:
         value = "xaxis" if plot.kind == "dots" else "yaxis"
         layout[value] |= {"rangemode": "tozero", "tickformat": ".3~g"}
+    if plot.kind == "dots" and plot.share:
+        layout["xaxis"]["range"] = [0, 1]
     if plot.kind in ("dots", "marks"):
         rows = [_text(place) for place in plot.places]
         layout["yaxis"] |= {
             "type": "category",
             "categoryorder": "array",
-            "categoryarray": rows[::-1],  # plotly counts from below
+            "categoryarray": rows,
+            "autorange": "reversed",  # plotly counts from below
             "title": {"text": ""},
         }
-        layout["height"] = 140 + _ROW * len(rows) * (len(plot.series) if legend else 1)
-    if plot.kind == "dots":
-        layout["scattermode"] = "group"
+        layout["height"] = 140 + _ROW * len(rows) * (
+            1 if plot.kind == "marks" else len(plot.series)
+        )
+        layout["scattermode"] = "group"  # runs beside each other in a row, not over each other
     if plot.kind == "bars":
         layout["xaxis"]["type"] = "category"
     return {"data": traces, "layout": layout}
@@ -94,6 +104,8 @@ def _dots(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
     yield {
         **_common(plot, series),
         "mode": "markers",
+        "orientation": "h",
+        "cliponaxis": False,
         "y": [_text(str(y)) for y in series.y],
         "error_x": _interval(series, series.x),
         "hovertemplate": _hover("%{y}: <b>%{x:.4~g}</b>", series),
@@ -104,6 +116,8 @@ def _marks(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
     yield {
         **_common(plot, series),
         "mode": "markers",
+        "orientation": "h",
+        "cliponaxis": False,
         "y": [_text(str(y)) for y in series.y],
         "hovertemplate": _hover("%{y}, after %{x} steps", series),
     }
@@ -130,11 +144,7 @@ def _common(plot: Plot, series: Series) -> dict[str, Any]:
 
 
 def _hover(told: str, series: Series) -> str:
-    lines = ["%{meta.name}", told]
-    if series.low and series.texts:
-        lines.append("%{customdata}")
-    elif series.texts:
-        lines.append("%{customdata}")
+    lines = ["%{meta.name}", told, *(["%{customdata}"] if series.texts else [])]
     return "<br>".join([*lines, "<i>%{meta.says}</i>"]) + "<extra></extra>"
 
 

@@ -39,7 +39,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--ink"), family: getComputedStyle(document.body).fontFamily, size: 13 },
       margin: { l: 50, r: 12, t: 12, b: 44 },
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
+      legend: { ...layout.legend, orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
       hoverlabel: {
         align: "left", bgcolor: colour("--paper"), bordercolor: colour("--line"),
         font: { color: colour("--ink"), size: 13 },

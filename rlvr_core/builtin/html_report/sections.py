@@ -140,7 +140,7 @@ def _comparison(runs: Sequence[Records]) -> Section:
 def _evaluations(runs: Sequence[Records]) -> Section:
     rows = [
         (
-            *((run.label,) if len(runs) > 1 else ()),
+            *_label(run, runs),
             learning.task_name(point["task"], point["temperature"]),
             str(point["step"]),
             str(point["n"]),
@@ -154,21 +154,27 @@ def _evaluations(runs: Sequence[Records]) -> Section:
         for run in runs
         for point in run.evaluations
     ]
-    head = (*(("run",) if len(runs) > 1 else ()), "task", "steps", "n", "accuracy", "other metrics")
+    head = (*_run_column(runs), "task", "steps", "n", "accuracy", "other metrics")
     table = Table("Every evaluation, with the 95% interval of its accuracy", head, rows)
     return Section("evaluations", "Evaluations", tables=[table] if rows else [])
 
 
 def _guards(runs: Sequence[Records]) -> Section:
     rows = [
-        (run.label, one.metric, str(len(one.steps)), str(one.steps[0]), f"{max(one.values):.4g}")
+        (
+            *_label(run, runs),
+            one.metric,
+            str(len(one.steps)),
+            str(one.steps[0]),
+            f"{max(one.values):.4g}",
+        )
         for run in runs
         for one in findings.findings(run)
     ]
-    head = ("run", "metric", "steps", "first after", "largest value")
+    head = (*_run_column(runs), "metric", "steps", "first after", "largest value")
     text = (
-        "What guards measured in each step. Notes that a guard printed while the run went on are not "
-        "recorded; a guard that stopped the run is its error, above."
+        "This is what guards measured in each step. Notes that they printed while the run went on "
+        "are not recorded; the message of a guard that stopped a run is the error in its outcome."
     )
     if not rows:
         text = f"No metric of a guard is out of place. {text}"
@@ -207,14 +213,23 @@ def _timing(runs: Sequence[Records]) -> Section:
         totals = accounts.phase_seconds(run)
         whole = sum(totals[phase] for phase in accounts.phases(run))
         rows += [
-            (run.label, phase, f"{spent:.1f}", f"{spent / whole:.1%}" if whole else "")
+            (*_label(run, runs), phase, f"{spent:.1f}", f"{spent / whole:.1%}" if whole else "")
             for phase, spent in sorted(totals.items(), key=lambda item: _below(item, totals))
         ]
-    head = ("run", "phase", "seconds", "share of the steps' time")
+    head = (*_run_column(runs), "phase", "seconds", "share of the steps' time")
     tables = [Table("Seconds by phase; a phase with a dot is a part of another", head, rows)]
     return Section(
         "timing", "Time", plots=_drawn(accounts.timing(runs)), tables=tables if rows else []
     )
+
+
+def _run_column(runs: Sequence[Records]) -> tuple[str, ...]:
+    return ("run",) if len(runs) > 1 else ()
+
+
+def _label(run: Records, runs: Sequence[Records]) -> tuple[str, ...]:
+    """Return the cell that names a run, where there are several."""
+    return (run.label,) if len(runs) > 1 else ()
 
 
 def _below(item: tuple[str, float], totals: Mapping[str, float]) -> tuple[float, str, float]:
