@@ -20,7 +20,7 @@ def test_runs_are_tested_against_the_first_one(runs):
     first = make_run(runs, "one", last=9)
     others = [make_run(runs, name, last=last) for name, last in (("two", 3), ("three", 8))]
     found = paired_evaluations([RunView(one) for one in (first, *others)])
-    assert [one["after"]["run"] for one in found] == [one.name for one in others]
+    assert [(one["before"]["run"], one["after"]["run"]) for one in found] == [(0, 1), (0, 2)]
     assert [one["p"] for one in found] == [pytest.approx(2 / 2**6), 1.0]
     assert [one["p_holm"] for one in found] == [pytest.approx(2 * 2 / 2**6), 1.0]
     assert found[1]["difference"]["value"] == pytest.approx(-0.1)

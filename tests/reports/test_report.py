@@ -78,8 +78,7 @@ def test_one_run(make_report, runs):
         "+0.600",
         "0.0312",  # p of 6 problems of 6
         "Mean shaped reward of all scored completions drawn.",  # a metric explained
-        "No metric of a guard",
-    )[:-1]:
+    ):
         assert words in page.text
     data = json.loads(next(text for kind, text in page.scripts if kind == "application/json"))
     assert {"pass-rate", "ledger-1", "timing-1", "time-line", "metric-reward-mean"} <= data.keys()
@@ -203,7 +202,7 @@ def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path, runs, mon
     with pytest.raises(RunError, match="the disk is full"):
         invoke("demo", "--out", str(out), "--runs-dir", str(runs))
     assert out.read_text() == "before"
-    assert [path.name for path in tmp_path.iterdir()] == sorted(["r.html", "runs"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "runs"]
 
 
 def test_a_run_is_named_once(tmp_path, runs):

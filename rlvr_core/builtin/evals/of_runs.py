@@ -72,26 +72,26 @@ def paired_evaluations(views: Sequence[RunView]) -> list[dict[str, Json]]:
     (see ``sign_flip_p``), and adjusted for the number of tests by Holm's method.
 
     Returns:
-        A test a line: ``task``, ``temperature``, ``before`` and ``after`` (``run``, ``step``,
-        ``estimate``), ``n`` and ``left_out`` problems, ``difference``, ``gained``, ``lost``,
+        A test a line: ``task``, ``temperature``, ``before`` and ``after`` (``run``, its
+        place in ``views``, ``step``, ``estimate``), ``n`` and ``left_out`` problems, ``difference``, ``gained``, ``lost``,
         ``p``, ``p_holm``; or ``refused``, which says why there is no test.
     """
-    found = [_test(*pair) for pair in _pairs(views)]
+    found = [_test(views, *pair) for pair in _pairs(views)]
     adjusted = holm([one.get("p") for one in found])
     return [{**one, "p_holm": p} for one, p in zip(found, adjusted, strict=True)]
 
 
-def _pairs(views: Sequence[RunView]) -> Iterator[tuple[RunView, Line, RunView, Line]]:
-    """Yield the evaluations to compare: run and line of the index, twice."""
+def _pairs(views: Sequence[RunView]) -> Iterator[tuple[int, Line, int, Line]]:
+    """Yield the evaluations to compare: place of the run and line of its index, twice."""
     first = _by_task(views[0])
     if len(views) == 1:
         for lines in first.values():
             if lines[0]["step"] != lines[-1]["step"]:
-                yield views[0], lines[0], views[0], lines[-1]
-    for other in views[1:]:
-        later = _by_task(other)
+                yield 0, lines[0], 0, lines[-1]
+    for other in range(1, len(views)):
+        later = _by_task(views[other])
         for key in first.keys() & later.keys():
-            yield views[0], first[key][-1], other, later[key][-1]
+            yield 0, first[key][-1], other, later[key][-1]
 
 
 def _by_task(view: RunView) -> dict[tuple[str, float], list[Line]]:
@@ -102,8 +102,10 @@ def _by_task(view: RunView) -> dict[tuple[str, float], list[Line]]:
     return found
 
 
-def _test(one: RunView, line: Line, other: RunView, later: Line) -> dict[str, Json]:
-    before, after = _outcomes(one, line), _outcomes(other, later)
+def _test(
+    views: Sequence[RunView], one: int, line: Line, other: int, later: Line
+) -> dict[str, Json]:
+    before, after = _outcomes(views[one], line), _outcomes(views[other], later)
     first, second = before.rates(), after.rates()
     # the signs of a problem's difference can be flipped only if it was answered as often in both
     both = [
@@ -114,8 +116,8 @@ def _test(one: RunView, line: Line, other: RunView, later: Line) -> dict[str, Js
     told: dict[str, Json] = {
         "task": line["task"],
         "temperature": line["temperature"],
-        "before": {"run": one.folder.name, "step": line["step"]},
-        "after": {"run": other.folder.name, "step": later["step"]},
+        "before": {"run": one, "step": line["step"]},
+        "after": {"run": other, "step": later["step"]},
         "n": len(both),
         "left_out": len({**before.passed, **after.passed}) - len(both),
     }

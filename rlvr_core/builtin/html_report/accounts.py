@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlvr_core.api import Metric
-from rlvr_core.api.services import FATES
+from rlvr_core.api.services import FATES, finite
 from rlvr_core.builtin.html_report.learning import STEPS
 from rlvr_core.builtin.html_report.plot import Plot, Series
 from rlvr_core.builtin.html_report.records import Records
@@ -22,7 +22,9 @@ def ledger(runs: Sequence[Records]) -> Iterator[Plot]:
         rows = [row for row in run.rows if "ledger/drawn" in row]
         width = width_of([row["step"] for row in rows])
         columns = {
-            fate: _summed({row["step"]: row.get(f"ledger/{fate}") or 0 for row in rows}, width)
+            fate: _summed(
+                {row["step"]: finite(row.get(f"ledger/{fate}")) or 0 for row in rows}, width
+            )
             for fate in FATES
         }
         series = [

@@ -92,7 +92,7 @@ def tests(runs: Sequence[Records]) -> Table | None:
     found = load_host().service("core/paired-evaluations")([run.view for run in runs])
     if not found:
         return None
-    names = {run.view.folder.name: run.label for run in runs}
+    names = [run.label for run in runs]
     caption = (
         "Last evaluation of each run against that of the first run"
         if len(runs) > 1
@@ -102,11 +102,11 @@ def tests(runs: Sequence[Records]) -> Table | None:
     return Table(caption, head, [_test(one, names, len(runs) > 1) for one in found])
 
 
-def _test(one: Mapping[str, Any], names: Mapping[str, str], several: bool) -> tuple[str, ...]:
+def _test(one: Mapping[str, Any], names: Sequence[str], several: bool) -> tuple[str, ...]:
     ends = []
     for end in (one["before"], one["after"]):
         place = f"after {end['step']} steps"
-        ends.append(f"{names.get(end['run'], end['run'])}, {place}" if several else place)
+        ends.append(f"{names[end['run']]}, {place}" if several else place)
     title = task_name(one["task"], one["temperature"])
     if "refused" in one:
         return (title, *ends, f"not tested: {one['refused']}", str(one["n"]), "", "", "")

@@ -95,14 +95,16 @@ def _quarters(runs: Sequence[Records], key: str, names: Sequence[str]) -> Iterat
         seen = [one for one in run.groups.seen if key in one.labels]
         if not seen:
             continue
-        quarter = max(1, (run.view.steps + 3) // 4)
-        last = [one for one in seen if one.step >= run.view.steps - quarter]
+        # a damaged run may not say how far it came
+        steps = max(run.view.steps, seen[-1].step + 1)
+        quarter = (steps + 3) // 4
+        last = [one for one in seen if one.step >= steps - quarter]
         if len(runs) > 1:
             yield _dots(run.label, last, key, names, slot)
             continue
         first = [one for one in seen if one.step < quarter]
         yield _dots("first quarter of the steps", first, key, names, 0)
-        if run.view.steps > quarter:
+        if steps > quarter:
             yield _dots("last quarter", last, key, names, 1)
 
 

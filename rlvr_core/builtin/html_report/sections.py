@@ -101,12 +101,13 @@ def _completion(row: Mapping[str, Any]) -> dict[str, Any]:
         "finished by": str(row.get("finish_reason") or ""),
         "tokens": str(row.get("n_tokens", "")),
     }
+    verdicts = row["verdicts"] if isinstance(row.get("verdicts"), dict) else {}
     return {
         "text": printable(str(row.get("text") or ""), TEXT),
         "facts": {name: printable(fact, 80) for name, fact in facts.items() if fact},
         "verdicts": [
             printable(f"{name}: {_verdict(verdict)}", 500)
-            for name, verdict in (row.get("verdicts") or {}).items()
+            for name, verdict in verdicts.items()
             if isinstance(verdict, dict)
         ],
     }
