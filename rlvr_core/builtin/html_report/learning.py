@@ -96,7 +96,7 @@ def _quarters(runs: Sequence[Records], key: str, names: Sequence[str]) -> Iterat
         if not seen:
             continue
         # a damaged run may not say how far it came
-        steps = max(run.view.steps, seen[-1].step + 1)
+        steps = max(run.view.steps, max(one.step for one in seen) + 1)
         quarter = (steps + 3) // 4
         last = [one for one in seen if one.step >= steps - quarter]
         if len(runs) > 1:
