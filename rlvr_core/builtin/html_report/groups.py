@@ -36,8 +36,8 @@ class Groups:
 
     Attributes:
         seen: Outcomes of the groups that were read and judged, oldest first.
-        samples: Groups to show, as recorded; of each of ``SPANS`` stretches of the run one whose
-            completions differ in outcome, and one whose completions do not.
+        samples: Groups to show, as recorded; of each of ``SPANS`` stretches of the run the
+            first of each outcome: mixed, right, wrong, not judged.
         notes: What was left out, in sentences.
     """
 
@@ -49,7 +49,7 @@ class Groups:
 def read_groups(trace: Trace, steps: int) -> Groups:
     """Read the groups of a run of ``steps`` steps."""
     found = Groups()
-    chosen: dict[tuple[int, bool], dict[str, Any]] = {}
+    chosen: dict[tuple[int, str], dict[str, Any]] = {}
     read = 0
     for row in trace:
         step, completions = row.get("step"), row.get("completions")
@@ -60,7 +60,7 @@ def read_groups(trace: Trace, steps: int) -> Groups:
         if passed:
             found.seen.append(Seen(step, fmean(passed), _labels(row)))
         span = min(SPANS - 1, step * SPANS // max(1, steps))
-        chosen.setdefault((span, len(set(passed)) > 1), row)
+        chosen.setdefault((span, outcome(row)), row)
     found.samples = sorted(chosen.values(), key=lambda row: int(row["step"]))
     found.notes = list(_notes(trace, read))
     return found
