@@ -70,7 +70,7 @@ def write_groups(path, groups):
 
 
 def test_each_stretch_of_the_run_gives_a_group_of_each_outcome(tmp_path):
-    every = [(step, passed) for step in range(16) for passed in ([1 == 1, False], [False] * 2)]
+    every = [(step, passed) for step in range(16) for passed in ([True, False], [False] * 2)]
     found = read_groups(write_groups(tmp_path / "r.jsonl", every), 16)
     assert [row["step"] for row in found.samples] == [s for s in range(0, 16, 2) for _ in range(2)]
     assert {outcome(row) for row in found.samples} == {"mixed", "wrong"}

@@ -17,6 +17,10 @@ LONGEST_LINE = 64_000_000
 """Longer lines are passed over, so that memory stays bounded whatever a run wrote."""
 
 
+_MOST = 1032
+"""Bytes that a compressed byte stands for at most."""
+
+
 class Trace:
     """The lines of a stream of a run, thinned out evenly where it is large.
 
@@ -68,7 +72,7 @@ def _raw_bytes(part: Path) -> int:
             size = file.seek(0, os.SEEK_END)
             if part.suffix != ".gz" or size < 4:
                 return size
-            file.seek(-4, os.SEEK_END)  # gzip's trailer
-            return int.from_bytes(file.read(4), "little")
+            file.seek(-4, os.SEEK_END)  # gzip's trailer; of a file that was cut off, anything
+            return min(int.from_bytes(file.read(4), "little"), size * _MOST)
     except OSError:
         return 0
