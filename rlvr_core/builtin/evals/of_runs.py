@@ -72,9 +72,9 @@ def paired_evaluations(views: Sequence[RunView]) -> list[dict[str, Json]]:
     (see ``sign_flip_p``), and adjusted for the number of tests by Holm's method.
 
     Returns:
-        A test a line: ``task``, ``temperature``, ``before`` and ``after`` (``run``, its
-        place in ``views``, ``step``, ``estimate``), ``n`` and ``left_out`` problems, ``difference``, ``gained``, ``lost``,
-        ``p``, ``p_holm``; or ``refused``, which says why there is no test.
+        A test a line: ``task``, ``temperature``, ``before`` and ``after`` (``run``, its place in
+        ``views``, ``step``, ``estimate``), ``n`` and ``left_out`` problems, ``difference``,
+        ``gained``, ``lost``, ``p``, ``p_holm``; or ``refused``, which says why there is no test.
     """
     found = [_test(views, *pair) for pair in _pairs(views)]
     adjusted = holm([one.get("p") for one in found])
