@@ -90,8 +90,9 @@ def _pairs(views: Sequence[RunView]) -> Iterator[tuple[int, Line, int, Line]]:
                 yield 0, lines[0], 0, lines[-1]
     for other in range(1, len(views)):
         later = _by_task(views[other])
-        for key in first.keys() & later.keys():
-            yield 0, first[key][-1], other, later[key][-1]
+        for key in first:
+            if key in later:
+                yield 0, first[key][-1], other, later[key][-1]
 
 
 def _by_task(view: RunView) -> dict[tuple[str, float], list[Line]]:
