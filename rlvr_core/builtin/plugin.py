@@ -430,6 +430,26 @@ def register_services(registrar: Registrar) -> None:
         summary="What a run's summary says of its evaluations.",
     )
     registrar.add(
+        "evaluation-points",
+        "rlvr_core.builtin.evals.of_runs:evaluation_points",
+        summary="The evaluations of a run, with their intervals.",
+    )
+    registrar.add(
+        "paired-evaluations",
+        "rlvr_core.builtin.evals.of_runs:paired_evaluations",
+        summary="Tests of whether the evaluations of runs differ, problem by problem.",
+    )
+    registrar.add(
+        "estimate",
+        "rlvr_core.builtin.evals.stats:estimate",
+        summary="The mean of one value a problem, with its interval.",
+    )
+    registrar.add(
+        "glossary",
+        "rlvr_core.record.metrics:run_glossary",
+        summary="What the metrics of the kernel and of given components mean.",
+    )
+    registrar.add(
         "staleness",
         "rlvr_core.builtin.asynchronous.ages:staleness",
         summary="What a run's summary says of the age of its completions.",
@@ -525,6 +545,11 @@ def register_services(registrar: Registrar) -> None:
         summary="What a run's folder lacks for the run to be repeated from it.",
     )
     registrar.add(
+        "run-differences",
+        "rlvr_core.builtin.provenance.runs:compare_runs",
+        summary="In what two runs differ, part by part.",
+    )
+    registrar.add(
         "evaluations",
         "rlvr_core.builtin.evals.in_run:RunEvaluations",
         summary="Evaluations inside a run, for eval.tasks.",
@@ -543,6 +568,16 @@ def register_services(registrar: Registrar) -> None:
         "canaries",
         "rlvr_core.builtin.canaries.guards:guards_of",
         summary="Judges known answers in each step, for guards.canaries and guards.references.",
+    )
+    registrar.add(
+        "known-verdicts",
+        "rlvr_core.builtin.canaries.watch:Canaries",
+        summary="What guards.canaries reports.",
+    )
+    registrar.add(
+        "reference-votes",
+        "rlvr_core.builtin.canaries.references:References",
+        summary="What guards.references reports.",
     )
     registrar.add(
         "wrong-answers",
@@ -588,6 +623,11 @@ def register_services(registrar: Registrar) -> None:
         "invariants",
         "rlvr_core.builtin.invariants.invariants:invariants_of_run",
         summary="Checks of what each step computes, for guards.parity and its like.",
+    )
+    registrar.add(
+        "step-invariants",
+        "rlvr_core.builtin.invariants.invariants:Invariants",
+        summary="What the checks of each step report.",
     )
     registrar.add(
         "given-answers",
@@ -804,6 +844,11 @@ def register_commands(registrar: Registrar) -> None:
         "show",
         "rlvr_core.builtin.reports.show:show",
         summary="Show what a run did.",
+    )
+    registrar.add(
+        "report",
+        "rlvr_core.builtin.html_report.command:report",
+        summary="Write a page of one run, or of several beside each other.",
     )
     registrar.add(
         "config",

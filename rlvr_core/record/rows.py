@@ -56,7 +56,7 @@ def rollout_row(
     }
     if len(set(fates)) == 1:
         line["fate"] = fates[0]
-    line["prompt"] = prompt_text
+    line |= {"tags": dict(group.problem.tags), "prompt": prompt_text}
     line["prompt_ids"] = list(group.members[0].completion.prompt_ids) if group.members else []
     line["completions"] = rows
     return line

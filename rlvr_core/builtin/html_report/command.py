@@ -1,0 +1,98 @@
+"""``rlvr report``: one HTML page of a run, or of several beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlvr_core.api.services import print_line
+
+if TYPE_CHECKING:
+    from rlvr_core.api import RunView
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="The page; a file of that name is replaced.",
+)
+@click.option(
+    "--plots",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write each plot as PNG and SVG, too.",
+)
+@click.option(
+    "--runs-dir", default="runs", show_default=True, metavar="DIR", help="Where runs are."
+)
+def report(runs: tuple[str, ...], out: Path, plots: Path | None, runs_dir: str) -> None:
+    """Write one HTML page of what runs did; the file needs no network and no other file.
+
+    RUN is 'last', a run's name, the beginning of one, or its folder, finished or not. Several runs
+    are drawn over each other, their configurations and code compared with the first one's, and
+    their evaluations tested problem by problem.
+
+    Example: rlvr report last --out report.html --plots figures
+    """
+    from rlvr_core.api.services import write_atomic
+    from rlvr_core.builtin.html_report.images import write_images
+    from rlvr_core.builtin.html_report.page import page
+    from rlvr_core.builtin.html_report.records import Records, labels
+    from rlvr_core.builtin.html_report.sections import metric_plots, sections
+
+    _check_place(out)
+    views = _find(runs, runs_dir)
+    records = [Records(*one) for one in zip(views, labels(views), strict=True)]
+    parts, (each_metric, told) = sections(records), metric_plots(records)
+    write_atomic(out, page(records, parts, each_metric, told))
+    print_line(f"wrote {out}")
+    if plots is not None:
+        drawn = [plot for section in parts for plot in section.plots]
+        images = write_images([*drawn, *each_metric], plots)
+        print_line(f"wrote {len(images)} images to {plots}")
+
+
+def _check_place(out: Path) -> None:
+    """Refuse a place that the page cannot be written to, before any run is read.
+
+    Raises:
+        ConfigError: If it is a folder, or in one that is not there.
+    """
+    from rlvr_core.api import ConfigError
+
+    if out.is_dir():
+        raise ConfigError(
+            f"'{out}' is a folder", where="--out", remedy=f"name a file: {out / 'report.html'}"
+        )
+    if not out.parent.is_dir():
+        raise ConfigError(
+            f"there is no folder '{out.parent}'", where="--out", remedy=f"mkdir -p '{out.parent}'"
+        )
+
+
+def _find(runs: Sequence[str], runs_dir: str) -> list[RunView]:
+    """Find the runs that the user names.
+
+    Raises:
+        ConfigError: If one is not there, or is named twice.
+    """
+    from rlvr_core.api import ConfigError, RunView
+
+    views = [RunView.find(run, runs_dir) for run in runs]
+    paths = [view.path.resolve() for view in views]
+    for place, path in enumerate(paths):
+        if path in paths[:place]:
+            raise ConfigError(
+                f"'{runs[place]}' and '{runs[paths.index(path)]}' are one run",
+                where=str(path),
+                remedy="name each run once",
+            )
+    return views

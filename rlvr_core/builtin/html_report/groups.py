@@ -1,0 +1,109 @@
+"""What a report takes from the rollouts: outcomes of groups by step and kind, and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from rlvr_core.builtin.html_report.trace import Trace
+
+SPANS = 8
+"""Stretches of the run from which samples are taken."""
+COMPLETIONS = 4
+"""Completions that are shown of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The outcome of one group.
+
+    Attributes:
+        step: Number of steps done before it was drawn.
+        rate: Share of its completions that passed.
+        labels: What the problem is: ``data set``, and its tags such as ``level``.
+    """
+
+    step: int
+    rate: float
+    labels: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Groups:
+    """The groups of a run.
+
+    Attributes:
+        seen: Outcomes of the groups that were read and judged, oldest first.
+        samples: Groups to show, as recorded; of each of ``SPANS`` stretches of the run the
+            first of each outcome: mixed, right, wrong, not judged.
+        notes: What was left out, in sentences.
+    """
+
+    seen: list[Seen] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_groups(trace: Trace, steps: int) -> Groups:
+    """Read the groups of a run of ``steps`` steps."""
+    found = Groups()
+    chosen: dict[tuple[int, str], dict[str, Any]] = {}
+    read = 0
+    for row in trace:
+        step, completions = row.get("step"), row.get("completions")
+        if not isinstance(step, int) or not isinstance(completions, list):
+            continue
+        read += 1
+        passed = [one["passed"] for one in _rows(completions) if isinstance(one["passed"], bool)]
+        if passed:
+            found.seen.append(Seen(step, fmean(passed), _labels(row)))
+        span = min(SPANS - 1, step * SPANS // max(1, steps))
+        chosen.setdefault((span, outcome(row)), row)
+    found.samples = sorted(chosen.values(), key=lambda row: int(row["step"]))
+    found.notes = list(_notes(trace, read))
+    return found
+
+
+def outcome(row: Mapping[str, Any]) -> str:
+    """Say how a group came out: ``mixed``, ``right``, ``wrong`` or ``not judged``."""
+    passed = {one["passed"] for one in _rows(row["completions"])} - {None}
+    if not passed:
+        return "not judged"
+    return "mixed" if len(passed) > 1 else "right" if passed.pop() else "wrong"
+
+
+def shown_completions(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the completions of a group to show: the best and the worst rewarded first."""
+    ranked = sorted(_rows(row["completions"]), key=_reward, reverse=True)
+    half = COMPLETIONS // 2
+    return ranked if len(ranked) <= COMPLETIONS else [*ranked[:half], *ranked[-half:]]
+
+
+def _rows(completions: list[Any]) -> list[dict[str, Any]]:
+    return [{"passed": None, **one} for one in completions if isinstance(one, dict)]
+
+
+def _reward(row: Mapping[str, Any]) -> float:
+    reward = row.get("reward")
+    return reward if isinstance(reward, int | float) else float("-inf")
+
+
+def _labels(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is known of a group's problem; lists and other structures are no labels."""
+    tags = row.get("tags")
+    known = {"data set": row.get("dataset"), **(tags if isinstance(tags, dict) else {})}
+    return {key: str(value) for key, value in known.items() if isinstance(value, str | int)}
+
+
+def _notes(trace: Trace, read: int) -> Iterator[str]:
+    if trace.every > 1:
+        yield (
+            f"rollouts.jsonl is large: every {trace.every}th group was read, {read:,} of them; "
+            "pass rates by group and the samples are of these"
+        )
+    for name in trace.damaged:
+        yield f"{name} is damaged: what comes after the damage is left out"
+    if trace.too_long:
+        yield f"{trace.too_long} lines of rollouts.jsonl are too long to be read"

@@ -1,0 +1,136 @@
+"""Makes the page: one HTML file that loads nothing and runs nothing but its own two scripts.
+
+What a model wrote may be anything. It reaches the page in two ways only: as text that Jinja escapes
+after ``printable`` has shown its control characters, and in JSON without a single ``<`` that the
+script hands to plotly as escaped text. Should either fail, the page's policy allows no script but
+those of the hashes in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import rlvr_core
+from rlvr_core.api import Metric
+from rlvr_core.api.services import printable
+from rlvr_core.builtin.html_report.accounts import NOT_EXPLAINED
+from rlvr_core.builtin.html_report.described import described
+from rlvr_core.builtin.html_report.plot import Plot
+from rlvr_core.builtin.html_report.plotly_figures import figure, plotly_js
+from rlvr_core.builtin.html_report.records import Records
+from rlvr_core.builtin.html_report.sections import Section, samples, trouble
+
+_HERE = Path(__file__).parent
+FIRST_SHOWN = (
+    "kl/mean",
+    "entropy/mean",
+    "length/mean",
+    "loss",
+    "grad_norm",
+    "lr",
+    "clip_fraction/high",
+    "mismatch/abs_mean",
+)
+"""Metrics that are drawn without being asked for, where a run has them."""
+
+
+def page(
+    runs: Sequence[Records],
+    sections: Sequence[Section],
+    metric_plots: Sequence[Plot],
+    told: Mapping[str, Metric | None],
+) -> str:
+    """Return the page.
+
+    Args:
+        runs: The runs, the one to compare with first.
+        sections: The sections between outcome and metrics.
+        metric_plots: A plot of each metric.
+        told: What each metric means.
+
+    Raises:
+        MachineError: If plotly is not installed.
+    """
+    plotly, script = plotly_js(), (_HERE / "report.js").read_text(encoding="utf-8")
+    plots = [plot for section in sections for plot in section.plots]
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        title=" and ".join(run.label for run in runs),
+        version=rlvr_core.__version__,
+        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        policy=_policy(plotly, script),
+        style=(_HERE / "report.css").read_text(encoding="utf-8"),
+        plotly=plotly,
+        script=script,
+        data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
+        runs=[_run(run) for run in runs],
+        sections=sections,
+        metrics=[_metric(plot, told[plot.title], runs) for plot in metric_plots],
+        first_shown=[plot for plot in metric_plots if plot.title in FIRST_SHOWN],
+        described=described,
+    )
+
+
+def embedded(value: Any) -> str:
+    """Return JSON for a ``<script type="application/json">``: nothing in it can end the element."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _shown(value: Any) -> Any:
+    """Make each text that goes into the page printable; markup, of another type, is our own."""
+    return printable(value) if type(value) is str else value
+
+
+def _policy(*scripts: str) -> str:
+    hashes = (
+        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode("ascii") for one in scripts
+    )
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _run(run: Records) -> dict[str, Any]:
+    return {
+        "label": run.label,
+        "outcome": run.view.outcome,
+        "facts": run.facts,
+        "trouble": trouble(run),
+        "notes": [*run.summary["notes"], *run.groups.notes],
+        "samples": samples(run),
+    }
+
+
+def _metric(plot: Plot, metric: Metric | None, runs: Sequence[Records]) -> dict[str, Any]:
+    return {
+        "id": plot.id,
+        "name": plot.title,
+        "meaning": metric.meaning if metric else NOT_EXPLAINED,
+        "unit": metric.unit if metric else "",
+        "values": [_range(run, plot.title) for run in runs],
+    }
+
+
+def _range(run: Records, name: str) -> tuple[str, ...]:
+    """Return the first, last, lowest and highest value of a metric."""
+    known = [value for value in run.metric(name)[1] if value is not None]
+    ends = (known[0], known[-1], min(known), max(known)) if known else ()
+    return tuple(f"{value:.4g}" for value in ends)

@@ -1,0 +1,110 @@
+"""What a report takes from the folder of one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rlvr_core.api import RunView
+from rlvr_core.api.services import facts, finite, load_host, read_jsonl
+from rlvr_core.builtin.html_report.groups import Groups, read_groups
+from rlvr_core.builtin.html_report.trace import BUDGET, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The times of a run's steps.
+
+    Attributes:
+        steps: Seconds by phase, by step; a phase with a dot is a part of another.
+        resumed: Steps before which the run was resumed.
+    """
+
+    steps: Mapping[int, Mapping[str, float]]
+    resumed: list[int]
+
+
+class Records:
+    """The records of a run; each part is read when it is first asked for.
+
+    Args:
+        view: The run.
+        label: What the run is called in the report.
+        budget: Bytes of the rollouts to parse.
+    """
+
+    def __init__(self, view: RunView, label: str, budget: int = BUDGET) -> None:
+        self.view = view
+        self.label = label
+        self._budget = budget
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What ``rlvr show --json`` prints of the run."""
+        return self.view.summary()
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """The few lines that describe how the run went."""
+        return facts(self.summary)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics of each step."""
+        return self.view.metrics.rows
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of all metrics, in alphabetical order."""
+        return sorted(set(self.view.metrics) - {"step", "version"})
+
+    def metric(self, name: str) -> tuple[list[int], list[float | None]]:
+        """Return the steps at which a metric was reported, and its values there."""
+        told = [row for row in self.rows if name in row]
+        return [row["step"] for row in told], [finite(row[name]) for row in told]
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Every evaluation, with the interval of its accuracy."""
+        found: list[dict[str, Any]] = load_host().service("core/evaluation-points")(self.view)
+        return found
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Outcomes and samples of the groups."""
+        trace = Trace(self.view.folder.traces / "rollouts.jsonl", self._budget)
+        return read_groups(trace, self.view.steps)
+
+    @cached_property
+    def timing(self) -> Timing:
+        """Times of the steps that metrics are there of; a resumed run may have timed more."""
+        known = {row["step"] for row in self.rows}
+        steps: dict[int, Mapping[str, float]] = {}
+        resumed, waiting = [], False
+        for line in read_jsonl(self.view.folder.traces / "timing.jsonl"):
+            waiting |= "resumed" in line
+            step, seconds = line.get("step"), line.get("seconds")
+            if not isinstance(step, int) or not isinstance(seconds, dict):
+                continue
+            if waiting:
+                resumed.append(step)
+                waiting = False
+            if step in known or not known:
+                steps[step] = {phase: _seconds(value) for phase, value in seconds.items()}
+        return Timing(dict(sorted(steps.items())), resumed)
+
+
+def _seconds(value: Any) -> float:
+    return value if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
+def labels(views: list[RunView]) -> list[str]:
+    """Return a name for each run: that of its folder, with what is above it where two are alike."""
+    names = [view.folder.name for view in views]
+    return [
+        str(view.path.resolve()) if names.count(name) > 1 else name
+        for view, name in zip(views, names, strict=True)
+    ]
