@@ -16,8 +16,9 @@ def tiny_context(folder: Path) -> EngineContext:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlvr_core.api.services import save_random_model
+    from rlvr_core.api.services import quiet_libraries, save_random_model
 
+    quiet_libraries()
     path = str(save_random_model(folder / "tiny-model"))
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(path)

@@ -36,7 +36,7 @@ def reads_what_it_writes(subject: Subject) -> None:
 def plain_text_has_no_calls(subject: Subject) -> None:
     """Check that an answer is not taken for a call, nor a call that was only thought of."""
     made = subject.build()
-    thought = f"<think>{made.render(_calls(subject)[0])}</think>\nThe answer is 7."
+    thought = f"<think>\n{made.render(_calls(subject)[0])}\n</think>\nThe answer is 7."
     for text in (*_PLAIN, thought):
         read = made.parse(text)
         demand(read == [], f"{text!r} is read as {read}: there is no call in it")
