@@ -123,9 +123,10 @@ def _print(rows: list[Row]) -> None:
     ]
     print_table(("kind", "name", "check", "result", "promise"), table)
     reasons: dict[tuple[str, str, str], list[str]] = {}
-    for _, name, result in rows:
+    for kind, name, result in rows:
         if result.detail:
-            reasons.setdefault((name, result.status, result.detail), []).append(result.check.id)
+            key = (f"{kind_words(kind)} {name}", result.status, result.detail)
+            reasons.setdefault(key, []).append(result.check.id)
     for (name, status, detail), checks in reasons.items():
         print_line(f"{name}: {status}: {', '.join(checks)}")
         for line in detail.splitlines():

@@ -25,7 +25,7 @@ from rlvr_core.api.services import load_host
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_json, demand
 from rlvr_core.builtin.conformance.verifiers import judge
 
-_MOST = 200
+_MOST = 60
 """Problems of a data set that are looked at."""
 
 
@@ -115,12 +115,24 @@ def task_is_frozen(subject: Subject) -> None:
 
 
 def _groups(task: Any, problems: Sequence[Problem], outcome: bool | None) -> list[Group]:
-    """Return the groups of a model whose answers all have this outcome."""
+    """Return the groups of a model whose answers all have this outcome; right ones are gold."""
     score = None if outcome is None else float(outcome)
     verdict = Verdict(score, "ok" if outcome is not None else "unscorable", passed=outcome)
-    completion = Completion((1,), (5, 6), (-1.0, -1.0), (True, True), "xx", "stop")
-    members = (Judged(completion, {"auto": verdict}, score, outcome),) * task.n
-    return [Group(problem, members, 0) for problem in problems]
+    groups = []
+    for problem in problems:
+        text = (_gold(problem) if outcome else None) or ""
+        completion = Completion((1,), (5, 6), (-1.0, -1.0), (True, True), text, "stop")
+        members = (Judged(completion, {"auto": verdict}, score, outcome),) * task.n
+        groups.append(Group(problem, members, 0))
+    return groups
+
+
+def _gold(problem: Problem) -> str | None:
+    try:
+        verifier = _verifier(problem.verifier)
+    except Unchecked:
+        return None
+    return verifier.gold(problem) if isinstance(verifier, GivesGold) else None
 
 
 def _scored(task: Any, groups: Sequence[Group]) -> EvalReport:
@@ -137,6 +149,8 @@ def task_scores(subject: Subject) -> None:
     task = subject.build()
     problems = _problems(subject, task)
     right, wrong = (_scored(task, _groups(task, problems, outcome)) for outcome in (True, False))
+    if right.metrics == wrong.metrics and _gold(problems[0]) is None:
+        raise Unchecked("it judges texts itself, and no verifier gives a right one")
     demand(right.metrics != wrong.metrics, f"right and wrong answers both score {right.metrics}")
     if "accuracy" in right.metrics:
         best, worst = right.metrics["accuracy"], wrong.metrics.get("accuracy")
@@ -155,9 +169,10 @@ def task_leaves_unknown_out(subject: Subject) -> None:
     unknown = _groups(task, problems[:1], None)
     _scored(task, unknown)
     rest = problems[1:]
-    if not rest:
-        raise Unchecked("it has one problem")
-    with_it = _scored(task, [*unknown, *_groups(task, rest, True)]).metrics.get("accuracy", 1.0)
+    right = _groups(task, rest, True)
+    if not rest or _scored(task, right).metrics.get("accuracy") != 1.0:
+        raise Unchecked("it has one problem, or no accuracy that follows from outcomes")
+    with_it = _scored(task, [*unknown, *right]).metrics.get("accuracy", 1.0)
     demand(
         math.isclose(with_it, 1.0),
         f"right answers and one that could not be judged have the accuracy {with_it}, not 1: leave "

@@ -14,7 +14,7 @@ from unittest import mock
 
 import click
 
-from rlvr_core.api import LaunchPlan, LaunchRequest
+from rlvr_core.api import ConfigError, LaunchPlan, LaunchRequest
 from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_json, demand
 
 
@@ -24,11 +24,19 @@ def _request(subject: Subject) -> LaunchRequest:
     return LaunchRequest(("run", str(config)), "conformance", files=(config,))
 
 
+def _plan(launcher: Any, request: LaunchRequest) -> LaunchPlan:
+    try:
+        plan: LaunchPlan = launcher.plan(request)
+    except ConfigError as error:
+        raise Unchecked(f"give an Example of its options: {error}") from None
+    demand(isinstance(plan, LaunchPlan), f"plan gives a {type(plan).__name__}, not a LaunchPlan")
+    return plan
+
+
 def launcher_plans(subject: Subject) -> None:
     """Check that a plan says what would be done, to people and to programs."""
     launcher, request = subject.build(), _request(subject)
-    plan, again = launcher.plan(request), launcher.plan(request)
-    demand(isinstance(plan, LaunchPlan), f"plan gives a {type(plan).__name__}, not a LaunchPlan")
+    plan, again = _plan(launcher, request), _plan(launcher, request)
     demand(plan == again, f"a second plan of the same request differs: {plan}, {again}")
     told = bool(plan.lines) and all(isinstance(line, str) and line for line in plan.lines)
     demand(told, f"the lines of the plan say nothing to people: {plan.lines!r}")
@@ -40,7 +48,7 @@ def launcher_plans_quietly(subject: Subject) -> None:
     """Check that a plan starts no process and asks no other machine."""
     launcher, request = subject.build(), _request(subject)
     with _nothing_starts():
-        launcher.plan(request)
+        _plan(launcher, request)
 
 
 @contextmanager

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr_core.api import ComponentConfig, MachineError, RlvrError, config_class
+from rlvr_core.api import (
+    ComponentConfig,
+    ConfigError,
+    DataError,
+    MachineError,
+    RlvrError,
+    config_class,
+)
 from rlvr_core.api.services import describe
 from rlvr_core.builtin.conformance.cases import Case, load_cases
 from rlvr_core.builtin.conformance.example import Example, ShowsExample
@@ -74,6 +81,10 @@ class Subject:
             return self.component(self.options())
         except MachineError as error:
             raise Unchecked(f"not on this machine: {error}") from None
+        except (ConfigError, DataError) as error:
+            if self.example.config:
+                raise
+            raise Unchecked(f"give an Example of its options: {error}") from None
 
     def cases(self) -> tuple[Case, ...]:
         """Return the cases of a verifier.
