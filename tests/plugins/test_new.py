@@ -62,6 +62,8 @@ def test_a_package_keeps_its_promises_before_it_is_installed(kind, packages, tmp
     assert "0 broken, 0 unchecked" in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.essential
 def test_the_tests_of_all_packages_pass(packages, site):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "rlvr_core.testing.fixtures", packages],
@@ -95,7 +97,7 @@ def test_a_package_is_small_and_whole(kind, packages):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value = ast.Constant("")  # docstrings
     code = ast.unparse(tree).splitlines()
-    assert 15 <= sum(line.strip() not in ("", "''") for line in code) <= 50
+    assert 10 <= sum(line.strip() not in ("", "''") for line in code) <= 50
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["rlvr"] == {names.name: names.module}
     jobs = yaml.safe_load((folder / ".github/workflows/test.yml").read_text())["jobs"]

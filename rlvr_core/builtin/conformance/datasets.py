@@ -67,29 +67,36 @@ def problems_can_be_written(subject: Subject) -> None:
 
 def problems_can_be_judged(subject: Subject) -> None:
     """Check that the verifiers that problems name take them, and pass what they call gold."""
-    verifiers: dict[str, Any] = {}
-    for problem in _problems(subject)[:20]:
-        name = problem.verifier
-        if name not in verifiers:
-            verifiers[name] = _verifier(name)
-        verifier = verifiers[name]
+    problems = _problems(subject)[:20]
+    verifiers = _verifiers(problems)
+    for problem in problems:
+        verifier = verifiers[problem.verifier]
         if isinstance(verifier, ChecksProblems):
             verifier.check(problem)
         gold = verifier.gold(problem) if isinstance(verifier, GivesGold) else None
         if gold is not None:
             verdict = judge(verifier, problem, Completion.from_text(gold))
             passed = verdict.passed if verdict.passed is not None else verdict.score
-            demand(bool(passed), f"{problem.id}: {name} calls {gold!r} gold and gives {verdict}")
+            what = f"{problem.verifier} calls {gold!r} gold and gives {verdict}"
+            demand(bool(passed), f"{problem.id}: {what}")
 
 
-def _verifier(name: str) -> Any:
-    try:
-        component = load_host().entry("verifier", name).load()
-    except PluginError as error:
-        raise Unchecked(f"the plugin of verifier '{name}' is not installed: {error}") from None
-    except ConfigError as error:
-        raise AssertionError(str(error)) from None
-    return component(config_class(component)())
+def _verifiers(problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return the verifiers that problems name.
+
+    Raises:
+        Unchecked: If the plugin of one is not installed.
+    """
+    host, found = load_host(), {}
+    for name in {problem.verifier: None for problem in problems}:
+        try:
+            component = host.entry("verifier", name).load()
+        except PluginError as error:
+            raise Unchecked(f"the plugin of verifier '{name}' is not installed: {error}") from None
+        except ConfigError as error:
+            raise AssertionError(str(error)) from None
+        found[name] = component(config_class(component)())
+    return found
 
 
 _PROBLEM_CHECKS: tuple[Check, ...] = (
@@ -118,21 +125,23 @@ def _groups(task: Any, problems: Sequence[Problem], outcome: bool | None) -> lis
     """Return the groups of a model whose answers all have this outcome; right ones are gold."""
     score = None if outcome is None else float(outcome)
     verdict = Verdict(score, "ok" if outcome is not None else "unscorable", passed=outcome)
+    texts = _golds(problems) if outcome else [""] * len(problems)
     groups = []
-    for problem in problems:
-        text = (_gold(problem) if outcome else None) or ""
-        completion = Completion((1,), (5, 6), (-1.0, -1.0), (True, True), text, "stop")
+    for problem, text in zip(problems, texts, strict=True):
+        completion = Completion((1,), (5, 6), (-1.0, -1.0), (True, True), text or "", "stop")
         members = (Judged(completion, {"auto": verdict}, score, outcome),) * task.n
         groups.append(Group(problem, members, 0))
     return groups
 
 
-def _gold(problem: Problem) -> str | None:
+def _golds(problems: Sequence[Problem]) -> list[str | None]:
+    """Return a right answer to each problem, where its verifier knows one."""
     try:
-        verifier = _verifier(problem.verifier)
+        verifiers = _verifiers(problems)
     except Unchecked:
-        return None
-    return verifier.gold(problem) if isinstance(verifier, GivesGold) else None
+        return [None] * len(problems)
+    pairs = [(problem, verifiers[problem.verifier]) for problem in problems]
+    return [one.gold(problem) if isinstance(one, GivesGold) else None for problem, one in pairs]
 
 
 def _scored(task: Any, groups: Sequence[Group]) -> EvalReport:
@@ -149,7 +158,7 @@ def task_scores(subject: Subject) -> None:
     task = subject.build()
     problems = _problems(subject, task)
     right, wrong = (_scored(task, _groups(task, problems, outcome)) for outcome in (True, False))
-    if right.metrics == wrong.metrics and _gold(problems[0]) is None:
+    if right.metrics == wrong.metrics and _golds(problems[:1]) == [None]:
         raise Unchecked("it judges texts itself, and no verifier gives a right one")
     demand(right.metrics != wrong.metrics, f"right and wrong answers both score {right.metrics}")
     if "accuracy" in right.metrics:
