@@ -3,6 +3,6 @@
 from rlvr_core.api import Example
 from rlvr_core.testing import plugin_conformance
 
-TASKS = Example(config={"tasks": ["gcd", "base_conversion"]})
+TASKS = Example(config={"tasks": ["base_conversion"]})
 
 test_promises = plugin_conformance("gym", {"gym/tasks": TASKS, "gym/heldout": TASKS})

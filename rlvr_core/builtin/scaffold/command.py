@@ -60,9 +60,11 @@ then change {folder / names.module}.py; see {template.page}""")
 
 def _parse(text: str) -> str:
     word = text.lower().replace("-", "_")
-    known = parse_kind(text) or next((one for one in TEMPLATES if word in (one, f"{one}s")), None)
-    if known is not None:
+    if known := parse_kind(text):
         return known
+    for kind in TEMPLATES:
+        if word in (kind, f"{kind}s"):
+            return kind
     close = difflib.get_close_matches(word, TEMPLATES, n=1)
     remedy = [f"did you mean: {close[0]}?"] if close else []
     kinds = ", ".join(TEMPLATES)
