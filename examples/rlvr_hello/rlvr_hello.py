@@ -8,6 +8,7 @@ from rlvr_core.api import (
     Completion,
     ComponentConfig,
     DataError,
+    Example,
     Problem,
     Registrar,
     Verdict,
@@ -50,6 +51,13 @@ class Greeting:
     def gold(self, problem: Problem) -> str:
         """A response that must get full marks."""
         return f"{self.config.greeting}, {problem.spec['name']}!"
+
+    @staticmethod
+    def example() -> Example:
+        """What ``rlvr plugins check`` tries it with."""
+        right = {"spec": {"name": "Ada"}, "response": "Hello, Ada!", "passed": True}
+        wrong = {"spec": {"name": "Ada"}, "response": "Hello, Adam!", "passed": False}
+        return Example(config={"nameless": 0.1}, cases=[right, wrong])
 
     def verify(self, problem: Problem, completion: Completion) -> Verdict:
         """Look for the greeting, with or without the name."""

@@ -31,6 +31,7 @@ from rlvr_core.api.rollouts import Sampled as Sampled
 from rlvr_core.api.rollouts import Suffix as Suffix
 from rlvr_core.builtin.asynchronous.prefix import shared_prefix as shared_prefix
 from rlvr_core.builtin.catalog.blame import faults_named as faults_named
+from rlvr_core.builtin.conformance.command import check as check
 from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
 from rlvr_core.builtin.datasets.tables import file_rows as file_rows
 from rlvr_core.builtin.demonstrations.demonstrations import answered as answered
@@ -175,6 +176,7 @@ from rlvr_core.host.files import source_of as source_of
 from rlvr_core.host.host import Host as Host
 from rlvr_core.host.host import load_host as load_host
 from rlvr_core.host.loader import PluginRecord as PluginRecord
+from rlvr_core.host.loader import RESERVED as RESERVED
 from rlvr_core.host.loader import describe as describe
 from rlvr_core.host.registry import Entry as Entry
 from rlvr_core.host.registry import KINDS as KINDS
@@ -260,6 +262,7 @@ from rlvr_core.step.model import load_tokenizer as load_tokenizer
 from rlvr_core.step.model import max_positions as max_positions
 from rlvr_core.step.model_path import check_model_path as check_model_path
 from rlvr_core.step.optim import AdamWConfig as AdamWConfig
+from rlvr_core.testing.random_model import save_random_model as save_random_model
 from rlvr_core.verify.error_rate import ErrorRate as ErrorRate
 from rlvr_core.verify.judge import Judge as Judge
 from rlvr_core.verify.judge import failure as failure

@@ -873,7 +873,12 @@ def register_commands(registrar: Registrar) -> None:
     registrar.add(
         "plugins",
         "rlvr_core.builtin.catalog.plugins:plugins",
-        summary="List installed plugins and what is wrong.",
+        summary="List and check installed plugins.",
+    )
+    registrar.add(
+        "new",
+        "rlvr_core.builtin.scaffold.command:new",
+        summary="Write the package of a plugin, with tests.",
     )
     registrar.add(
         "models",

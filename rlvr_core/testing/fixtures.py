@@ -1,9 +1,15 @@
 """Fixtures for tests of plugins: ``pytest -p rlvr_core.testing.fixtures``.
 
-In a conftest: ``pytest_plugins = ["rlvr_core.testing.fixtures"]``.
+In ``pyproject.toml``: ``addopts = "-p rlvr_core.testing.fixtures"``.
 
-``installed_plugin`` leaves a plugin as pip leaves it; ``lab`` is a working directory with a model
-of random weights and the ``rlvr`` command in it.
+| fixture | |
+|---|---|
+| ``rlvr_host`` | all installed plugins, loaded anew |
+| ``installed_plugin`` | leaves a plugin as pip leaves it |
+| ``tiny_model`` | the folder of a model of random weights |
+| ``lab`` | a working directory with this model and the ``rlvr`` command in it |
+| ``scripted_engine`` | makes engines that say what they are told |
+| ``no_network`` | a connection to another machine fails the test |
 """
 
 from __future__ import annotations
@@ -14,6 +20,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.testing.lab import Lab, install_plugin
+
+pytest_plugins = ["rlvr_core.builtin.conformance.fixtures"]
 
 
 @pytest.fixture(scope="session")
@@ -29,15 +37,7 @@ def installed_plugin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     return install
 
 
-@pytest.fixture(scope="session")
-def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a model that has learned nothing: runs of it take seconds."""
-    from rlvr_core.testing.random_model import save_random_model  # imports torch
-
-    return save_random_model(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture
-def lab(tmp_path: Path, random_model: Path) -> Lab:
+def lab(tmp_path: Path, tiny_model: Path) -> Lab:
     """An empty working directory with the ``rlvr`` command; ``lab.model`` is a random model."""
-    return Lab(tmp_path, model=random_model)
+    return Lab(tmp_path, model=tiny_model)

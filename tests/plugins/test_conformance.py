@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import time
 
 import pytest
 
-from rlvr_core.api import Completion, ComponentConfig, DataError, Problem, Verdict
+from rlvr_core.api import Completion, ComponentConfig, DataError, Example, Problem, Verdict
 from rlvr_core.builtin.conformance.junk import junk
-from rlvr_core.testing import VERIFIER_CHECKS, Subject, load_cases
+from rlvr_core.testing import CHECKS, Subject, load_cases
 
 CASES = [
     {"spec": {"answer": "7", "seen": []}, "response": "It is 7", "passed": True, "score": 1.0},
@@ -169,9 +170,9 @@ class Comparing(Good):
 
 
 def failing(verifier, *, cases=CASES, **options):
-    subject = Subject(verifier, options, load_cases(cases), seconds=0.5)
+    subject = Subject("verifier", verifier, Example(options, cases, seconds=0.5))
     failed = set()
-    for check in VERIFIER_CHECKS:
+    for check in CHECKS["verifier"]:
         try:
             if not check.needs or hasattr(verifier, check.needs):
                 check.run(subject)
@@ -214,10 +215,10 @@ def test_bad_verifier_fails_its_check(verifier, ids):
 
 
 def test_hanging_verifier_is_killed():
-    check = next(check for check in VERIFIER_CHECKS if check.id == "junk")
+    check = next(check for check in CHECKS["verifier"] if check.id == "junk")
     start = time.monotonic()
     with pytest.raises(AssertionError, match="on letters without end: no verdict after"):
-        check.run(Subject(Hanging, {}, load_cases(CASES), seconds=0.1))
+        check.run(Subject("verifier", Hanging, Example({}, CASES, seconds=0.1)))
     assert time.monotonic() - start < 30
 
 
@@ -228,11 +229,11 @@ def test_cases_must_show_both_outcomes():
 
 def test_wrong_score_names_the_case(tmp_path):
     file = tmp_path / "cases.jsonl"
-    file.write_text('\n{"spec": {"answer": "7"}, "response": "7", "score": 0.5}\n')
-    check = VERIFIER_CHECKS[0]
-    cases = [*load_cases(file), *load_cases(CASES)]
+    rows = [{"spec": {"answer": "7"}, "response": "7", "score": 0.5}, *CASES]
+    file.write_text("\n" + "".join(json.dumps(row) + "\n" for row in rows))
+    check = next(check for check in CHECKS["verifier"] if check.id == "right-and-wrong")
     with pytest.raises(AssertionError, match=re.escape(f"{file}:2: must score 0.5")):
-        check.run(Subject(Good, {}, cases))
+        check.run(Subject("verifier", Good, Example(cases=file)))
 
 
 def test_malformed_cases_are_reported_together():

@@ -11,7 +11,7 @@ from rlvr_core.api import Completion, EvalTask, Group, Judged
 from rlvr_core.api import hooks as hookspecs
 from rlvr_core.host.hookcheck import HOOK_PARAMETERS
 from rlvr_core.host.registry import KINDS, REGISTERING
-from rlvr_core.testing import VERIFIER_CHECKS
+from rlvr_core.testing import CHECKS
 
 ROOT = Path(__file__).parents[2]
 HOOKS = (ROOT / "docs" / "hooks.md").read_text()
@@ -46,7 +46,7 @@ def test_every_registering_hook_has_a_kind():
 
 def test_the_tutorial_lists_every_check():
     rows = re.findall(r"^\| `([\w-]+)` \| (.*) \|$", TUTORIAL, re.MULTILINE)
-    assert rows == [(check.id, check.promise) for check in VERIFIER_CHECKS]
+    assert rows == [(check.id, check.promise) for check in CHECKS["verifier"]]
 
 
 def lines_of(code):

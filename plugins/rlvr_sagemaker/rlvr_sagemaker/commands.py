@@ -80,7 +80,9 @@ def image(folder: Path, base: str | None, no_vllm: bool, tag: str | None, push: 
 @click.command("list")
 @click.option("--region", help="Region; else the environment's or profile's.")
 @click.option("--contains", help="Only jobs with this in their names.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most jobs to list."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(region: str | None, contains: str | None, limit: int, as_json: bool) -> None:
     """List the jobs of the account, newest first, whoever has submitted them.

@@ -11,6 +11,7 @@ from rlvr_core.api.services import (
     FIRST_PARTY,
     Host,
     PluginRecord,
+    check,
     load_host,
     print_json,
     print_line,
@@ -20,7 +21,10 @@ from rlvr_core.api.services import (
 
 @click.group()
 def plugins() -> None:
-    """List installed plugins and what is wrong with them."""
+    """List and check installed plugins, and say what is wrong with them."""
+
+
+plugins.add_command(check)
 
 
 @plugins.command("list")

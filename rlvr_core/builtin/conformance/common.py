@@ -1,0 +1,146 @@
+"""What every component promises, and every plugin: what it has, its options, its traits."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlvr_core import api
+from rlvr_core.api import config_class, traits_of
+from rlvr_core.api.services import PluginRecord, declared_metrics
+from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, demand
+
+PROTOCOLS: Mapping[str, tuple[str, ...]] = {
+    "dataset": ("DatasetLoader",),
+    "verifier": ("Verifier", "GroupVerifier"),
+    "loss": ("Loss",),
+    "advantage": ("AdvantageEstimator",),
+    "sampler": ("Sampler",),
+    "launcher": ("Launcher",),
+    "eval_task": ("EvalTask",),
+    "engine": ("Engine",),
+    "environment": ("Environment",),
+    "guard": ("Guard",),
+    "tool_format": ("ToolFormat",),
+    "optimizer": ("OptimizerBuilder",),
+    "schedule": ("Schedule",),
+    "tracker": ("Tracker",),
+    "transport": ("WeightTransport",),
+}
+"""Names in ``rlvr_core.api`` of the protocols of a kind; a component has one of them."""
+
+_TRAITS: Mapping[str, type[Any]] = {
+    "verifier": api.VerifierTraits,
+    "loss": api.LossTraits,
+    "advantage": api.AdvantageTraits,
+    "sampler": api.SamplerTraits,
+    "launcher": api.LauncherTraits,
+    "eval_task": api.EvalTaskTraits,
+    "engine": api.EngineTraits,
+    "environment": api.EnvironmentTraits,
+    "optimizer": api.OptimizerTraits,
+    "transport": api.TransportTraits,
+}
+_ATTRIBUTES = {"sampler": ("prompts_per_step",)}
+"""What an instance may lack until it is started."""
+
+
+def has_its_methods(subject: Subject) -> None:
+    """Check that an instance has what the protocol of its kind names."""
+    demand(inspect.isclass(subject.component), "its target is no class")
+    made = subject.build()
+    protocols = [getattr(api, name) for name in PROTOCOLS[subject.kind]]
+    lacks = {protocol.__name__: _lacking(made, protocol) for protocol in protocols}
+    later = _ATTRIBUTES.get(subject.kind, ())
+    demand(
+        any(set(names) <= set(later) for names in lacks.values()),
+        "; or ".join(
+            f"it has no {', '.join(names)}: see rlvr_core.api.{name}"
+            for name, names in lacks.items()
+        ),
+    )
+
+
+def _lacking(made: object, protocol: type[Any]) -> list[str]:
+    """Return what a protocol names and an object does not have."""
+    named: list[str] = []
+    for one in protocol.__mro__:
+        if getattr(one, "_is_protocol", False):
+            own = {**vars(one), **inspect.get_annotations(one)}
+            named += [name for name in own if not name.startswith("_") or name == "__call__"]
+    return [name for name in dict.fromkeys(named) if not hasattr(made, name)]
+
+
+def config_survives(subject: Subject) -> None:
+    """Check that the resolved config of a run can be run again, and misspellings are refused."""
+    given = subject.options()
+    config = type(given)
+    again = config.model_validate(
+        json.loads(json.dumps(given.model_dump(by_alias=True, mode="json")))
+    )
+    demand(again == given, f"written and read back, {given!r} becomes {again!r}")
+    try:
+        config(**{**subject.example.config, "no_such_option": 1})
+    except ValidationError:
+        return
+    raise AssertionError("an unknown option is accepted: do not change extra='forbid'")
+
+
+def options_explained(subject: Subject) -> None:
+    """Check that each option has a description."""
+    fields = config_class(subject.component).model_fields
+    bare = [name for name, field in fields.items() if not (field.description or "").strip()]
+    demand(not bare, f"write a docstring under {', '.join(bare)}: rlvr list shows it")
+
+
+def states_traits(subject: Subject) -> None:
+    """Check traits and metrics, which are declared by the types of ``rlvr_core.api``."""
+    made = subject.build()
+    declared_metrics(subject.component)
+    if subject.kind in _TRAITS:
+        traits_of(made, _TRAITS[subject.kind])
+
+
+COMMON_CHECKS: tuple[Check, ...] = (
+    Check("protocol", "it has every method of its kind", has_its_methods),
+    Check("config", "its config survives writing and reading; typos are refused", config_survives),
+    Check("options", "every option is explained", options_explained),
+    Check("traits", "its traits and metrics are declared as its kind's", states_traits),
+)
+"""What every component with options promises."""
+
+
+# -- plugins -------------------------------------------------------------------------------------
+
+
+def plugin_loads(subject: Subject) -> None:
+    """Check that the host loaded the plugin."""
+    record: PluginRecord = subject.component
+    faults = [f"{one.message} ({one.place})" for one in record.problems]
+    if record.status == "off":
+        raise Unchecked(faults[0])
+    demand(record.status != "failed", "\n".join(faults))
+
+
+def plugin_is_light(subject: Subject) -> None:
+    """Check that loading it imported nothing large."""
+    record: PluginRecord = subject.component
+    faults = [f"{one.message} ({one.place})" for one in record.problems]
+    demand(record.status != "warned", "\n".join(faults))
+
+
+def plugin_has_hooks(subject: Subject) -> None:
+    """Check that it does anything."""
+    record: PluginRecord = subject.component
+    demand(bool(record.hooks), "it implements no hook: see docs/hooks.md")
+
+
+PLUGIN_CHECKS: tuple[Check, ...] = (
+    Check("loads", "it is found and loaded, and its hooks are those of this rlvr", plugin_loads),
+    Check("light", "loading it imports nothing large", plugin_is_light),
+    Check("hooks", "it implements a hook", plugin_has_hooks),
+)

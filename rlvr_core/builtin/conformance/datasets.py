@@ -1,0 +1,197 @@
+"""What a data set and an evaluation task promise: problems, and a score of the answers to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from rlvr_core.api import (
+    ChecksProblems,
+    Completion,
+    ConfigError,
+    EvalReport,
+    GivesGold,
+    Group,
+    Judged,
+    PluginError,
+    Problem,
+    SamplingParams,
+    Verdict,
+    config_class,
+)
+from rlvr_core.api.services import load_host
+from rlvr_core.builtin.conformance.subject import Check, Subject, Unchecked, as_json, demand
+from rlvr_core.builtin.conformance.verifiers import judge
+
+_MOST = 60
+"""Problems of a data set that are looked at."""
+
+
+def _problems(subject: Subject, made: Any = None) -> list[Problem]:
+    """Return the first problems of a new instance."""
+    made = subject.build() if made is None else made
+    given = made.problems() if subject.kind == "eval_task" else made.load()
+    problems = list(islice(given, _MOST))
+    demand(bool(problems), "it gives no problem")
+    odd = next((one for one in problems if not isinstance(one, Problem)), None)
+    demand(odd is None, f"it gives a {type(odd).__name__}, not a Problem")
+    return problems
+
+
+def problems_repeat(subject: Subject) -> None:
+    """Check that every call gives the same problems in the same order."""
+    made = subject.build()
+    first, second, other = (_problems(subject, one) for one in (made, made, None))
+    demand(first == second, "a second call gives other problems, or another order")
+    demand(first == other, "another instance with the same options gives other problems")
+
+
+def problems_have_ids(subject: Subject) -> None:
+    """Check that ids are there, and that no two problems share one."""
+    seen: dict[str, Problem] = {}
+    for problem in _problems(subject):
+        demand(bool(problem.id) and isinstance(problem.id, str), f"{problem} has no id")
+        demand(problem.id not in seen, f"two problems have the id {problem.id!r}")
+        seen[problem.id] = problem
+
+
+def problems_can_be_written(subject: Subject) -> None:
+    """Check that prompts say something, and that specs and tags are JSON."""
+    for problem in _problems(subject):
+        demand(bool(problem.prompt), f"{problem.id} has an empty prompt")
+        as_json(dict(problem.spec), f"the spec of {problem.id}")
+        as_json(dict(problem.tags), f"the tags of {problem.id}")
+
+
+def problems_can_be_judged(subject: Subject) -> None:
+    """Check that the verifiers that problems name take them, and pass what they call gold."""
+    problems = _problems(subject)[:20]
+    verifiers = _verifiers(problems)
+    for problem in problems:
+        verifier = verifiers[problem.verifier]
+        if isinstance(verifier, ChecksProblems):
+            verifier.check(problem)
+        gold = verifier.gold(problem) if isinstance(verifier, GivesGold) else None
+        if gold is not None:
+            verdict = judge(verifier, problem, Completion.from_text(gold))
+            passed = verdict.passed if verdict.passed is not None else verdict.score
+            what = f"{problem.verifier} calls {gold!r} gold and gives {verdict}"
+            demand(bool(passed), f"{problem.id}: {what}")
+
+
+def _verifiers(problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return the verifiers that problems name.
+
+    Raises:
+        Unchecked: If the plugin of one is not installed.
+    """
+    host, found = load_host(), {}
+    for name in {problem.verifier: None for problem in problems}:
+        try:
+            component = host.entry("verifier", name).load()
+        except PluginError as error:
+            raise Unchecked(f"the plugin of verifier '{name}' is not installed: {error}") from None
+        except ConfigError as error:
+            raise AssertionError(str(error)) from None
+        found[name] = component(config_class(component)())
+    return found
+
+
+_PROBLEM_CHECKS: tuple[Check, ...] = (
+    Check("repeats", "the same problems in the same order at each call", problems_repeat),
+    Check("ids", "every problem has an id of its own", problems_have_ids),
+    Check("problems", "prompts are not empty, specs and tags are JSON", problems_can_be_written),
+    Check("judged", "their verifier takes them, and passes its gold", problems_can_be_judged),
+)
+
+DATASET_CHECKS = _PROBLEM_CHECKS
+
+
+# -- evaluation tasks ----------------------------------------------------------------------------
+
+
+def task_is_frozen(subject: Subject) -> None:
+    """Check how answers are drawn."""
+    task = subject.build()
+    demand(isinstance(task.sampling, SamplingParams), "sampling is no SamplingParams")
+    demand(isinstance(task.n, int) and task.n >= 1, f"n is {task.n!r}, not 1 or more")
+    greedy = task.sampling.temperature == 0 and task.n > 1
+    demand(not greedy, f"at temperature 0 all {task.n} answers to a problem are the same: n = 1")
+
+
+def _groups(task: Any, problems: Sequence[Problem], outcome: bool | None) -> list[Group]:
+    """Return the groups of a model whose answers all have this outcome; right ones are gold."""
+    score = None if outcome is None else float(outcome)
+    verdict = Verdict(score, "ok" if outcome is not None else "unscorable", passed=outcome)
+    texts = _golds(problems) if outcome else [""] * len(problems)
+    groups = []
+    for problem, text in zip(problems, texts, strict=True):
+        completion = Completion((1,), (5, 6), (-1.0, -1.0), (True, True), text or "", "stop")
+        members = (Judged(completion, {"auto": verdict}, score, outcome),) * task.n
+        groups.append(Group(problem, members, 0))
+    return groups
+
+
+def _golds(problems: Sequence[Problem]) -> list[str | None]:
+    """Return a right answer to each problem, where its verifier knows one."""
+    try:
+        verifiers = _verifiers(problems)
+    except Unchecked:
+        return [None] * len(problems)
+    pairs = [(problem, verifiers[problem.verifier]) for problem in problems]
+    return [one.gold(problem) if isinstance(one, GivesGold) else None for problem, one in pairs]
+
+
+def _scored(task: Any, groups: Sequence[Group]) -> EvalReport:
+    report = task.score(groups)
+    demand(isinstance(report, EvalReport), f"score gives a {type(report).__name__}, no EvalReport")
+    odd = [name for name, value in report.metrics.items() if not math.isfinite(value)]
+    demand(not odd, f"{', '.join(odd)}: not finite; leave out what cannot be computed")
+    made: EvalReport = report
+    return made
+
+
+def task_scores(subject: Subject) -> None:
+    """Check that right answers score more than wrong ones, whatever the order of the groups."""
+    task = subject.build()
+    problems = _problems(subject, task)
+    right, wrong = (_scored(task, _groups(task, problems, outcome)) for outcome in (True, False))
+    if right.metrics == wrong.metrics and _golds(problems[:1]) == [None]:
+        raise Unchecked("it judges texts itself, and no verifier gives a right one")
+    demand(right.metrics != wrong.metrics, f"right and wrong answers both score {right.metrics}")
+    if "accuracy" in right.metrics:
+        best, worst = right.metrics["accuracy"], wrong.metrics.get("accuracy")
+        demand(best == 1.0, f"the accuracy of right answers alone is {best}")
+        demand(worst == 0.0, f"the accuracy of wrong answers alone is {worst}")
+    mixed = [*_groups(task, problems[:1], True), *_groups(task, problems[1:], False)]
+    one, other = (_scored(task, groups).metrics for groups in (mixed, mixed[::-1]))
+    same = set(one) == set(other) and all(math.isclose(one[k], other[k]) for k in one)
+    demand(same, f"groups in another order score {other}, not {one}")
+
+
+def task_leaves_unknown_out(subject: Subject) -> None:
+    """Check that an answer without an outcome is not counted as a wrong one."""
+    task = subject.build()
+    problems = _problems(subject, task)
+    unknown = _groups(task, problems[:1], None)
+    _scored(task, unknown)
+    rest = problems[1:]
+    right = _groups(task, rest, True)
+    if not rest or _scored(task, right).metrics.get("accuracy") != 1.0:
+        raise Unchecked("it has one problem, or no accuracy that follows from outcomes")
+    with_it = _scored(task, [*unknown, *right]).metrics.get("accuracy", 1.0)
+    demand(
+        math.isclose(with_it, 1.0),
+        f"right answers and one that could not be judged have the accuracy {with_it}, not 1: leave "
+        "out members whose passed is None",
+    )
+
+
+EVAL_TASK_CHECKS: tuple[Check, ...] = (
+    *_PROBLEM_CHECKS,
+    Check("frozen", "n and sampling say how answers are drawn", task_is_frozen),
+    Check("score", "right answers score more than wrong ones, in any order", task_scores),
+    Check("unknown", "answers without an outcome are left out", task_leaves_unknown_out),
+)

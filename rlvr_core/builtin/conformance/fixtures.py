@@ -1,0 +1,66 @@
+"""Fixtures for tests of plugins that stand beside ``lab`` and ``installed_plugin``."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_core.api import Engine, config_class
+from rlvr_core.api.services import Host, load_host
+from rlvr_core.builtin.conformance.engines import tiny_context
+
+_HERE = ("127.0.0.1", "::1", "localhost")
+
+
+@pytest.fixture
+def rlvr_host() -> Host:
+    """All installed plugins, loaded anew: ``rlvr_host.entry("verifier", "hello/greeting")``."""
+    return load_host()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model of random weights with a token per byte: runs of it take seconds."""
+    from rlvr_core.api.services import save_random_model  # imports torch
+
+    return save_random_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def scripted_engine(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    """Makes engines that say what they are told, started with a tiny model.
+
+    ``scripted_engine({"2 + 2": ["4", "5"]})``: a request whose id or prompt contains a key is
+    answered by its texts in turn; an empty key answers all others.
+    """
+    made: list[Any] = []
+
+    def make(answers: Mapping[str, Sequence[str]], **options: Any) -> Engine:
+        component = load_host().entry("engine", "core/scripted").load()
+        given = {"answers": dict(answers), **options}
+        engine: Engine = component(config_class(component).model_validate(given))
+        engine.start(tiny_context(tmp_path))
+        made.append(engine)
+        return engine
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to another machine fails the test, with the address; this machine is allowed."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple) and address[0] not in _HERE:
+            pytest.fail(f"a connection to {address[0]}:{address[1]} is opened", pytrace=True)
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")

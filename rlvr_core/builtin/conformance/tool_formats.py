@@ -1,0 +1,84 @@
+"""What a tool format promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlvr_core.api import BadCall, Tool, ToolCall
+from rlvr_core.builtin.conformance.junk import junk
+from rlvr_core.builtin.conformance.subject import Check, Subject, demand
+
+_CALLS = (
+    ToolCall("get", {"key": "a"}),
+    ToolCall("add", {"a": 3, "b": -2.5}),
+    ToolCall("note", {"text": 'He said "no";\nthen } and {, é and \\n.'}),
+    ToolCall("set", {"on": True, "items": [1, "two", None], "more": {"deep": [{}]}}),
+    ToolCall("now", {}),
+)
+_PLAIN = ("", "The answer is 7.", "I could get the key, or add 3 and 4.", "f(x) = {x}")
+
+
+def _calls(subject: Subject) -> Sequence[ToolCall]:
+    return subject.example.calls or _CALLS
+
+
+def reads_what_it_writes(subject: Subject) -> None:
+    """Check that ``parse`` reads what ``render`` writes, alone and behind other text."""
+    made = subject.build()
+    for call in _calls(subject):
+        text = made.render(call)
+        demand(isinstance(text, str), f"render gives a {type(text).__name__}")
+        for turn in (text, f"<think>I need a tool.</think>\n{text}"):
+            read = made.parse(turn)
+            demand(read == [call], f"{call} is written as {text!r} and read as {read}")
+
+
+def plain_text_has_no_calls(subject: Subject) -> None:
+    """Check that an answer is not taken for a call, nor a call that was only thought of."""
+    made = subject.build()
+    thought = f"<think>\n{made.render(_calls(subject)[0])}\n</think>\nThe answer is 7."
+    for text in (*_PLAIN, thought):
+        read = made.parse(text)
+        demand(read == [], f"{text!r} is read as {read}: there is no call in it")
+
+
+def cut_calls_are_never_run(subject: Subject) -> None:
+    """Check that a call that is cut off anywhere is none, or bad, or the whole one."""
+    made = subject.build()
+    for call in _calls(subject):
+        text = made.render(call)
+        for end in range(len(text)):
+            read = made.parse(text[:end])
+            wrong = [one for one in read if not isinstance(one, BadCall) and one != call]
+            demand(not wrong, f"cut to {text[:end]!r}, {call} is read as {wrong}")
+
+
+def describes_tools(subject: Subject) -> None:
+    """Check that a model is told of each tool, or given what it says of itself."""
+    tool = Tool("lookup", "Look a key up in the table.", {"key": {"type": "string"}})
+    text = subject.build().describe([tool])
+    told = "lookup" in text or "Look a key up" in text
+    demand(told, f"the description does not tell of the tool: {text!r}")
+
+
+def stands_junk(subject: Subject) -> None:
+    """Check that no turn makes ``parse`` raise, and that it gives calls and bad calls alone."""
+    made = subject.build()
+    right = made.render(_calls(subject)[0])
+    for what, text in junk("Use the tool.", right, right[::-1]).items():
+        try:
+            read = made.parse(text)
+        except Exception as error:
+            what = f"on {what} parse raises {type(error).__name__}: {str(error)[:200]}"
+            raise AssertionError(what) from error
+        odd = [one for one in read if not isinstance(one, ToolCall | BadCall)]
+        demand(not odd, f"on {what} parse gives {odd}")
+
+
+TOOL_FORMAT_CHECKS: tuple[Check, ...] = (
+    Check("round-trip", "parse reads what render writes", reads_what_it_writes),
+    Check("plain", "plain text and reasoning hold no calls", plain_text_has_no_calls),
+    Check("cut", "a call that is cut off is never another call", cut_calls_are_never_run),
+    Check("describes", "its description tells of each tool", describes_tools),
+    Check("junk", "no turn makes it raise", stands_junk),
+)

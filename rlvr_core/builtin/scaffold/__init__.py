@@ -1,0 +1,1 @@
+"""``rlvr new``: the package of a plugin, ready to be installed, tested and changed."""
