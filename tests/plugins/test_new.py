@@ -235,6 +235,7 @@ def test_the_commands_help_imports_no_torch():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_new_install_check_and_test_of_every_kind(tmp_path):
     """The four commands themselves, in a virtual environment that is thrown away."""
     venv = tmp_path / "venv"

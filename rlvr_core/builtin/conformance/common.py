@@ -117,25 +117,33 @@ COMMON_CHECKS: tuple[Check, ...] = (
 # -- plugins -------------------------------------------------------------------------------------
 
 
+def _faults(record: PluginRecord) -> str:
+    """Return what is wrong with a plugin, where, and what to do."""
+    lines = []
+    for one in record.problems:
+        lines += [f"{one.message} ({one.place})", *(f"  {line}" for line in one.remedy)]
+    return "\n".join(lines)
+
+
 def plugin_loads(subject: Subject) -> None:
     """Check that the host loaded the plugin."""
     record: PluginRecord = subject.component
-    faults = [f"{one.message} ({one.place})" for one in record.problems]
     if record.status == "off":
-        raise Unchecked(faults[0])
-    demand(record.status != "failed", "\n".join(faults))
+        raise Unchecked(_faults(record))
+    demand(record.status != "failed", _faults(record))
 
 
 def plugin_is_light(subject: Subject) -> None:
     """Check that loading it imported nothing large."""
     record: PluginRecord = subject.component
-    faults = [f"{one.message} ({one.place})" for one in record.problems]
-    demand(record.status != "warned", "\n".join(faults))
+    demand(record.status != "warned", _faults(record))
 
 
 def plugin_has_hooks(subject: Subject) -> None:
     """Check that it does anything."""
     record: PluginRecord = subject.component
+    if record.status in ("off", "failed"):
+        raise Unchecked("it is not loaded")
     demand(bool(record.hooks), "it implements no hook: see docs/hooks.md")
 
 

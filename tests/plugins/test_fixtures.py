@@ -1,0 +1,81 @@
+"""The fixtures that plugin authors are given."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+
+import pytest
+
+from rlvr_core.api import GenerationRequest, SamplingParams
+
+
+def test_the_host_has_the_installed_plugins(rlvr_host):
+    assert rlvr_host.entry("verifier", "core/exact").plugin == "core"
+
+
+def test_the_tiny_model_is_that_of_the_lab(tiny_model, lab):
+    assert (tiny_model / "config.json").is_file()
+    assert lab.model == tiny_model
+
+
+def test_a_scripted_engine_gives_its_answers_in_turn(scripted_engine):
+    engine = scripted_engine({"sum": ["4", "5"], "": ["?"]})
+    params = SamplingParams(max_tokens=8)
+    requests = [GenerationRequest(name, (1, 2), params, (0, 1)) for name in ("sum", "other")]
+    futures = [engine.submit(request) for request in requests]
+    engine.drain(60)
+    assert [[one.text for one in future.result(0)] for future in futures] == [
+        ["4", "5"],
+        ["?", "?"],
+    ]
+
+
+def test_no_network_lets_this_machine_through_and_no_other(no_network):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname(), timeout=5).close()
+    with pytest.raises(pytest.fail.Exception, match=r"192\.0\.2\.1:80"):
+        socket.create_connection(("192.0.2.1", 80), timeout=1)
+
+
+def test_a_plugin_that_is_installed_for_a_test_is_found(lab, installed_plugin):
+    source = "from rlvr_core.api import hookimpl\n\n@hookimpl\ndef run_finished(): ...\n"
+    lab.site = installed_plugin("toy", {"rlvr_toy.py": source})
+    done = lab.rlvr("plugins", "check", "toy")
+    assert "3 kept, 0 broken, 0 unchecked" in done.stdout
+
+
+def test_a_misspelt_hook_is_a_broken_promise(lab, installed_plugin):
+    source = "from rlvr_core.api import hookimpl\n\n@hookimpl\ndef run_finnished(): ...\n"
+    lab.site = installed_plugin("toy", {"rlvr_toy.py": source})
+    done = lab.rlvr("plugins", "check", "toy", check=3)
+    assert "1 kept, 1 broken, 1 unchecked" in done.stdout
+    assert "run_finished" in done.stdout  # what was meant
+
+
+def test_a_heavy_import_is_a_broken_promise(lab, installed_plugin):
+    hook = "from rlvr_core.api import hookimpl\n\n@hookimpl\ndef run_finished(): ...\n"
+    source = f"import torch\n{hook}"
+    lab.site = installed_plugin("toy", {"rlvr_toy.py": source})
+    # a fork has imported torch already
+    done = subprocess.run(
+        lab.command("plugins", "check", "toy", "--json"), env=lab.env(), capture_output=True
+    )
+    assert done.returncode == 3
+    found = {row["check"]: row for row in json.loads(done.stdout)}
+    assert {name: row["status"] for name, row in found.items()} == {
+        "loads": "kept",
+        "light": "broken",
+        "hooks": "kept",
+    }
+    assert "imports torch" in found["light"]["detail"]
+
+
+def test_what_is_not_there_is_named(lab):
+    missing = lab.rlvr("plugins", "check", "coer", check=3)
+    assert "did you mean: core?" in missing.stderr
+    empty = lab.rlvr("plugins", "check", "./nothing", check=2)
+    assert "there is no plugin in the folder" in empty.stderr
+    odd = lab.rlvr("plugins", "check", "core/nothing", check=3)
+    assert "plugin 'core' registers no 'core/nothing'" in odd.stderr
