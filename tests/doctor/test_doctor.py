@@ -313,7 +313,7 @@ def test_what_the_models_structure_rules_out_ends_a_run_before_its_weights_are_l
         "--set", "model.lora={rank: 4, target_modules: [q_proj, lm_head, query_key_value]}",
         check=2,
     )  # fmt: skip
-    assert "lm_head, query_key_value match no linear layer beside which" in done.stderr
+    assert "'lm_head', 'query_key_value' match no linear layer beside which" in done.stderr
     assert "model.lora" in done.stderr
     assert "the model was not made for that length" in done.stderr
     assert "sampling.max_tokens" in done.stderr
