@@ -74,8 +74,23 @@ def test_a_heavy_import_is_a_broken_promise(lab, installed_plugin):
 
 def test_what_is_not_there_is_named(lab):
     missing = lab.rlvr("plugins", "check", "coer", check=3)
-    assert "did you mean: core?" in missing.stderr
+    assert "did you mean: core, code?" in missing.stderr
     empty = lab.rlvr("plugins", "check", "./nothing", check=2)
     assert "there is no plugin in the folder" in empty.stderr
     odd = lab.rlvr("plugins", "check", "core/nothing", check=3)
     assert "plugin 'core' registers no 'core/nothing'" in odd.stderr
+
+
+def test_checks_keep_off_the_hub_whatever_was_imported_before(monkeypatch):
+    from huggingface_hub import constants
+
+    from rlvr_core.builtin.conformance.offline import without_hub
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with without_hub():
+        assert constants.is_offline_mode()
+    assert not constants.is_offline_mode()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    with without_hub():
+        assert not constants.is_offline_mode()

@@ -12,6 +12,7 @@ from rlvr_core.builtin.html_report.plot import Plot, Series
 from rlvr_core.builtin.html_report.plotly_figures import figure
 from rlvr_core.builtin.html_report.records import Records, labels
 from rlvr_core.builtin.html_report.thin import thin, width_of
+from rlvr_core.record.rundir import RunFolder
 from tests.reports.made_runs import make_run
 
 Z2 = 3.8414588206941285  # the square of the normal distribution's 97.5% quantile
@@ -117,8 +118,10 @@ def test_a_number_that_is_not_finite_is_an_event_and_a_gap(records):
 
 
 def test_runs_in_folders_of_one_name_are_told_apart(tmp_path):
-    folders = [make_run(tmp_path / place) for place in ("a", "b")]
-    assert labels([RunView(folder) for folder in folders]) == [str(f.path) for f in folders]
+    paths = [tmp_path / place / "demo" for place in ("a", "b")]
+    for path in paths:  # folders of runs have a random suffix, and may be renamed
+        make_run(path.parent).path.rename(path)
+    assert labels([RunView(RunFolder(path)) for path in paths]) == list(map(str, paths))
 
 
 def test_long_series_keep_their_extremes():

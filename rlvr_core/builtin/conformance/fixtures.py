@@ -12,6 +12,7 @@ import pytest
 from rlvr_core.api import Engine, config_class
 from rlvr_core.api.services import Host, load_host
 from rlvr_core.builtin.conformance.engines import tiny_context
+from rlvr_core.builtin.conformance.offline import without_hub
 
 _HERE = ("127.0.0.1", "::1", "localhost")
 
@@ -53,7 +54,7 @@ def scripted_engine(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
 
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A connection to another machine fails the test, with the address; this machine is allowed."""
     connect = socket.socket.connect
 
@@ -64,3 +65,5 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with without_hub():
+        yield

@@ -20,6 +20,7 @@ from rlvr_core.api import (
 from rlvr_core.api.services import describe
 from rlvr_core.builtin.conformance.cases import Case, load_cases
 from rlvr_core.builtin.conformance.example import Example, ShowsExample
+from rlvr_core.builtin.conformance.offline import without_hub
 
 
 class Unchecked(Exception):  # noqa: N818 - no error
@@ -160,7 +161,8 @@ def results(
 def result(check: Check, subject: Subject) -> Result:
     """Run one check; what the component raises breaks its promise."""
     try:
-        check.run(subject)
+        with without_hub():
+            check.run(subject)
     except Unchecked as reason:
         return Result(check, "unchecked", str(reason))
     except MachineError as error:

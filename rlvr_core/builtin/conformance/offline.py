@@ -1,0 +1,38 @@
+"""Keeps checks off the hub."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+VARIABLE = "HF_HUB_OFFLINE"
+_READERS = ("huggingface_hub.constants", "datasets.config")
+"""Modules that read the variable when they are imported, and have it as a name of theirs."""
+
+
+@contextlib.contextmanager
+def without_hub() -> Iterator[None]:
+    """Let nothing be fetched from the hub, unless ``HF_HUB_OFFLINE=0`` is set.
+
+    What read the variable before, at its import, is told too, and afterwards put back.
+    """
+    before = os.environ.get(VARIABLE)
+    if before == "0":
+        yield
+        return
+    known = {name: vars(sys.modules[name])[VARIABLE] for name in _READERS if name in sys.modules}
+    os.environ[VARIABLE] = "1"
+    for name in known:
+        setattr(sys.modules[name], VARIABLE, True)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+        for name in _READERS:
+            if name in sys.modules:
+                setattr(sys.modules[name], VARIABLE, known.get(name, before is not None))
