@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
 import os
@@ -248,6 +249,16 @@ class Host:
         named = [record for record in self.records if record.name == name]
         named += [record for record in self.records if record.distribution == name]
         return named[0] if named else None
+
+    def no_plugin(self, name: str, *remedy: str) -> PluginError:
+        """Return the error for a name that is no plugin's, with what was probably meant."""
+        lines = ["see what is installed: rlvr plugins list", *remedy]
+        close = difflib.get_close_matches(name.lower(), [one.name for one in self.records], n=3)
+        if close:
+            lines.insert(0, f"did you mean: {', '.join(close)}?")
+        if name in discovery.FIRST_PARTY:
+            lines.insert(0, f"pip install {discovery.FIRST_PARTY[name]}")
+        return PluginError(f"there is no plugin '{name}'", remedy=lines)
 
     def plugin_versions(self) -> dict[str, str]:
         """Return the version of each loaded distribution of plugins."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 import click
 
-from rlvr_core.api import PluginError
 from rlvr_core.api.services import (
-    FIRST_PARTY,
     Host,
     PluginRecord,
     check,
@@ -68,13 +64,7 @@ def _records(host: Host, name: str) -> list[PluginRecord]:
     records = records or [r for r in host.records if r.distribution == name]
     if records:
         return records
-    remedy = ["see what is installed: rlvr plugins list"]
-    close = difflib.get_close_matches(name.lower(), [r.name for r in host.records], n=3)
-    if close:
-        remedy.insert(0, f"did you mean: {', '.join(close)}?")
-    if name in FIRST_PARTY:
-        remedy.insert(0, f"pip install {FIRST_PARTY[name]}")
-    raise PluginError(f"there is no plugin '{name}'", remedy=remedy)
+    raise host.no_plugin(name)
 
 
 def _print_record(host: Host, record: PluginRecord) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -69,7 +69,7 @@ def _lacking(made: object, protocol: type[Any]) -> list[str]:
     """Return what a protocol names and an object does not have."""
     named: list[str] = []
     for one in protocol.__mro__:
-        if getattr(one, "_is_protocol", False):
+        if Protocol in one.__bases__:
             own = {**vars(one), **inspect.get_annotations(one)}
             named += [name for name in own if not name.startswith("_") or name == "__call__"]
     return [name for name in dict.fromkeys(named) if not hasattr(made, name)]

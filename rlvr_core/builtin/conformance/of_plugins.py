@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import sys
 import tempfile
 import tomllib
@@ -11,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import ConfigError, PluginError
-from rlvr_core.api.services import FIRST_PARTY, Entry, Host, PluginRecord, load_host
+from rlvr_core.api import ConfigError
+from rlvr_core.api.services import Entry, Host, PluginRecord, load_host
 
 
 def record_of(host: Host, name: str) -> PluginRecord:
@@ -24,14 +23,8 @@ def record_of(host: Host, name: str) -> PluginRecord:
     record = host.record(name)
     if record is not None:
         return record
-    remedy = ["see what is installed: rlvr plugins list"]
-    close = difflib.get_close_matches(name.lower(), [r.name for r in host.records], n=3)
-    if close:
-        remedy.insert(0, f"did you mean: {', '.join(close)}?")
-    if name in FIRST_PARTY:
-        remedy.insert(0, f"pip install {FIRST_PARTY[name]}")
-    remedy.append(f"a folder with a plugin is checked by its path: rlvr plugins check ./{name}")
-    raise PluginError(f"there is no plugin '{name}'", remedy=remedy)
+    path = f"a folder with a plugin is checked by its path: rlvr plugins check ./{name}"
+    raise host.no_plugin(name, path)
 
 
 def components_of(host: Host, record: PluginRecord) -> list[Entry]:

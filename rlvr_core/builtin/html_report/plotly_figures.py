@@ -101,25 +101,23 @@ def _lines(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
 
 
 def _dots(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
-    yield {
-        **_common(plot, series),
-        "mode": "markers",
-        "orientation": "h",
-        "cliponaxis": False,
-        "y": [_text(str(y)) for y in series.y],
-        "error_x": _interval(series, series.x),
-        "hovertemplate": _hover("%{y}: <b>%{x:.4~g}</b>", series),
-    }
+    across = _across(plot, series, "%{y}: <b>%{x:.4~g}</b>")
+    yield {**across, "error_x": _interval(series, series.x)}
 
 
 def _marks(plot: Plot, series: Series) -> Iterator[dict[str, Any]]:
-    yield {
+    yield _across(plot, series, "%{y}, after %{x} steps")
+
+
+def _across(plot: Plot, series: Series, hover: str) -> dict[str, Any]:
+    """Return markers along rows that have names."""
+    return {
         **_common(plot, series),
         "mode": "markers",
         "orientation": "h",
         "cliponaxis": False,
         "y": [_text(str(y)) for y in series.y],
-        "hovertemplate": _hover("%{y}, after %{x} steps", series),
+        "hovertemplate": _hover(hover, series),
     }
 
 

@@ -7,13 +7,13 @@ through the head alone: with the gradient of one row in a plain pass of the mode
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlvr_core.builtin.invariants.check import compute_dtype
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
+from rlvr_core.builtin.invariants.plain_pass import plain_logprobs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,8 +64,15 @@ def gradient_error(trainer: Trainer, micro: MicroBatch, batch: LossBatch) -> tup
     total = logp_BT[row][batch.mask_BT[row]].sum()
     ASIDE.active = True
     try:
-        found = _flat(torch.autograd.grad(total, tensors, retain_graph=True, allow_unused=True))
-        plain = _flat(_plain_gradient(trainer, micro, batch, row, tensors))
+        try:
+            found = _flat(_gradient(total, tensors, retain_graph=True))
+        except RuntimeError as freed:
+            if "second time" not in str(freed):
+                raise
+            return float("nan"), ""  # a loss has freed the graph: its backward pass says whose
+        with torch.enable_grad():
+            again = plain_logprobs(trainer, model, micro, row, batch.mask_BT).sum()
+        plain = _flat(_gradient(again, tensors))
     finally:
         ASIDE.active = False
     if found is None or plain is None or not float(plain.norm()) > 0:
@@ -84,35 +91,24 @@ def gradient_error(trainer: Trainer, micro: MicroBatch, batch: LossBatch) -> tup
 
 def _last_trained(model: Any) -> list[Tensor]:
     """Return the last trained tensors that are no embedding or head; none of a sharded model."""
-    vocabulary = int(getattr(model.config, "vocab_size", 0))
     trained = [one for one in model.parameters() if one.requires_grad]
     if any(map(is_sharded, trained)):
         return []  # other processes would have to compute along
-    return [one for one in trained if one.shape[0] != vocabulary][-TENSORS:]
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    left_out = {id(one) for end in ends if end is not None for one in end.parameters()}
+    return [one for one in trained if id(one) not in left_out][-TENSORS:]
+
+
+def _gradient(
+    total: Tensor, tensors: list[Tensor], *, retain_graph: bool = False
+) -> tuple[Tensor | None, ...]:
+    return torch.autograd.grad(total, tensors, retain_graph=retain_graph, allow_unused=True)
 
 
 def _drops(model: Any) -> bool:
     return any(
         isinstance(one, torch.nn.Dropout) and one.training and one.p > 0 for one in model.modules()
     )
-
-
-def _plain_gradient(
-    trainer: Trainer, micro: MicroBatch, batch: LossBatch, row: int, tensors: list[Tensor]
-) -> tuple[Tensor | None, ...]:
-    """Return the gradient of a row's log-probs in a pass of this row alone."""
-    prompt = int(micro.prompt_of_row_B[row])
-    n, m = int(micro.prompt_len_S[prompt]), int(micro.completion_len_B[row])
-    ids_L = torch.cat([micro.prompt_ids_SP[prompt, :n], micro.completion_ids_BT[row, :m]])
-    autocast: Any = contextlib.nullcontext()
-    if trainer.precision.autocast not in (None, torch.float32):
-        autocast = torch.autocast(ids_L.device.type, dtype=trainer.precision.autocast)
-    with torch.enable_grad(), autocast:
-        logits_MV = trainer.model(input_ids=ids_L[None], use_cache=False).logits[0, n - 1 : -1]
-        logp_MV = (logits_MV.float() / trainer.temperature).log_softmax(-1)
-        logp_M = logp_MV.gather(-1, ids_L[n:, None])[:, 0]
-        total = logp_M[batch.mask_BT[row, :m]].sum()
-    return torch.autograd.grad(total, tensors, allow_unused=True)
 
 
 def _flat(gradients: tuple[Tensor | None, ...]) -> Tensor | None:

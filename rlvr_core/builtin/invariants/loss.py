@@ -175,10 +175,10 @@ class LossValues(Invariant):
 def _other_options(trainer: Trainer, config: RunConfig) -> str:
     """Return which option of a built-in loss is not that of the config; empty if none is."""
     for term, ref in zip(trainer.objective.terms, config.losses.values(), strict=False):
-        options = getattr(term.loss, "options", None)
-        named = ref.use.rpartition("/")[2] == term.name.partition("#")[0]
-        if options is None or not named or not known(term.loss):
+        loss: Any = term.loss
+        if not known(loss) or ref.use.rpartition("/")[2] != term.name.partition("#")[0]:
             continue
+        options = loss.options
         wanted = type(options).model_validate(ref.with_)
         for name in type(options).model_fields:
             has, should = getattr(options, name), getattr(wanted, name)

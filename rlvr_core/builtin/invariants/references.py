@@ -8,7 +8,6 @@ reference's log-probs are computed once more, by one plain forward pass a row.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from rlvr_core.builtin.invariants.check import Seen, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.fingerprints import SAMPLE, is_sharded, local
+from rlvr_core.builtin.invariants.plain_pass import plain_logprobs
 
 NOISE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 5e-3}
 """Rounding of a log-prob of two forward passes, in nats."""
@@ -213,15 +213,5 @@ class ReferenceLogprobs:
 
     def _plain(self, seen: Seen, row: int) -> Tensor:
         """Return the reference's log-probs of a row's loss tokens, in float64."""
-        micro, trainer = seen.micro_batch, self._trainer
-        prompt = int(micro.prompt_of_row_B[row])
-        n, m = int(micro.prompt_len_S[prompt]), int(micro.completion_len_B[row])
-        ids_L = torch.cat([micro.prompt_ids_SP[prompt, :n], micro.completion_ids_BT[row, :m]])
-        autocast: Any = contextlib.nullcontext()
-        if trainer.precision.autocast not in (None, torch.float32):
-            autocast = torch.autocast(ids_L.device.type, dtype=trainer.precision.autocast)
-        with trainer.reference.active() as model, autocast:
-            logits_MV = model(input_ids=ids_L[None], use_cache=False).logits[0, n - 1 : n + m - 1]
-        logp_MV = (logits_MV.double() / trainer.temperature).log_softmax(-1)
-        logp_M: Tensor = logp_MV.gather(-1, ids_L[n:, None])[:, 0]
-        return logp_M[seen.batch.mask_BT[row, :m]]
+        with self._trainer.reference.active() as model:
+            return plain_logprobs(self._trainer, model, seen.micro_batch, row, seen.batch.mask_BT)

@@ -1,0 +1,39 @@
+"""Log-probs of one row by a plain forward pass of a model, without packing or chunks."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_core.api import MicroBatch
+    from rlvr_core.builtin.invariants.check import Trainer
+
+
+def plain_logprobs(
+    trainer: Trainer, model: Any, micro: MicroBatch, row: int, mask_BT: Tensor
+) -> Tensor:
+    """Return the log-probs of a row's loss tokens, in float64.
+
+    Args:
+        trainer: Has the precision and the temperature.
+        model: The policy or the reference.
+        micro: The rows.
+        row: Which one.
+        mask_BT: Loss tokens of the rows.
+    """
+    prompt = int(micro.prompt_of_row_B[row])
+    n, m = int(micro.prompt_len_S[prompt]), int(micro.completion_len_B[row])
+    ids_L = torch.cat([micro.prompt_ids_SP[prompt, :n], micro.completion_ids_BT[row, :m]])
+    autocast: Any = contextlib.nullcontext()
+    if trainer.precision.autocast not in (None, torch.float32):
+        autocast = torch.autocast(ids_L.device.type, dtype=trainer.precision.autocast)
+    with autocast:
+        logits_MV = model(input_ids=ids_L[None], use_cache=False).logits[0, n - 1 : n + m - 1]
+    logp_MV = (logits_MV.double() / trainer.temperature).log_softmax(-1)
+    logp_M: Tensor = logp_MV.gather(-1, ids_L[n:, None])[:, 0]
+    return logp_M[mask_BT[row, :m]]
