@@ -1,88 +1,137 @@
-"""Changes of a configuration, each with what the same formulas say of it."""
+"""Changes of a configuration that help, each found by planning the run again with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from rlvr_core.builtin.planner.memory import memory_of
-from rlvr_core.builtin.planner.setup import Setup
-from rlvr_core.builtin.planner.speed import speed_of
+from rlvr_core.api import RlvrError
+from rlvr_core.builtin.planner.plans import Plan, Planner
 
-_RANK = 16
+_COUNTS = (2, 4, 8, 16, 32, 64)
+_ROUNDS = 6
+_STEP = 0.05
+"""Shares of a card that are advised are multiples of it."""
+_ADAPTER = "model.lora.rank=16"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change and its effect.
+    """A change and the plan with it.
 
     Attributes:
-        setting: What to set.
-        peak: Peak bytes of a training GPU with it.
-        step: Seconds of a step with it.
-        fits: Whether the run then fits.
+        settings: What to set, ``KEY=VALUE``.
+        count: GPUs.
+        plan: The plan.
     """
 
-    setting: str
-    peak: float
-    step: float
-    fits: bool
+    settings: tuple[str, ...]
+    count: int
+    plan: Plan
 
 
-def changes(setup: Setup) -> list[Change]:
-    """The changes that help: to fit where the run does not, to be faster where it does."""
-    now = memory_of(setup)
-    fits = now.left >= 0 and now.kv_room > 0
-    step = speed_of(setup, now.kv_room).step
-    found = []
-    for setting, changed in _variants(setup):
-        memory = memory_of(changed)
-        time = speed_of(changed, memory.kv_room).step
-        good = memory.left >= 0 and memory.kv_room > 0
-        helps = memory.peak < 0.99 * now.peak if not fits else good and time < 0.99 * step
-        if helps:
-            found.append(Change(setting, memory.peak, time, good))
-    if fits:
-        return sorted(found, key=lambda one: one.step)
-    return sorted(found, key=lambda one: (not one.fits, one.step if one.fits else one.peak))
+def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
+    """Ways to make a run fit that does not, or to make one faster that does; best first."""
+    if plan.fits:
+        found = [_try(planner, count, (one,)) for one in _faster(plan)]
+        good = [c for c in found if c and c.plan.fits and c.plan.speed.step < 0.99 * _step(plan)]
+        return sorted(good, key=lambda one: one.plan.speed.step)
+    found = [_fitted(planner, count, ())]
+    if found[0] is None and not plan.setup.adapter:
+        more = (_fitted(planner, n, ("train.parallel=fsdp",)) for n in _COUNTS if n > count)
+        found.append(next((one for one in more if one), None))
+    if not plan.setup.adapter:
+        found.append(_fitted(planner, count, (_ADAPTER,)))
+    return [one for one in found if one]
 
 
-def _variants(setup: Setup) -> Iterator[tuple[str, Setup]]:
-    checkpointed = replace(setup, checkpointing=not setup.checkpointing)
-    yield f"train.gradient_checkpointing={str(checkpointed.checkpointing).lower()}", checkpointed
+def _step(plan: Plan) -> float:
+    return plan.speed.step
+
+
+def _try(planner: Planner, count: int, settings: Sequence[str]) -> Change | None:
+    """Plan with a change; None if the configuration does not allow it."""
+    try:
+        return Change(tuple(settings), count, planner.plan(count, settings))
+    except RlvrError:
+        return None
+
+
+def _fitted(planner: Planner, count: int, first: tuple[str, ...]) -> Change | None:
+    """Add the change that helps most until the run fits, and drop those it fits without."""
+    best = _try(planner, count, first)
+    for _ in range(_ROUNDS):
+        if best is None or best.plan.fits:
+            break
+        now = best
+        tried = [_try(planner, count, _with(now.settings, one)) for one in _smaller(now.plan)]
+        found = [one for one in tried if one and _lack(one) < _lack(now)]
+        # of those that fit, the one that costs the least time
+        best = min(found, key=lambda one: (_lack(one), one.plan.speed.step), default=None)
+    if best is None or not best.plan.fits:
+        return None
+    for setting in best.settings:
+        if setting not in first:
+            fewer = tuple(one for one in best.settings if one != setting)
+            without = _try(planner, count, fewer)
+            best = without if without and without.plan.fits else best
+    return best
+
+
+def _lack(change: Change) -> float:
+    return change.plan.memory.lack
+
+
+def _with(settings: tuple[str, ...], one: str) -> tuple[str, ...]:
+    """Add a setting; another value of the same key goes."""
+    key = one.partition("=")[0]
+    return (*(old for old in settings if old.partition("=")[0] != key), one)
+
+
+def _smaller(plan: Plan) -> Iterator[str]:
+    """Changes that may take less memory."""
+    setup = plan.setup
+    if not setup.checkpointing:
+        yield "train.gradient_checkpointing=true"
     least = setup.prompt + setup.completion
-    for budget in (setup.budget // 2, 2 * setup.budget):
-        if budget >= least:
-            yield f"train.tokens_per_micro_batch={budget}", replace(setup, budget=budget)
-    if setup.checkpointing is False and setup.budget // 2 >= least:
-        both = replace(checkpointed, budget=setup.budget // 2)
-        yield f"train.gradient_checkpointing=true train.tokens_per_micro_batch={both.budget}", both
-    if setup.trainers > 1 and not setup.lora:
-        kind = "ddp" if setup.fsdp else "fsdp"
-        yield f"train.parallel={kind}", replace(setup, fsdp=not setup.fsdp)
-        if not (setup.fsdp or setup.checkpointing):
-            both = replace(checkpointed, fsdp=True)
-            yield "train.parallel=fsdp train.gradient_checkpointing=true", both
-    if setup.reference and not setup.offload and not setup.fsdp:
-        yield "train.reference.offload=true", replace(setup, offload=True)
-    if setup.width == 4:
-        yield "model.dtype=bfloat16", replace(setup, width=2)
-    if not setup.lora:
-        adapter = _adapter(setup)
-        yield f"model.lora.rank={_RANK}", adapter
-        if not setup.checkpointing:
-            yield (
-                f"model.lora.rank={_RANK} train.gradient_checkpointing=true",
-                replace(adapter, checkpointing=True),
-            )
-    if setup.shared and setup.share > 0.35:
-        yield "engine.with.gpu_memory_utilization=0.3", replace(setup, share=0.3)
+    budget = setup.budget // 2
+    while budget >= least:
+        yield f"train.tokens_per_micro_batch={budget}"
+        budget //= 2
+    if setup.trainers > 1 and not setup.fsdp:
+        yield "train.parallel=fsdp"
+    if setup.reference and not setup.offload:
+        yield "train.reference.offload=true"
+    if not setup.half:
+        yield "model.dtype=bfloat16"
+    if setup.moments == 8 and not setup.adapter:
+        yield "train.optimizer=adamw-8bit"
+    yield from _share(plan)
 
 
-def _adapter(setup: Setup) -> Setup:
-    """The run with an adapter of rank 16 on every linear layer."""
-    shape = setup.shape
-    wide = 3 * shape.hidden + 3 * shape.inner  # inputs and outputs of the MLP's three
-    wide += 4 * shape.hidden + 2 * shape.queries + 2 * shape.keys
-    trained = shape.layers * _RANK * wide
-    return replace(setup, lora=True, reference=False, offload=False, fsdp=False, trained=trained)
+def _faster(plan: Plan) -> Iterator[str]:
+    """Changes that may take less time."""
+    setup = plan.setup
+    if setup.checkpointing:
+        yield "train.gradient_checkpointing=false"
+    if setup.several_micros:
+        yield f"train.tokens_per_micro_batch={2 * setup.budget}"
+    if setup.fsdp:
+        yield "train.parallel=ddp"
+    if setup.reference and setup.offload:
+        yield "train.reference.offload=false"
+    if not setup.half:
+        yield "model.dtype=bfloat16"
+    yield from _share(plan)
+
+
+def _share(plan: Plan) -> Iterator[str]:
+    """The largest share of the card that an engine can have beside the trainer."""
+    setup, memory = plan.setup, plan.memory
+    if not (setup.engine.shared and setup.engine.own_weights and setup.engine.sleeps):
+        return
+    room = memory.card - memory.held.total - memory.reserved
+    share = _STEP * math.floor(min(0.9, room / memory.card) / _STEP + 1e-9)
+    if share > 0 and abs(share - setup.engine.memory / memory.card) > 1e-6:
+        yield f"engine.with.gpu_memory_utilization={share:.2f}"

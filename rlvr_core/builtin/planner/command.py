@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-_GPUS = ("h100-80", "h200", "a100-80", "a100-40", "l4-24", "rtx4090-24")
+from rlvr_core.builtin.planner.cards import CARDS
 
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--gpu", type=click.Choice(_GPUS), required=True, help="The kind of GPU.")
+@click.option("--gpu", type=click.Choice(list(CARDS)), required=True, help="The kind of GPU.")
 @click.option(
     "--count",
     type=click.IntRange(1),
@@ -37,31 +37,21 @@ def plan(
     """Say what memory and time the run that CONFIG describes would take on GPUs.
 
     It needs no GPU and reads no weights: the model's config.json is enough. It prints memory by
-    part, the peak and what is left; the time of a step by phase; MFU, hours and disk; what limits
-    the run, whether it fits, and changes that help, each with its effect.
+    part, its peak, the time of a step by phase, MFU, hours and disk; what limits the run, whether
+    it fits and by how much, and settings that make it fit or faster, each planned again.
 
     Example: rlvr plan examples/math.yaml --gpu h100-80 --count 8 --set train.parallel=fsdp
     """
-    from rlvr_core.api import ConfigError
-    from rlvr_core.api.services import load_host, model_path, output, resolve_file
+    from rlvr_core.api.services import load_host, output
     from rlvr_core.builtin.planner import report
-    from rlvr_core.builtin.planner.setup import setup_of
-    from rlvr_core.builtin.planner.shape import read_model
+    from rlvr_core.builtin.planner.advice import advise
+    from rlvr_core.builtin.planner.plans import Planner
 
     output.quiet_libraries()
-    host = load_host()
-    resolved = resolve_file(config, overrides, host)
-    section = resolved.config.model
-    shape, trained = read_model(model_path(section.path, host), section)
-    if mean_tokens is not None and mean_tokens > resolved.config.sampling.max_tokens:
-        most = resolved.config.sampling.max_tokens
-        raise ConfigError(
-            f"a mean of {mean_tokens:g} tokens is above sampling.max_tokens ({most})",
-            where="--mean-tokens",
-            remedy=f"give at most {most}",
-        )
-    found = report.plan_of(*setup_of(resolved, gpu, count, shape, trained, mean_tokens))
+    planner = Planner(config, overrides, load_host(), gpu, mean_tokens)
+    found = planner.plan(count)
+    changes = advise(planner, found, count)
     if as_json:
-        output.print_json(report.as_json(found))
+        output.print_json(report.as_json(found, changes))
     else:
-        report.print_plan(found, gpu)
+        report.print_plan(found, changes, gpu)

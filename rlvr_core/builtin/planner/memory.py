@@ -1,67 +1,61 @@
 """Bytes of one training GPU, by part and at the worst moment of a step.
 
-Counted operation by operation as rlvr and transformers compute a layer of Qwen3 in autocast:
-what autograd keeps, and what is made and freed on the way; docs/plan.md has the formulas.
+Counted tensor by tensor as rlvr and transformers compute a layer: what autograd keeps, and what
+is made and freed on the way. docs/plan.md has the formulas, and what they were compared with.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rlvr_core.builtin.planner.cards import RESERVED
-from rlvr_core.builtin.planner.setup import Micro, Setup
-from rlvr_core.builtin.planner.shape import Shape
+from rlvr_core.builtin.planner.setup import MASTER, Micro, Setup
 
 LOGITS = 512 << 20
 """Bytes of one chunk of float32 logits, as ``rlvr_core/step/logprobs.py`` has it on a GPU."""
 _LEAST_CHUNK = 256
-_MASTER = 4
+_LOGIT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of one training GPU.
+class Held:
+    """Bytes that a training GPU holds throughout a run.
 
     Attributes:
-        master: Weights, in float32 where they are trained.
-        compute: Layers that FSDP has gathered.
+        weights: In float32 where they are trained, and of an engine's own copy.
         reference: The reference model.
         optimizer: State of the optimizer.
-        gradients: All of them.
-        activations: What autograd keeps of the worst micro-batch.
-        head: Logits and gradients of the LM head at the worst moment.
-        work: What else is alive at the worst moment.
-        peak: The most at a time: training, or generation where that takes more.
-        at_rest: Between steps, without the engine.
-        engine: Share of a colocated engine; it counts in the peak of generation.
-        kv_room: Room for the KV cache on a GPU that generates; below 0 the weights do not fit.
-        left: Free at the peak.
-        moment: When the peak is.
+        buckets: Gradients that DDP keeps room for between steps.
     """
 
-    master: float
-    compute: float
+    weights: float
     reference: float
     optimizer: float
-    gradients: float
-    activations: float
-    head: float
-    work: float
-    peak: float
-    at_rest: float
-    engine: float
-    kv_room: float
-    left: float
-    moment: str
+    buckets: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.weights + self.reference + self.optimizer + self.buckets
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment of the step, in bytes on top of what is there between steps."""
+    """A moment of the step: bytes on top of what is held throughout.
+
+    Attributes:
+        name: What is being done.
+        gathered: Weights that FSDP has brought together.
+        gradients: Of weights.
+        activations: What autograd keeps.
+        head: Logits of the LM head, and its gradient.
+        work: What else is made on the way.
+    """
 
     name: str
+    gathered: float
     gradients: float
     activations: float
     head: float
@@ -70,111 +64,184 @@ class Moment:
     @property
     def total(self) -> float:
         """All of them."""
-        return self.gradients + self.activations + self.head + self.work
+        return self.gathered + self.gradients + self.activations + self.head + self.work
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one training GPU, and of the engine's.
+
+    Attributes:
+        held: Throughout.
+        worst: The worst moment of training.
+        reserved: What no tensor takes.
+        engine: Share of a colocated engine while it generates; 0 without one.
+        kv_room: For keys and values where completions are generated; below 0 not even the weights
+            fit.
+        kv_needed: For the keys and values of one completion of the longest kind.
+        training: Peak of training.
+        generating: Peak of a training GPU while its engine generates.
+        card: Of the card.
+    """
+
+    held: Held
+    worst: Moment
+    reserved: float
+    engine: float
+    kv_room: float
+    kv_needed: float
+    training: float
+    generating: float
+    card: float
+
+    @property
+    def peak(self) -> float:
+        """The most at a time."""
+        return max(self.training, self.generating)
+
+    @property
+    def moment(self) -> str:
+        """When that is."""
+        return "generation" if self.generating > self.training else self.worst.name
+
+    @property
+    def left(self) -> float:
+        """Free at the peak; below 0 it does not fit."""
+        return self.card - self.peak
+
+    @property
+    def lack(self) -> float:
+        """Bytes that are missing: on the card, or in the engine's share; 0 where it fits."""
+        return max(0.0, -self.left, self.kv_needed - self.kv_room)
 
 
 def saved_by_layer(setup: Setup, micro: Micro) -> float:
-    """Bytes that autograd keeps of one layer without checkpointing.
-
-    In half precision a token costs 26 H for two norms, their casts and the residual stream, 10 Q
-    and 6 K for normalised queries and keys and the output, 4 K for each key and value that
-    attention gathers, 8 I for the MLP, and float32 statistics; each weight is kept cast.
-    """
-    shape, half = setup.shape, setup.width == 2
+    """Bytes that autograd keeps of one layer without checkpointing."""
+    shape, adapter, width = setup.shape, setup.adapter, setup.width
     hidden, queries, keys = shape.hidden, shape.queries, shape.keys
-    statistics = 4 * (2 + shape.heads)
-    if half:
-        token = 26 * hidden + 4 * queries + 8 * shape.inner
-        token += (6 * queries + 6 * keys) if shape.normed else 0
-    else:
-        token = 24 * hidden + 8 * queries + 16 * shape.inner
-        token += (8 * queries + 8 * keys) if shape.normed else 0
+    # float32 inputs of two norms; what a trained weight multiplies is kept for its gradient
+    token = 8.0 * hidden + (0 if adapter else 2 * setup.stream * hidden)
+    token += 4 * (2 + shape.heads)
     if shape.normed:
-        statistics += 4 * (shape.heads + shape.kv_heads)
-    cast = 0 if setup.lora or setup.fsdp or not half else setup.width * shape.layer_params
-    gathered = 2 * setup.width * keys * micro.keys
-    return float((token + statistics) * micro.tokens + gathered + cast)
+        token += (4 + (0 if adapter else width)) * (queries + keys)
+        token += 4 * (shape.heads + shape.kv_heads)
+    if adapter and setup.half:  # each matrix A has its own cast copy of its input
+        token += width * (adapter.inputs + adapter.rank * adapter.matrices + 3 * shape.inner)
+    else:  # autocast makes a copy for each of five products, and without it they share two
+        token += (5 if setup.autocast else 2) * width * hidden + 4 * width * shape.inner
+    cast = 0.0
+    if setup.autocast:
+        cast = float(width * (adapter.layer_params if adapter else shape.layer_params))
+    return token * micro.tokens + _attention(setup, micro) + cast
 
 
-def _residual(shape: Shape, micro: Micro) -> float:
-    """The float32 residual stream that enters a layer."""
-    return 4.0 * shape.hidden * micro.tokens
+def _attention(setup: Setup, micro: Micro) -> float:
+    """Queries, keys, values and output: packed for flash attention, in grids in float32."""
+    shape, width = setup.shape, setup.width
+    if setup.half:
+        return float(2 * width * (shape.queries * micro.tokens + shape.keys * micro.keys))
+    grids = 2 * shape.queries * (micro.query_slots + micro.key_slots) + micro.mask
+    return float(width * (grids + shape.queries * micro.tokens))
 
 
-def _chunk(shape: Shape, micro: Micro) -> tuple[int, float]:
-    """Entries of a chunk of the vocabulary, and bytes of its float32 logits."""
-    most = max(_LEAST_CHUNK, LOGITS // (4 * max(1, micro.loss_tokens)))
-    size = math.ceil(shape.vocab / math.ceil(shape.vocab / most))
-    return size, 4.0 * micro.loss_tokens * size
+def _chunk(setup: Setup, micro: Micro) -> int:
+    """Entries of the vocabulary in a chunk."""
+    most = max(_LEAST_CHUNK, LOGITS // (_LOGIT * max(1, micro.loss_tokens)))
+    return math.ceil(setup.shape.vocab / math.ceil(setup.shape.vocab / most))
 
 
-def moments_of(setup: Setup, micro: Micro, *, gathered_before: bool) -> Sequence[Moment]:
-    """The moments of a backward pass that may be the worst.
+def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
+    """The moments of a micro-batch's backward pass that may be the worst.
 
     Args:
         setup: The run.
         micro: The micro-batch.
-        gathered_before: Whether gradients of an earlier micro-batch are there.
+        later: Whether gradients of an earlier one are there.
     """
-    shape, width = setup.shape, setup.width
-    everything = float(_MASTER * setup.trained) / setup.shards
-    before = everything if gathered_before else 0.0
-    layer = saved_by_layer(setup, micro)
-    residual = _residual(shape, micro)
+    shape = setup.shape
+    gradients = float(MASTER * setup.trained) / setup.shards
+    before = gradients if later and not setup.buckets else 0.0
+    layer, residual = saved_by_layer(setup, micro), setup.stream * shape.hidden * micro.tokens
     held = (residual if setup.checkpointing else layer) * shape.layers
-    rotary = 8.0 * shape.head_dim * micro.tokens
-    last = 2 * residual
-    size, logits = _chunk(shape, micro)
-    narrow = 0.0 if width == 4 else width * micro.loss_tokens * size
-    states = width * shape.hidden * micro.loss_tokens
-    head_grad = 0.0 if setup.lora else float(_MASTER * shape.head_params)
-    weights = (1 if setup.lora else 2) * width * size * shape.hidden
-    head = Moment(
-        "backward of the LM head",
-        before,
-        held + rotary + last,
-        logits + narrow + states + head_grad + weights,
-        4.0 * shape.hidden * micro.loss_tokens,
-    )
+    held += 2.0 * setup.stream * shape.head_dim * micro.tokens  # sines and cosines of positions
+    table = 0.0 if setup.adapter else float(setup.table_width * shape.head_params)
+    gathered = float(setup.gathered_width * (2 * shape.layer_params + shape.outer_params))
     # gradients of the head wait for the embedding's where both are one tensor
-    waiting = head_grad if shape.tied or not gathered_before else 0.0
+    waiting = table if shape.tied or not later else 0.0
     again = layer - residual if setup.checkpointing else 0.0
-    inside = Moment(
-        "backward of the last layer",
-        before,
-        held + again + rotary,
-        waiting,
-        (6 * shape.hidden + 6 * shape.inner) * micro.tokens,
-    )
-    found = [head, inside]
-    if not setup.lora:
-        table = float(_MASTER * shape.head_params)
-        # head's, embedding's and their sum; the sum is the gradient itself where none was before
-        extra = 3 * table if shape.tied else table
-        base = everything if gathered_before else everything - table / setup.shards
-        found.append(Moment("backward of the embedding", base, 0.0, extra, 0.0))
+    norm = (4 if setup.adapter else 4 + setup.stream) * shape.hidden * micro.tokens
+    found = [
+        Moment(
+            "backward of the LM head",
+            gathered,
+            before,
+            held + norm,
+            table + _head(setup, micro),
+            4.0 * shape.hidden * micro.loss_tokens,
+        ),
+        Moment(
+            "backward of the last layer",
+            gathered,
+            before,
+            held + again,
+            waiting,
+            _layer_work(setup, micro),
+        ),
+    ]
+    if not setup.adapter:
+        # head's, embedding's and their sum, which is the gradient itself where none was before
+        extra = (3 if shape.tied else 1) * table
+        base = 0.0 if setup.buckets else gradients
+        base -= 0.0 if later or setup.buckets else float(MASTER * shape.head_params) / setup.shards
+        found.append(Moment("backward of the embedding", gathered, base, 0.0, extra, 0.0))
     return found
 
 
-def weights_of(setup: Setup) -> tuple[float, float, float, float]:
-    """Bytes of master weights, what FSDP gathers, reference and optimizer."""
+def _layer_work(setup: Setup, micro: Micro) -> float:
+    """What the MLP's backward pass makes beside what is kept."""
+    hidden, inner, width = setup.shape.hidden, setup.shape.inner, setup.width
+    if setup.adapter and setup.half:  # peft makes a float32 copy of each input
+        return float((12 * hidden + 6 * inner) * micro.tokens)
+    # gradients of the product of gate and up, and of its two factors; the product is gone
+    product = (4 * hidden + 2 * width * inner) * micro.tokens
+    if setup.adapter:
+        return float(product)
+    # before, the weight's gradient of the last product: as it is computed, and in float32
+    weight = (MASTER + (width if setup.half else 0)) * hidden * inner
+    cast = width * hidden if setup.autocast else 0
+    return float(max(product, (4 * hidden + cast + width * inner) * micro.tokens + weight))
+
+
+def _head(setup: Setup, micro: Micro) -> float:
+    """Logits of a chunk, hidden states, and what the products of a chunk leave for a moment."""
+    hidden, width, n = setup.shape.hidden, setup.width, micro.loss_tokens
+    size = _chunk(setup, micro)
+    logits, states = _LOGIT * n * size, width * hidden * n
+    if not setup.half:
+        return float(logits + states)
+    cast = width * size * hidden if setup.autocast and not setup.adapter else 0
+    return float(logits + width * n * size + states + cast + max(cast, width * hidden * n))
+
+
+def held_by(setup: Setup) -> Held:
+    """What a training GPU holds throughout."""
     shape, width, shards = setup.shape, setup.width, setup.shards
-    master = float(_MASTER * setup.trained)
-    if setup.lora:
-        master += width * shape.params
-    gathered = 0.0
-    if setup.fsdp:
-        gathered = float(width * (2 * shape.layer_params + shape.outer_params))
-    reference = 0.0
-    if setup.reference:
-        whole = width * shape.params / shards
-        some = width * (2 * shape.layer_params + shape.outer_params)
-        reference = float(min(whole, some) if setup.offload else whole)
-    return master / shards, gathered, reference, setup.moments * setup.trained / shards
+    weights = MASTER * setup.trained + (width * shape.params if setup.adapter else 0)
+    # an engine that computes the trainer's model needs a whole one beside shards
+    copy = MASTER * shape.params if setup.fsdp and not setup.engine.own_weights else 0
+    whole = width * shape.params / shards if setup.reference else 0.0
+    if setup.reference and setup.offload:  # one layer at a time, and what is in none
+        whole = float(width * (shape.layer_params + shape.outer_params))
+    return Held(
+        weights=weights / shards + copy,
+        reference=whole,
+        optimizer=setup.moments * setup.trained / shards,
+        buckets=float(MASTER * setup.trained) if setup.buckets else 0.0,
+    )
 
 
 def memory_of(
-    setup: Setup, micros: Sequence[tuple[Micro, bool]] | None = None, reserved: float = RESERVED
+    setup: Setup, micros: Iterable[tuple[Micro, bool]] | None = None, reserved: float = RESERVED
 ) -> Memory:
     """The memory of a GPU that trains.
 
@@ -184,35 +251,25 @@ def memory_of(
             that may come.
         reserved: Bytes that are taken by no tensor.
     """
+    engine = setup.engine
     if micros is None:
-        later = setup.rows * (setup.completion + setup.prompt / setup.n) > setup.budget
-        micros = [(setup.worst_micro(), later)]
-    master, gathered, reference, optimizer = weights_of(setup)
-    at_rest = master + reference + optimizer
-    every = [m for one, later in micros for m in moments_of(setup, one, gathered_before=later)]
+        micros = [(setup.worst_micro(), setup.several_micros)]
+    held = held_by(setup)
+    every = [m for one, later in micros for m in moments_of(setup, one, later=later)]
     worst = max(every, key=lambda one: one.total)
-    training = at_rest + gathered + worst.total + reserved
-    engine = setup.share * setup.card.memory if setup.shared else 0.0
-    weights = setup.width * setup.shape.params
-    kv_room = setup.share * setup.card.memory - weights - RESERVED
-    moment, peak = worst.name, training
-    if engine and not setup.sleeps:
-        moment, peak = f"{moment}, beside the engine", training + engine
-    elif at_rest + engine + reserved > training:
-        moment, peak = "generation", at_rest + engine + reserved
+    beside = engine.memory if engine.shared else 0.0
+    if engine.own_weights:
+        kv_room = engine.memory - setup.width * setup.shape.params / engine.width - RESERVED
+    else:  # the trainer's model generates, beside what is held
+        kv_room = setup.card.memory - held.total - reserved
     return Memory(
-        master=master,
-        compute=gathered,
-        reference=reference,
-        optimizer=optimizer,
-        gradients=worst.gradients,
-        activations=worst.activations,
-        head=worst.head,
-        work=worst.work + reserved,
-        peak=peak,
-        at_rest=at_rest,
-        engine=engine,
+        held=held,
+        worst=worst,
+        reserved=reserved,
+        engine=beside,
         kv_room=kv_room,
-        left=setup.card.memory - peak,
-        moment=moment,
+        kv_needed=setup.entry * (setup.prompt + setup.completion) / engine.width,
+        training=held.total + worst.total + reserved + (0 if engine.sleeps else beside),
+        generating=held.total + beside + reserved,
+        card=setup.card.memory,
     )

@@ -2,102 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rlvr_core.api.services import print_line, print_table
-from rlvr_core.builtin.planner.advice import Change, changes
-from rlvr_core.builtin.planner.memory import Memory, memory_of
-from rlvr_core.builtin.planner.setup import Setup
-from rlvr_core.builtin.planner.speed import Speed, checkpoint_bytes, speed_of
+from rlvr_core.builtin.planner.advice import Change
+from rlvr_core.builtin.planner.plans import Plan
 
+GIB = 2**30
 _ADVICE = 5
-UNCHECKED = "computed from formulas and public figures of the card; not checked on a GPU"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All that is said of a run.
-
-    Attributes:
-        setup: What was given.
-        memory: Of a GPU that trains.
-        speed: Of a step.
-        checkpoint: Bytes of one.
-        disk: Bytes of all that are there at a time.
-        changes: That would help, best first.
-        notes: What was assumed.
-    """
-
-    setup: Setup
-    memory: Memory
-    speed: Speed
-    checkpoint: float
-    disk: float
-    changes: tuple[Change, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def fits(self) -> bool:
-        """Whether training fits, and the engine has room for keys and values."""
-        return self.memory.left >= 0 and self.memory.kv_room > 0
-
-
-def plan_of(setup: Setup, notes: list[str]) -> Plan:
-    """Compute everything."""
-    memory = memory_of(setup)
-    return Plan(
-        setup,
-        memory,
-        speed_of(setup, memory.kv_room),
-        *checkpoint_bytes(setup),
-        tuple(changes(setup)[:_ADVICE]),
-        (*notes, UNCHECKED),
-    )
-
-
-def as_json(plan: Plan) -> dict[str, Any]:
+def as_json(plan: Plan, changes: Sequence[Change]) -> dict[str, Any]:
     """Return it as plain data; bytes and seconds."""
-    setup = plan.setup
+    setup, memory = plan.setup, plan.memory
+    derived = ("peak", "moment", "left", "lack")
     return {
         "fits": plan.fits,
+        "lack": memory.lack,
         "parameters": setup.shape.params,
         "trained_parameters": setup.trained,
-        "gpus": {"train": setup.trainers, "generate": setup.generators, "shared": setup.shared},
+        "gpus": {
+            "train": setup.trainers,
+            "generate": setup.engine.gpus,
+            "shared": setup.engine.shared,
+        },
         "card": asdict(setup.card),
         "worst_micro_batch": asdict(setup.worst_micro()),
-        "memory": asdict(plan.memory),
+        "memory": asdict(memory) | {name: getattr(memory, name) for name in derived},
         "seconds": asdict(plan.speed),
-        "disk": {"checkpoint": plan.checkpoint, "all": plan.disk},
-        "changes": [asdict(one) for one in plan.changes],
+        "disk": {"checkpoint": plan.checkpoint, "all": setup.checkpoints * plan.checkpoint},
+        "changes": [
+            {
+                "settings": list(one.settings),
+                "count": one.count,
+                "fits": one.plan.fits,
+                "peak": one.plan.memory.peak,
+                "step": one.plan.speed.step,
+            }
+            for one in changes
+        ],
         "notes": list(plan.notes),
     }
 
 
-def print_plan(plan: Plan, gpu: str) -> None:
+def print_plan(plan: Plan, changes: Sequence[Change], gpu: str) -> None:
     """Print it for people."""
-    setup, memory, speed = plan.setup, plan.memory, plan.speed
-    micro = setup.worst_micro()
-    where = "which also generate" if setup.shared else f"{setup.generators} more generate"
-    print_line(
-        f"{setup.shape.params / 1e9:.3g}B parameters, {setup.trainers} x {gpu} train, {where}"
-    )
-    rows = [
-        ("weights", _gib(memory.master)),
-        ("gathered layers (fsdp)", _gib(memory.compute)),
-        ("reference", _gib(memory.reference)),
-        ("optimizer", _gib(memory.optimizer)),
-        ("between steps", _gib(memory.at_rest)),
-        ("gradients", _gib(memory.gradients)),
-        (f"activations of {micro.tokens:,} tokens", _gib(memory.activations)),
-        ("LM head: logits, gradient", _gib(memory.head)),
-        ("work space, CUDA", _gib(memory.work)),
-        ("engine's share", _gib(memory.engine)),
-        ("of it or its own card: KV cache", _gib(memory.kv_room)),
-        (f"peak: {memory.moment}", _gib(memory.peak)),
-        (f"left of {setup.card.memory / 2**30:.1f}", _gib(memory.left)),
-    ]
-    print_table(("memory of a training GPU", "GiB"), rows)
+    setup, speed = plan.setup, plan.speed
+    engine = setup.engine
+    where = "and generate" if engine.shared else f"and {engine.gpus} more generate"
+    print_line(f"{setup.shape.params / 1e9:.3g}B parameters; {setup.trainers} x {gpu} train {where}")
+    print_table(("memory of a GPU that trains", "GiB"), _memory(plan))
     times = [
         ("generation", speed.generation),
         ("log-probs and reference", speed.scoring),
@@ -112,30 +68,79 @@ def print_plan(plan: Plan, gpu: str) -> None:
         f"{speed.mfu:.0%} while training; {speed.hours:.3g} hours for {setup.steps:,} steps"
     )
     print_line(
-        f"disk: {_gib(plan.checkpoint)} GiB a checkpoint, {_gib(plan.disk)} GiB with "
-        f"checkpoint.keep={setup.keep} and one being written"
+        f"disk: {_gib(plan.checkpoint)} GiB a checkpoint, "
+        f"{_gib(setup.checkpoints * plan.checkpoint)} GiB for {setup.checkpoints} at a time"
     )
-    print_line("it fits" if plan.fits else _lack(memory))
-    if plan.changes:
-        rows = [
-            (
-                one.setting,
-                f"{_gib(one.peak)} ({(one.peak - memory.peak) / 2**30:+.2f})",
-                f"{one.step:.3g} ({one.step / speed.step - 1:+.0%})",
-                "yes" if one.fits else "no",
-            )
-            for one in plan.changes
-        ]
-        print_table(("change", "peak GiB", "step s", "fits"), rows)
     for note in plan.notes:
         print_line(f"note: {note}")
+    print_line(verdict(plan))
+    _print_changes(plan, changes)
 
 
-def _lack(memory: Memory) -> str:
+def _memory(plan: Plan) -> list[tuple[str, str]]:
+    """Lines of the table; what is 0 in every part of it is left out."""
+    setup, memory = plan.setup, plan.memory
+    held, worst = memory.held, memory.worst
+    tokens = setup.worst_micro().tokens
+    parts = [
+        ("weights", held.weights),
+        ("reference", held.reference),
+        ("optimizer", held.optimizer),
+        ("gradients (ddp)", held.buckets),
+        ("CUDA, assumed", memory.reserved),
+        ("= held throughout", held.total + memory.reserved),
+        ("gathered layers (fsdp)", worst.gathered),
+        ("gradients", worst.gradients),
+        (f"activations of {tokens:,} tokens", worst.activations),
+        ("LM head: logits, gradient", worst.head),
+        ("work space", worst.work),
+        (f"= training at its most: {worst.name}", memory.training),
+    ]
+    lines = [(name, _gib(amount)) for name, amount in parts if amount]
+    if setup.engine.own_weights:
+        owner = "of a colocated engine" if setup.engine.shared else "of a server"
+        lines.append((f"memory {owner}", _gib(setup.engine.memory)))
+    if setup.engine.shared:
+        lines.append(("= generation, what is held included", _gib(memory.generating)))
+    lines.append(("room for keys and values", _gib(memory.kv_room)))
+    return lines
+
+
+def verdict(plan: Plan) -> str:
+    """Say whether it fits, and by how much."""
+    memory = plan.memory
     if memory.left < 0:
-        return f"it does not fit: {_gib(-memory.left)} GiB too much at: {memory.moment}"
-    return "it does not fit: the engine's share has no room for keys and values"
+        return (
+            f"DOES NOT FIT: {_gib(memory.peak)} GiB at {memory.moment}, "
+            f"{_gib(-memory.left)} more than the card's {_gib(memory.card)}"
+        )
+    if memory.lack > 0:
+        return (
+            f"DOES NOT FIT: the engine lacks {_gib(memory.lack)} GiB for its weights and the "
+            f"keys and values of one completion"
+        )
+    return (
+        f"fits: {_gib(memory.peak)} GiB at {memory.moment}, {_gib(memory.left)} of "
+        f"{_gib(memory.card)} are left"
+    )
+
+
+def _print_changes(plan: Plan, changes: Sequence[Change]) -> None:
+    if not changes:
+        print_line("no faster setting fits" if plan.fits else "no change that is tried makes it fit")
+        return
+    rows = [
+        (
+            " ".join(one.settings),
+            str(one.count),
+            _gib(one.plan.memory.peak),
+            f"{one.plan.speed.step:.3g}",
+        )
+        for one in changes[:_ADVICE]
+    ]
+    does = "faster, and it fits" if plan.fits else "with this it fits"
+    print_table((f"{does} (--set)", "--count", "peak GiB", "step s"), rows)
 
 
 def _gib(amount: float) -> str:
-    return f"{amount / 2**30:.2f}"
+    return f"{amount / GIB:.2f}"

@@ -7,29 +7,62 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlvr_core.api import AdvantageTraits, ConfigError, LossTraits
-from rlvr_core.builtin.planner.cards import CARDS, Card
-from rlvr_core.builtin.planner.shape import Shape
+from rlvr_core.builtin.planner.cards import RESERVED, Card
+from rlvr_core.builtin.planner.shape import Adapter, Shape
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Resolved
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-_KNOWN = ("core/vllm", "core/vllm-server")
+MASTER = 4
+"""Bytes of a trained weight, and of its gradient."""
+_MOMENTS = {"core/adamw": 8.0, "core/adamw-8bit": 2.0, "core/muon": 4.0}
+"""Bytes of state for a trained weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Micro:
-    """A micro-batch, packed.
+    """A micro-batch, packed; the last three are of attention in grids, as float32 has it.
 
     Attributes:
         tokens: Packed tokens: each prompt once, and of each completion all but the last.
         loss_tokens: Tokens that reach the LM head.
         keys: Keys of attention, where each completion has its prompt's before its own.
+        query_slots: Queries, padding included.
+        key_slots: The same of keys.
+        mask: Entries of its mask.
     """
 
     tokens: int
     loss_tokens: int
     keys: int
+    query_slots: int = 0
+    key_slots: int = 0
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What generates.
+
+    Attributes:
+        gpus: Those that generate; the trainers' own if ``shared``.
+        width: GPUs of one engine, over which it splits the weights.
+        shared: Whether it shares the trainers' GPUs.
+        own_weights: Whether it has a copy of the weights; else it computes the trainer's model.
+        memory: Bytes that it takes of each of its GPUs.
+        sleeps: Whether it gives them back while the trainer works.
+        swaps: Whether its weights are in host memory meanwhile.
+        at_once: Completions that it generates at a time, at most.
+    """
+
+    gpus: int
+    width: int
+    shared: bool
+    own_weights: bool
+    memory: float
+    sleeps: bool
+    swaps: bool
+    at_once: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +72,16 @@ class Setup:
     Attributes:
         card: The GPU.
         trainers: GPUs that train.
-        generators: GPUs that generate; the trainers' own if ``shared``.
-        shared: Whether engine and trainer share their GPUs.
-        share: Part of a card that the engine takes.
-        sleeps: Whether the engine gives it back while the trainer works.
+        engine: What generates.
         shape: The model.
-        trained: Trained parameters, fewer than the model's with LoRA.
-        width: Bytes of a number in the compute dtype.
+        adapter: LoRA's, or None where the whole model is trained.
+        trained: Trained parameters.
+        dtype: Of the computation.
         checkpointing: Whether activations are computed again in the backward pass.
         fsdp: Whether the trainers hold shards.
         scored: Whether log-probs of a reference are computed.
         reference: Whether a reference model is held for them; with LoRA the base is it.
         offload: Whether it is held in host memory.
-        lora: Whether an adapter is trained.
         moments: Bytes of optimizer state for a trained parameter.
         budget: ``train.tokens_per_micro_batch``.
         prompts: Problems of a step, on all GPUs.
@@ -64,24 +94,21 @@ class Setup:
         overlapped: Whether generation goes on beside training.
         passes: Times that a step trains on its completions.
         updates: Optimizer updates of a step.
-        keep: Checkpoints that are kept.
+        checkpoints: That lie on the disk at a time, the one being written included.
     """
 
     card: Card
     trainers: int
-    generators: int
-    shared: bool
-    share: float
-    sleeps: bool
+    engine: Engine
     shape: Shape
+    adapter: Adapter | None
     trained: int
-    width: int
+    dtype: str
     checkpointing: bool
     fsdp: bool
     scored: bool
     reference: bool
     offload: bool
-    lora: bool
     moments: float
     budget: int
     prompts: int
@@ -94,7 +121,47 @@ class Setup:
     overlapped: bool
     passes: int
     updates: int
-    keep: int
+    checkpoints: int
+
+    @property
+    def half(self) -> bool:
+        """Whether 16 bits are computed with, and attention is flash attention."""
+        return self.dtype != "float32"
+
+    @property
+    def width(self) -> int:
+        """Bytes of a number that is computed with."""
+        return 2 if self.half else 4
+
+    @property
+    def rounded(self) -> bool:
+        """Whether shards are gathered rounded, and gradients of gathered weights as narrow."""
+        return self.fsdp and self.dtype == "bfloat16"
+
+    @property
+    def autocast(self) -> bool:
+        """Whether products round what they are given: the rest is float32."""
+        return self.half and not self.rounded
+
+    @property
+    def stream(self) -> int:
+        """Bytes of a number of the residual stream: float32 where the embedding is."""
+        return self.width if self.rounded or self.adapter else 4
+
+    @property
+    def gathered_width(self) -> int:
+        """Bytes of a gathered weight; 0 where none is gathered."""
+        return 0 if not self.fsdp else self.table_width
+
+    @property
+    def table_width(self) -> int:
+        """Bytes of the gradient of a weight before it is summed over the GPUs."""
+        return self.width if self.rounded else MASTER
+
+    @property
+    def buckets(self) -> bool:
+        """Whether DDP keeps room for all gradients, between steps too."""
+        return self.trainers > 1 and not self.fsdp
 
     @property
     def shards(self) -> int:
@@ -106,8 +173,14 @@ class Setup:
         """Completions that one GPU trains on in a step, at most."""
         return math.ceil(self.prompts * self.n / self.trainers)
 
+    @property
+    def entry(self) -> int:
+        """Bytes of the keys and values of one token."""
+        return 2 * self.width * self.shape.keys * self.shape.layers
+
     def worst_micro(self) -> Micro:
-        """The fullest micro-batch: completions of the longest kind, and short prompts if they fit.
+        """The fullest micro-batch: completions near the cap, and prompts that are short where that
+        makes room for more of them.
 
         A completion that alone exceeds the budget gets a micro-batch of its own.
         """
@@ -116,13 +189,26 @@ class Setup:
         while rows < self.rows and self._positions(rows + 1) <= self.budget:
             rows += 1
         prompts = math.ceil(rows / self.n)
-        most = self.rows * self.completion + math.ceil(self.rows / self.n) * self.prompt
-        tokens = max(min(self.budget, most), longest)
+        tokens = max(min(self.budget, self._positions(self.rows)), longest)
         loss = max(min(tokens, self.rows * self.completion), self.completion)
-        return Micro(tokens, loss, tokens + (rows - prompts) * self.prompt)
+        slots = prompts * self.prompt + rows * self.completion
+        width = self.prompt + self.completion
+        return Micro(
+            tokens=tokens,
+            loss_tokens=loss,
+            keys=tokens + rows * self.prompt,
+            query_slots=slots,
+            key_slots=slots + rows * self.prompt,
+            mask=rows * self.completion * width,
+        )
 
     def _positions(self, rows: int) -> int:
         return rows * self.completion + math.ceil(rows / self.n) * self.prompt
+
+    @property
+    def several_micros(self) -> bool:
+        """Whether a step may have more than one micro-batch."""
+        return self._positions(self.rows) > self.budget
 
     @property
     def micros(self) -> int:
@@ -136,97 +222,164 @@ class Setup:
 
 
 def setup_of(
-    resolved: Resolved, gpu: str, count: int, shape: Shape, trained: int, mean: float | None
+    resolved: Resolved,
+    card: Card,
+    count: int,
+    shape: Shape,
+    adapter: Adapter | None,
+    mean: float | None,
 ) -> tuple[Setup, list[str]]:
     """Put a configuration into numbers.
 
     Args:
         resolved: The configuration.
-        gpu: A name of ``CARDS``.
+        card: The GPU.
         count: GPUs in all.
         shape: The model's sizes.
-        trained: Parameters that are trained.
+        adapter: LoRA's, if it has one.
         mean: Mean tokens of a completion; None for half the cap.
 
     Returns:
         The numbers, and what had to be assumed for them.
 
     Raises:
-        ConfigError: If the GPUs are too few for the servers that the configuration asks for.
+        ConfigError: If the GPUs do not go together with the servers or with the step.
     """
     config, notes = resolved.config, []
-    card, train, options = CARDS[gpu], config.train, config.engine.with_
-    serving = config.engine.use == "core/vllm-server"
-    if config.engine.use == "auto":
-        notes.append("engine: auto is taken as core/vllm with its defaults")
-    elif config.engine.use not in _KNOWN:
-        notes.append(f"the engine {config.engine.use} is taken as core/vllm with its defaults")
-    generators, trainers = count, count
-    if serving and not options.get("urls"):
-        wide = options.get("tensor_parallel") or 1
-        given = options.get("gpus")
-        servers = options.get("servers") or (max(1, len(given) // wide) if given else 1)
-        generators = servers * wide
-        trainers = count - generators
-        if trainers < 1:
-            raise ConfigError(
-                f"the servers take {generators} GPUs, and there are {count}: none is left to train",
-                where="engine.with",
-                remedy=f"--count {generators + 1} or more",
-            )
-    elif serving:
-        generators = len(options["urls"])
-        notes.append("each of engine.with.urls is taken as one GPU more of the same kind")
+    train, cap = config.train, config.sampling.max_tokens
     overlapped = train.max_staleness > 0
-    traits = [resolved.components[loc].traits(LossTraits) for loc in config.losses]
-    lora = config.model.lora is not None
-    estimator = resolved.components.get(("advantage",))
-    of_estimator = None if estimator is None else estimator.traits(AdvantageTraits)
-    needs = any(one.needs_reference for one in traits)
-    needs = needs or (of_estimator is not None and of_estimator.needs_reference_kl)
-    if any(one.teacher is not None for one in traits):
-        notes.append("a teacher model of a loss is not counted")
-    moments = {"core/adamw": 8.0, "core/adamw-8bit": 2.0, "core/muon": 4.0}.get(train.optimizer.use)
-    if moments is None:
-        moments = 8.0
-        notes.append(f"the optimizer {train.optimizer.use} is taken to hold what AdamW does")
-    elif train.optimizer.use == "core/muon":
-        outer = 0 if lora else shape.outer_params
-        moments += 4.0 * outer / trained
-    if config.model.dtype == "float32":
-        notes.append("in float32 attention and time are estimated as if in bfloat16")
-    if lora:
-        notes.append("memory with LoRA was not compared with the stand-in")
+    engine = _engine(resolved, card, count, shape, notes)
+    trainers = count if engine.shared or config.engine.with_.get("urls") else count - engine.gpus
+    if trainers > train.prompts_per_step * config.sampling.n:
+        raise ConfigError(
+            f"{trainers} GPUs train, and a step has {train.prompts_per_step} prompts of "
+            f"{config.sampling.n} completions: some would get none",
+            where="--count",
+            remedy="lower --count, or raise train.prompts_per_step",
+        )
+    if train.parallel == "fsdp" and trainers == 1:
+        notes.append("train.parallel: fsdp shares nothing out where one GPU trains")
+    trained = shape.params if adapter is None else adapter.params
+    needs = _needs_reference(resolved, notes)
+    written = train.steps // config.checkpoint.every + 1 if config.checkpoint.every else 1
+    kept = min(config.checkpoint.keep, written) + (config.checkpoint.keep_best is not None)
+    if config.model.lora is not None and config.model.lora.dropout > 0:
+        notes.append("what model.lora.dropout drops is not counted")
+    if train.compile:
+        notes.append("train.compile: memory and time are those without it")
     if mean is None:
         notes.append("completions are taken to be half of sampling.max_tokens long (--mean-tokens)")
-    mean_completion = config.sampling.max_tokens / 2 if mean is None else mean
     return Setup(
         card=card,
         trainers=trainers,
-        generators=generators,
-        shared=not serving,
-        share=options.get("gpu_memory_utilization") or (0.9 if serving else 0.5),
-        sleeps=bool(options.get("sleep", True)) and not overlapped,
+        engine=engine,
         shape=shape,
+        adapter=adapter,
         trained=trained,
-        width=BYTES[config.model.dtype],
+        dtype=config.model.dtype,
         checkpointing=train.gradient_checkpointing,
         fsdp=train.parallel == "fsdp" and trainers > 1,
         scored=needs,
-        reference=needs and not lora,
+        reference=needs and adapter is None,
         offload=train.reference.offload,
-        lora=lora,
-        moments=moments,
+        moments=_moments(train.optimizer.use, shape, adapter, notes),
         budget=train.tokens_per_micro_batch,
         prompts=train.prompts_per_step,
         n=config.sampling.n,
         prompt=config.data.max_prompt_tokens,
-        completion=config.sampling.max_tokens,
+        completion=cap,
         mean_prompt=config.data.max_prompt_tokens / 2,
-        mean_completion=mean_completion,
+        mean_completion=cap / 2 if mean is None else mean,
         steps=train.steps,
         overlapped=overlapped,
         passes=train.num_iterations,
         updates=train.updates_per_step,
-        keep=config.checkpoint.keep,
+        checkpoints=kept + 1,
     ), notes
+
+
+def _engine(resolved: Resolved, card: Card, count: int, shape: Shape, notes: list[str]) -> Engine:
+    config = resolved.config
+    use, options = config.engine.use, config.engine.with_
+    if use == "core/transformers":
+        notes.append("core/transformers generates slower than the vLLM that its time is that of")
+        return Engine(count, 1, True, False, 0.0, True, False, 2**31)
+    serving = use == "core/vllm-server"
+    if use == "auto":
+        notes.append("engine: auto is taken as core/vllm with its defaults")
+    elif not serving and use != "core/vllm":
+        notes.append(f"the engine {use} is taken as core/vllm with its defaults")
+    memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
+    gpus, wide = count, 1
+    if serving:
+        gpus, wide = _servers(options, count)
+        if options.get("urls"):
+            notes.append("each of engine.with.urls is taken as one GPU more of the same kind")
+    if options.get("kv_cache_mb"):
+        weights = (4 if config.model.dtype == "float32" else 2) * shape.params / wide
+        memory = weights + RESERVED + options["kv_cache_mb"] * 2**20
+    sleeps = bool(options.get("sleep", True)) and config.train.max_staleness == 0
+    return Engine(
+        gpus=gpus,
+        width=wide,
+        shared=not serving,
+        own_weights=True,
+        memory=memory,
+        sleeps=serving or sleeps,
+        swaps=not serving and sleeps and options.get("sleep_level", 1) == 1,
+        at_once=options.get("max_num_seqs") or options.get("max_in_flight") or 256,
+    )
+
+
+def _servers(options: dict[str, object], count: int) -> tuple[int, int]:
+    """GPUs of all servers, and of each.
+
+    Raises:
+        ConfigError: If they are too many, or do not divide into servers.
+    """
+    urls, wide = options.get("urls"), options.get("tensor_parallel") or 1
+    given, servers = options.get("gpus"), options.get("servers")
+    assert isinstance(wide, int)
+    if isinstance(urls, list) and urls:
+        return len(urls), 1
+    if isinstance(given, list):
+        gpus = len(given)
+        if gpus % wide or (isinstance(servers, int) and servers * wide != gpus):
+            raise ConfigError(
+                f"{gpus} engine GPUs do not divide into {servers or 'any number of'} servers of "
+                f"{wide}",
+                where="engine.with",
+                remedy="servers x tensor_parallel has to be the number of engine GPUs",
+            )
+    else:
+        gpus = (servers if isinstance(servers, int) else 1) * wide
+    if gpus >= count:
+        raise ConfigError(
+            f"the servers take {gpus} GPUs, and there are {count}: none is left to train",
+            where="engine.with",
+            remedy=f"--count {gpus + 1} or more, or engine: core/vllm, which shares them",
+        )
+    return gpus, wide
+
+
+def _needs_reference(resolved: Resolved, notes: list[str]) -> bool:
+    config = resolved.config
+    traits = [resolved.components[loc].traits(LossTraits) for loc in config.losses]
+    if any(one.teacher is not None for one in traits):
+        notes.append("a teacher model of a loss is not counted")
+    estimator = resolved.components.get(("advantage",))
+    of_estimator = None if estimator is None else estimator.traits(AdvantageTraits)
+    return any(one.needs_reference for one in traits) or (
+        of_estimator is not None and of_estimator.needs_reference_kl
+    )
+
+
+def _moments(use: str, shape: Shape, adapter: Adapter | None, notes: list[str]) -> float:
+    """Bytes of optimizer state for a trained parameter."""
+    moments = _MOMENTS.get(use)
+    if moments is None:
+        notes.append(f"the optimizer {use} is taken to hold what AdamW does")
+        return _MOMENTS["core/adamw"]
+    if use == "core/muon" and adapter is None:  # AdamW for what is in no layer
+        moments += 4.0 * shape.outer_params / shape.params
+    return moments

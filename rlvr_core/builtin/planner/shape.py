@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_core.api import MachineError
+from rlvr_core.api import ConfigError, MachineError
 from rlvr_core.api.services import check_model_path
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import LoraSection, ModelSection
 
 _REMEDY = "rlvr plan knows dense decoders with gated MLPs, such as Llama, Qwen2 and Qwen3"
+_LINEAR = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+"""Products of a layer, by their names in the models that the formulas are of."""
+_BESIDE = {"", "self_attn", "mlp", "act_fn", "q_norm", "k_norm"}
+_BESIDE |= {"input_layernorm", "post_attention_layernorm"}
+"""What else such a layer may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +72,77 @@ class Shape:
         return self.params - self.layers * self.layer_params
 
 
-def read_model(path: str, section: ModelSection) -> tuple[Shape, int]:
-    """Return the sizes of a model, and how many parameters a run trains of it.
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter.
+
+    Attributes:
+        rank: Its rank.
+        matrices: Pairs of matrices in a layer.
+        inputs: Widths of their inputs, added up.
+        layer_params: Parameters of a layer's.
+        params: Parameters in all.
+    """
+
+    rank: int
+    matrices: int
+    inputs: int
+    layer_params: int
+    params: int
+
+
+def read_model(path: str, section: ModelSection) -> tuple[Shape, Adapter | None]:
+    """Return the sizes of a model, and of the adapter that a run trains.
 
     Args:
-        path: Its folder, or an id of the Hub that is in its cache.
+        path: Its folder, or an id of the Hub.
         section: Revision, trust and adapter.
 
     Raises:
-        MachineError: If it is not there, cannot be built or is of another kind.
+        MachineError: If its config.json cannot be had, or it cannot be built or is of another kind.
+        ConfigError: If an adapter fits none of its layers.
     """
     check_model_path(path)
-    from transformers import AutoConfig
+    model = _skeleton(path, section.revision, section.trust_remote_code)
+    adapter = None if section.lora is None else _adapter(model, section.lora)
+    return shape_of(model), adapter
+
+
+@functools.lru_cache(maxsize=4)
+def _skeleton(path: str, revision: str | None, trust: bool) -> Any:
+    """The model on the meta device."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(
-            path,
-            revision=section.revision,
-            trust_remote_code=section.trust_remote_code,
-            local_files_only=True,
-        )
+        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust)
     except Exception as error:
-        missing = not Path(path).expanduser().is_dir()
         raise MachineError(
-            f"there is no config.json of '{path}' on this machine"
-            if missing
-            else f"config.json of '{path}' cannot be read: {_first(error)}",
+            f"config.json of '{path}' cannot be read: {_first(error)}",
             where="model.path",
-            remedy="fetch it (hf download MODEL config.json) or name a model folder: rlvr plan "
-            "reads nothing from the Hub"
-            if missing
-            else "name a folder that transformers can load",
+            remedy="name a model folder, or a hub id: that needs the network or a filled cache",
         ) from error
-    return measure(config, section.trust_remote_code, section.lora)
-
-
-def measure(config: Any, trust: bool, lora: LoraSection | None) -> tuple[Shape, int]:
-    """Build the model of a transformers configuration on the meta device and count; see above."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     auto: Any = AutoModelForCausalLM
     try:
         with torch.device("meta"):
-            model = auto.from_config(config, trust_remote_code=trust)
+            return auto.from_config(config, trust_remote_code=trust)
     except Exception as error:
         raise MachineError(
             f"the model cannot be built: {_first(error)}", where="model.path", remedy=_REMEDY
         ) from error
-    inner = config.get_text_config()
-    found = _layers(model)
+
+
+def shape_of(model: Any) -> Shape:
+    """Return the sizes of a model.
+
+    Raises:
+        MachineError: If it is not a decoder whose layers the formulas are of.
+    """
+    inner, found = model.config.get_text_config(), _layers(model)
     names = ("hidden_size", "intermediate_size", "num_attention_heads")
-    if not found or any(getattr(inner, name, None) is None for name in names) or _experts(found[0]):
+    leaves = {name.rpartition(".")[2] for name, _ in found[0].named_modules()} if found else set()
+    known = _LINEAR <= leaves <= _LINEAR | _BESIDE
+    if not (known and all(getattr(inner, name, None) for name in names)):
         raise MachineError(
             f"{type(model).__name__} is not a model whose memory rlvr plan can compute",
             where="model.path",
@@ -125,7 +150,7 @@ def measure(config: Any, trust: bool, lora: LoraSection | None) -> tuple[Shape, 
         )
     heads = inner.num_attention_heads
     embedded, head = model.get_input_embeddings(), model.get_output_embeddings()
-    shape = Shape(
+    return Shape(
         layers=len(found),
         hidden=inner.hidden_size,
         inner=inner.intermediate_size,
@@ -134,11 +159,10 @@ def measure(config: Any, trust: bool, lora: LoraSection | None) -> tuple[Shape, 
         head_dim=getattr(inner, "head_dim", None) or inner.hidden_size // heads,
         vocab=inner.vocab_size,
         tied=head is not None and head.weight is embedded.weight,
-        normed=any(name.endswith("q_norm") for name, _ in found[0].named_modules()),
+        normed="q_norm" in leaves,
         layer_params=sum(one.numel() for one in found[0].parameters()),
         params=sum(one.numel() for one in model.parameters()),
     )
-    return shape, shape.params if lora is None else _adapter(model, head, lora)
 
 
 def _layers(model: Any) -> list[Any]:
@@ -147,32 +171,40 @@ def _layers(model: Any) -> list[Any]:
     return [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]
 
 
-def _experts(layer: Any) -> bool:
-    return any("expert" in name or name.endswith("router") for name, _ in layer.named_modules())
-
-
-def _adapter(model: Any, head: Any, lora: LoraSection) -> int:
-    """Parameters of the adapter: rank x (inputs + outputs) of each layer that gets one."""
+def _adapter(model: Any, lora: LoraSection) -> Adapter:
+    """The adapter that peft would add: rank x (inputs + outputs) for each chosen layer."""
     import torch
 
-    targets = lora.target_modules
-    chosen = [
-        one
+    head, targets = model.get_output_embeddings(), lora.target_modules
+    chosen = {
+        name: one
         for name, one in model.named_modules()
         if isinstance(one, torch.nn.Linear)
+        and one is not head
         and (
-            one is not head
-            if targets == "all-linear"
-            else any(name == target or name.endswith(f".{target}") for target in targets)
+            targets == "all-linear"
+            or any(name == target or name.endswith(f".{target}") for target in targets)
         )
-    ]
-    if not chosen:
-        raise MachineError(
-            f"no layer is named {', '.join(targets)}",
+    }
+    first = _layers(model)[0]
+    inside = [one for one in chosen.values() if any(one is other for other in first.modules())]
+    if not inside:
+        raise ConfigError(
+            f"no linear layer is named {', '.join(targets)}",
             where="model.lora.target_modules",
-            remedy="name linear layers of the model, or all-linear",
+            remedy=f"choose of {', '.join(sorted(_LINEAR))}, or all-linear",
         )
-    return sum(lora.rank * (one.in_features + one.out_features) for one in chosen)
+
+    def params(some: Iterable[Any]) -> int:
+        return sum(lora.rank * (one.in_features + one.out_features) for one in some)
+
+    return Adapter(
+        rank=lora.rank,
+        matrices=len(inside),
+        inputs=sum(one.in_features for one in inside),
+        layer_params=params(inside),
+        params=params(chosen.values()),
+    )
 
 
 def _first(error: Exception) -> str:
