@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rlvr_core.api import RlvrError
 from rlvr_core.builtin.planner.plans import Plan, Planner
+from rlvr_core.builtin.planner.setup import Setup
 
 _COUNTS = (2, 4, 8, 16, 32, 64)
 _ROUNDS = 6
@@ -34,7 +35,7 @@ class Change:
 def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
     """Ways to make a run fit that does not, or to make one faster that does; best first."""
     if plan.fits:
-        found = [_try(planner, count, (one,)) for one in _faster(plan)]
+        found = [_try(planner, count, some) for some in _faster(plan)]
         good = [c for c in found if c and c.plan.fits and c.plan.speed.step < 0.99 * _step(plan)]
         return sorted(good, key=lambda one: one.plan.speed.step)
     found = [_fitted(planner, count, ())]
@@ -94,11 +95,8 @@ def _smaller(plan: Plan) -> Iterator[str]:
     setup = plan.setup
     if not setup.checkpointing:
         yield "train.gradient_checkpointing=true"
-    least = setup.prompt + setup.completion
-    budget = setup.budget // 2
-    while budget >= least:
+    for budget in _budgets(setup):
         yield f"train.tokens_per_micro_batch={budget}"
-        budget //= 2
     if setup.trainers > 1 and not setup.fsdp:
         yield "train.parallel=fsdp"
     if setup.reference and not setup.offload:
@@ -110,20 +108,31 @@ def _smaller(plan: Plan) -> Iterator[str]:
     yield from _share(plan)
 
 
-def _faster(plan: Plan) -> Iterator[str]:
+def _faster(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Changes that may take less time."""
     setup = plan.setup
     if setup.checkpointing:
-        yield "train.gradient_checkpointing=false"
+        yield ("train.gradient_checkpointing=false",)
+        for budget in _budgets(setup):
+            yield "train.gradient_checkpointing=false", f"train.tokens_per_micro_batch={budget}"
     if setup.several_micros:
-        yield f"train.tokens_per_micro_batch={2 * setup.budget}"
+        yield (f"train.tokens_per_micro_batch={2 * setup.budget}",)
     if setup.fsdp:
-        yield "train.parallel=ddp"
+        yield ("train.parallel=ddp",)
     if setup.reference and setup.offload:
-        yield "train.reference.offload=false"
+        yield ("train.reference.offload=false",)
     if not setup.half:
-        yield "model.dtype=bfloat16"
-    yield from _share(plan)
+        yield ("model.dtype=bfloat16",)
+    for share in _share(plan):
+        yield (share,)
+
+
+def _budgets(setup: Setup) -> Iterator[int]:
+    """Halves of the budget that still hold a completion of the longest kind."""
+    budget = setup.budget // 2
+    while budget >= setup.prompt + setup.completion:
+        yield budget
+        budget //= 2
 
 
 def _share(plan: Plan) -> Iterator[str]:

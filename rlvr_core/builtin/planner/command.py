@@ -17,7 +17,13 @@ from rlvr_core.builtin.planner.cards import CARDS
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="GPUs in all, those of vLLM servers included.",
+    help="GPUs in all, those of engines included.",
+)
+@click.option(
+    "--engine-gpus",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many of them an engine in processes of its own has, as for rlvr launch.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one key.")
 @click.option(
@@ -30,6 +36,7 @@ def plan(
     config: Path,
     gpu: str,
     count: int,
+    engine_gpus: int | None,
     overrides: tuple[str, ...],
     mean_tokens: float | None,
     as_json: bool,
@@ -48,7 +55,7 @@ def plan(
     from rlvr_core.builtin.planner.plans import Planner
 
     output.quiet_libraries()
-    planner = Planner(config, overrides, load_host(), gpu, mean_tokens)
+    planner = Planner(config, overrides, load_host(), gpu, engine_gpus, mean_tokens)
     found = planner.plan(count)
     changes = advise(planner, found, count)
     if as_json:

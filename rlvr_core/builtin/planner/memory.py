@@ -47,7 +47,7 @@ class Moment:
 
     Attributes:
         name: What is being done.
-        gathered: Weights that FSDP has brought together.
+        gathered: Weights that FSDP has brought together, and gradients of them.
         gradients: Of weights.
         activations: What autograd keeps.
         head: Logits of the LM head, and its gradient.
@@ -163,9 +163,11 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     before = gradients if later and not setup.buckets else 0.0
     layer, residual = saved_by_layer(setup, micro), setup.stream * shape.hidden * micro.tokens
     held = (residual if setup.checkpointing else layer) * shape.layers
+    if setup.adapter and not setup.checkpointing:  # nothing before the first norm is trained
+        held -= 4.0 * shape.hidden * micro.tokens
     held += 2.0 * setup.stream * shape.head_dim * micro.tokens  # sines and cosines of positions
-    table = 0.0 if setup.adapter else float(setup.table_width * shape.head_params)
-    gathered = float(setup.gathered_width * (2 * shape.layer_params + shape.outer_params))
+    table = 0.0 if setup.adapter else float(setup.whole_width * shape.head_params)
+    gathered = _gathered(setup)
     # gradients of the head wait for the embedding's where both are one tensor
     waiting = table if shape.tied or not later else 0.0
     again = layer - residual if setup.checkpointing else 0.0
@@ -191,10 +193,25 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     if not setup.adapter:
         # head's, embedding's and their sum, which is the gradient itself where none was before
         extra = (3 if shape.tied else 1) * table
+        if setup.fsdp:  # what is in no layer is summed over the GPUs at the end, in float32
+            extra = max(extra, float((setup.whole_width + MASTER) * shape.outer_params))
         base = 0.0 if setup.buckets else gradients
         base -= 0.0 if later or setup.buckets else float(MASTER * shape.head_params) / setup.shards
         found.append(Moment("backward of the embedding", gathered, base, 0.0, extra, 0.0))
     return found
+
+
+def _gathered(setup: Setup) -> float:
+    """What FSDP brings together: two layers and what is in none, and a layer's gradients.
+
+    The latter are there as they are computed and once more in float32, to be summed.
+    """
+    if not setup.fsdp:
+        return 0.0
+    shape = setup.shape
+    weights = setup.whole_width * (2 * shape.layer_params + shape.outer_params)
+    trained = 0 if setup.adapter else shape.layer_params
+    return float(weights + (setup.whole_width + MASTER) * trained)
 
 
 def _layer_work(setup: Setup, micro: Micro) -> float:

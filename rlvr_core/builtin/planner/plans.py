@@ -54,6 +54,7 @@ class Planner:
         overrides: ``KEY=VALUE`` of the user.
         host: Plugins.
         gpu: A name of ``CARDS``.
+        engine_gpus: Of the GPUs, those that ``rlvr launch --engine-gpus`` would name.
         mean_tokens: Mean tokens of a completion; None for half the cap.
     """
 
@@ -61,6 +62,7 @@ class Planner:
     overrides: tuple[str, ...]
     host: Host
     gpu: str
+    engine_gpus: int | None = None
     mean_tokens: float | None = None
 
     def plan(self, count: int, changes: Sequence[str] = ()) -> Plan:
@@ -80,9 +82,8 @@ class Planner:
             )
         section = resolved.config.model
         shape, adapter = read_model(model_path(section.path, self.host), section)
-        setup, notes = setup_of(
-            resolved, CARDS[self.gpu], count, shape, adapter, self.mean_tokens
-        )
+        card, mean = CARDS[self.gpu], self.mean_tokens
+        setup, notes = setup_of(resolved, card, count, self.engine_gpus, shape, adapter, mean)
         memory = memory_of(setup)
         speed = speed_of(setup, memory.kv_room)
         return Plan(setup, memory, speed, checkpoint_bytes(setup), (*notes, UNCHECKED))

@@ -52,7 +52,9 @@ def print_plan(plan: Plan, changes: Sequence[Change], gpu: str) -> None:
     setup, speed = plan.setup, plan.speed
     engine = setup.engine
     where = "and generate" if engine.shared else f"and {engine.gpus} more generate"
-    print_line(f"{setup.shape.params / 1e9:.3g}B parameters; {setup.trainers} x {gpu} train {where}")
+    print_line(
+        f"{setup.shape.params / 1e9:.3g}B parameters; {setup.trainers} x {gpu} train {where}"
+    )
     print_table(("memory of a GPU that trains", "GiB"), _memory(plan))
     times = [
         ("generation", speed.generation),
@@ -98,8 +100,8 @@ def _memory(plan: Plan) -> list[tuple[str, str]]:
     ]
     lines = [(name, _gib(amount)) for name, amount in parts if amount]
     if setup.engine.own_weights:
-        owner = "of a colocated engine" if setup.engine.shared else "of a server"
-        lines.append((f"memory {owner}", _gib(setup.engine.memory)))
+        owner = "an engine beside it" if setup.engine.shared else "an engine on its own GPU"
+        lines.append((f"for {owner}", _gib(setup.engine.memory)))
     if setup.engine.shared:
         lines.append(("= generation, what is held included", _gib(memory.generating)))
     lines.append(("room for keys and values", _gib(memory.kv_room)))
@@ -127,7 +129,9 @@ def verdict(plan: Plan) -> str:
 
 def _print_changes(plan: Plan, changes: Sequence[Change]) -> None:
     if not changes:
-        print_line("no faster setting fits" if plan.fits else "no change that is tried makes it fit")
+        print_line(
+            "no faster setting fits" if plan.fits else "no change that is tried makes it fit"
+        )
         return
     rows = [
         (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MASTER = 4
 """Bytes of a trained weight, and of its gradient."""
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _MOMENTS = {"core/adamw": 8.0, "core/adamw-8bit": 2.0, "core/muon": 4.0}
 """Bytes of state for a trained weight."""
 
@@ -52,6 +53,7 @@ class Engine:
         memory: Bytes that it takes of each of its GPUs.
         sleeps: Whether it gives them back while the trainer works.
         swaps: Whether its weights are in host memory meanwhile.
+        by_host: Whether new weights come through host memory.
         at_once: Completions that it generates at a time, at most.
     """
 
@@ -62,6 +64,7 @@ class Engine:
     memory: float
     sleeps: bool
     swaps: bool
+    by_host: bool
     at_once: int
 
 
@@ -131,7 +134,7 @@ class Setup:
     @property
     def width(self) -> int:
         """Bytes of a number that is computed with."""
-        return 2 if self.half else 4
+        return BYTES[self.dtype]
 
     @property
     def rounded(self) -> bool:
@@ -149,13 +152,8 @@ class Setup:
         return self.width if self.rounded or self.adapter else 4
 
     @property
-    def gathered_width(self) -> int:
-        """Bytes of a gathered weight; 0 where none is gathered."""
-        return 0 if not self.fsdp else self.table_width
-
-    @property
-    def table_width(self) -> int:
-        """Bytes of the gradient of a weight before it is summed over the GPUs."""
+    def whole_width(self) -> int:
+        """Bytes of a whole weight, and of its gradient before it is summed over the GPUs."""
         return self.width if self.rounded else MASTER
 
     @property
@@ -225,6 +223,7 @@ def setup_of(
     resolved: Resolved,
     card: Card,
     count: int,
+    engine_gpus: int | None,
     shape: Shape,
     adapter: Adapter | None,
     mean: float | None,
@@ -235,6 +234,7 @@ def setup_of(
         resolved: The configuration.
         card: The GPU.
         count: GPUs in all.
+        engine_gpus: Those of them that ``rlvr launch --engine-gpus`` would name.
         shape: The model's sizes.
         adapter: LoRA's, if it has one.
         mean: Mean tokens of a completion; None for half the cap.
@@ -247,9 +247,9 @@ def setup_of(
     """
     config, notes = resolved.config, []
     train, cap = config.train, config.sampling.max_tokens
-    overlapped = train.max_staleness > 0
-    engine = _engine(resolved, card, count, shape, notes)
-    trainers = count if engine.shared or config.engine.with_.get("urls") else count - engine.gpus
+    engine = _engine(resolved, card, count, engine_gpus, shape, notes)
+    urls = bool(config.engine.with_.get("urls"))
+    trainers = count if engine.shared or urls else count - engine.gpus
     if trainers > train.prompts_per_step * config.sampling.n:
         raise ConfigError(
             f"{trainers} GPUs train, and a step has {train.prompts_per_step} prompts of "
@@ -291,47 +291,80 @@ def setup_of(
         mean_prompt=config.data.max_prompt_tokens / 2,
         mean_completion=cap / 2 if mean is None else mean,
         steps=train.steps,
-        overlapped=overlapped,
+        overlapped=train.max_staleness > 0,
         passes=train.num_iterations,
         updates=train.updates_per_step,
         checkpoints=kept + 1,
     ), notes
 
 
-def _engine(resolved: Resolved, card: Card, count: int, shape: Shape, notes: list[str]) -> Engine:
+def _engine(
+    resolved: Resolved,
+    card: Card,
+    count: int,
+    engine_gpus: int | None,
+    shape: Shape,
+    notes: list[str],
+) -> Engine:
     config = resolved.config
     use, options = config.engine.use, config.engine.with_
-    if use == "core/transformers":
+    serving, ahead = use == "core/vllm-server", config.train.max_staleness > 0
+    if engine_gpus is not None and not (serving or ahead):
+        raise ConfigError(
+            "the config's engine works inside the training processes",
+            where="--engine-gpus",
+            remedy="leave it out, or choose an engine with processes of its own",
+        )
+    if use == "core/transformers" and not ahead:
         notes.append("core/transformers generates slower than the vLLM that its time is that of")
-        return Engine(count, 1, True, False, 0.0, True, False, 2**31)
-    serving = use == "core/vllm-server"
+        return Engine(count, 1, True, False, 0.0, True, False, False, 2**31)
     if use == "auto":
         notes.append("engine: auto is taken as core/vllm with its defaults")
-    elif not serving and use != "core/vllm":
+    elif use not in ("core/vllm", "core/vllm-server"):
         notes.append(f"the engine {use} is taken as core/vllm with its defaults")
     memory = (options.get("gpu_memory_utilization") or (0.9 if serving else 0.5)) * card.memory
     gpus, wide = count, 1
     if serving:
-        gpus, wide = _servers(options, count)
+        gpus, wide = _servers(options, count, engine_gpus)
         if options.get("urls"):
             notes.append("each of engine.with.urls is taken as one GPU more of the same kind")
+    elif engine_gpus is not None:
+        gpus = _beside(count, engine_gpus)
     if options.get("kv_cache_mb"):
-        weights = (4 if config.model.dtype == "float32" else 2) * shape.params / wide
+        weights = BYTES[config.model.dtype] * shape.params / wide
         memory = weights + RESERVED + options["kv_cache_mb"] * 2**20
-    sleeps = bool(options.get("sleep", True)) and config.train.max_staleness == 0
+    apart = serving or engine_gpus is not None
+    sleeps = bool(options.get("sleep", True)) and not ahead
     return Engine(
         gpus=gpus,
         width=wide,
-        shared=not serving,
+        shared=not apart,
         own_weights=True,
         memory=memory,
-        sleeps=serving or sleeps,
-        swaps=not serving and sleeps and options.get("sleep_level", 1) == 1,
+        sleeps=apart or sleeps,
+        swaps=not apart and sleeps and options.get("sleep_level", 1) == 1,
+        by_host=ahead and not serving,
         at_once=options.get("max_num_seqs") or options.get("max_in_flight") or 256,
     )
 
 
-def _servers(options: dict[str, object], count: int) -> tuple[int, int]:
+def _beside(count: int, engine_gpus: int) -> int:
+    """GPUs of engines that work ahead: each training process has one of one GPU.
+
+    Raises:
+        ConfigError: If they are not as many as those that train.
+    """
+    if 2 * engine_gpus != count:
+        raise ConfigError(
+            f"of {count} GPUs {engine_gpus} are for engines: an engine that works ahead takes one "
+            "GPU for each that trains",
+            where="--engine-gpus",
+            remedy=f"--count {2 * engine_gpus}, or engine: core/vllm-server",
+        )
+    return engine_gpus
+
+
+def _servers(options: dict[str, object], count: int, engine_gpus: int | None) -> tuple[int, int]:
     """GPUs of all servers, and of each.
 
     Raises:
@@ -342,17 +375,15 @@ def _servers(options: dict[str, object], count: int) -> tuple[int, int]:
     assert isinstance(wide, int)
     if isinstance(urls, list) and urls:
         return len(urls), 1
-    if isinstance(given, list):
-        gpus = len(given)
-        if gpus % wide or (isinstance(servers, int) and servers * wide != gpus):
-            raise ConfigError(
-                f"{gpus} engine GPUs do not divide into {servers or 'any number of'} servers of "
-                f"{wide}",
-                where="engine.with",
-                remedy="servers x tensor_parallel has to be the number of engine GPUs",
-            )
-    else:
+    gpus = len(given) if isinstance(given, list) else engine_gpus
+    if gpus is None:
         gpus = (servers if isinstance(servers, int) else 1) * wide
+    elif gpus % wide or gpus == 0 or (isinstance(servers, int) and servers * wide != gpus):
+        raise ConfigError(
+            f"{gpus} engine GPUs do not divide into {servers or 'any number of'} servers of {wide}",
+            where="engine.with",
+            remedy="servers x tensor_parallel has to be the number of engine GPUs",
+        )
     if gpus >= count:
         raise ConfigError(
             f"the servers take {gpus} GPUs, and there are {count}: none is left to train",

@@ -136,10 +136,12 @@ def gradient_of(setup: Setup) -> Work:
     """Forward and backward passes of a step; logits are made twice."""
     head = _logits(setup, 3 if setup.adapter else 4, _LOGIT_FORWARD + _LOGIT_BACKWARD)
     work = _forward(setup) + _backward(setup) + head
-    if setup.checkpointing:  # a layer is computed again up to its last product
+    if setup.checkpointing:
         shape, again = setup.shape, _forward(setup)
-        saved = 2.0 * setup.step_tokens * shape.layers * shape.hidden * shape.inner
-        work += Work(again.flops - saved, again.moved, again.launches)
+        # up to the last product, behind which nothing is kept; that of peft is beside an adapter's
+        spared = 0.0 if setup.adapter else 2.0 * shape.layers * shape.hidden * shape.inner
+        flops = again.flops - setup.step_tokens * spared
+        work += Work(flops, again.moved, again.launches)
     return work.times(setup.passes)
 
 
@@ -196,7 +198,7 @@ def _gathering(setup: Setup, times: int) -> float:
     if not setup.fsdp:
         return 0.0
     share = (setup.shards - 1) / setup.shards
-    moved = setup.shape.params * (times * setup.gathered_width + MASTER) * share
+    moved = setup.shape.params * (times * setup.whole_width + MASTER) * share
     return setup.micros * moved / setup.card.link
 
 
@@ -238,6 +240,8 @@ def _sync(setup: Setup) -> float:
     """Seconds to give the engine the weights; one that slept is also woken from host memory."""
     engine, card = setup.engine, setup.card
     weights = setup.width * setup.shape.params
+    if engine.by_host:
+        return 2 * weights / card.host
     if not engine.shared:
         return weights / card.link
     gathered = weights / card.link if setup.fsdp else 0.0
