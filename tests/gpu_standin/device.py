@@ -234,7 +234,9 @@ class StandIn(TorchDispatchMode):
         device = kwargs.get("device")
         to_us = device is not None and torch.device(device).type == "cuda"
         if not ours and not to_us:
-            return func(*args, **kwargs)
+            # a shape in host memory stays there
+            same = name == "_to_copy" and kwargs.get("dtype") in (None, args[0].dtype)
+            return args[0] if same and args[0].is_meta else func(*args, **kwargs)
         if name == "_to_copy" and device is not None and to_us != bool(ours):
             return self._moved(func, args[0], kwargs, to_us)
         if name == "copy_" and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):

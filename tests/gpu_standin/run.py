@@ -17,6 +17,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
 import build  # noqa: E402
+from sizes import SIZES  # noqa: E402
 
 build.load()
 
@@ -73,34 +74,6 @@ CASE: Mapping[str, Any] = {
     "steps": 2,
 }
 """What a case is made of, unless it says otherwise; figures are of its last step."""
-SIZES: Mapping[str, Mapping[str, Any]] = {
-    "tiny": {
-        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-    },
-    "1.7B": {
-        "vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 6144,
-        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
-        "head_dim": 128, "tie_word_embeddings": True,
-    },
-    "Llama-3.2-1B": {
-        "model_type": "llama", "vocab_size": 128_256, "hidden_size": 2048,
-        "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "head_dim": 64, "tie_word_embeddings": True,
-    },
-    "Qwen2.5-7B": {
-        "model_type": "qwen2", "vocab_size": 152_064, "hidden_size": 3584,
-        "intermediate_size": 18_944, "num_hidden_layers": 28, "num_attention_heads": 28,
-        "num_key_value_heads": 4, "tie_word_embeddings": False,
-    },
-    "8B": {
-        "vocab_size": 151_936, "hidden_size": 4096, "intermediate_size": 12_288,
-        "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "head_dim": 128, "tie_word_embeddings": False,
-    },
-}  # fmt: skip
-
-
 def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of a case's model."""
     shape = dict(SIZES[case["size"]])

@@ -52,9 +52,8 @@ def print_plan(plan: Plan, changes: Sequence[Change], gpu: str) -> None:
     setup, speed = plan.setup, plan.speed
     engine = setup.engine
     where = "and generate" if engine.shared else f"and {engine.gpus} more generate"
-    print_line(
-        f"{setup.shape.params / 1e9:.3g}B parameters; {setup.trainers} x {gpu} train {where}"
-    )
+    size = f"{setup.shape.params / 1e9:.3g}B parameters"
+    print_line(f"{size}; {setup.trainers} x {gpu} train {where}")
     print_table(("memory of a GPU that trains", "GiB"), _memory(plan))
     times = [
         ("generation", speed.generation),
@@ -129,9 +128,8 @@ def verdict(plan: Plan) -> str:
 
 def _print_changes(plan: Plan, changes: Sequence[Change]) -> None:
     if not changes:
-        print_line(
-            "no faster setting fits" if plan.fits else "no change that is tried makes it fit"
-        )
+        tried = "is both faster and fits" if plan.fits else "makes it fit"
+        print_line(f"no change that is tried {tried}")
         return
     rows = [
         (

@@ -177,8 +177,7 @@ class Setup:
         return 2 * self.width * self.shape.keys * self.shape.layers
 
     def worst_micro(self) -> Micro:
-        """The fullest micro-batch: completions near the cap, and prompts that are short where that
-        makes room for more of them.
+        """The fullest micro-batch, of completions near the cap.
 
         A completion that alone exceeds the budget gets a micro-batch of its own.
         """
@@ -245,7 +244,8 @@ def setup_of(
     Raises:
         ConfigError: If the GPUs do not go together with the servers or with the step.
     """
-    config, notes = resolved.config, []
+    config = resolved.config
+    notes: list[str] = []
     train, cap = config.train, config.sampling.max_tokens
     engine = _engine(resolved, card, count, engine_gpus, shape, notes)
     urls = bool(config.engine.with_.get("urls"))
