@@ -65,6 +65,7 @@ CASE: Mapping[str, Any] = {
     "muon": False,
     "offload": False,
     "layers": None,  # as many as the size has
+    "vocab": None,  # the same of the vocabulary
     "groups": 4,
     "n": 4,
     "prompt": 10,
@@ -79,6 +80,8 @@ def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
     shape = dict(SIZES[case["size"]])
     if case["layers"] is not None:
         shape["num_hidden_layers"] = case["layers"]
+    if case["vocab"] is not None:
+        shape["vocab_size"] = case["vocab"]
     return shape
 
 

@@ -21,11 +21,13 @@ HUB = {
 
 
 @functools.cache
-def model(size, layers=None):
+def model(size, layers=None, vocab=None):
     """A folder with the config.json of a model, for as long as this process lives."""
     sizes = {"model_type": "qwen3", "max_position_embeddings": 40_960} | SIZES[size]
     if layers is not None:
         sizes["num_hidden_layers"] = layers
+    if vocab is not None:
+        sizes["vocab_size"] = vocab
     folder = tempfile.TemporaryDirectory()
     _FOLDERS.append(folder)
     path = Path(folder.name) / "config.json"
@@ -42,7 +44,7 @@ def config_of(case, folder):
     content = {
         "run": {"name": "case"},
         "model": {
-            "path": model(case["size"], case.get("layers")),
+            "path": model(case["size"], case.get("layers"), case.get("vocab")),
             "dtype": case.get("dtype", "bfloat16"),
             "lora": {"rank": lora} if lora else None,
         },

@@ -13,7 +13,7 @@ from rlvr_core.builtin.planner.setup import Micro
 from rlvr_core.builtin.planner.speed import checkpoint_bytes, gradient_of, scoring_of
 from tests.gpu_standin.test_step import RUN, pytestmark as needs_compiler
 from tests.planner.measured import MEASURED
-from tests.planner.places import config_of, model, planned
+from tests.planner.places import config_of, planned
 from tests.planner.tables import measured, predicted
 
 PAGE = Path(__file__).parents[2] / "docs" / "plan.md"
@@ -131,9 +131,10 @@ def test_the_checkpoint_is_what_the_doctor_says(tmp_path, monkeypatch):
 
 SMALL = {
     "size": "1.7B", "layers": 2, "groups": 2, "n": 4, "prompt": 384, "tokens": 4000,
-    "skewed": False, "budget": 16_384,
+    "skewed": False, "budget": 16_384, "vocab": 32_000,
 }  # fmt: skip
-"""Four completions with their prompt fill a micro-batch: the worst that may come does come."""
+"""Four completions with their prompt fill a micro-batch: the worst that may come does come. With
+fewer tokens to choose of, the stand-in takes a minute, not three."""
 RUNS = {
     "whole": {},
     "checkpointing, reference": {"checkpointing": True, "beta": 0.001},
@@ -141,16 +142,15 @@ RUNS = {
     "float32": {"dtype": "float32"},
     "LoRA": {"lora": 16},
     "LoRA, checkpointing": {"lora": 16, "checkpointing": True},
-    "untied": {"size": "8B"},
     "Llama, checkpointing": {"size": "Llama-3.2-1B", "checkpointing": True},
-    "Qwen2": {"size": "Qwen2.5-7B"},
+    "Qwen2, untied": {"size": "Qwen2.5-7B"},
 }
 
 
 @pytest.mark.slow
 @needs_compiler
 def test_plans_of_configurations_are_what_the_step_takes(tmp_path):
-    """Nothing stored: the stand-in does the steps of nine configurations, and each is planned."""
+    """Nothing stored: the stand-in does the steps of eight configurations, and each is planned."""
     cases = {name: SMALL | changes for name, changes in RUNS.items()}
     words = [sys.executable, str(RUN), json.dumps(list(cases.values()))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
@@ -180,4 +180,3 @@ def test_more_of_anything_takes_more(tmp_path):
     for change in ({"budget": 4096}, {"scored": True, "reference": True}, {"dtype": "float32"}):
         assert memory_of(dataclasses.replace(setup, **change)).peak > peak, change
     assert held_by(dataclasses.replace(setup, moments=2.0)).optimizer == 2 * PARAMS
-    assert model("1.7B") == model("1.7B")

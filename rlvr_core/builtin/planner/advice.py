@@ -38,7 +38,7 @@ def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
         found = [_try(planner, count, some) for some in _faster(plan)]
         good = [c for c in found if c and c.plan.fits and c.plan.speed.step < 0.99 * _step(plan)]
         return sorted(good, key=lambda one: one.plan.speed.step)
-    found = [_fitted(planner, count, ())]
+    found = [_fitted(planner, count, (), exact=True) or _fitted(planner, count, ())]
     if found[0] is None and not plan.setup.adapter:
         more = (_fitted(planner, n, ("train.parallel=fsdp",)) for n in _COUNTS if n > count)
         found.append(next((one for one in more if one), None))
@@ -59,14 +59,23 @@ def _try(planner: Planner, count: int, settings: Sequence[str]) -> Change | None
         return None
 
 
-def _fitted(planner: Planner, count: int, first: tuple[str, ...]) -> Change | None:
-    """Add the change that helps most until the run fits, and drop those it fits without."""
+def _fitted(
+    planner: Planner, count: int, first: tuple[str, ...], *, exact: bool = False
+) -> Change | None:
+    """Add the change that helps most until the run fits, and drop those it fits without.
+
+    Args:
+        planner: Plans.
+        count: GPUs.
+        first: Settings that stay.
+        exact: Whether only such are allowed as change no update but by rounding.
+    """
     best = _try(planner, count, first)
     for _ in range(_ROUNDS):
         if best is None or best.plan.fits:
             break
         now = best
-        tried = [_try(planner, count, _with(now.settings, one)) for one in _smaller(now.plan)]
+        tried = [_try(planner, count, _with(now.settings, one)) for one in _smaller(now.plan, exact)]
         found = [one for one in tried if one and _lack(one) < _lack(now)]
         # of those that fit, the one that costs the least time
         best = min(found, key=lambda one: (_lack(one), one.plan.speed.step), default=None)
@@ -90,7 +99,7 @@ def _with(settings: tuple[str, ...], one: str) -> tuple[str, ...]:
     return (*(old for old in settings if old.partition("=")[0] != key), one)
 
 
-def _smaller(plan: Plan) -> Iterator[str]:
+def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
     """Changes that may take less memory."""
     setup = plan.setup
     if not setup.checkpointing:
@@ -101,9 +110,9 @@ def _smaller(plan: Plan) -> Iterator[str]:
         yield "train.parallel=fsdp"
     if setup.reference and not setup.offload:
         yield "train.reference.offload=true"
-    if not setup.half:
+    if not (exact or setup.half):
         yield "model.dtype=bfloat16"
-    if setup.moments == 8 and not setup.adapter:
+    if setup.moments == 8 and not (exact or setup.adapter):
         yield "train.optimizer=adamw-8bit"
     yield from _share(plan)
 

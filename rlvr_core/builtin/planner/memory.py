@@ -247,8 +247,8 @@ def held_by(setup: Setup) -> Held:
     # an engine that computes the trainer's model needs a whole one beside shards
     copy = MASTER * shape.params if setup.fsdp and not setup.engine.own_weights else 0
     whole = width * shape.params / shards if setup.reference else 0.0
-    if setup.reference and setup.offload:  # one layer at a time, and what is in none
-        whole = float(width * (shape.layer_params + shape.outer_params))
+    if setup.reference and setup.offload:  # its layers come one by one, and not at the worst moment
+        whole = float(width * shape.outer_params)
     return Held(
         weights=weights / shards + copy,
         reference=whole,

@@ -187,7 +187,7 @@ class Setup:
             rows += 1
         prompts = math.ceil(rows / self.n)
         tokens = max(min(self.budget, self._positions(self.rows)), longest)
-        loss = max(min(tokens, self.rows * self.completion), self.completion)
+        loss = self.completion if longest > self.budget else min(tokens, self.rows * self.completion)
         slots = prompts * self.prompt + rows * self.completion
         width = self.prompt + self.completion
         return Micro(
