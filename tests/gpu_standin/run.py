@@ -75,6 +75,8 @@ CASE: Mapping[str, Any] = {
     "steps": 2,
 }
 """What a case is made of, unless it says otherwise; figures are of its last step."""
+
+
 def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of a case's model."""
     shape = dict(SIZES[case["size"]])

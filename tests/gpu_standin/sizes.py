@@ -1,4 +1,4 @@
-"""Models of the stand-in: a tiny one, and public ones by their sizes; Qwen3 unless said otherwise."""
+"""Models of the stand-in: a tiny one, and public ones by their sizes; Qwen3 by default."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,5 +1,6 @@
 """The tables of docs/plan.md: ``python -m tests.planner.tables`` prints them."""
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -8,12 +9,14 @@ import yaml
 
 from rlvr_core.builtin.planner.memory import memory_of
 from rlvr_core.builtin.planner.setup import Micro
-from tests.planner.measured import MEASURED
 from tests.planner.places import HUB, config_of, model, planned
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"
 GIB = 2**30
+_FILE = Path(__file__).with_name("measured.jsonl")
+MEASURED = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]
+"""What the stand-in gave: ``python tests/gpu_standin/run.py '[CASE]'``."""
 CARDS = {
     "lora-24gb": ("l4-24", 1, None, 300),
     "math-2gpu": ("h100-80", 2, 1, 500),

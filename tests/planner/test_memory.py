@@ -11,10 +11,10 @@ import pytest
 from rlvr_core.builtin.planner.memory import held_by, memory_of, saved_by_layer
 from rlvr_core.builtin.planner.setup import Micro
 from rlvr_core.builtin.planner.speed import checkpoint_bytes, gradient_of, scoring_of
-from tests.gpu_standin.test_step import RUN, pytestmark as needs_compiler
-from tests.planner.measured import MEASURED
+from tests.gpu_standin.test_step import RUN
+from tests.gpu_standin.test_step import pytestmark as needs_compiler
 from tests.planner.places import config_of, planned
-from tests.planner.tables import measured, predicted
+from tests.planner.tables import MEASURED, measured, predicted
 
 PAGE = Path(__file__).parents[2] / "docs" / "plan.md"
 FIGURES = {figure["name"]: figure for figure in MEASURED}

@@ -31,7 +31,9 @@ def test_whole_1_7b_with_a_colocated_engine_needs_more_than_40_gib(gpu, fits):
     assert memory.left == CARDS[gpu].memory - max(memory.training, memory.generating)
 
 
-@pytest.mark.parametrize(("gpu", "size"), [("l4-24", "1.7B"), ("a100-40", "1.7B"), ("h100-80", "8B")])
+@pytest.mark.parametrize(
+    ("gpu", "size"), [("l4-24", "1.7B"), ("a100-40", "1.7B"), ("h100-80", "8B")]
+)
 def test_every_advice_makes_it_fit_and_was_planned_with_it(gpu, size):
     asked = planner(GSM8K, path(size), gpu=gpu)
     found = asked.plan(1)
@@ -51,7 +53,10 @@ def test_every_advice_makes_it_fit_and_was_planned_with_it(gpu, size):
 
 def test_a_model_too_large_for_one_gpu_is_advised_more_or_an_adapter():
     asked = planner(GSM8K, path("8B"), gpu="h100-80")
-    ways = {(one.count > 1, "model.lora.rank=16" in one.settings) for one in advise(asked, asked.plan(1), 1)}
+    ways = {
+        (one.count > 1, "model.lora.rank=16" in one.settings)
+        for one in advise(asked, asked.plan(1), 1)
+    }
     assert ways == {(True, False), (False, True)}
 
 
@@ -98,7 +103,10 @@ def test_the_command_says_all_of_it_for_people_and_programs(lab):
         (["--gpu", "b300"], ["'b300' is not one of", "h100-80", "l4-24"]),
         (["--gpu", "h200", "--count", "0"], ["--count", "0 is not in the range x>=1"]),
         (["--gpu", "h200", "--mean-tokens", "600"], ["above sampling.max_tokens (512)", "at most"]),
-        (["--gpu", "h200", "--engine-gpus", "1"], ["inside the training processes", "leave it out"]),
+        (
+            ["--gpu", "h200", "--engine-gpus", "1"],
+            ["inside the training", "leave it out"],
+        ),
         (["--gpu", "h200", "--set", "model.path=/none"], ["'/none' does not exist", "model.path"]),
         (["--gpu", "h200", "--set", "model.path=a/b"], ["config.json of 'a/b'", "filled cache"]),
     ],

@@ -75,7 +75,8 @@ def _fitted(
         if best is None or best.plan.fits:
             break
         now = best
-        tried = [_try(planner, count, _with(now.settings, one)) for one in _smaller(now.plan, exact)]
+        more = [_with(now.settings, one) for one in _smaller(now.plan, exact)]
+        tried = [_try(planner, count, settings) for settings in more]
         found = [one for one in tried if one and _lack(one) < _lack(now)]
         # of those that fit, the one that costs the least time
         best = min(found, key=lambda one: (_lack(one), one.plan.speed.step), default=None)

@@ -187,12 +187,12 @@ class Setup:
             rows += 1
         prompts = math.ceil(rows / self.n)
         tokens = max(min(self.budget, self._positions(self.rows)), longest)
-        loss = self.completion if longest > self.budget else min(tokens, self.rows * self.completion)
+        most = self.completion if longest > self.budget else tokens
         slots = prompts * self.prompt + rows * self.completion
         width = self.prompt + self.completion
         return Micro(
             tokens=tokens,
-            loss_tokens=loss,
+            loss_tokens=min(most, self.rows * self.completion),
             keys=tokens + rows * self.prompt,
             query_slots=slots,
             key_slots=slots + rows * self.prompt,
