@@ -70,6 +70,18 @@ def test_where_it_fits_the_advice_is_faster():
     assert all(one.plan.fits and one.plan.speed.step < found.speed.step for one in changes)
 
 
+def test_an_engine_that_works_ahead_gets_what_training_leaves():
+    share = "engine.with.gpu_memory_utilization=0.7"
+    asked = planner(GSM8K, path("1.7B"), "train.max_staleness=1", share, gpu="h100-80")
+    found = asked.plan(1)
+    assert found.memory.training - found.memory.engine == pytest.approx(37.86 * 2**30, rel=0.01)
+    assert not found.fits
+    (best, *_) = advise(asked, found, 1)
+    assert best.settings == (
+        "engine.with.gpu_memory_utilization=0.50",
+    )  # 41.8 of 79.6 GiB are left
+
+
 def test_no_change_helps_a_completion_that_nothing_holds(tmp_path):
     case = {"size": "8B", "groups": 1, "n": 2, "prompt": 8, "tokens": 10**7, "budget": 64}
     asked = planner(config_of(case, tmp_path), gpu="l4-24")

@@ -36,7 +36,8 @@ def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
     """Ways to make a run fit that does not, or to make one faster that does; best first."""
     if plan.fits:
         found = [_try(planner, count, some) for some in _faster(plan)]
-        good = [c for c in found if c and c.plan.fits and c.plan.speed.step < 0.99 * _step(plan)]
+        least = 0.99 * plan.speed.step
+        good = [c for c in found if c and c.plan.fits and c.plan.speed.step < least]
         return sorted(good, key=lambda one: one.plan.speed.step)
     found = [_fitted(planner, count, (), exact=True) or _fitted(planner, count, ())]
     if found[0] is None and not plan.setup.adapter:
@@ -45,10 +46,6 @@ def advise(planner: Planner, plan: Plan, count: int) -> list[Change]:
     if not plan.setup.adapter:
         found.append(_fitted(planner, count, (_ADAPTER,)))
     return [one for one in found if one]
-
-
-def _step(plan: Plan) -> float:
-    return plan.speed.step
 
 
 def _try(planner: Planner, count: int, settings: Sequence[str]) -> Change | None:
@@ -147,10 +144,11 @@ def _budgets(setup: Setup) -> Iterator[int]:
 
 def _share(plan: Plan) -> Iterator[str]:
     """The largest share of the card that an engine can have beside the trainer."""
-    setup, memory = plan.setup, plan.memory
-    if not (setup.engine.shared and setup.engine.own_weights and setup.engine.sleeps):
+    engine, memory = plan.setup.engine, plan.memory
+    if not (engine.shared and engine.own_weights):
         return
-    room = memory.card - memory.held.total - memory.reserved
+    beside = memory.generating if engine.sleeps else memory.training
+    room = memory.card - (beside - memory.engine)
     share = _STEP * math.floor(min(0.9, room / memory.card) / _STEP + 1e-9)
-    if share > 0 and abs(share - setup.engine.memory / memory.card) > 1e-6:
+    if share > 0 and abs(share - engine.memory / memory.card) > 1e-6:
         yield f"engine.with.gpu_memory_utilization={share:.2f}"

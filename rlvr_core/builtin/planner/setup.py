@@ -265,6 +265,8 @@ def setup_of(
     kept = min(config.checkpoint.keep, written) + (config.checkpoint.keep_best is not None)
     if config.model.lora is not None and config.model.lora.dropout > 0:
         notes.append("what model.lora.dropout drops is not counted")
+    if "core/packed" not in config.model.forward_paths:
+        notes.append("rows are counted packed, though model.forward_paths leaves core/packed out")
     if train.compile:
         notes.append("train.compile: memory and time are those without it")
     if mean is None:
