@@ -148,7 +148,9 @@ def trainer_of(case: Mapping[str, Any], made: dict[str, PreTrainedModel]) -> Pol
         mini_batches=case["mini_batches"],
     )
     if case["checkpointing"]:
-        enable_checkpointing(policy)
+        enable_checkpointing(
+            policy, "all" if case["checkpointing"] is True else case["checkpointing"]
+        )
     attention_mask.flash_works = FLASH_WORKS if case["flash"] else lambda *_: False
     for model in made.values():
         if not case["forward_paths"]:

@@ -56,7 +56,9 @@ def config_of(case, folder):
             "steps": 10,
             "prompts_per_step": case["groups"],
             "tokens_per_micro_batch": case["budget"],
-            "gradient_checkpointing": case.get("checkpointing", False),
+            "gradient_checkpointing": {True: "all", False: "none"}.get(
+                again := case.get("checkpointing", False), again
+            ),
             "optimizer": "core/muon" if case.get("muon") else "core/adamw",
             "reference": {"offload": case.get("offload", False)},
         },

@@ -139,6 +139,8 @@ RUNS = {
     "whole": {},
     "checkpointing, reference": {"checkpointing": True, "beta": 0.001},
     "checkpointing, offloaded reference": {"checkpointing": True, "beta": 0.001, "offload": True},
+    "every second layer": {"checkpointing": "every-2", "layers": 4},
+    "every third layer": {"checkpointing": "every-3", "layers": 4},
     "float32": {"dtype": "float32"},
     "LoRA": {"lora": 16},
     "LoRA, checkpointing": {"lora": 16, "checkpointing": True},
@@ -150,7 +152,7 @@ RUNS = {
 @pytest.mark.slow
 @needs_compiler
 def test_plans_of_configurations_are_what_the_step_takes(tmp_path):
-    """Nothing stored: the stand-in does the steps of eight configurations, and each is planned."""
+    """Nothing stored: the stand-in does the steps of ten configurations, and each is planned."""
     cases = {name: SMALL | changes for name, changes in RUNS.items()}
     words = [sys.executable, str(RUN), json.dumps(list(cases.values()))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)

@@ -100,8 +100,10 @@ def _with(settings: tuple[str, ...], one: str) -> tuple[str, ...]:
 def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
     """Changes that may take less memory."""
     setup = plan.setup
-    if not setup.checkpointing:
-        yield "train.gradient_checkpointing=true"
+    if setup.every != 1:
+        yield "train.gradient_checkpointing=all"
+    if not setup.every:
+        yield "train.gradient_checkpointing=every-2"
     for budget in _budgets(setup):
         yield f"train.tokens_per_micro_batch={budget}"
     if setup.trainers > 1 and not setup.fsdp:
@@ -118,10 +120,11 @@ def _smaller(plan: Plan, exact: bool) -> Iterator[str]:
 def _faster(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Changes that may take less time."""
     setup = plan.setup
-    if setup.checkpointing:
-        yield ("train.gradient_checkpointing=false",)
+    if setup.every:
+        for which in ("none", "every-3", "every-2"):
+            yield (f"train.gradient_checkpointing={which}",)
         for budget in _budgets(setup):
-            yield "train.gradient_checkpointing=false", f"train.tokens_per_micro_batch={budget}"
+            yield "train.gradient_checkpointing=none", f"train.tokens_per_micro_batch={budget}"
     if setup.several_micros:
         yield (f"train.tokens_per_micro_batch={2 * setup.budget}",)
     if setup.fsdp:

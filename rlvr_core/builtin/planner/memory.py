@@ -162,15 +162,17 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
     gradients = float(MASTER * setup.trained) / setup.shards
     before = gradients if later and not setup.buckets else 0.0
     layer, residual = saved_by_layer(setup, micro), setup.stream * shape.hidden * micro.tokens
-    held = (residual if setup.checkpointing else layer) * shape.layers
-    if setup.adapter and not setup.checkpointing:  # nothing before the first norm is trained
+    again = setup.recomputed
+    held = residual * again + layer * (shape.layers - again)
+    if setup.adapter and not again:  # nothing before the first norm is trained
         held -= 4.0 * shape.hidden * micro.tokens
     held += 2.0 * setup.stream * shape.head_dim * micro.tokens  # sines and cosines of positions
     table = 0.0 if setup.adapter else float(setup.whole_width * shape.head_params)
     gathered = _gathered(setup)
     # gradients of the head wait for the embedding's where both are one tensor
     waiting = table if shape.tied or not later else 0.0
-    again = layer - residual if setup.checkpointing else 0.0
+    # of an earlier layer that is computed again, the one behind it is gone by then
+    once_more = layer - residual if setup.last_recomputed else 0.0
     norm = (4 if setup.adapter else 4 + setup.stream) * shape.hidden * micro.tokens
     found = [
         Moment(
@@ -185,7 +187,7 @@ def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:
             "backward of the last layer",
             gathered,
             before,
-            held + again,
+            held + once_more,
             waiting,
             _layer_work(setup, micro),
         ),

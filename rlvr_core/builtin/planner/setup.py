@@ -80,7 +80,8 @@ class Setup:
         adapter: LoRA's, or None where the whole model is trained.
         trained: Trained parameters.
         dtype: Of the computation.
-        checkpointing: Whether activations are computed again in the backward pass.
+        every: Activations of each so-manieth layer are computed again in the backward pass; 0: of
+            none.
         fsdp: Whether the trainers hold shards.
         scored: Whether log-probs of a reference are computed.
         reference: Whether a reference model is held for them; with LoRA the base is it.
@@ -107,7 +108,7 @@ class Setup:
     adapter: Adapter | None
     trained: int
     dtype: str
-    checkpointing: bool
+    every: int
     fsdp: bool
     scored: bool
     reference: bool
@@ -125,6 +126,16 @@ class Setup:
     passes: int
     updates: int
     checkpoints: int
+
+    @property
+    def recomputed(self) -> int:
+        """Layers whose activations are computed again, the first of all among them."""
+        return -(-self.shape.layers // self.every) if self.every else 0
+
+    @property
+    def last_recomputed(self) -> bool:
+        """Whether the last layer is one of them."""
+        return self.every > 0 and (self.shape.layers - 1) % self.every == 0
 
     @property
     def half(self) -> bool:
@@ -279,7 +290,7 @@ def setup_of(
         adapter=adapter,
         trained=trained,
         dtype=config.model.dtype,
-        checkpointing=train.gradient_checkpointing,
+        every=_every(train.gradient_checkpointing),
         fsdp=train.parallel == "fsdp" and trainers > 1,
         scored=needs,
         reference=needs and adapter is None,
@@ -416,3 +427,9 @@ def _moments(use: str, shape: Shape, adapter: Adapter | None, notes: list[str]) 
     if use == "core/muon" and adapter is None:  # AdamW for what is in no layer
         moments += 4.0 * shape.outer_params / shape.params
     return moments
+
+
+def _every(which: str) -> int:
+    if which == "none":
+        return 0
+    return 1 if which == "all" else int(which.removeprefix("every-"))

@@ -90,7 +90,7 @@ def speed_of(setup: Setup, kv_room: float) -> Speed:
     scoring_work = scoring_of(setup)
     scoring = scoring_work.seconds(setup) + _offloaded(setup)
     gradient_work = gradient_of(setup)
-    gathering = setup.passes * _gathering(setup, 3 if setup.checkpointing else 2)
+    gathering = setup.passes * _gathering(setup, 2 + setup.recomputed / setup.shape.layers)
     gradient = gradient_work.seconds(setup) + gathering
     parameters = setup.trained / setup.shards
     optimizer = setup.updates * _UPDATE_BYTES * parameters / setup.card.attainable
@@ -136,10 +136,12 @@ def gradient_of(setup: Setup) -> Work:
     """Forward and backward passes of a step; logits are made twice."""
     head = _logits(setup, 3 if setup.adapter else 4, _LOGIT_FORWARD + _LOGIT_BACKWARD)
     work = _forward(setup) + _backward(setup) + head
-    if setup.checkpointing:
-        shape, again = setup.shape, _forward(setup)
+    if setup.recomputed:
+        shape = setup.shape
+        share = setup.recomputed / shape.layers
+        again = _forward(setup).times(share)
         # up to the last product, behind which nothing is kept; that of peft is beside an adapter's
-        spared = 0.0 if setup.adapter else 2.0 * shape.layers * shape.hidden * shape.inner
+        spared = 0.0 if setup.adapter else 2.0 * setup.recomputed * shape.hidden * shape.inner
         flops = again.flops - setup.step_tokens * spared
         work += Work(flops, again.moved, again.launches)
     return work.times(setup.passes)
@@ -193,7 +195,7 @@ def _logits(setup: Setup, products: int, moved: int) -> Work:
     return Work(logits * 2 * products * setup.shape.hidden, logits * moved)
 
 
-def _gathering(setup: Setup, times: int) -> float:
+def _gathering(setup: Setup, times: float) -> float:
     """Seconds that gathering shards and scattering gradients take, as if beside nothing."""
     if not setup.fsdp:
         return 0.0
