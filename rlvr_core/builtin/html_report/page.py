@@ -63,16 +63,20 @@ def page(
     """
     plotly, script = plotly_js(), (_HERE / "report.js").read_text(encoding="utf-8")
     plots = [plot for section in sections for plot in section.plots]
-    return _environment().get_template("report.html.j2").render(
-        title=" and ".join(run.label for run in runs),
-        version=rlvr_core.__version__,
-        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        policy=_policy(plotly, script),
-        style=(_HERE / "report.css").read_text(encoding="utf-8"),
-        plotly=plotly,
-        script=script,
-        data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
-        **_content(runs, sections, metric_plots, told),
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            title=" and ".join(run.label for run in runs),
+            version=rlvr_core.__version__,
+            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            policy=_policy(plotly, script),
+            style=(_HERE / "report.css").read_text(encoding="utf-8"),
+            plotly=plotly,
+            script=script,
+            data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
+            **_content(runs, sections, metric_plots, told),
+        )
     )
 
 
@@ -86,7 +90,7 @@ def fragment(run: Records) -> dict[str, Any]:
     parts, (each_metric, told) = made_sections([run]), made_plots([run])
     plots = [plot for section in parts for plot in section.plots]
     content = _content([run], parts, each_metric, told)
-    shown: Any = _environment().get_template("parts.html.j2").module
+    shown: Any = environment().get_template("parts.html.j2").module
     ends = (content["runs"], content["sections"], content["metrics"])
     return {
         "links": str(shown.links(*ends)),
@@ -105,9 +109,14 @@ def assets() -> dict[str, str]:
     return {**own, "plotly.js": plotly_js()}
 
 
-def _environment() -> Environment:
+def environment(*folders: Path) -> Environment:
+    """Return what renders templates: all text is escaped, and printable.
+
+    Args:
+        folders: Folders with more templates than the report's own.
+    """
     made = Environment(
-        loader=FileSystemLoader(_HERE),
+        loader=FileSystemLoader([*folders, _HERE]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_core.api import RunView
 from rlvr_core.builtin.html_report.groups import Groups, Seen
-from rlvr_core.builtin.html_report.page import assets, fragment
+from rlvr_core.builtin.html_report.page import assets, environment, fragment
 from rlvr_core.builtin.html_report.records import Records
 
 
@@ -15,6 +15,7 @@ class RunReport:
     """The service ``core/run-report``."""
 
     assets = staticmethod(assets)
+    environment = staticmethod(environment)
 
     def __call__(
         self, view: RunView, seen: Iterable[tuple[int, float, Mapping[str, str]]]

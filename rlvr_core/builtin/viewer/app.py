@@ -1,0 +1,189 @@
+"""The web application: which address shows what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from rlvr_core.api import ConfigError, RlvrError, RunError
+from rlvr_core.api.services import load_host, printable
+from rlvr_core.builtin.viewer import pages
+from rlvr_core.builtin.viewer.choice import Choice
+from rlvr_core.builtin.viewer.export import KINDS, answers, recorded, select
+from rlvr_core.builtin.viewer.fence import Fence
+from rlvr_core.builtin.viewer.index import Cache, reading
+from rlvr_core.builtin.viewer.indexing import Follower
+from rlvr_core.builtin.viewer.pages import Viewer
+from rlvr_core.builtin.viewer.runs import MissingError, OutsideError, Runs, state
+
+HERE = Path(__file__).parent
+LARGEST_CHANGE = 100_000
+"""Bytes of a request that changes something."""
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+
+
+def application(runs: Runs, cache: Cache) -> Starlette:
+    """Return the application.
+
+    Args:
+        runs: The runs to show.
+        cache: Where indexes are kept; closed when the application ends.
+
+    Raises:
+        MachineError: If plotly is not installed.
+    """
+    report = load_host().service("core/run-report")
+    own = {name: (HERE / name).read_text(encoding="utf-8") for name in ("viewer.css", "viewer.js")}
+    files = {name: text.encode() for name, text in {**report.assets(), **own}.items()}
+    viewer = Viewer(runs, Follower(cache), report, HERE, _stamped(files))
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> Any:
+        yield
+        viewer.follower.close()
+        cache.close()
+
+    def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            raise MissingError("there is no such file")
+        lasting = {"cache-control": "max-age=31536000, immutable"}
+        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=lasting)
+
+    def page(make: Callable[[Viewer, Request], str]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            return HTMLResponse(make(viewer, request).encode("utf-8", "backslashreplace"))
+
+        return answer
+
+    def run_state(request: Request) -> Response:
+        folder = runs.open(request.path_params["run"])
+        progress = viewer.progress(folder)
+        return JSONResponse({"state": _digest(state(folder) + str(progress.done))})
+
+    def list_state(request: Request) -> Response:
+        told = [{**line.data(), "seconds": None} for line in runs.lines()]
+        return JSONResponse({"state": _digest(json.dumps(told))})
+
+    def run_report(request: Request) -> Response:
+        folder = runs.open(request.path_params["run"])
+        return JSONResponse(viewer.report(folder))
+
+    def export(request: Request) -> Response:
+        return _export(viewer, request)
+
+    async def mark(request: Request) -> Response:
+        return await _mark(viewer, request)
+
+    def faulty(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RlvrError)
+        status = {MissingError: 404, OutsideError: 403, ConfigError: 400}.get(type(error), 500)
+        if request.method != "GET" or request.url.path.endswith(("/state", "/report")):
+            return JSONResponse({"error": printable(str(error))}, status)
+        return HTMLResponse(viewer.render("fault.html.j2", fault=error, status=status), status)
+
+    def unknown(request: Request, error: Exception) -> Response:
+        return faulty(request, MissingError("there is no such page"))
+
+    run = "/runs/{run}"
+    return Starlette(
+        routes=[
+            Route("/", page(pages.runs_page)),
+            Route("/state", list_state),
+            Route("/static/{stamp}/{name}", static),
+            Route(run, page(pages.run_page)),
+            Route(f"{run}/state", run_state),
+            Route(f"{run}/report", run_report),
+            Route(f"{run}/rollouts", page(pages.rollouts_page)),
+            Route(f"{run}/groups/{{key}}", page(pages.group_page)),
+            Route(f"{run}/problem", page(pages.problem_page)),
+            Route(f"{run}/export", export),
+            Route(f"{run}/marks", mark, methods=["POST"]),
+        ],
+        middleware=[Middleware(Fence)],
+        exception_handlers={RlvrError: faulty, 404: unknown},
+        lifespan=life,
+    )
+
+
+def _stamped(files: dict[str, bytes]) -> dict[str, str]:
+    """Return the address of each file, which changes with its content."""
+    return {
+        name: f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
+        for name, content in files.items()
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def _export(viewer: Viewer, request: Request) -> Response:
+    """Send what is chosen as a file.
+
+    Raises:
+        ConfigError: If the kind is unknown.
+    """
+    folder = viewer.runs.open(request.path_params["run"])
+    choice, kind = Choice.of(request.query_params), request.query_params.get("kind", "jsonl")
+    if kind not in KINDS:
+        raise ConfigError(f"kind is one of {', '.join(KINDS)}, not '{kind}'")
+    with reading(viewer.follow(folder)) as index:
+        selection = select(index, choice, viewer.marks(folder).read())
+    stream = folder.traces / "rollouts.jsonl"
+    if kind == "sft":
+        told = viewer.runs.view(folder).manifest.get("identity")
+        prompts = told.get("prompts") if isinstance(told, dict) else None
+        raw_text = isinstance(prompts, dict) and prompts.get("text_as_chat") is False
+        lines: Iterator[bytes] = answers(stream, selection, raw_text=raw_text)
+    else:
+        lines = recorded(stream, selection)
+    name = quote(f"{folder.name}-{'answers' if kind == 'sft' else 'rollouts'}.jsonl", safe="")
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
+    return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
+
+
+async def _mark(viewer: Viewer, request: Request) -> Response:
+    """Change a note or a favourite.
+
+    Raises:
+        ConfigError: If the request is not what it should be.
+        RunError: If the notes cannot be written.
+    """
+    from starlette.concurrency import run_in_threadpool
+
+    raw = b""
+    async for block in request.stream():
+        raw += block
+        if len(raw) > LARGEST_CHANGE:
+            raise ConfigError("the note is too long")
+    folder = viewer.runs.open(request.path_params["run"])
+    try:
+        asked = json.loads(raw)
+        key, favourite, note = asked["key"], asked.get("favourite"), asked.get("note")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise ConfigError("the request is not JSON with a key") from None
+    if (
+        not isinstance(key, str)
+        or not isinstance(favourite, bool | None)
+        or not isinstance(note, str | None)
+        or not pages.MARKED.fullmatch(key)
+    ):
+        raise ConfigError("a mark has a group as its key, 'favourite' and 'note'")
+    marks = viewer.marks(folder)
+    try:
+        await run_in_threadpool(marks.change, key, favourite=favourite, note=note)
+    except RunError as error:
+        return JSONResponse({"error": printable(str(error))}, 409)
+    return JSONResponse(marks.read().get(key, {}))

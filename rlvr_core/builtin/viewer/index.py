@@ -1,0 +1,216 @@
+"""The index of a run's rollouts: one row a group, one a completion, in SQLite.
+
+It holds what is searched and sorted by, and where each group stands in the run's own files. It can
+be thrown away at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api.services import cache_folder, finite
+
+VERSION = 1
+"""Version of the tables; stands in the file's name, so that two of rlvr do not fight over one."""
+SEARCHED = 200_000
+"""Characters of a text that are searched."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS parts (
+    number INTEGER PRIMARY KEY, done INTEGER, crc INTEGER, tail INTEGER,
+    size INTEGER, changed INTEGER, damaged INTEGER, skipped INTEGER);
+CREATE TABLE IF NOT EXISTS groups (
+    id INTEGER PRIMARY KEY, key TEXT UNIQUE, part INTEGER, offset INTEGER, length INTEGER,
+    step INTEGER, version INTEGER, sampled INTEGER, draw INTEGER, problem TEXT, dataset TEXT,
+    labels TEXT, prompt TEXT, n INTEGER, judged INTEGER, passed INTEGER, reward REAL,
+    tokens REAL);
+CREATE TABLE IF NOT EXISTS completions (
+    grp INTEGER, sample INTEGER, passed INTEGER, reward REAL, advantage REAL, fate TEXT,
+    finish TEXT, status TEXT, tokens INTEGER, text TEXT, told TEXT, PRIMARY KEY (grp, sample)
+    ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS groups_step ON groups (step, draw);
+CREATE INDEX IF NOT EXISTS groups_problem ON groups (problem, step);
+CREATE TABLE IF NOT EXISTS progress (one INTEGER PRIMARY KEY, done INTEGER, total INTEGER);
+"""
+
+
+class Cache:
+    """Where indexes are kept: the cache folder, or a temporary one where that takes no writes.
+
+    Attributes:
+        folder: The folder.
+        temporary: Whether it goes when the viewer ends.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        wanted = folder or cache_folder() / "view"
+        self._kept: tempfile.TemporaryDirectory[str] | None = None
+        try:
+            wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=wanted):
+                self.folder = wanted
+        except OSError:
+            self._kept = tempfile.TemporaryDirectory(prefix="rlvr-view-")
+            self.folder = Path(self._kept.name)
+
+    @property
+    def temporary(self) -> bool:
+        """Whether it goes when the viewer ends."""
+        return self._kept is not None
+
+    def file(self, run: Path) -> Path:
+        """Return the file of a run's index."""
+        name = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()[:24]
+        return self.folder / f"{name}-{VERSION}.sqlite"
+
+    def close(self) -> None:
+        """Remove a temporary folder."""
+        if self._kept is not None:
+            self._kept.cleanup()
+
+
+def connect(file: Path) -> sqlite3.Connection:
+    """Open an index and make its tables.
+
+    Raises:
+        sqlite3.DatabaseError: If the file is no index.
+    """
+    made = sqlite3.connect(file, timeout=10, isolation_level=None)
+    try:
+        made.execute("PRAGMA journal_mode=WAL")
+        made.execute("PRAGMA synchronous=OFF")  # a lost index is built again
+        made.executescript(_TABLES)
+    except sqlite3.Error:
+        made.close()
+        raise
+    made.row_factory = sqlite3.Row
+    return made
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[sqlite3.Connection]:
+    """Open an index for reading; without rows where there is none, or a damaged one."""
+    try:
+        opened = connect(file)
+    except sqlite3.Error:
+        opened = sqlite3.connect(":memory:", isolation_level=None)
+        opened.executescript(_TABLES)
+        opened.row_factory = sqlite3.Row
+    with closing(opened):
+        opened.execute("PRAGMA query_only=ON")
+        opened.execute("BEGIN")  # all of a page is of one moment
+        yield opened
+
+
+def storable(value: Any) -> str:
+    """Return text that SQLite takes: without NUL and halves of surrogate pairs."""
+    text = str(value).replace("\x00", "\\x00")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def add_group(
+    index: sqlite3.Connection, place: tuple[int, int, int], row: Mapping[str, Any]
+) -> bool:
+    """Add one line of ``rollouts.jsonl``; False if it is not a group.
+
+    Args:
+        index: The index.
+        place: Number of the file, offset and length of the line.
+        row: The line.
+    """
+    step, members = row.get("step"), row.get("completions")
+    if not isinstance(step, int) or not isinstance(members, list):
+        return False
+    members = [one for one in members if isinstance(one, dict)]
+    passed = [one["passed"] for one in members if isinstance(one.get("passed"), bool)]
+    rewards = [one for m in members if (one := finite(m.get("reward"))) is not None]
+    lengths = [one for m in members if (one := finite(m.get("n_tokens"))) is not None]
+    draw = _whole(row.get("draw_index"))
+    cells = (
+        _free_key(index, f"{step}.{draw if draw is not None else 'x'}"),
+        *place,
+        step,
+        _whole(row.get("version")),
+        _whole(row.get("sampled_version")),
+        draw,
+        storable(row.get("problem_id")),
+        storable(row.get("dataset") or ""),
+        json.dumps(_labels(row)),
+        storable(row.get("prompt") or "")[:SEARCHED],
+        len(members),
+        len(passed),
+        sum(passed),
+        sum(rewards) / len(rewards) if rewards else None,
+        sum(lengths) / len(lengths) if lengths else None,
+    )
+    marks = ", ".join("?" * len(cells))
+    added = index.execute(f"INSERT INTO groups VALUES (NULL, {marks})", cells).lastrowid
+    index.executemany(
+        "INSERT INTO completions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(added, sample, *_completion(one, row)) for sample, one in enumerate(members)],
+    )
+    return True
+
+
+def _completion(one: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ...]:
+    found = one.get("verdicts")
+    verdicts = [v for v in (found.values() if isinstance(found, dict) else ()) if _is_verdict(v)]
+    bad = [str(v["status"]) for v in verdicts if v.get("status") not in ("ok", None)]
+    passed = one.get("passed")
+    return (
+        int(passed) if isinstance(passed, bool) else None,
+        finite(one.get("reward")),
+        finite(one.get("advantage")),
+        storable(one.get("fate") or row.get("fate") or ""),
+        storable(one.get("finish_reason") or ""),
+        storable(bad[0] if bad else "ok" if verdicts else ""),
+        _whole(one.get("n_tokens")),
+        storable(spoken_text(one))[:SEARCHED],
+        storable("\n".join(str(v.get("detail") or "") for v in verdicts))[:SEARCHED],
+    )
+
+
+def spoken_text(one: Mapping[str, Any]) -> str:
+    """Return all that was said in a completion: of a conversation every turn."""
+    transcript = one.get("transcript")
+    turns = transcript.get("turns") if isinstance(transcript, dict) else None
+    if not isinstance(turns, list):
+        return str(one.get("text") or "")
+    return "\n".join(str(turn.get("text") or "") for turn in turns if isinstance(turn, dict))
+
+
+def _is_verdict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _free_key(index: sqlite3.Connection, key: str) -> str:
+    """Return a key that no group has: a run that was gone on with may have drawn a group twice."""
+    taken, free = 1, key
+    while index.execute("SELECT 1 FROM groups WHERE key = ?", (free,)).fetchone():
+        taken += 1
+        free = f"{key}-{taken}"
+    return free
+
+
+def _labels(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is known of a group's problem, as the report has it."""
+    tags = row.get("tags")
+    known = {"data set": row.get("dataset"), **(tags if isinstance(tags, dict) else {})}
+    return {
+        storable(key): storable(value)
+        for key, value in known.items()
+        if isinstance(value, str | int)
+    }
+
+
+def _whole(value: Any) -> int | None:
+    """Return an integer that SQLite can hold, else None."""
+    return value if isinstance(value, int) and abs(value) < 2**63 else None
