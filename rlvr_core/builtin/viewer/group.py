@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import BadCall, RlvrError, RunView, tool_format
-from rlvr_core.api.services import brief
+from rlvr_core.api.services import brief, load_host
 from rlvr_core.builtin.viewer.tokens import Token, strength, tokens, unlikely
 
 if TYPE_CHECKING:
@@ -98,14 +99,20 @@ def not_recorded(row: Mapping[str, Any], tokenizer: Tokenizer | None) -> list[st
 
 
 def tool_formats(config: Any) -> list[ToolFormat]:
-    """Return the tool formats that a run's configuration names anywhere, and that are installed."""
+    """Return the tool formats that a run's configuration names, else all installed ones."""
     found = []
-    for name in dict.fromkeys(_named(config)):
+    for name in dict.fromkeys(_named(config)) or _installed_formats():
         try:
             found.append(tool_format(name))
         except RlvrError:
             continue
     return found
+
+
+@cache
+def _installed_formats() -> tuple[str, ...]:
+    entries = load_host().registry.entries.values()
+    return tuple(entry.name for entry in entries if entry.kind == "tool_format")
 
 
 def _named(value: Any) -> Iterator[str]:
@@ -185,13 +192,15 @@ def _turns(
     if not isinstance(turns, list):
         yield Turn("", str(one.get("text") or ""), told)
         return
+    counts = transcript.get("counts") if isinstance(transcript, dict) else None
+    tools = isinstance(counts, dict) and "tool_calls" in counts
     place = 0
     for turn in turns:
         if not isinstance(turn, dict):
             continue
         role, text, n = str(turn.get("role")), str(turn.get("text") or ""), turn.get("n_tokens")
         end = place + (n if isinstance(n, int) else 0)
-        calls = list(_calls(text, formats)) if role == "assistant" else []
+        calls = list(_calls(text, formats)) if tools and role == "assistant" else []
         yield Turn(role, text, told[place:end], calls)
         place = end
 
@@ -214,7 +223,9 @@ def _verdicts(one: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str
     verdicts = dict(found) if isinstance(found, dict) else {}
     transcript = one.get("transcript")
     if isinstance(transcript, dict) and isinstance(transcript.get("verdict"), dict):
-        verdicts.setdefault(f"{transcript.get('environment')} (environment)", transcript["verdict"])
+        own = transcript["verdict"]
+        if not any(isinstance(v, dict) and _says(v) == _says(own) for v in verdicts.values()):
+            verdicts[f"{transcript.get('environment')} (environment)"] = own
     for name, verdict in verdicts.items():
         if not isinstance(verdict, dict):
             continue
@@ -231,6 +242,10 @@ def _verdicts(one: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str
             "spans": "; ".join(map(_span, spans)) if isinstance(spans, list) else "",
         }
         yield str(name), [(key, value) for key, value in told.items() if value]
+
+
+def _says(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(verdict.get(key) for key in ("score", "status", "detail"))
 
 
 def _span(span: Any) -> str:

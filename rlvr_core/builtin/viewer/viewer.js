@@ -36,6 +36,7 @@
     if (!place || !report.stale || Date.now() < report.due) return;
     report.due = Date.now() + REPORT_EVERY;
     report.stale = false;
+    document.getElementById("drawing")?.removeAttribute("hidden");
     const answer = await fetch(place.dataset.report);
     const made = await answer.json();
     if (!answer.ok) throw new Error(made.error);
@@ -47,7 +48,6 @@
     }
     report.shown = true;
     place.replaceChildren(...body.body.childNodes);
-    place.removeAttribute("aria-busy");
     const links = document.getElementById("links");
     links.replaceChildren(...parsed(made.links).body.childNodes);
     links.hidden = false;
