@@ -185,7 +185,7 @@ class Follower:
             found = parts(stream)
             if found != before:
                 try:
-                    with _builder(file) as alone:
+                    with building(file) as alone:
                         if alone:
                             update(file, stream, self._stop)
                             before = found
@@ -204,7 +204,7 @@ class Follower:
 
 
 @contextmanager
-def _builder(file: Path) -> Iterator[bool]:
+def building(file: Path) -> Iterator[bool]:
     """Hold the lock of who builds an index; False while another viewer does."""
     descriptor = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
