@@ -13,7 +13,7 @@ from urllib.parse import quote
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rlvr_core.api import ConfigError, RlvrError, RunError
@@ -21,7 +21,7 @@ from rlvr_core.api.services import load_host, printable
 from rlvr_core.builtin.viewer import pages
 from rlvr_core.builtin.viewer.choice import Choice
 from rlvr_core.builtin.viewer.export import KINDS, answers, recorded, select
-from rlvr_core.builtin.viewer.fence import Fence
+from rlvr_core.builtin.viewer.fence import HEADERS, Fence
 from rlvr_core.builtin.viewer.index import Cache, reading
 from rlvr_core.builtin.viewer.indexing import Follower
 from rlvr_core.builtin.viewer.pages import Viewer
@@ -70,15 +70,15 @@ def application(runs: Runs, cache: Cache) -> Starlette:
     def run_state(request: Request) -> Response:
         folder = runs.open(request.path_params["run"])
         progress = viewer.progress(folder)
-        return JSONResponse({"state": _digest(state(folder) + str(progress.done))})
+        return _json({"state": _digest(state(folder) + str(progress.done))})
 
     def list_state(request: Request) -> Response:
         told = [{**line.data(), "seconds": None} for line in runs.lines()]
-        return JSONResponse({"state": _digest(json.dumps(told))})
+        return _json({"state": _digest(json.dumps(told))})
 
     def run_report(request: Request) -> Response:
         folder = runs.open(request.path_params["run"])
-        return JSONResponse(viewer.report(folder))
+        return _json(viewer.report(folder))
 
     def export(request: Request) -> Response:
         return _export(viewer, request)
@@ -90,8 +90,18 @@ def application(runs: Runs, cache: Cache) -> Starlette:
         assert isinstance(error, RlvrError)
         status = {MissingError: 404, OutsideError: 403, ConfigError: 400}.get(type(error), 500)
         if request.method != "GET" or request.url.path.endswith(("/state", "/report")):
-            return JSONResponse({"error": printable(str(error))}, status)
-        return HTMLResponse(viewer.render("fault.html.j2", fault=error, status=status), status)
+            return _json({"error": printable(str(error))}, status)
+        text = viewer.render("fault.html.j2", fault=error, status=status)
+        return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
+
+    def broken(request: Request, error: Exception) -> Response:
+        fault = RunError(
+            f"this page cannot be made: {type(error).__name__}: {error}",
+            remedy="a damaged record can be the cause; the traceback is in rlvr view's terminal",
+        )
+        answer = faulty(request, fault)
+        answer.headers.update(HEADERS)  # it does not pass the fence on its way out
+        return answer
 
     def unknown(request: Request, error: Exception) -> Response:
         return faulty(request, MissingError("there is no such page"))
@@ -112,7 +122,7 @@ def application(runs: Runs, cache: Cache) -> Starlette:
             Route(f"{run}/marks", mark, methods=["POST"]),
         ],
         middleware=[Middleware(Fence)],
-        exception_handlers={RlvrError: faulty, 404: unknown},
+        exception_handlers={RlvrError: faulty, 404: unknown, Exception: broken},
         lifespan=life,
     )
 
@@ -123,6 +133,11 @@ def _stamped(files: dict[str, bytes]) -> dict[str, str]:
         name: f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
         for name, content in files.items()
     }
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    """Return JSON in ASCII: halves of surrogate pairs cannot be written otherwise."""
+    return Response(json.dumps(value), status, media_type="application/json")
 
 
 def _digest(text: str) -> str:
@@ -185,5 +200,5 @@ async def _mark(viewer: Viewer, request: Request) -> Response:
     try:
         await run_in_threadpool(marks.change, key, favourite=favourite, note=note)
     except RunError as error:
-        return JSONResponse({"error": printable(str(error))}, 409)
-    return JSONResponse(marks.read().get(key, {}))
+        return _json({"error": printable(str(error))}, 409)
+    return _json(marks.read().get(key, {}))

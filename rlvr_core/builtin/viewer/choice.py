@@ -13,6 +13,8 @@ from rlvr_core.builtin.viewer.index import storable
 
 PAGE = 50
 """Groups on a page."""
+LONGEST = 2000
+"""Characters of a text that is looked for."""
 SORTS = {
     "newest": "g.step DESC, g.id DESC",
     "oldest": "g.step, g.id",
@@ -84,6 +86,8 @@ class Choice:
         """
         known = {one.name for one in fields(cls)}
         given = {key: storable(value) for key, value in query.items() if key in known and value}
+        if any(len(value) > LONGEST for value in given.values()):
+            raise ConfigError(f"what is looked for has at most {LONGEST:,} characters")
         chosen = cls(**given)
         for name in ("step_from", "step_to", "page"):
             _number(chosen, name, int)

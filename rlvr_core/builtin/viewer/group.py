@@ -152,7 +152,7 @@ def _completion(
     return Shown(
         sample,
         strength(advantage),
-        {True: "right", False: "wrong"}.get(one.get("passed"), "not judged"),  # type: ignore[arg-type]
+        _named_outcome(one.get("passed"), "right", "wrong", "not judged"),
         _facts(one, row, advantage),
         turns,
         list(_verdicts(one)),
@@ -233,7 +233,7 @@ def _verdicts(one: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str
         told = {
             "score": _number(verdict.get("score")) or "none",
             "status": str(verdict.get("status") or ""),
-            "passed": {True: "yes", False: "no"}.get(verdict.get("passed"), ""),  # type: ignore[arg-type]
+            "passed": _named_outcome(verdict.get("passed"), "yes", "no", ""),
             "took as the answer": str(verdict.get("extracted") or ""),
             "reason": str(verdict.get("detail") or ""),
             "parts": ", ".join(f"{k} {_number(v)}" for k, v in parts.items())
@@ -242,6 +242,10 @@ def _verdicts(one: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str
             "spans": "; ".join(map(_span, spans)) if isinstance(spans, list) else "",
         }
         yield str(name), [(key, value) for key, value in told.items() if value]
+
+
+def _named_outcome(passed: Any, yes: str, no: str, neither: str) -> str:
+    return yes if passed is True else no if passed is False else neither
 
 
 def _says(verdict: Mapping[str, Any]) -> tuple[Any, ...]:

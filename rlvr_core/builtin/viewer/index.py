@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from rlvr_core.api import MachineError
 from rlvr_core.api.services import cache_folder, finite
 
 VERSION = 1
@@ -97,10 +98,20 @@ def connect(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def reading(file: Path) -> Iterator[sqlite3.Connection]:
-    """Open an index for reading; without rows where there is none, or a damaged one."""
+    """Open an index for reading; without rows where there is none, or a damaged one.
+
+    Raises:
+        MachineError: If the file cannot be opened.
+    """
     try:
         opened = connect(file)
-    except sqlite3.Error:
+    except sqlite3.OperationalError as error:
+        raise MachineError(
+            f"the index of the rollouts cannot be opened: {error}",
+            where=str(file),
+            remedy="make room there, or remove the file: it is built again",
+        ) from error
+    except sqlite3.DatabaseError:
         opened = sqlite3.connect(":memory:", isolation_level=None)
         opened.executescript(_TABLES)
         opened.row_factory = sqlite3.Row
@@ -127,12 +138,12 @@ def add_group(
         row: The line.
     """
     step, members = row.get("step"), row.get("completions")
-    if not isinstance(step, int) or not isinstance(members, list):
+    if _whole(step) is None or not isinstance(members, list):
         return False
     members = [one for one in members if isinstance(one, dict)]
     passed = [one["passed"] for one in members if isinstance(one.get("passed"), bool)]
-    rewards = [one for m in members if (one := finite(m.get("reward"))) is not None]
-    lengths = [one for m in members if (one := finite(m.get("n_tokens"))) is not None]
+    rewards = [one for m in members if (one := _real(m.get("reward"))) is not None]
+    lengths = [one for m in members if (one := _real(m.get("n_tokens"))) is not None]
     draw = _whole(row.get("draw_index"))
     cells = (
         _free_key(index, f"{step}.{draw if draw is not None else 'x'}"),
@@ -167,8 +178,8 @@ def _completion(one: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ..
     passed = one.get("passed")
     return (
         int(passed) if isinstance(passed, bool) else None,
-        finite(one.get("reward")),
-        finite(one.get("advantage")),
+        _real(one.get("reward")),
+        _real(one.get("advantage")),
         storable(one.get("fate") or row.get("fate") or ""),
         storable(one.get("finish_reason") or ""),
         storable(bad[0] if bad else "ok" if verdicts else ""),
@@ -213,4 +224,13 @@ def _labels(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _whole(value: Any) -> int | None:
     """Return an integer that SQLite can hold, else None."""
-    return value if isinstance(value, int) and abs(value) < 2**63 else None
+    fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if fits else None
+
+
+def _real(value: Any) -> float | None:
+    """Return a finite number as a float, else None."""
+    try:
+        return None if finite(value) is None else float(value)
+    except OverflowError:
+        return None

@@ -18,7 +18,7 @@ from rlvr_core.builtin.viewer.choice import PAGE, Choice, find, neighbours, opti
 from rlvr_core.builtin.viewer.index import reading
 from rlvr_core.builtin.viewer.indexing import Follower
 from rlvr_core.builtin.viewer.marks import Marks
-from rlvr_core.builtin.viewer.runs import MissingError, Runs, state
+from rlvr_core.builtin.viewer.runs import KEPT, MissingError, Runs, state
 from rlvr_core.builtin.viewer.stream import read_rows
 from rlvr_core.builtin.viewer.tokens import tokenizer_of
 
@@ -130,7 +130,10 @@ class Viewer:
             known = self._reports.get(folder.name)
             if known is None or known[0] != key:
                 made = self._report(self.runs.view(folder), list(self._seen(folder)))
+                self._reports.pop(folder.name, None)
                 self._reports[folder.name] = known = key, made
+                for oldest in list(self._reports)[:-KEPT]:
+                    del self._reports[oldest]
             return known[1]
 
     def _seen(self, folder: RunFolder) -> Iterator[tuple[int, float, Mapping[str, str]]]:
@@ -183,11 +186,12 @@ def runs_page(viewer: Viewer, request: Request) -> str:
 def run_page(viewer: Viewer, request: Request) -> str:
     """Return a run's page, which fetches the sections of its report."""
     folder, common = _run(viewer, request)
-    view = viewer.runs.view(folder)
-    summary = view.summary()
-    return viewer.render(
-        "run.html.j2", **common, facts=facts(summary), notes=[*common["progress"].notes]
-    )
+    try:
+        told, notes = facts(viewer.runs.view(folder).summary()), list[str]()
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        told, notes = [], [f"its records are damaged: {type(error).__name__}: {error}"]
+    notes += common["progress"].notes
+    return viewer.render("run.html.j2", **common, facts=told, notes=notes)
 
 
 def rollouts_page(viewer: Viewer, request: Request) -> str:
@@ -256,7 +260,6 @@ def group_page(viewer: Viewer, request: Request) -> str:
     shown = group.completions(row, view, tokenizer, whole=whole)
     for one in shown:
         one.matches = one.sample in fitting
-    colour = request.query_params.get("colour", "logprob")
     return viewer.render(
         "group.html.j2",
         **common,
@@ -268,7 +271,6 @@ def group_page(viewer: Viewer, request: Request) -> str:
         missing=group.not_recorded(row, tokenizer),
         coloured=any(turn.tokens for one in shown for turn in one.turns),
         colours=COLOURS,
-        colour=colour if colour in COLOURS else "logprob",
         times=times,
         before=before,
         after=after,

@@ -23,6 +23,8 @@ from rlvr_core.api.services import (
 
 TAIL = 256_000
 """Bytes at the end of ``metrics.jsonl`` that the table is made of."""
+KEPT = 16
+"""Runs whose records are kept in memory."""
 LAST = 10
 """Steps over which the table has means."""
 
@@ -108,7 +110,10 @@ class Runs:
         with self._lock:
             known = self._views.get(folder.name)
             if known is None or known[0] != key:
+                self._views.pop(folder.name, None)
                 self._views[folder.name] = known = key, RunView(folder)
+                for oldest in list(self._views)[:-KEPT]:
+                    del self._views[oldest]
             return known[1]
 
     def lines(self) -> Iterator[Line]:

@@ -3,18 +3,23 @@
   const EVERY = 2000, REPORT_EVERY = 10000;
   const root = document.documentElement;
 
+  // A browser may keep nothing
+  function keep(name, value) {
+    try { localStorage.setItem(name, value); } catch { /* then it is not kept */ }
+  }
+  function recall(name) {
+    try { return localStorage.getItem(name); } catch { return null; }
+  }
+
   // The theme is kept for the next page; report.js changes it
-  try {
-    const kept = localStorage.getItem("rlvr-theme");
-    if (kept === "light" || kept === "dark") root.dataset.theme = kept;
-  } catch { /* a browser may keep nothing */ }
+  const theme = recall("rlvr-theme");
+  if (theme === "light" || theme === "dark") root.dataset.theme = theme;
 
   const parsed = (text) => new DOMParser().parseFromString(text, "text/html");
 
-  function theme() {
-    document.getElementById("theme").addEventListener("click", () => {
-      try { localStorage.setItem("rlvr-theme", root.dataset.theme); } catch { /* as above */ }
-    });
+  function keepTheme() {
+    const button = document.getElementById("theme");
+    button.addEventListener("click", () => keep("rlvr-theme", root.dataset.theme));
   }
 
   // Parts with data-live are taken again from the server when its records have changed. What the
@@ -39,7 +44,11 @@
     document.getElementById("drawing")?.removeAttribute("hidden");
     const answer = await fetch(place.dataset.report);
     const made = await answer.json();
-    if (!answer.ok) throw new Error(made.error);
+    if (!answer.ok) {
+      const told = document.getElementById("drawing");
+      if (told) told.textContent = made.error;
+      return;
+    }
     const body = parsed(made.body);
     if (report.shown) {
       refresh(place, body);
@@ -131,7 +140,13 @@
     const side = document.querySelector(".side");
     if (!side) return;
     for (const one of document.querySelectorAll("[name=colour]")) {
-      one.addEventListener("change", () => { side.dataset.colour = one.value; });
+      if (one.value === recall("rlvr-colour")) one.checked = true;
+      one.addEventListener("change", () => {
+        side.dataset.colour = one.value;
+        keep("rlvr-colour", one.value);
+      });
+    }
+    for (const one of document.querySelectorAll("[name=colour]")) {
       if (one.checked) side.dataset.colour = one.value;
     }
     const readout = document.getElementById("readout");
@@ -168,7 +183,7 @@
   }
 
   document.addEventListener("DOMContentLoaded", () => {
-    theme();
+    keepTheme();
     marks();
     tokens();
     keys();
