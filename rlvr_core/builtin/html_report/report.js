@@ -164,6 +164,7 @@
   window.rlvrReport = {
     start(made) {
       Object.assign(figures, made);
+      drawn.clear();
       colourKeys();
       watch(document);
       metricTable();

@@ -11,14 +11,17 @@ import json
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rlvr_core.api import MachineError
 from rlvr_core.api.services import cache_folder, finite
 
+KEPT_DAYS = 30
+"""Days after which an index that nobody used is removed."""
 VERSION = 1
 """Version of the tables; stands in the file's name, so that two of rlvr do not fight over one."""
 SEARCHED = 200_000
@@ -58,6 +61,7 @@ class Cache:
             wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryFile(dir=wanted):
                 self.folder = wanted
+            self._prune()
         except OSError:
             self._kept = tempfile.TemporaryDirectory(prefix="rlvr-view-")
             self.folder = Path(self._kept.name)
@@ -72,10 +76,28 @@ class Cache:
         name = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()[:24]
         return self.folder / f"{name}-{VERSION}.sqlite"
 
+    def used(self, file: Path) -> None:
+        """Note that an index is in use, so that it is kept."""
+        with suppress(OSError):
+            os.utime(file)
+
+    def _prune(self) -> None:
+        """Remove indexes that nobody has used for long."""
+        for file in self.folder.glob("*.sqlite"):
+            with suppress(OSError):
+                if time.time() - file.stat().st_mtime > KEPT_DAYS * 86_400:
+                    remove(file)
+
     def close(self) -> None:
         """Remove a temporary folder."""
         if self._kept is not None:
             self._kept.cleanup()
+
+
+def remove(file: Path) -> None:
+    """Remove an index."""
+    for name in (file.name, f"{file.name}-wal", f"{file.name}-shm"):
+        file.with_name(name).unlink(missing_ok=True)
 
 
 def connect(file: Path) -> sqlite3.Connection:

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from rlvr_core.api.services import open_segment, parse_line
-from rlvr_core.builtin.viewer.index import Cache, add_group, connect
+from rlvr_core.builtin.viewer.index import Cache, add_group, connect, remove
 from rlvr_core.builtin.viewer.stream import DAMAGE, TAIL, Part, lines_from, parts
 
 COMMIT_EVERY = 0.3
@@ -51,11 +51,6 @@ def update(file: Path, stream: Path, stop: threading.Event) -> None:
                 _read(index, part, known, total, stop)
         done = index.execute("SELECT sum(done) FROM parts").fetchone()[0] or 0
         index.execute("INSERT OR REPLACE INTO progress VALUES (1, ?, ?)", (done, done))
-
-
-def _remove(file: Path) -> None:
-    for name in (file.name, f"{file.name}-wal", f"{file.name}-shm"):
-        file.with_name(name).unlink(missing_ok=True)
 
 
 def _fits(index: sqlite3.Connection, found: list[Part]) -> bool:
@@ -170,6 +165,7 @@ class Follower:
             if (running is None or not running.is_alive()) and not self._stop.is_set():
                 made = threading.Thread(target=self._follow, args=(file, stream), daemon=True)
                 self._threads[file] = made
+                self.cache.used(file)
                 made.start()
         return file
 
@@ -195,7 +191,7 @@ class Follower:
                 except (OSError, sqlite3.Error) as error:
                     self.faults[file] = str(error)
                     if not isinstance(error, OSError | sqlite3.OperationalError):
-                        _remove(file)  # it is damaged
+                        remove(file)  # it is damaged
             self._stop.wait(LOOK_EVERY)
             with self._lock:
                 if time.monotonic() - self._asked[file] > FORGET_AFTER:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +173,10 @@ def _line(folder: RunFolder) -> Line:
         manifest = Manifest.read(folder).fields
     except ConfigError as error:
         manifest, fault = {}, error.complaints[0].what
+        if not folder.manifest.exists():
+            fault = "there is no run.json: it is starting, or lost it"
     outcome = RunView(folder).outcome
-    rows = list(_last_rows(folder.metrics))
+    rows = _last_rows(folder.metrics, _stat(folder.metrics))
     counted = [row["step"] + 1 for row in rows[-1:]]
     steps = manifest.get("steps")
     started = manifest.get("started")
@@ -189,18 +192,21 @@ def _line(folder: RunFolder) -> Line:
     )
 
 
-def _last_rows(path: Path) -> Iterator[dict[str, Any]]:
+@lru_cache(maxsize=5000)
+def _last_rows(path: Path, _stat: tuple[int, int] | None) -> list[dict[str, Any]]:
+    """Return the last rows of ``metrics.jsonl``, with what the table needs of each."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - TAIL))
             lines = file.read().splitlines(keepends=True)
     except OSError:
-        return
-    for raw in lines[0 if end <= TAIL else 1 :]:
-        row = parse_line(raw)
-        if row is not None and isinstance(row.get("step"), int):
-            yield row
+        return []
+    whole = lines[0 if end <= TAIL else 1 :]
+    rows = [row for raw in whole[-LAST - 1 :] if (row := parse_line(raw)) is not None]
+    wanted = ("step", "reward/mean", "pass_rate")
+    kept = [{name: row.get(name) for name in wanted} for row in rows]
+    return [row for row in kept if isinstance(row["step"], int)]
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> float | None:

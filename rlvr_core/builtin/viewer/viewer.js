@@ -35,13 +35,22 @@
     }
   }
 
-  const report = { shown: false, due: 0, stale: true };
+  const report = { shown: false, busy: false, due: 0, stale: true };
   async function drawReport() {
     const place = document.getElementById("report");
-    if (!place || !report.stale || Date.now() < report.due) return;
-    report.due = Date.now() + REPORT_EVERY;
-    report.stale = false;
+    if (!place || report.busy || !report.stale || Date.now() < report.due) return;
     document.getElementById("drawing")?.removeAttribute("hidden");
+    report.busy = true;
+    report.stale = false;
+    try {
+      await takeReport(place);
+    } catch {
+      report.stale = true;  // the viewer has ended, or is busy: the next try tells
+    }
+    report.busy = false;
+    report.due = Date.now() + REPORT_EVERY;
+  }
+  async function takeReport(place) {
     const answer = await fetch(place.dataset.report);
     const made = await answer.json();
     if (!answer.ok) {
@@ -50,18 +59,28 @@
       return;
     }
     const body = parsed(made.body);
-    if (report.shown) {
+    if (parts(place) === parts(body)) {
       refresh(place, body);
       window.rlvrReport.redraw(made.figures);
       return;
     }
+    const wanted = document.getElementById("find-metric")?.value, top = scrollY, first = !report.shown;
     report.shown = true;
     place.replaceChildren(...body.body.childNodes);
     const links = document.getElementById("links");
     links.replaceChildren(...parsed(made.links).body.childNodes);
     links.hidden = false;
+    const find = document.getElementById("find-metric");
+    if (find && wanted) find.value = wanted;
     window.rlvrReport.start(made.figures);
-    if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+    if (!first) scrollTo(0, top);
+    else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  }
+
+  // A young run gets new sections and metrics as it goes on
+  function parts(scope) {
+    const found = [...scope.querySelectorAll("section, figure:not([id^=asked-]) [data-plot], [data-metric]")];
+    return found.map((one) => one.id || one.dataset.plot || one.dataset.metric).join(" ");
   }
 
   // Plots stay where they are, with what is open; tables and cards are replaced
@@ -76,11 +95,12 @@
 
   let before;
   async function look() {
-    if (document.hidden) return;
     const address = document.body.dataset.state;
-    if (!address) return;
+    if (document.hidden || !address) return 0;
+    const began = Date.now();
     const answer = await fetch(address);
-    if (!answer.ok) return;
+    const took = Date.now() - began;
+    if (!answer.ok) return took;
     const { state } = await answer.json();
     if (before !== undefined && state !== before) {
       const page = await fetch(location.href);
@@ -88,17 +108,19 @@
       report.stale = true;
     }
     before = state;
-    await drawReport();
+    drawReport();
+    return took;
   }
 
   async function follow() {
+    let took = 0;
     try {
-      await look();
+      took = await look();
       document.body.removeAttribute("data-gone");
     } catch {
       document.body.dataset.gone = "";  // the viewer has ended, or is busy: the next try tells
     }
-    setTimeout(follow, EVERY);
+    setTimeout(follow, Math.max(EVERY, Math.min(10 * took, REPORT_EVERY)));
   }
 
   async function mark(change) {
