@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from rlvr_core.builtin.viewer.app import application
 from rlvr_core.builtin.viewer.index import Cache
-from rlvr_core.builtin.viewer.indexing import update
+from rlvr_core.builtin.viewer.indexing import building, update
 from rlvr_core.builtin.viewer.runs import Runs
 
 ADDRESS = "http://127.0.0.1:6806"
@@ -27,8 +27,11 @@ class Viewed:
 
     def read(self, folder):
         """Read all rollouts of a run; the address of its pages."""
-        stream = folder.traces / "rollouts.jsonl"
-        update(self.cache.file(folder.path), stream, threading.Event())
+        file, alone = self.cache.file(folder.path), False
+        while not alone:
+            with building(file) as alone:
+                if alone:
+                    update(file, folder.traces / "rollouts.jsonl", threading.Event())
         return f"/runs/{folder.name}"
 
     def get(self, address, status=200, **headers):

@@ -1,5 +1,6 @@
 """The index of rollouts: built once, gone on with, built again when it does not fit."""
 
+import os
 import sqlite3
 import threading
 import time
@@ -195,6 +196,17 @@ def test_a_cache_that_takes_no_writes_is_replaced_for_a_while(growing, tmp_path)
     cache.close()
     assert not folder.exists()
     assert sorted(path.name for path in growing.run.rglob("*")) == ["rollouts.jsonl", "traces"]
+
+
+def test_indexes_that_nobody_used_for_a_month_are_removed(growing):
+    growing.write(1)
+    growing.update()
+    kept = growing.cache.folder / "other.sqlite"
+    kept.touch()
+    os.utime(growing.file, (time.time() - 31 * 86_400,) * 2)
+    Cache(growing.cache.folder)
+    assert kept.exists()
+    assert not growing.file.exists()
 
 
 def wait(true, seconds=20):

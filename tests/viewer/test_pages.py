@@ -12,6 +12,7 @@ import pytest
 from rlvr_core.api import Completion, Group, Judged, Problem, Transcript, Turn, Verdict
 from rlvr_core.builtin.datasets.jsonl import JsonLines
 from rlvr_core.builtin.demonstrations.demonstrations import load_answers
+from rlvr_core.builtin.viewer.indexing import building
 from rlvr_core.record.jsonl import read_jsonl
 from rlvr_core.record.recorder import Recorder
 from tests.reports.made_runs import make_run
@@ -211,6 +212,15 @@ def test_answers_to_imitate_are_read_by_the_data_set_and_sft(run, viewed, tmp_pa
     ]
 
 
+def test_nothing_is_exported_of_a_run_that_is_still_being_read(run, viewed):
+    with building(viewed.cache.file(run.path)):  # as another viewer does
+        page = viewed.get(f"/runs/{run.name}/rollouts")
+        assert "0 groups in what was read so far" in page
+        assert "still being read (0%)" in viewed.get(f"/runs/{run.name}/export", status=409)
+    assert groups(viewed.get(f"{viewed.read(run)}/rollouts")) == 16
+    assert viewed.get(f"/runs/{run.name}/export").count("\n") == 16
+
+
 def test_notes_and_favourites_are_kept_beside_the_run(run, viewed):
     at = viewed.read(run)
     before = sorted(path.relative_to(run.path) for path in run.path.rglob("*"))
@@ -268,6 +278,24 @@ def test_damaged_runs_are_named(runs, viewed):
     assert json.loads(viewed.get(f"{at}/report"))["figures"]
     (whole.traces / "rollouts.jsonl").unlink()
     assert "No rollouts were found" in viewed.get(f"{viewed.read(whole)}/rollouts")
+
+
+def test_records_of_wrong_types_are_said_on_the_page(run, viewed):
+    line = json.loads((run.traces / "rollouts.jsonl").read_text().splitlines()[0])
+    line |= {"step": 20, "draw_index": 2**70, "problem_id": ["odd"], "tags": [1]}
+    one = {"passed": {}, "reward": 2**2000, "verdicts": {"a": 1, "b": {"score": []}}, "text": 5}
+    line["completions"] = [one, None, {"token_ids": {}, "transcript": {"turns": [1, {}]}}]
+    with (run.traces / "rollouts.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n" + json.dumps({**line, "step": 2**70}) + "\n")
+    with run.metrics.open("a") as file:
+        file.write(json.dumps({"step": 9, "ledger/drawn": {"a": 1}}) + "\n")
+    at = viewed.read(run)
+    assert groups(viewed.get(f"{at}/rollouts")) == 17
+    page = viewed.get(f"{at}/groups/20.x")
+    assert page.count('<section class="answer') == 2
+    assert "its records are damaged" in viewed.get(at)
+    assert "cannot be made" in viewed.get(f"{at}/report", status=500)
+    assert viewed.get(f"{at}/export").count("\n") == 17
 
 
 def test_one_runs_folder_can_be_shown_alone(runs, tmp_path):

@@ -88,7 +88,9 @@ def application(runs: Runs, cache: Cache) -> Starlette:
 
     def faulty(request: Request, error: Exception) -> Response:
         assert isinstance(error, RlvrError)
-        status = {MissingError: 404, OutsideError: 403, ConfigError: 400}.get(type(error), 500)
+        status = {MissingError: 404, OutsideError: 403, ConfigError: 400, RunError: 409}.get(
+            type(error), 500
+        )
         if request.method != "GET" or request.url.path.endswith(("/state", "/report")):
             return _json({"error": printable(str(error))}, status)
         text = viewer.render("fault.html.j2", fault=error, status=status)
@@ -100,6 +102,7 @@ def application(runs: Runs, cache: Cache) -> Starlette:
             remedy="a damaged record can be the cause; the traceback is in rlvr view's terminal",
         )
         answer = faulty(request, fault)
+        answer.status_code = 500
         answer.headers.update(HEADERS)  # it does not pass the fence on its way out
         return answer
 
@@ -149,11 +152,18 @@ def _export(viewer: Viewer, request: Request) -> Response:
 
     Raises:
         ConfigError: If the kind is unknown.
+        RunError: If the rollouts are still being read.
     """
     folder = viewer.runs.open(request.path_params["run"])
     choice, kind = Choice.of(request.query_params), request.query_params.get("kind", "jsonl")
     if kind not in KINDS:
         raise ConfigError(f"kind is one of {', '.join(KINDS)}, not '{kind}'")
+    progress = viewer.progress(folder)
+    if not progress.complete:
+        raise RunError(
+            f"the rollouts are still being read ({progress.share:.0%}): the file would lack some",
+            remedy="export them when the page no longer says so",
+        )
     with reading(viewer.follow(folder)) as index:
         selection = select(index, choice, viewer.marks(folder).read())
     stream = folder.traces / "rollouts.jsonl"
@@ -174,7 +184,7 @@ async def _mark(viewer: Viewer, request: Request) -> Response:
 
     Raises:
         ConfigError: If the request is not what it should be.
-        RunError: If the notes cannot be written.
+        RunError: If the notes cannot be read.
     """
     from starlette.concurrency import run_in_threadpool
 

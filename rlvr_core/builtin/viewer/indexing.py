@@ -25,6 +25,8 @@ COMMIT_EVERY = 0.3
 """Seconds after which what was read can be seen."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at the files of a run."""
+FIRST_LOOK = 0.4
+"""Seconds that the first request of a run waits for its index, which most are read in."""
 FORGET_AFTER = 60.0
 """Seconds without a request after which a run is no longer followed."""
 
@@ -159,14 +161,18 @@ class Follower:
     def follow(self, run: Path, stream: Path) -> Path:
         """Keep the index of a run in step for a while; return its file."""
         file = self.cache.file(run)
+        read = threading.Event()
         with self._lock:
             self._asked[file] = time.monotonic()
             running = self._threads.get(file)
             if (running is None or not running.is_alive()) and not self._stop.is_set():
-                made = threading.Thread(target=self._follow, args=(file, stream), daemon=True)
+                made = threading.Thread(target=self._follow, args=(file, stream, read), daemon=True)
                 self._threads[file] = made
                 self.cache.used(file)
                 made.start()
+            else:
+                read.set()
+        read.wait(FIRST_LOOK)
         return file
 
     def close(self) -> None:
@@ -175,7 +181,7 @@ class Follower:
         for thread in list(self._threads.values()):
             thread.join(timeout=5)
 
-    def _follow(self, file: Path, stream: Path) -> None:
+    def _follow(self, file: Path, stream: Path, read: threading.Event) -> None:
         before: list[Part] | None = None
         while not self._stop.is_set():
             found = parts(stream)
@@ -192,6 +198,7 @@ class Follower:
                     self.faults[file] = str(error)
                     if not isinstance(error, OSError | sqlite3.OperationalError):
                         remove(file)  # it is damaged
+            read.set()
             self._stop.wait(LOOK_EVERY)
             with self._lock:
                 if time.monotonic() - self._asked[file] > FORGET_AFTER:

@@ -54,12 +54,14 @@ class Progress:
         total: Bytes that there are.
         groups: Groups that were found.
         notes: What is wrong with the files, in sentences.
+        complete: Whether everything was read that was there at the last look.
     """
 
     done: int
     total: int
     groups: int
     notes: list[str]
+    complete: bool
 
     @property
     def share(self) -> float:
@@ -105,9 +107,8 @@ class Viewer:
         """Return how far a run's index is."""
         file = self.follow(folder)
         with reading(file) as index:
-            done, total = index.execute(
-                "SELECT coalesce(max(done), 0), coalesce(max(total), 0) FROM progress"
-            ).fetchone()
+            known = index.execute("SELECT done, total FROM progress").fetchone()
+            done, total = known or (0, 0)
             groups = index.execute("SELECT count(*) FROM groups").fetchone()[0]
             bad = index.execute(
                 "SELECT number, damaged, skipped FROM parts WHERE damaged OR skipped"
@@ -121,7 +122,7 @@ class Viewer:
             notes.append(f"{skipped} lines of the rollouts are no groups or cannot be read")
         if fault := self.follower.faults.get(file):
             notes.append(f"the index cannot be built: {fault}")
-        return Progress(done, total, groups, notes)
+        return Progress(done, total, groups, notes, known is not None and done >= total)
 
     def report(self, folder: RunFolder) -> dict[str, Any]:
         """Return the sections of a run's report; made again when its records have changed."""
