@@ -65,7 +65,20 @@ def test_grades_and_strengths():
     assert told == ["a0", "a0", "up1", "down2", "up3", "down4"]
 
 
-def test_differences_keep_both_texts():
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "a "), ("a ", ""), ("a b a b", "a b a b"), ("a " * 900, "a " * 950),
+        ("a " * 900 + "b " + "a " * 400, "a " * 800 + "c " + "a " * 500), ("ab" * 300, "ba" * 300),
+    ],
+)  # fmt: skip
+def test_differences_lose_nothing_of_either_text(before, after):
+    told = list(differ(before.split(" "), after.split(" ")))
+    assert "".join(text for kind, text in told if kind != "added") == before.replace(" ", "")
+    assert "".join(text for kind, text in told if kind != "removed") == after.replace(" ", "")
+
+
+def test_differences_are_told_in_order():
     before, after = ["a", " ", "b", " ", "c"], ["a", " ", "x", " ", "c", "!"]
     found = list(differ(before, after))
     assert found == [

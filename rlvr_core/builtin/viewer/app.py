@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from rlvr_core.builtin.viewer import pages
 from rlvr_core.builtin.viewer.choice import Choice
 from rlvr_core.builtin.viewer.export import KINDS, answers, recorded, select
 from rlvr_core.builtin.viewer.fence import HEADERS, Fence
+from rlvr_core.builtin.viewer.group import prepare
 from rlvr_core.builtin.viewer.index import Cache, reading
 from rlvr_core.builtin.viewer.indexing import Follower
 from rlvr_core.builtin.viewer.pages import Viewer
@@ -50,6 +52,8 @@ def application(runs: Runs, cache: Cache) -> Starlette:
 
     @asynccontextmanager
     async def life(_: Starlette) -> Any:
+        # the first group that somebody opens should not wait for what it imports
+        threading.Thread(target=prepare, daemon=True).start()
         yield
         viewer.follower.close()
         cache.close()

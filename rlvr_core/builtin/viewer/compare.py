@@ -18,7 +18,7 @@ DRAWS = 100
 WORDS = 1500
 """Words of a text that are compared."""
 
-_WORD = re.compile(r"\s+|\w+|[^\w\s]")
+_WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 _ORDER = {"best": "reward DESC, sample", "worst": "reward, sample", "first": "sample"}
 
 
@@ -64,13 +64,26 @@ def _compared(index: sqlite3.Connection, groups: list[Any], which: str) -> Itera
 
 
 def differ(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield what two texts share and what one of them has alone, as (kind, text)."""
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    """Yield what two texts share and what one of them has alone, as (kind, text).
+
+    Words that a long text is full of do not count as shared by themselves (difflib's ``autojunk``):
+    of a model that repeats itself the comparison would take minutes.
+    """
+    shorter = min(len(before), len(after))
+    start = next((i for i in range(shorter) if before[i] != after[i]), shorter)
+    left = shorter - start
+    end = next((i for i in range(left) if before[-1 - i] != after[-1 - i]), left)
+    one_middle, two_middle = before[start : len(before) - end], after[start : len(after) - end]
+    if start:
+        yield "same", "".join(after[:start])
+    matcher = difflib.SequenceMatcher(None, one_middle, two_middle)
     for kind, one, one_end, two, two_end in matcher.get_opcodes():
         if kind == "equal":
-            yield "same", "".join(after[two:two_end])
+            yield "same", "".join(two_middle[two:two_end])
             continue
         if one < one_end:
-            yield "removed", "".join(before[one:one_end])
+            yield "removed", "".join(one_middle[one:one_end])
         if two < two_end:
-            yield "added", "".join(after[two:two_end])
+            yield "added", "".join(two_middle[two:two_end])
+    if end:
+        yield "same", "".join(after[len(after) - end :])

@@ -109,6 +109,14 @@ def tool_formats(config: Any) -> list[ToolFormat]:
     return found
 
 
+def prepare() -> None:
+    """Import what the page of a group needs, and find the tool formats."""
+    import huggingface_hub  # noqa: F401
+    import tokenizers  # noqa: F401
+
+    tool_formats({})
+
+
 @cache
 def _installed_formats() -> tuple[str, ...]:
     entries = load_host().registry.entries.values()
