@@ -112,7 +112,7 @@ def test_a_run_that_went_back_to_a_checkpoint_is_read_again(growing, kept):
     growing.stream.close()
     assert growing.update() == growing.texts() == list(range(kept + 14))
     with reading(growing.file) as index:
-        told = index.execute("SELECT text LIKE 'old%', count(*) FROM completions GROUP BY 1")
+        told = index.execute("SELECT text LIKE 'old%', count(*) FROM texts GROUP BY 1")
         assert [tuple(row) for row in told] == [(0, 2 * (kept + 14))]
 
 

@@ -156,10 +156,12 @@ class Choice:
                 conditions.append(f"c.reward {sign} ?")
                 values.append(float(value))
         if self.text:
-            places = ("c.text", "c.told", "g.prompt")
-            any_place = " OR ".join(f"{place} LIKE ? ESCAPE '\\'" for place in places)
-            conditions.append(f"({any_place})")
-            values += [_like(self.text)] * len(places)
+            like = "LIKE ? ESCAPE '\\'"
+            conditions.append(
+                f"(g.prompt {like} OR EXISTS (SELECT 1 FROM texts t WHERE t.grp = c.grp "
+                f"AND t.sample = c.sample AND (t.text {like} OR t.told {like})))"
+            )
+            values += [_like(self.text)] * 3
         return " AND ".join(conditions) or "1", values
 
 
@@ -181,15 +183,18 @@ def find(
 ) -> Found:
     """Return a page of the chosen groups."""
     where, values = choice.groups(marks)
-    total = index.execute(f"SELECT count(*) FROM groups g WHERE {where}", values).fetchone()[0]
+    order = SORTS[choice.sort]
+    found = index.execute(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", values)
+    every = [row[0] for row in found]
+    page = every[choice.first : choice.first + PAGE]
     inner, given = choice.completions()
     rows = index.execute(
         f"SELECT g.*, substr(g.prompt, 1, 200) AS shown, (SELECT count(*) FROM completions c "
         f"WHERE c.grp = g.id AND {inner}) AS matches FROM groups g "
-        f"WHERE {where} ORDER BY {SORTS[choice.sort]} LIMIT {PAGE} OFFSET ?",
-        [*given, *values, choice.first],
+        f"WHERE g.id IN ({', '.join('?' * len(page))}) ORDER BY {order}",
+        [*given, *page],
     ).fetchall()
-    return Found(rows, total)
+    return Found(rows, len(every))
 
 
 def neighbours(

@@ -53,7 +53,8 @@ def _compared(index: sqlite3.Connection, groups: list[Any], which: str) -> Itera
     before: list[str] | None = None
     for group in groups:
         answer = index.execute(
-            f"SELECT * FROM completions WHERE grp = ? ORDER BY {_ORDER[which]} LIMIT 1",
+            f"SELECT * FROM completions JOIN texts USING (grp, sample) WHERE grp = ? "
+            f"ORDER BY {_ORDER[which]} LIMIT 1",
             (group["id"],),
         ).fetchone()
         every = _WORD.findall(answer["text"]) if answer else []

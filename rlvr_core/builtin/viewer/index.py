@@ -38,8 +38,9 @@ CREATE TABLE IF NOT EXISTS groups (
     tokens REAL);
 CREATE TABLE IF NOT EXISTS completions (
     grp INTEGER, sample INTEGER, passed INTEGER, reward REAL, advantage REAL, fate TEXT,
-    finish TEXT, status TEXT, tokens INTEGER, text TEXT, told TEXT, PRIMARY KEY (grp, sample)
-    ) WITHOUT ROWID;
+    finish TEXT, status TEXT, tokens INTEGER, PRIMARY KEY (grp, sample)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS texts (
+    grp INTEGER, sample INTEGER, text TEXT, told TEXT, PRIMARY KEY (grp, sample)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS groups_step ON groups (step, draw);
 CREATE INDEX IF NOT EXISTS groups_problem ON groups (problem, step);
 CREATE TABLE IF NOT EXISTS progress (one INTEGER PRIMARY KEY, done INTEGER, total INTEGER);
@@ -187,15 +188,18 @@ def add_group(
     marks = ", ".join("?" * len(cells))
     added = index.execute(f"INSERT INTO groups VALUES (NULL, {marks})", cells).lastrowid
     index.executemany(
-        "INSERT INTO completions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO completions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [(added, sample, *_completion(one, row)) for sample, one in enumerate(members)],
+    )
+    index.executemany(
+        "INSERT INTO texts VALUES (?, ?, ?, ?)",
+        [(added, sample, *_texts(one)) for sample, one in enumerate(members)],
     )
     return True
 
 
 def _completion(one: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ...]:
-    found = one.get("verdicts")
-    verdicts = [v for v in (found.values() if isinstance(found, dict) else ()) if _is_verdict(v)]
+    verdicts = _verdicts(one)
     bad = [str(v["status"]) for v in verdicts if v.get("status") not in ("ok", None)]
     passed = one.get("passed")
     return (
@@ -206,9 +210,13 @@ def _completion(one: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ..
         storable(one.get("finish_reason") or ""),
         storable(bad[0] if bad else "ok" if verdicts else ""),
         _whole(one.get("n_tokens")),
-        storable(spoken_text(one))[:SEARCHED],
-        storable("\n".join(str(v.get("detail") or "") for v in verdicts))[:SEARCHED],
     )
+
+
+def _texts(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what a completion says, and what verifiers say of it."""
+    told = "\n".join(str(verdict.get("detail") or "") for verdict in _verdicts(one))
+    return storable(spoken_text(one))[:SEARCHED], storable(told)[:SEARCHED]
 
 
 def spoken_text(one: Mapping[str, Any]) -> str:
@@ -220,8 +228,10 @@ def spoken_text(one: Mapping[str, Any]) -> str:
     return "\n".join(str(turn.get("text") or "") for turn in turns if isinstance(turn, dict))
 
 
-def _is_verdict(value: Any) -> bool:
-    return isinstance(value, dict)
+def _verdicts(one: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = one.get("verdicts")
+    values = found.values() if isinstance(found, dict) else ()
+    return [value for value in values if isinstance(value, dict)]
 
 
 def _free_key(index: sqlite3.Connection, key: str) -> str:

@@ -91,7 +91,7 @@ def _crc_of_start(part: Part, length: int) -> int:
 
 def _empty(index: sqlite3.Connection) -> None:
     index.execute("BEGIN IMMEDIATE")
-    for table in ("completions", "groups", "parts", "progress"):
+    for table in ("completions", "texts", "groups", "parts", "progress"):
         index.execute(f"DELETE FROM {table}")
     index.execute("COMMIT")
 
