@@ -49,8 +49,10 @@ def update(file: Path, stream: Path, stop: threading.Event) -> None:
         total = sum(part.raw_size() for part in found)
         for part in found:
             known = index.execute("SELECT * FROM parts WHERE number = ?", (part.number,)).fetchone()
-            if known is None or (known["size"], known["changed"]) != (part.size, part.changed):
-                _read(index, part, known, total, stop)
+            if known is not None and (known["size"], known["changed"]) == (part.size, part.changed):
+                continue
+            if not _read(index, part, known, total, stop):
+                return  # what follows it waits for the next look, so that groups stay in order
         done = index.execute("SELECT sum(done) FROM parts").fetchone()[0] or 0
         index.execute("INSERT OR REPLACE INTO progress VALUES (1, ?, ?)", (done, done))
 
@@ -64,7 +66,7 @@ def _fits(index: sqlite3.Connection, found: list[Part]) -> bool:
             for known in index.execute("SELECT * FROM parts")
         )
     except FileNotFoundError:
-        return True  # compressed since it was listed: the next look compares the compressed file
+        return True  # closed or compressed since it was listed: the next look compares it
 
 
 def _same(known: sqlite3.Row, part: Part) -> bool:
@@ -102,8 +104,8 @@ def _read(
     known: sqlite3.Row | None,
     total: int,
     stop: threading.Event,
-) -> None:
-    """Index the lines of a file from where it was left."""
+) -> bool:
+    """Index the lines of a file from where it was left; False if it is not there any more."""
     done, crc, skipped = (known["done"], known["crc"], known["skipped"]) if known else (0, 0, 0)
     before = index.execute(
         "SELECT coalesce(sum(done), 0) FROM parts WHERE number <> ?", (part.number,)
@@ -122,6 +124,9 @@ def _read(
 
     try:
         with open_segment(part.path) as file:
+            if os.fstat(file.fileno()).st_ino != part.inode:
+                index.execute("ROLLBACK")  # closed or compressed since it was listed
+                return False
             if done:
                 file.seek(max(0, done - TAIL))
                 tail = file.read(min(done, TAIL))
@@ -137,10 +142,12 @@ def _read(
                     index.execute("BEGIN IMMEDIATE")
                     due = time.monotonic() + COMMIT_EVERY
     except FileNotFoundError:
-        pass  # compressed since it was listed: the next look reads it
+        index.execute("ROLLBACK")
+        return False
     except DAMAGE:
         damaged = 1
     keep(whole=True)
+    return True
 
 
 class Follower:

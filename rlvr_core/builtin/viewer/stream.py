@@ -6,6 +6,7 @@ the growing file is closed and compressed, since the closed file keeps the numbe
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -37,12 +38,14 @@ class Part:
         path: The file.
         size: Bytes on the disk.
         changed: Time of its last change in nanoseconds.
+        inode: Its inode.
     """
 
     number: int
     path: Path
     size: int
     changed: int
+    inode: int
 
     @property
     def compressed(self) -> bool:
@@ -63,9 +66,15 @@ class Part:
         return min(self.trailer()[1], self.size * _MOST) if self.compressed else self.size
 
     def tail(self, end: int) -> int:
-        """Return the CRC-32 of the last bytes before ``end`` of an uncompressed file."""
+        """Return the CRC-32 of the last bytes before ``end`` of an uncompressed file.
+
+        Raises:
+            FileNotFoundError: If another file has its name by now.
+        """
         start = max(0, end - TAIL)
         with self.path.open("rb") as file:
+            if os.fstat(file.fileno()).st_ino != self.inode:
+                raise FileNotFoundError(errno.ENOENT, "closed since it was listed", str(self.path))
             file.seek(start)
             return zlib.crc32(file.read(end - start))
 
@@ -80,7 +89,7 @@ def parts(stream: Path) -> list[Part]:
             told = path.stat()
         except OSError:
             continue  # compressed or removed since it was listed: the next look finds it
-        found.append(Part(number, path, told.st_size, told.st_mtime_ns))
+        found.append(Part(number, path, told.st_size, told.st_mtime_ns, told.st_ino))
     return found
 
 
