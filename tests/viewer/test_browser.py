@@ -153,7 +153,8 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_hostile_text_runs_nothing_fits_a_phone_and_axe_finds_no_fault(open_page, name):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    for scheme in ("light", "dark"):
+    # the report has tests of its own, in both
+    for scheme in ("dark",) if name == "report" else ("light", "dark"):
         page = open_page(
             "hostile", PAGES[name], color_scheme=scheme, viewport={"width": 360, "height": 740}
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -58,80 +58,101 @@ def application(runs: Runs, cache: Cache) -> Starlette:
         viewer.follower.close()
         cache.close()
 
-    def static(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in files:
-            raise MissingError("there is no such file")
-        lasting = {"cache-control": "max-age=31536000, immutable"}
-        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=lasting)
+    site = Site(viewer, files)
+    return Starlette(
+        routes=site.routes(),
+        middleware=[Middleware(Fence)],
+        exception_handlers={RlvrError: site.faulty, 404: site.unknown, Exception: site.broken},
+        lifespan=life,
+    )
 
-    def page(make: Callable[[Viewer, Request], str]) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            return HTMLResponse(make(viewer, request).encode("utf-8", "backslashreplace"))
 
-        return answer
+class Site:
+    """Answers requests.
 
-    def run_state(request: Request) -> Response:
-        folder = runs.open(request.path_params["run"])
-        progress = viewer.progress(folder)
-        return _json({"state": _digest(state(folder) + str(progress.done))})
+    Args:
+        viewer: What the pages share.
+        files: The static files by name.
+    """
 
-    def list_state(request: Request) -> Response:
-        told = [{**line.data(), "seconds": None} for line in runs.lines()]
-        return _json({"state": _digest(json.dumps(told))})
+    def __init__(self, viewer: Viewer, files: Mapping[str, bytes]) -> None:
+        self._viewer = viewer
+        self._files = files
 
-    def run_report(request: Request) -> Response:
-        folder = runs.open(request.path_params["run"])
-        return _json(viewer.report(folder))
+    def routes(self) -> list[Route]:
+        """Return what is answered where."""
+        run = "/runs/{run}"
+        return [
+            Route("/", self._page(pages.runs_page)),
+            Route("/state", self._list_state),
+            Route("/static/{stamp}/{name}", self._static),
+            Route(run, self._page(pages.run_page)),
+            Route(f"{run}/state", self._run_state),
+            Route(f"{run}/report", self._report),
+            Route(f"{run}/rollouts", self._page(pages.rollouts_page)),
+            Route(f"{run}/groups/{{key}}", self._page(pages.group_page)),
+            Route(f"{run}/problem", self._page(pages.problem_page)),
+            Route(f"{run}/export", self._export),
+            Route(f"{run}/marks", self._mark, methods=["POST"]),
+        ]
 
-    def export(request: Request) -> Response:
-        return _export(viewer, request)
-
-    async def mark(request: Request) -> Response:
-        return await _mark(viewer, request)
-
-    def faulty(request: Request, error: Exception) -> Response:
+    def faulty(self, request: Request, error: Exception) -> Response:
+        """Say what is wrong with a request or a run."""
         assert isinstance(error, RlvrError)
         status = {MissingError: 404, OutsideError: 403, ConfigError: 400, RunError: 409}.get(
             type(error), 500
         )
         if request.method != "GET" or request.url.path.endswith(("/state", "/report")):
             return _json({"error": printable(str(error))}, status)
-        text = viewer.render("fault.html.j2", fault=error, status=status)
+        text = self._viewer.render("fault.html.j2", fault=error, status=status)
         return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
 
-    def broken(request: Request, error: Exception) -> Response:
+    def unknown(self, request: Request, error: Exception) -> Response:
+        """Say that there is no such page."""
+        return self.faulty(request, MissingError("there is no such page"))
+
+    def broken(self, request: Request, error: Exception) -> Response:
+        """Say that a page cannot be made."""
         fault = RunError(
             f"this page cannot be made: {type(error).__name__}: {error}",
             remedy="a damaged record can be the cause; the traceback is in rlvr view's terminal",
         )
-        answer = faulty(request, fault)
+        answer = self.faulty(request, fault)
         answer.status_code = 500
         answer.headers.update(HEADERS)  # it does not pass the fence on its way out
         return answer
 
-    def unknown(request: Request, error: Exception) -> Response:
-        return faulty(request, MissingError("there is no such page"))
+    def _page(self, make: Callable[[Viewer, Request], str]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            return HTMLResponse(make(self._viewer, request).encode("utf-8", "backslashreplace"))
 
-    run = "/runs/{run}"
-    return Starlette(
-        routes=[
-            Route("/", page(pages.runs_page)),
-            Route("/state", list_state),
-            Route("/static/{stamp}/{name}", static),
-            Route(run, page(pages.run_page)),
-            Route(f"{run}/state", run_state),
-            Route(f"{run}/report", run_report),
-            Route(f"{run}/rollouts", page(pages.rollouts_page)),
-            Route(f"{run}/groups/{{key}}", page(pages.group_page)),
-            Route(f"{run}/problem", page(pages.problem_page)),
-            Route(f"{run}/export", export),
-            Route(f"{run}/marks", mark, methods=["POST"]),
-        ],
-        middleware=[Middleware(Fence)],
-        exception_handlers={RlvrError: faulty, 404: unknown, Exception: broken},
-        lifespan=life,
-    )
+        return answer
+
+    def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._files:
+            raise MissingError("there is no such file")
+        lasting = {"cache-control": "max-age=31536000, immutable"}
+        return Response(self._files[name], media_type=_TYPES[Path(name).suffix], headers=lasting)
+
+    def _run_state(self, request: Request) -> Response:
+        folder = self._viewer.runs.open(request.path_params["run"])
+        done = self._viewer.progress(folder).done
+        return _json({"state": _digest(state(folder) + str(done))})
+
+    def _list_state(self, request: Request) -> Response:
+        told = [{**line.data(), "seconds": None} for line in self._viewer.runs.lines()]
+        return _json({"state": _digest(json.dumps(told))})
+
+    def _report(self, request: Request) -> Response:
+        folder = self._viewer.runs.open(request.path_params["run"])
+        return _json(self._viewer.report(folder))
+
+    def _export(self, request: Request) -> Response:
+        return _export(self._viewer, request)
+
+    async def _mark(self, request: Request) -> Response:
+        return await _mark(self._viewer, request)
 
 
 def _stamped(files: dict[str, bytes]) -> dict[str, str]:
