@@ -550,6 +550,11 @@ def register_services(registrar: Registrar) -> None:
         summary="In what two runs differ, part by part.",
     )
     registrar.add(
+        "run-report",
+        "rlvr_core.builtin.html_report.served:run_report",
+        summary="The sections of a run's report, for rlvr view.",
+    )
+    registrar.add(
         "evaluations",
         "rlvr_core.builtin.evals.in_run:RunEvaluations",
         summary="Evaluations inside a run, for eval.tasks.",
@@ -849,6 +854,11 @@ def register_commands(registrar: Registrar) -> None:
         "report",
         "rlvr_core.builtin.html_report.command:report",
         summary="Write a page of one run, or of several beside each other.",
+    )
+    registrar.add(
+        "view",
+        "rlvr_core.builtin.viewer.command:view",
+        summary="Browse runs and rollouts in a web browser.",
     )
     registrar.add(
         "config",
