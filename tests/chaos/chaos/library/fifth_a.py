@@ -137,7 +137,7 @@ def gumbel_noise_in_half_precision(patch: Patch) -> None:
     patch.wrap(f"{DECODE}:sample", make)
 
 
-@fifth("sampler", "threshold", "filter", shape="top k", backends=TRANSFORMERS)
+@fifth("sampler", "threshold", "filter", shape="top k")
 def top_k_of_the_first_row_for_all(patch: Patch) -> None:
     """The least logit that top-k leaves is that of the batch's first row, for every row."""
 
