@@ -886,6 +886,11 @@ def register_commands(registrar: Registrar) -> None:
         summary="Check a model's files; show measured figures.",
     )
     registrar.add(
+        "plan",
+        "rlvr_core.builtin.planner.command:plan",
+        summary="Say what memory and time a run would take on GPUs.",
+    )
+    registrar.add(
         "doctor",
         "rlvr_core.builtin.catalog.doctor:doctor",
         summary="Examine a config, or say what this machine has.",
