@@ -106,7 +106,10 @@ And {faults} more, once more by someone who had not read the guards, when most o
 mended. In figures, counted as above:
 
 """
-FIFTH_BEFORE = "\n"
+FIFTH_BEFORE = """
+These are the first figures: no guard has been changed for this set.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
