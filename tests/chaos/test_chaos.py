@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "chaos.md"
 FAULTS = list(load())
-LIMIT = 1500
+LIMIT = 2400
 
 
 def suite(folder, *arguments):
