@@ -26,9 +26,9 @@ def number(turn: str, name: str) -> int:
     return zlib.crc32(f"{turn} {name}".encode())
 
 
-def chosen(turn: str | None, name: str) -> bool:
-    """Whether it is the turn of a fault or shape: of a third of them; of all without a turn."""
-    return not turn or number(turn, name) % 3 == 0
+def chosen(turn: str | None, name: str, of: int) -> bool:
+    """Whether it is the turn of a fault or shape: of one in so many; of all without a turn."""
+    return not turn or number(turn, name) % of == 0
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="pattern of the names of cases")
     parser.add_argument(
         "--turn",
-        help="any text: it chooses a third of the faults, each with one engine and precision, and "
+        help="any text: it chooses a sixth of the faults, each with one engine and precision, and "
         "a third of the healthy shapes",
     )
     parser.add_argument("--faults", action="store_true", help="faults beside healthy shapes")
@@ -68,7 +68,7 @@ def main() -> int:
     healthy = [
         Case("in process", dtype, shape, resume=shape == "resumed")
         for shape in {**(SHAPES if given.healthy else {}), **random_ones}
-        if shape in random_ones or chosen(given.turn, shape)
+        if shape in random_ones or chosen(given.turn, shape, 3)
         for dtype in dtypes
     ]
     cases = healthy
@@ -83,7 +83,7 @@ def main() -> int:
             if given.turn and cells:
                 # one cell for a shape, so that few healthy runs have to be made beside
                 cells = [cells[number(given.turn, f"cell of {fault.shape}") % len(cells)]]
-            cases = [*cases, *(cells if chosen(given.turn, fault.name) else [])]
+            cases = [*cases, *(cells if chosen(given.turn, fault.name, 6) else [])]
     cases = [case for case in cases if re.search(given.only, case.key)]
     results = []
     for case, outcome, healthy in bench.run(cases, given.jobs):
