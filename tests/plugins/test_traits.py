@@ -68,6 +68,7 @@ FOREIGN = {
         "packed_modules_mapping",
     },
     "step/model.py": {"rope_parameters"},  # of a model's configuration
+    "builtin/planner/shape.py": {"head_dim", "num_key_value_heads"},  # of the same
     "parallel/model_adapter.py": {"full_tensor"},  # of a DTensor
     "builtin/offload/layers.py": {"_no_split_modules"},  # of a model
     "builtin/invariants/moments.py": {"eos_token_id", "generation_config"},  # of a model
