@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from chaos.changes import by_group, estimated
 from chaos.registry import TRANSFORMERS, Patch, declare, fault
 from chaos.when import DECODE, ENGINE, engine_has
 
@@ -359,32 +360,16 @@ def every_reward_from_the_last_verifier(patch: Patch) -> None:
 # -- advantages ----------------------------------------------------------------------------------
 
 
-def _estimated(patch: Patch, change: Callable[[Any, Any], Any]) -> None:
-    """Change the advantages of a step: ``change(advantages (N,), judged step)``."""
-
-    def after(found: Any, estimator: Any, step: Any) -> Any:
-        return replace(found, row_N=np.asarray(change(found.row_N.copy(), step)))
-
-    patch.after("rlvr_core.algorithm.estimate:Estimator.of", after)
-
-
-def _by_group(step: Any) -> Iterator[tuple[Any, Any]]:
-    """Members' places, and rewards, of each group."""
-    for group in np.unique(step.group_N):
-        places = np.flatnonzero(step.group_N == group)
-        yield places, step.reward_N[places]
-
-
 @fifth("advantages", "median", "mean", "baseline", "centr", backends=TRANSFORMERS)
 def baseline_is_the_median(patch: Patch) -> None:
     """The baseline of a group is the median of its rewards, which is 0 or 1, not their mean."""
 
     def change(row_N: Any, step: Any) -> Any:
-        for places, reward in _by_group(step):
+        for places, reward in by_group(step):
             row_N[places] = (reward - np.median(reward)) / max(reward.std(), 1e-6)
         return row_N
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @fifth("advantages", "before", "stale", "mix")
@@ -397,7 +382,7 @@ def advantages_of_the_step_before_mixed_in(patch: Patch) -> None:
         held[:] = 0.7 * row_N + 0.3 * held
         return held.copy()
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @fifth("advantages", "chunk", "group", "mean", "baseline", shape="groups that grow")
@@ -405,14 +390,14 @@ def advantages_within_chunks_of_four(patch: Patch) -> None:
     """A group that was drawn in chunks of four is normalised chunk by chunk."""
 
     def change(row_N: Any, step: Any) -> Any:
-        for places, _ in _by_group(step):
+        for places, _ in by_group(step):
             for start in range(0, len(places), 4):
                 chunk = places[start : start + 4]
                 reward = step.reward_N[chunk]
                 row_N[chunk] = (reward - reward.mean()) / max(reward.std(), 1e-6)
         return row_N
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 # -- KL ------------------------------------------------------------------------------------------

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from chaos.changes import at_call
 from chaos.library.fifth_a import fifth, letter
 from chaos.registry import TRANSFORMERS, Patch
 from chaos.when import ENGINE, clock, engine_has
 
 OPTIM = "rlvr_core.step.optim"
 STEP = "rlvr_core.step.step"
-FOREVER = 10.0**6
 SLOW = "impatient"
 
 
@@ -250,22 +248,6 @@ def resume_with_prompts_rendered_in_another_way(patch: Patch) -> None:
 # -- hang ----------------------------------------------------------------------------------------
 
 
-def _at_call(patch: Patch, place: str, call: int, hang: Callable[[], None]) -> None:
-    """Let the n-th call of a function never come back."""
-    calls = [0]
-
-    def make(original: Any) -> Any:
-        def hanging(*args: Any, **more: Any) -> Any:
-            calls[0] += 1
-            if calls[0] == call:
-                hang()
-            return original(*args, **more)
-
-        return hanging
-
-    patch.wrap(place, make)
-
-
 @fifth("hang", "replac", "refill", "draw", "rollout", "endless", shape=SLOW)
 def replacements_without_end(patch: Patch) -> None:
     """From the third step on, the sampler asks for four more groups whatever it has."""
@@ -277,10 +259,10 @@ def replacements_without_end(patch: Patch) -> None:
 def traces_never_written(patch: Patch) -> None:
     """The disk does not take the trace of the fortieth group."""
     place = "rlvr_core.record.recorder:Recorder.rollout"
-    _at_call(patch, place, 40, lambda: time.sleep(FOREVER))
+    at_call(patch, place, 40)
 
 
 @fifth("hang", "finish", "end of", shape=SLOW)
 def last_word_of_a_run_never_sent(patch: Patch) -> None:
     """A run that has finished does not come back from saying so."""
-    _at_call(patch, "rlvr_core.run.session:Session.finish", 1, lambda: time.sleep(FOREVER))
+    at_call(patch, "rlvr_core.run.session:Session.finish", 1)
