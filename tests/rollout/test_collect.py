@@ -7,7 +7,16 @@ from concurrent.futures import Future
 
 import pytest
 
-from rlvr_core.api import Drop, Generation, Problem, Prompt, SamplingParams, Source, Verdict
+from rlvr_core.api import (
+    Drop,
+    Generation,
+    PluginError,
+    Problem,
+    Prompt,
+    SamplingParams,
+    Source,
+    Verdict,
+)
 from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
 from rlvr_core.builtin.samplers.base import AdaptiveConfig
 from rlvr_core.builtin.samplers.epochs import Sequential
@@ -117,6 +126,29 @@ def test_groups_without_variance_are_dropped_and_refilled_up_to_the_cap():
 def test_the_cap_ends_a_step_that_finds_nothing():
     rollouts, _, _ = step(["FFFF"] * 9, prompts_per_step=2, refill=2.0)
     assert (len(rollouts.kept), rollouts.drawn) == (0, 6)
+
+
+def test_a_sampler_that_asks_for_more_than_it_states_is_named():
+    class Endless(Noting):
+        def refill(self, kept, drawn):
+            return 1
+
+    problems = tuple(Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(9))
+    for script, said in (("PPFF", "2 of 2 are kept"), ("FFFF", "0 of 2 are kept")):
+        sampler = Endless(Endless.Config(refill=0.5))
+        sampler.start([Source("toy", problems)], n=4, prompts_per_step=2, seed=3)
+        generator = Generator(
+            engine=Engine([script] * 9),
+            judge=Judge(),
+            prompt=lambda problem: Prompt((int(problem.prompt),), problem.prompt),
+            seed=3,
+            deadline=60.0,
+            say_waiting=lambda label: None,
+        )
+        with pytest.raises(PluginError, match=f"asks for 1 more groups: {said}") as caught:
+            collect(generator, sampler, PARAMS, version=7, step=0)
+        assert "test_collect.py" in str(caught.value)
+        assert "refill of 0.5" in str(caught.value)
 
 
 ADAPTIVE = AdaptiveConfig(k_success=1, k_failure=1, chunk_size=2, max_completions=6)

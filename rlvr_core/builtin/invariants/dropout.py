@@ -82,7 +82,7 @@ class DroppedInputs:
         )
 
     def _count(self, module: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
-        if not torch.is_grad_enabled() or not getattr(module, "training", True):
+        if not torch.is_grad_enabled() or not module.training:
             return
         there = given[0].detach() != 0
         self._all += int(there.sum())
