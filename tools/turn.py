@@ -1,7 +1,7 @@
 """The files of slow tests whose turn it is: one part of them all, by the commit.
 
 ``make test-rest`` runs every slow test, which takes longer than a change can wait for. Each commit
-runs one part, and as commits follow each other all parts are run.
+runs one part, chosen by its hash, so that all parts come up as commits follow each other.
 
     python tools/turn.py 3
 """
@@ -31,4 +31,4 @@ def part(files: list[str], parts: int, turn: int) -> list[str]:
 
 if __name__ == "__main__":
     turn = int(os.environ.get("RLVR_TEST_TURN") or "0", 16)
-    print(" ".join(part(files_with_slow_tests(), int(sys.argv[1]), turn)))
+    sys.stdout.write(" ".join(part(files_with_slow_tests(), int(sys.argv[1]), turn)) + "\n")
