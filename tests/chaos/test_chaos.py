@@ -99,8 +99,8 @@ def test_no_healthy_run_of_random_shape_is_disturbed(tmp_path):
     2 is a shape that a rule of the config refuses, 4 a run that had nothing to learn from.
     """
     seed = zlib.crc32(TURN.encode()) % 2**24
-    found = suite(tmp_path, "--random", "12", "--seed", str(seed))
-    assert len(found) == 24
+    found = suite(tmp_path, "--random", "6", "--seed", str(seed))
+    assert len(found) == 12
     assert [line for line in found if line["code"] not in (0, 2, 4)] == []
     assert sum(line["code"] == 0 for line in found) >= 8
 
@@ -142,17 +142,17 @@ TAKES_LONG = pytest.mark.skipif(
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT + 60)
-def test_a_sixth_of_the_faults_is_found_as_the_page_says(tmp_path):
+def test_a_twentieth_of_the_faults_is_found_as_the_page_says(tmp_path):
     found = suite(tmp_path, "--backends", "in process,child", "--turn", TURN)
-    assert len(found) > 40
+    assert found
     assert _as_recorded(found, tmp_path) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT + 60)
-def test_a_third_of_the_healthy_shapes_is_not_disturbed(tmp_path):
+def test_a_sixth_of_the_healthy_shapes_is_not_disturbed(tmp_path):
     found = suite(tmp_path, "--healthy", "--turn", TURN)
-    assert len({line["shape"] for line in found}) >= 10
+    assert len({line["shape"] for line in found}) >= 4
     assert {line["case"]: line["said"] for line in found if line["code"] != 0} == {}
 
 
@@ -177,6 +177,6 @@ def test_all_faults_are_found_as_the_page_says(tmp_path):
 @pytest.mark.vllm
 @TAKES_LONG
 @pytest.mark.timeout(4 * LIMIT)
-def test_a_sixth_of_the_faults_with_vllm_is_found_as_the_page_says(tmp_path):
+def test_a_twentieth_of_the_faults_with_vllm_is_found_as_the_page_says(tmp_path):
     found = suite(tmp_path, "--backends", "vllm", "--turn", TURN)
     assert _as_recorded(found, tmp_path) == {}

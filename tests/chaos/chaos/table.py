@@ -25,8 +25,8 @@ healthy run is resumed.
   rule alone judges.
 - **Blind.** The faults were written without reading the guards.
 
-`make chaos` measures all and writes this page. `make test-long` runs a sixth of the faults, each
-with one engine and in one precision, and a third of the healthy shapes, by the newest commit's
+`make chaos` measures all and writes this page. `make test-long` runs a twentieth of the faults,
+each with one engine and in one precision, and a sixth of the healthy shapes, by the newest commit's
 turn; `make test-all` runs all of them, and `make test` a sample.
 
 ## In figures
