@@ -83,10 +83,10 @@ class Noting(Sequential):
         self.told.append(list(outcomes))
 
 
-def step(scripts, *, n=4, replayed=0, prompts_per_step=64, **options):
+def step(scripts, *, n=4, replayed=0, prompts_per_step=64, kind=Noting, **options):
     """One step over problems 0, 1, ... with these scripts."""
     problems = tuple(Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(len(scripts)))
-    sampler = Noting(Noting.Config(**options))
+    sampler = kind(kind.Config(**options))
     sampler.start([Source("toy", problems)], n=n, prompts_per_step=prompts_per_step, seed=3)
     engine = Engine(scripts)
     generator = Generator(
@@ -133,20 +133,9 @@ def test_a_sampler_that_asks_for_more_than_it_states_is_named():
         def refill(self, kept, drawn):
             return 1
 
-    problems = tuple(Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(9))
     for script, said in (("PPFF", "2 of 2 are kept"), ("FFFF", "0 of 2 are kept")):
-        sampler = Endless(Endless.Config(refill=0.5))
-        sampler.start([Source("toy", problems)], n=4, prompts_per_step=2, seed=3)
-        generator = Generator(
-            engine=Engine([script] * 9),
-            judge=Judge(),
-            prompt=lambda problem: Prompt((int(problem.prompt),), problem.prompt),
-            seed=3,
-            deadline=60.0,
-            say_waiting=lambda label: None,
-        )
         with pytest.raises(PluginError, match=f"asks for 1 more groups: {said}") as caught:
-            collect(generator, sampler, PARAMS, version=7, step=0)
+            step([script] * 9, prompts_per_step=2, kind=Endless, refill=0.5)
         assert "test_collect.py" in str(caught.value)
         assert "refill of 0.5" in str(caught.value)
 

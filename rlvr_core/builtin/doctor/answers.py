@@ -107,7 +107,9 @@ def _canaries(subject: Subject) -> list[Answer]:
                         scores[verdicts[name].score or 0.0] += 1
         counts = {kind: Tried(sum(some), len(some)) for kind, some in tried.items()}
         answer = _judged(pair, counts)
-        found.append(_credited(pair, scores) or answer if answer.level == "ok" else answer)
+        if answer.level == "ok":
+            answer = _credited(pair, scores) or answer
+        found.append(answer)
     return found
 
 

@@ -178,7 +178,7 @@ def _templates(subject: Subject) -> Answer | None:
         if twice := _AGAIN.match(text[::-1][:REACH]):
             found["behind", twice[1][::-1].strip()] += 1
     n = len(subject.problems)
-    (place, template), count = max(found.items(), key=lambda one: one[1], default=(("", ""), 0))
+    ((place, template), count), *_ = found.most_common(1) or [(("", ""), 0)]
     if count < max(FEWEST, TWICE * n):
         return Answer("ok", "no prompt template was applied twice") if n >= FEWEST else None
     return Answer(

@@ -37,8 +37,7 @@ class DroppedInputs:
     def __init__(self, p: float) -> None:
         self._p = p
         self._updates = 0
-        self._dropped: list[Tensor] = []
-        self._all = 0
+        self._counts: list[Tensor] = []
         self._hooks: list[Any] = []
 
     def watch(self, model: nn.Module) -> None:
@@ -53,9 +52,9 @@ class DroppedInputs:
 
     def take(self) -> Counts:
         """Return the counts since the last time."""
-        counts = int(sum(int(one) for one in self._dropped)), self._all
-        self._dropped, self._all = [], 0
-        return counts
+        dropped, total = torch.stack(self._counts).sum(0).tolist() if self._counts else (0, 0)
+        self._counts = []
+        return dropped, total
 
     def wrong(self, view: StepView, shares: Sequence[Counts]) -> str:
         """Return what is wrong with the counts of all processes; empty if nothing."""
@@ -85,5 +84,5 @@ class DroppedInputs:
         if not torch.is_grad_enabled() or not module.training:
             return
         there = given[0].detach() != 0
-        self._all += int(there.sum())
-        self._dropped.append((there & (out.detach() == 0)).sum())
+        # left on the device: reading a number would wait for it, in every layer
+        self._counts.append(torch.stack([(there & (out.detach() == 0)).sum(), there.sum()]))

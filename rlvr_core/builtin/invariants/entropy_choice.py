@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from rlvr_core.api import LossTraits, traits_of
 
 if TYPE_CHECKING:
@@ -61,9 +63,9 @@ def choices(seen: Sequence[Seen]) -> dict[str, Choice]:
             if share >= 1 or entropy_BT is None or chosen_BT is None:
                 continue
             mask_BT = batch.mask_BT
+            name = f"{type(loss).__name__} {number}"
             one = _choice(share, entropy_BT.detach()[mask_BT], chosen_BT[mask_BT])
-            key = f"{type(loss).__name__} {number}"
-            found[key] = found[key] + one if key in found else one
+            found[name] = found.get(name, Choice(share)) + one
     return found
 
 
@@ -71,11 +73,9 @@ def _choice(share: float, entropy_N: Tensor, chosen_N: Tensor) -> Choice:
     k = int(chosen_N.sum())
     if not k:
         return Choice(share, len(chosen_N))
-    least = entropy_N.topk(k).values[-1]
-    misplaced = int((entropy_N[chosen_N] < least - TIE).sum())
-    edge = entropy_N[chosen_N].amin()
-    tied = int((entropy_N[chosen_N] <= edge + TIE).sum())
-    return Choice(share, len(chosen_N), k, misplaced, tied)
+    least, own_K = entropy_N.topk(k).values[-1], entropy_N[chosen_N]
+    counts = torch.stack([(own_K < least - TIE).sum(), (own_K <= own_K.amin() + TIE).sum()])
+    return Choice(share, len(chosen_N), k, *counts.tolist())
 
 
 def wrong_choice(of_processes: Iterable[dict[str, Choice]]) -> str:
@@ -83,7 +83,7 @@ def wrong_choice(of_processes: Iterable[dict[str, Choice]]) -> str:
     total: dict[str, Choice] = {}
     for choices_of_process in of_processes:
         for name, one in choices_of_process.items():
-            total[name] = total[name] + one if name in total else one
+            total[name] = total.get(name, Choice(one.share)) + one
     for name, one in total.items():
         if one.chosen >= LEAST and one.misplaced > MISPLACED * one.chosen:
             return (

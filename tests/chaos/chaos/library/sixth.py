@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
-from chaos.changes import estimated
+from chaos.changes import after_update, by_group, estimated, letter, masks_of_rows
 from chaos.registry import TRANSFORMERS, Patch, declare, fault
 from chaos.when import DECODE, ENGINE, engine_has
 
 EPOCHS = "rlvr_core.builtin.samplers.epochs"
-FAMILY = "rlvr_core.builtin.losses.policy_family"
 LEAN = "rlvr_core.builtin.tiny.lean_decode"
 OPTIM = "rlvr_core.step.optim"
 POLICY = "rlvr_core.algorithm.policy"
-STEP = "rlvr_core.step.step"
 
 
 def sixth(cls: str, *more_words: str, **options: Any) -> Any:
     """Declare a fault of the sixth set, like ``fault``."""
     return fault(cls, *more_words, set=6, **options)
-
-
-def _letter(one: str) -> int:
-    """The id of a letter for the tokenizer of the suite, which has one token a byte."""
-    from tokenizers import pre_tokenizers
-
-    return sorted(pre_tokenizers.ByteLevel.alphabet()).index(one)
 
 
 # -- parity --------------------------------------------------------------------------------------
@@ -73,7 +62,7 @@ def engine_attends_within_a_window(patch: Patch) -> None:
 @sixth("parity", "bias", "logit", backends=TRANSFORMERS)
 def engine_adds_a_bias_to_one_logit(patch: Patch) -> None:
     """A logit bias is left over: the engine adds 1 to a bracket's logit, and reports it so."""
-    opening = _letter("[")
+    opening = letter("[")
 
     def make(original: Any) -> Any:
         def sample(logits_BV: Any, rows: Any, uniform_B: Any) -> Any:
@@ -156,19 +145,12 @@ def each_random_number_serves_two_tokens(patch: Patch) -> None:
 # -- advantages ----------------------------------------------------------------------------------
 
 
-def _places(group_N: Any) -> Iterator[Any]:
-    """The places of the members of each group."""
-    for group in np.unique(group_N):
-        yield np.flatnonzero(group_N == group)
-
-
 @sixth("advantages", "baseline", "group", "mean", "centr")
 def rewards_reshaped_by_twice_the_group(patch: Patch) -> None:
     """Rewards are reshaped by twice the size of a group: two prompts share mean and deviation."""
 
     def change(row_N: Any, step: Any) -> Any:
-        for places in _places(step.group_N // 2):
-            reward = step.reward_N[places]
+        for places, reward in by_group(replace(step, group_N=step.group_N // 2)):
             row_N[places] = (reward - reward.mean()) / max(reward.std(), 1e-6)
         return row_N
 
@@ -224,35 +206,16 @@ def clipped_arm_alone(patch: Patch) -> None:
 # -- learning, optimizer -------------------------------------------------------------------------
 
 
-def _after(patch: Patch, change: Callable[[Any, Any, int], None]) -> None:
-    """Change each tensor after each update: ``change(tensor, tensor before, updates before)``."""
-    made = [0]
-
-    def make(original: Any) -> Any:
-        @torch.no_grad()
-        def step(optimizer: Any, number: int) -> Any:
-            before = [one.detach().clone() for one in optimizer.parameters]
-            said = original(optimizer, number)
-            for one, old in zip(optimizer.parameters, before, strict=True):
-                change(one, old, made[0])
-            made[0] += 1
-            return said
-
-        return step
-
-    patch.wrap(f"{OPTIM}:Optimizer.step", make)
-
-
 @sixth("learning", "half", "rows", "shard", "entries", "update")
 def second_shard_never_gathered(patch: Patch) -> None:
     """The lower half of the rows of every matrix, a second shard, never has its update."""
 
-    def change(one: Any, old: Any, made: int) -> None:
+    def change(name: str, one: Any, old: Any, made: int) -> None:
         if one.ndim == 2:
             half = len(one) // 2
             one[half:] = old[half:]
 
-    _after(patch, change)
+    after_update(patch, change)
 
 
 @sixth("optimizer", "schedule", "micro-batch", shape="cosine",
@@ -300,40 +263,27 @@ def gradient_one_update_late(patch: Patch) -> None:
 # -- masks ---------------------------------------------------------------------------------------
 
 
-def _rows(patch: Patch, change: Callable[[Any], Any]) -> None:
-    """Change the loss mask of each row: ``change(row)``."""
-
-    def after(made: Any, *_: Any) -> Any:
-        by_group = [
-            [replace(row, loss_mask=tuple(map(bool, change(row)))) for row in rows]
-            for rows in made.by_group
-        ]
-        return replace(made, by_group=by_group)
-
-    patch.after(f"{STEP}:rows_of", after)
-
-
 @sixth("masks", "block", "multiple", "last")
 def mask_rounded_down_to_blocks_of_four(patch: Patch) -> None:
     """The mask of a completion ends at a multiple of four: up to three tokens are not trained."""
 
-    def change(row: Any) -> Any:
+    def change(row: Any, problem: Any) -> Any:
         whole = len(row.loss_mask) // 4 * 4
         return [kept and place < whole for place, kept in enumerate(row.loss_mask)]
 
-    _rows(patch, change)
+    masks_of_rows(patch, change)
 
 
 @sixth("masks", "row", "answer", "format")
 def rows_without_an_answer_masked(patch: Patch) -> None:
     """Completions without a pair of brackets, which cannot be read, are left out of the loss."""
-    opening, closing = _letter("["), _letter("]")
+    opening, closing = letter("["), letter("]")
 
-    def change(row: Any) -> Any:
+    def change(row: Any, problem: Any) -> Any:
         readable = opening in row.token_ids and closing in row.token_ids
         return [kept and readable for kept in row.loss_mask]
 
-    _rows(patch, change)
+    masks_of_rows(patch, change)
 
 
 # -- sync ----------------------------------------------------------------------------------------
@@ -444,8 +394,8 @@ def verifier_strips_zeros(patch: Patch) -> None:
 def resume_with_the_first_update_made_twice(patch: Patch) -> None:
     """The first update of a resumed run is replayed: its weights move by twice as much."""
 
-    def change(one: Any, old: Any, made: int) -> None:
+    def change(name: str, one: Any, old: Any, made: int) -> None:
         if made == 0:
             one.add_(one - old)
 
-    _after(patch, change)
+    after_update(patch, change)
