@@ -34,7 +34,7 @@ FIRST = 8
 """Steps in which guards look at everything."""
 
 METHODS = (
-    *("run_started", "on_groups", "begin", "share", "judge", "updated", "end"),
+    *("run_started", "on_groups", "begin", "computed", "share", "judge", "updated", "end"),
     *("weights_loaded", "checkpoint_written"),
 )
 ALWAYS_ON = ("parity", "calibration", "own pass", "advantages", "updates", "kl", "tokens", "shared")

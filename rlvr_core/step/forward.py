@@ -187,12 +187,9 @@ def whole_rows(module: Any, batch: MicroBatch) -> Tensor:
         host.completion_ids_BT.gather(1, offset_BL.clamp(0, host.completion_ids_BT.shape[1] - 1)),
     )
     row_N, t_N = host.mask_BT.nonzero(as_tuple=True)
-    output = module(
-        input_ids=batch.send(ids_BL),
-        attention_mask=batch.send((position_L < length_B[:, None]).long()),
-        position_ids=batch.send(position_L).expand_as(ids_BL),
-        use_cache=False,
-    )
+    # padding is behind a row, where causal attention does not look: to make a mask for it,
+    # transformers would wait for the device twice
+    output = module(input_ids=batch.send(ids_BL), use_cache=False)
     predicted_BL: Tensor = output[0]
     places_N = row_N * predicted_BL.shape[1] + prompt_len_B[row_N] + t_N - 1
     return predicted_BL.flatten(0, 1)[batch.send(places_N)]

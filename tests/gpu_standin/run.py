@@ -193,8 +193,9 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
     """Do the steps of a case.
 
     Returns:
-        ``metrics`` of each step; and on the stand-in ``waits``, ``copies``, ``launches``,
-        ``flops``, ``wide`` and ``micro_batches`` of the last one, and bytes at rest and at most.
+        ``metrics`` of each step; and on the stand-in ``waits``, ``passes`` (calls of whole
+        models), ``copies``, ``launches``, ``flops``, ``wide`` and ``micro_batches`` of the last
+        one, and bytes at rest and at most.
     """
     made = models(case)
     given = groups(case, made["policy"].config.vocab_size)
@@ -206,12 +207,19 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
         put(device, case, made)
         trainer = trainer_of(case, made)
         metrics = []
+        passes = [0]
+        for model in made.values():
+            model.base_model.register_forward_pre_hook(
+                lambda *_: passes.__setitem__(0, passes[0] + 1)
+            )
         for step in range(case["steps"]):
             device.forget()
+            passes[0] = 0
             metrics.append(trainer.update(given, step, step).metrics)
         figures = {
             "metrics": metrics,
             "waits": [[*key, n] for key, n in device.waits.most_common()],
+            "passes": passes[0],
             "copies": device.copies.most_common(),
             "launches": sum(device.launches.values()),
             "flops": {str(dtype): n for dtype, n in device.flops.items()},

@@ -135,7 +135,6 @@ def _kill_when(lab, condition, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.essential
 def test_t94_killed_anywhere_a_run_resumes_bit_for_bit(lab, straight):
     """Killed at four kinds of moments, the third while a checkpoint is being written."""
     before = len(lab.runs())

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PROMPTS, TOKENS = 4, 2048
 """Prompts of a probe, at most, and tokens in them beyond the first."""
 
+OFTEN, EVERY = 8, 4
+"""The probe is made after each of the first steps of a process, then after every fourth."""
+
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-3, torch.float16: 1e-3}
 """Nats that are nothing: float32 may go other paths. Half of it, over two prompts at least, shows
 before the first sync that engine and trainer do compute alike; others are left alone."""
@@ -47,12 +50,15 @@ class Twin:
         self._trainer = trainer
         self._prompts: list[tuple[int, ...]] = []
         self._alike: bool | None = None
+        self._steps = 0
 
     def prepare(self, event: GroupsScored) -> None:
         """Take prompts of a step; at first see whether engine and trainer compute alike."""
         self._prompts = []
+        self._steps += 1
         if (
-            self._alike is False
+            (self._steps > OFTEN and self._steps % EVERY)
+            or self._alike is False
             or self._engine is None
             or any(map(is_sharded, self._trainer.model.parameters()))
         ):
