@@ -3,6 +3,8 @@
 All processes of a run must leave the loop at the same step, and a scheduler that reclaims a machine
 announces it by a signal. So the first SIGINT or SIGTERM requests a stop after the current step,
 with a checkpoint. Before the first step, and on a second signal, the process ends as on Ctrl-C.
+Schedulers signal every process of a job, and the launcher forwards what it gets: several signals
+within ``Stop.TOGETHER`` seconds count as one.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -30,14 +33,17 @@ class Stop:
         patient: Whether a first signal waits for the end of the step.
 
     Attributes:
+        TOGETHER: Seconds in which signals are one request.
         requested: Whether a signal has been received.
         stepping: Whether a step is in progress.
     """
 
+    TOGETHER = 2.0
+
     def __init__(self, *, patient: bool = False) -> None:
         self._patient = patient
-        self.requested = False
-        self.stepping = False
+        self.requested = self.stepping = False
+        self._latest = 0.0
 
     def listen(self) -> None:
         """Install handlers for both signals; does nothing outside of the main thread."""
@@ -47,7 +53,10 @@ class Stop:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        again, self.requested = self.requested, True
+        now, again = time.monotonic(), self.requested
+        if again and now - self._latest < self.TOGETHER:
+            return
+        self.requested, self._latest = True, now
         if again or not (self._patient and self.stepping):
             raise KeyboardInterrupt
 

@@ -189,8 +189,7 @@ def whole_rows(module: Any, batch: MicroBatch) -> Tensor:
     row_N, t_N = host.mask_BT.nonzero(as_tuple=True)
     # padding is behind a row, where causal attention does not look: to make a mask for it,
     # transformers would wait for the device twice
-    output = module(input_ids=batch.send(ids_BL), use_cache=False)
-    predicted_BL: Tensor = output[0]
+    predicted_BL: Tensor = module(input_ids=batch.send(ids_BL), use_cache=False)[0]
     places_N = row_N * predicted_BL.shape[1] + prompt_len_B[row_N] + t_N - 1
     return predicted_BL.flatten(0, 1)[batch.send(places_N)]
 

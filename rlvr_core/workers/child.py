@@ -32,6 +32,9 @@ def main(descriptor: int, tickets: int, parent: int) -> None:
     """Serve calls until the pool closes the connection. Runs in the worker process."""
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # who signals all processes of a job wants the run to end in order, and it needs its verdicts;
+    # a function, as programs that are started from here would inherit that a signal is ignored
+    signal.signal(signal.SIGTERM, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.set_inheritable(descriptor, False)
     os.set_inheritable(tickets, False)

@@ -15,6 +15,8 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ from rlvr_core.api import (
     MachineError,
     RunError,
 )
-from rlvr_core.api.services import LOST
+from rlvr_core.api.services import LOST, Stop
 from rlvr_core.builtin.jobs.gpus import GIVEN, VISIBLE, Gpu, chosen_gpus, given_gpus
 
 ENGINE_GPUS = "RLVR_ENGINE_GPUS"
@@ -40,6 +42,9 @@ ENGINE_GPUS = "RLVR_ENGINE_GPUS"
 
 _MEETING = 600
 """Seconds within which all machines of a run must have joined."""
+
+DEADLINE = 15.0
+"""Seconds that processes have to end after a second request."""
 
 _ANYWHERE = "192.0.2.1"
 """A documentation address that no machine has, used to find the outgoing network interface."""
@@ -194,11 +199,13 @@ def supervise(plan: LaunchPlan) -> int:
     from torch.distributed.launcher.api import elastic_launch
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as logs, _Forwarded():
+    with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as logs, _Forwarded() as signals:
         launch = elastic_launch(_agent(details, logs), sys.executable)
         try:
             launch(*details["command"][1:])
         except ChildFailedError as error:
+            if signals.killed:
+                return 130
             codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
             if details["node_rank"] > 0 and set(codes.values()) <= {LOST, -signal.SIGTERM}:
                 raise RunError(
@@ -332,33 +339,53 @@ def exit_code(codes: Mapping[int, int]) -> int:
 
 
 class _Forwarded:
-    """Forwards SIGINT and SIGTERM to the processes; a third signal kills them at once.
+    """Forwards SIGINT and SIGTERM to the processes; a third request kills them at once.
 
     The processes have their own sessions, so that Ctrl-C in a terminal reaches them only through
-    this class.
+    this class. Signals within ``Stop.TOGETHER`` seconds are one request, here as in the processes.
+    After a second request they have ``DEADLINE`` seconds.
     """
 
     def __init__(self) -> None:
-        self._times = 0
+        import psutil  # no handler imports anything: it may have interrupted an import
 
-    def __enter__(self) -> None:
+        self._requests, self._latest = 0, 0.0
+        self._own = psutil.Process()
+        self.killed = False
+
+    def __enter__(self) -> _Forwarded:
         self._before = {
             number: signal.signal(number, self._on_signal)
             for number in (signal.SIGINT, signal.SIGTERM)
         }
+        return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        import psutil
-
-        self._times += 1
-        if self._times > 2:
-            raise KeyboardInterrupt
+        now = time.monotonic()
+        if self._requests and now - self._latest < Stop.TOGETHER:
+            return
+        self._latest = now
+        self._requests += 1
+        if self._requests > 2:
+            self._kill()
+            return
+        if self._requests == 2:
+            timer = threading.Timer(DEADLINE, self._kill)
+            timer.daemon = True
+            timer.start()
         told = "finishing the step, with a checkpoint; once more to stop at once"
-        sys.stderr.write(f"rlvr launch: {told if self._times == 1 else 'stopping'}\n")
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.send_signal(number)
+        os.write(2, f"rlvr launch: {told if self._requests == 1 else 'stopping'}\n".encode())
+        for child in self._own.children():
+            with contextlib.suppress(OSError):
+                os.kill(child.pid, number)
+
+    def _kill(self) -> None:
+        """End the processes that are left, and theirs."""
+        self.killed = True
+        for child in self._own.children(recursive=True):
+            with contextlib.suppress(OSError):
+                os.kill(child.pid, signal.SIGKILL)
