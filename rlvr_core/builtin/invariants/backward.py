@@ -1,8 +1,9 @@
 """Whether the gradient behind the log-probs is theirs: head, temperature, model.
 
 The guard ``loss`` knows which gradient has to arrive at the log-probs. What becomes of it from
-there on is compared here for the last trained tensors before the head, which costs a backward pass
-through the head alone: with the gradient of one row in a plain pass of the model.
+there on is compared with the gradient of one row in a plain pass of the model: for the last trained
+tensors before the head, which costs a backward pass through the head alone, and at first, where
+there is memory for it, for the head, the embedding and the first trained tensors as well.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ UNSURE = 0.5
 """Sum of 1 - p over the tokens of a row from which its gradient is no mere rounding."""
 
 TENSORS = 2
-"""Trained tensors that are compared."""
+"""Trained tensors at each end of the model that are compared."""
+
+WIDER = 2.0
+"""Band of what lies at the ends of the model, as a multiple: more is rounded on the way there."""
 
 
 class _Aside:
@@ -40,63 +44,111 @@ class _Aside:
 ASIDE = _Aside()
 
 
-def gradient_error(trainer: Trainer, micro: MicroBatch, batch: LossBatch) -> tuple[float, str]:
+def gradient_error(
+    trainer: Trainer, micro: MicroBatch, batch: LossBatch, *, ends: bool
+) -> tuple[float, str]:
     """Compare the gradient of a row's log-probs with that of a plain pass.
 
     Args:
         trainer: The policy's trainer.
         micro: The rows of the forward pass.
         batch: What the loss was given, with the graph.
+        ends: Whether head, embedding and first tensors are compared too.
 
     Returns:
         The distance as a share of the plain gradient, NaN where nothing can be compared, and what
         is wrong, empty if nothing is.
     """
     model, logp_BT = trainer.model, batch.logp_BT
-    tensors = _last_trained(model)
+    parts = _parts(model, ends=ends)
     # a compiled backward pass runs once, and with dropout two passes are two functions
-    if not tensors or not logp_BT.requires_grad or trainer.train.compile or _drops(model):
+    if not parts or not logp_BT.requires_grad or trainer.train.compile or _drops(model):
         return float("nan"), ""
     unsure_B = (-torch.expm1(logp_BT.detach()) * batch.mask_BT).sum(1)
     row = int(unsure_B.argmax())
     if not float(unsure_B[row]) >= UNSURE:
         return float("nan"), ""
     total = logp_BT[row][batch.mask_BT[row]].sum()
+    tensors = [one for part in parts.values() for one in part]
     ASIDE.active = True
     try:
         try:
-            found = _flat(_gradient(total, tensors, retain_graph=True))
+            found = _gradient(total, tensors, retain_graph=True)
         except RuntimeError as freed:
             if "second time" not in str(freed):
                 raise
             return float("nan"), ""  # a loss has freed the graph: its backward pass says whose
         with torch.enable_grad():
             again = plain_logprobs(trainer, model, micro, row, batch.mask_BT).sum()
-        plain = _flat(_gradient(again, tensors))
+        plain = _gradient(again, tensors)
     finally:
         ASIDE.active = False
-    if found is None or plain is None or not float(plain.norm()) > 0:
-        return float("nan"), ""
-    error = float((found - plain).norm() / plain.norm())
     dtype = compute_dtype(trainer)
-    band = BANDS[dtype] * (5 if dtype == torch.float32 and found.device.type != "cpu" else 1)
-    if error <= band:
-        return error, ""
-    slope = float(found @ plain / plain.square().sum())
-    return error, (
-        f"the gradient of the log-probs behind the loss is not theirs: it is {slope:.3g} times "
-        f"that of a plain pass of the same row, and {error:.2g} of it apart (band {band:g})"
-    )
+    band = BANDS[dtype] * (5 if dtype == torch.float32 and logp_BT.device.type != "cpu" else 1)
+    worst, at = float("nan"), 0
+    for name, part in parts.items():
+        here = slice(at, at := at + len(part))
+        error, slope = _distance(found[here], plain[here])
+        width = WIDER * band if name else band
+        worst = error if not worst > error else worst
+        if error > width:
+            return error, (
+                f"the gradient of the log-probs behind the loss is not theirs"
+                f"{f', at {name}' if name else ''}: it is {slope:.3g} times that of a plain pass "
+                f"of the same row, and {error:.2g} of it apart (band {width:g})"
+            )
+    return worst, ""
 
 
-def _last_trained(model: Any) -> list[Tensor]:
-    """Return the last trained tensors that are no embedding or head; none of a sharded model."""
-    trained = [one for one in model.parameters() if one.requires_grad]
-    if any(map(is_sharded, trained)):
-        return []  # other processes would have to compute along
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    left_out = {id(one) for end in ends if end is not None for one in end.parameters()}
-    return [one for one in trained if id(one) not in left_out][-TENSORS:]
+def _distance(
+    found: tuple[Tensor | None, ...], plain: tuple[Tensor | None, ...]
+) -> tuple[float, float]:
+    """Return how far a gradient is from the plain one, as a share of it, and how long along it.
+
+    A tensor that has none counts as 0, and NaN comes back where the plain pass has none.
+    """
+    pairs = [
+        (torch.zeros_like(due) if one is None else one, due)
+        for one, due in zip(found, plain, strict=True)
+        if due is not None
+    ]
+    squares = sum(float(due.double().square().sum()) for _, due in pairs)
+    if not squares > 0:
+        return float("nan"), float("nan")
+    apart = sum(float((one - due).double().square().sum()) for one, due in pairs)
+    along = sum(float((one.double() * due.double()).sum()) for one, due in pairs)
+    return (apart / squares) ** 0.5, along / squares
+
+
+def _parts(model: Any, *, ends: bool) -> dict[str, list[Tensor]]:
+    """Return what is compared, by where it lies: "" for the last trained tensors of the layers."""
+    trained = {id(one): one for one in model.parameters() if one.requires_grad}
+    if any(map(is_sharded, trained.values())):
+        return {}  # other processes would have to compute along
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    of_ends = {
+        id(one): one
+        for end in (embedding, head)
+        if end is not None
+        for one in end.parameters()
+        if id(one) in trained
+    }
+    layers = [one for key, one in trained.items() if key not in of_ends]
+    parts = {"": layers[-TENSORS:]}
+    if ends and _room_for([*of_ends.values(), *layers[:TENSORS]]):
+        parts |= {
+            "the embedding and the head": list(of_ends.values()),
+            "the first trained tensors": layers[:TENSORS],
+        }
+    return {name: part for name, part in parts.items() if part}
+
+
+def _room_for(tensors: list[Tensor]) -> bool:
+    """Whether two gradients of these, and their products, surely fit into the device's memory."""
+    if not tensors or tensors[0].device.type != "cuda":
+        return bool(tensors)
+    free, _ = torch.cuda.mem_get_info(tensors[0].device)
+    return free > 8 * 4 * sum(one.numel() for one in tensors)
 
 
 def _gradient(
@@ -109,9 +161,3 @@ def _drops(model: Any) -> bool:
     return any(
         isinstance(one, torch.nn.Dropout) and one.training and one.p > 0 for one in model.modules()
     )
-
-
-def _flat(gradients: tuple[Tensor | None, ...]) -> Tensor | None:
-    """Return gradients as one vector, in float64; None if one is missing."""
-    known = [one.detach().double().flatten() for one in gradients if one is not None]
-    return torch.cat(known) if known and len(known) == len(gradients) else None

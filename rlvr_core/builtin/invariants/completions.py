@@ -200,7 +200,7 @@ class Completions(Invariant):
             f"the text that is judged and the tokens that are trained on disagree in {len(wrong)} "
             f"of {len(places)} completions that were decoded again (band: none): completion "
             f"{number} of problem {group.problem.id} is judged by {_around(text, due)}, and its "
-            f"tokens decode to {_around(due, text)}",
+            f"tokens decode to {_around(due, text)}{_in_common(wrong, places)}",
             self._why(ids, text, due),
         )
 
@@ -232,10 +232,32 @@ class Completions(Invariant):
                 "characters or tokens are lost on the way to the verifier: judge the text as it "
                 "is, and let the verifier leave out what it does not want"
             )
+        if due and text.startswith(due):
+            return (
+                "tokens at the end are dropped or written over after the text was made, such as the "
+                "last token by an end of sequence: token_ids are all that the engine sampled"
+            )
+        if due and text.endswith(due):
+            return (
+                "tokens at the beginning are dropped or written over after the text was made: "
+                "token_ids are all that the engine sampled"
+            )
         return (
             "the text is changed, or is that of another completion: a Generation's text is its "
             "token_ids decoded without special tokens, and nothing else"
         )
+
+
+def _in_common(
+    wrong: Sequence[tuple[Group, int, object, object, object]], places: Sequence[tuple[Group, int]]
+) -> str:
+    """Say how all of the wrong completions ended, if others ended otherwise."""
+    ends = {group.members[number].completion.finish_reason for group, number, *_ in wrong}
+    others = {group.members[number].completion.finish_reason for group, number in places}
+    if len(ends) > 1 or ends == others:
+        return ""
+    how = "truncated" if ends == {"length"} else f"those with finish_reason {min(ends)}"
+    return f"; all of them are {how}"
 
 
 def _around(text: str, other: str, most: int = 48) -> str:

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 FIRST = 8
 """Updates of a run of which every micro-batch is checked."""
 
+ENDS = 2
+"""Updates of which a gradient is followed through all of the model."""
+
 EVERY = 50
-"""After these, updates from one to the next of which a gradient is followed into the model."""
+"""After ``FIRST``, updates from one to the next of which a gradient is followed into the model."""
 
 ROUNDING = 1e-4
 """Share of the terms of a loss that is rounding in float32."""
@@ -96,7 +99,9 @@ class LossValues(Invariant):
         due = self._updates < FIRST or self._updates % EVERY == 0
         if not due or (self._behind is not None and self._behind[0] == self._updates):
             return
-        error, what = gradient_error(view.trainer, event.micro_batch, event.losses[0][1])
+        micro_batch, batch = event.micro_batch, event.losses[0][1]
+        ends = self._updates < ENDS
+        error, what = gradient_error(view.trainer, micro_batch, batch, ends=ends)
         self._behind = self._updates, what
         self._backward = error if math.isnan(self._backward) else max(self._backward, error)
 

@@ -6,7 +6,7 @@ is made of it, the moments follow from it and from those before, and the weights
 the learning rate and the decay of the config. Between two updates nothing changes.
 
 Under FSDP gradients arrive in parts of other shapes: there the sum over micro-batches is not
-checked. The weights of matrices under Muon are not computed again, their momentum is. Of optimizers
+checked. Under Muon three whole matrices are computed again, and the momentum of all. Of optimizers
 without a formula here, ``core/adamw-8bit`` and those of plugins, the gradient alone is checked.
 """
 
@@ -22,7 +22,8 @@ from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
 from rlvr_core.builtin.invariants.differences import compare, described
 from rlvr_core.builtin.invariants.fingerprints import local
-from rlvr_core.builtin.invariants.formulas import kind_of
+from rlvr_core.builtin.invariants.formulas import MUON, kind_of
+from rlvr_core.builtin.invariants.matrices import Matrices
 from rlvr_core.builtin.invariants.rates import rate_of
 from rlvr_core.builtin.invariants.samples import Arriving, Sample
 from rlvr_core.builtin.invariants.update_check import (
@@ -75,6 +76,7 @@ class OptimizerUpdates(Invariant):
         self._norm = 0.0
         self._before: Snapshot | None = None
         self._after: Snapshot | None = None
+        self._matrices: Matrices | None = None
         self._error = math.nan
 
     def begin(self, view: StepView) -> None:
@@ -87,7 +89,7 @@ class OptimizerUpdates(Invariant):
         due = self._updates < FIRST or self._updates % AGAIN == 0
         if self._arriving is not None:
             self._arriving.end()
-        self._arriving, self._before = None, None
+        self._arriving, self._before, self._matrices = None, None, None
         if not due:
             self._after = None
             return
@@ -96,6 +98,8 @@ class OptimizerUpdates(Invariant):
         if parallel is None or not parallel.sharded:
             self._arriving = Arriving(self._sample, optimizer.parameters)
         self._before = self._snapshot(view)
+        if kind_of(optimizer.builder) == MUON:
+            self._matrices = Matrices(optimizer, self._updates)
 
     def _snapshot(self, view: StepView) -> Snapshot:
         optimizer, sample = view.trainer.optimizer, self._sample
@@ -228,6 +232,8 @@ class OptimizerUpdates(Invariant):
                 found = f"{name} has moved without a gradient\nlook at what moves it"
             if found:
                 break
+        if not found and self._matrices is not None:
+            found = self._matrices.wrong(optimizer, rate)
         self._error = _larger(self._error, check.worst)
         return found
 

@@ -1,0 +1,114 @@
+"""Whole matrices around an update of Muon, whose elements depend on all others.
+
+A matrix W of shape (A, B) moves by -lr * 0.2 * sqrt(max(A, B)) * NewtonSchulz(G + momentum * M)
+beside its decay. That is computed again in float64, on the other side of the matrix where it is
+tall: X <- a X + X (b X^T X + c (X^T X)^2) needs no transposed matrix. The gradient G is what the
+momentum was given, M - momentum * M before; that it is the step's is checked elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.builtin.invariants.fingerprints import is_sharded
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+QUINTIC = (3.4445, -4.7750, 2.0315)
+"""Coefficients of Jordan et al. 2024."""
+
+RMS = 0.2
+
+ELEMENTS = 1 << 22
+"""Size of the largest matrix that is computed again."""
+
+BANDS = {"cpu": 0.02, "cuda": 0.2}
+"""Distance of a move from its formula, as a share of it; a GPU iterates in bfloat16."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    number: int
+    weight_AB: Tensor
+    momentum_AB: Tensor
+
+
+class Matrices:
+    """A tall, a wide and a square matrix before an update, where Muon has such and none is sharded.
+
+    Args:
+        optimizer: The policy's.
+        turn: By which others of a shape are taken each time.
+    """
+
+    def __init__(self, optimizer: Any, turn: int) -> None:
+        hidden = {
+            id(one)
+            for group in optimizer.inner.param_groups
+            if group.get("muon")
+            for one in group["params"]
+        }
+        if any(map(is_sharded, optimizer.parameters)):
+            hidden.clear()
+        by_shape: dict[int, list[int]] = {}
+        for number, one in enumerate(optimizer.parameters):
+            if id(one) in hidden and one.ndim == 2 and one.numel() <= ELEMENTS:
+                a, b = one.shape
+                by_shape.setdefault((a > b) - (a < b), []).append(number)
+        chosen = [numbers[turn % len(numbers)] for numbers in by_shape.values()]
+        self._before = [self._copy(optimizer, number) for number in sorted(chosen)]
+
+    @staticmethod
+    def _copy(optimizer: Any, number: int) -> _Matrix:
+        weight_AB = optimizer.parameters[number].detach().double()
+        momentum_AB = optimizer.inner.state.get(optimizer.parameters[number], {}).get("momentum")
+        if momentum_AB is None:
+            return _Matrix(number, weight_AB, torch.zeros_like(weight_AB))
+        return _Matrix(number, weight_AB, momentum_AB.double())
+
+    def wrong(self, optimizer: Any, rate: float) -> str:
+        """Say what is wrong with how they moved, and the remedy behind a line break.
+
+        Args:
+            optimizer: As before the update.
+            rate: The learning rate that the config gives the step.
+        """
+        options = optimizer.builder.config
+        for before in self._before:
+            after = self._copy(optimizer, before.number)
+            due_AB = _move(before, after.momentum_AB, rate, options)
+            move_AB = after.weight_AB - before.weight_AB
+            size = float(due_AB.norm())
+            # what float32 rounds of the weights is no part of the update
+            band = BANDS.get(due_AB.device.type, 0.2) * size + 1e-6 * float(after.weight_AB.norm())
+            apart = float((move_AB - due_AB).norm())
+            if size == 0 or apart <= band:
+                continue
+            along = float((move_AB * due_AB).sum()) / size**2
+            name, shape = optimizer.names[before.number], tuple(due_AB.shape)
+            return (
+                f"the matrix {name} of shape {shape} did not move as Muon's formula says at a "
+                f"learning rate of {rate:.3g}: its move is {apart / size:.2g} of the formula's "
+                f"apart from it (band {band / size:.2g}), and {along:.2g} times as long in its "
+                f"direction\nlook at the Newton-Schulz iterations, at where matrices are "
+                "transposed and reshaped, at the scale by shape, and at the decay"
+            )
+        return ""
+
+
+def _move(before: _Matrix, momentum_AB: Tensor, rate: float, options: Any) -> Tensor:
+    """Return by how much a matrix has to move."""
+    gradient_AB = momentum_AB - options.momentum * before.momentum_AB
+    x_AB = gradient_AB + options.momentum * momentum_AB
+    x_AB = x_AB / (x_AB.norm() + 1e-7)
+    a, b, c = QUINTIC
+    for _ in range(options.iterations):
+        gram_BB = x_AB.T @ x_AB
+        x_AB = a * x_AB + x_AB @ (b * gram_BB + c * gram_BB @ gram_BB)
+    scale = RMS * max(x_AB.shape) ** 0.5
+    move_AB: Tensor = -rate * (scale * x_AB + options.weight_decay * before.weight_AB)
+    return move_AB
