@@ -174,6 +174,18 @@ def test_texts_that_are_not_those_of_the_tokens(tmp_path, fault):
         answered(run, replace(one, text=change(run, one)), one, step=1)
 
 
+def test_ends_that_are_written_over_where_answers_are_cut_off(tmp_path):
+    """The last token of each truncated completion is made the end of sequence."""
+    run = small(tmp_path)
+    whole, cut = run.completion("4</s>"), run.completion(LONG, "length")
+    answered(run, whole, cut)
+    ids = (*cut.token_ids[:-1], whole.token_ids[-1])
+    with pytest.raises(
+        RunError, match=r"(?s)in 1 of 2 .*all of them are truncated.*the last token"
+    ):
+        answered(run, whole, replace(cut, token_ids=ids), step=1)
+
+
 def talk(run, *turns, ended="done", reason="stop", text=None):
     """A conversation: the model's turns are texts, those of its environment in brackets."""
     ids, mask, script = (), (), ()

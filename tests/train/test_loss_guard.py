@@ -10,10 +10,20 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_invariants import fault, steps, trainer_with, with_kl  # type: ignore
+from small import small_model, small_trainer  # type: ignore
+from test_invariants import (  # type: ignore
+    Sampling,
+    fault,
+    run_config,
+    steps,
+    trainer_with,
+    with_kl,
+)
 
 import rlvr_core.algorithm.policy as policy
+import rlvr_core.step.forward as forward
 from rlvr_core.api import LossBatch, LossOutput, LossTraits, Normalizer
+from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.loss_oracles import expected, known
 from rlvr_core.builtin.losses.gmpo import GMPO
 from rlvr_core.builtin.losses.policy_family import (
@@ -27,6 +37,7 @@ from rlvr_core.builtin.losses.policy_family import (
     DrGRPO,
 )
 from rlvr_core.builtin.losses.vespo import VESPO
+from rlvr_core.config.model import TrainSection
 from rlvr_core.step.objective import LossTerm
 
 ALL = (GRPO, DAPO, DrGRPO, LUSPO, GSPO, CISPO, REINFORCE, SAPO, GMPO, VESPO)
@@ -268,6 +279,45 @@ def test_the_gradient_of_a_healthy_step_is_that_of_a_plain_pass():
     found = [metrics["loss/backward"] for metrics in steps(trainer_with())]
     assert all(one < 1e-4 for one in found)
     assert len(found) == 4
+
+
+def trainer_of(model):
+    section = TrainSection(steps=9, lr=0.01, warmup_steps=0)
+    trainer = small_trainer(model, [LossTerm("l", GRPO(GRPO.Config()))], section)
+    trainer.observer = invariants_of(run_config(section), trainer, Sampling())
+    return trainer
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_that_gets_no_gradient(monkeypatch, tied):
+    """With a tied embedding its weight has a gradient all the same, of what goes in."""
+    trainer = trainer_of(small_model(tie_word_embeddings=tied))
+    real = forward.fused_logprobs
+    monkeypatch.setattr(
+        forward,
+        "fused_logprobs",
+        lambda states, weight, *a, **k: real(states, weight.detach(), *a, **k),
+    )
+    assert "of it apart" in fault(trainer, "loss", "at the embedding and the head")
+
+
+def test_a_first_layer_behind_a_detached_one(monkeypatch):
+    """The last layer's gradient is right, and nothing reaches what is below it."""
+    model = small_model(num_hidden_layers=2)
+    trainer = trainer_of(model)
+    packed = type(trainer)._scores
+
+    def scores(*args, **more):
+        handle = model.model.layers[1].register_forward_pre_hook(
+            lambda _, args, kwargs: ((args[0].detach(), *args[1:]), kwargs), with_kwargs=True
+        )
+        try:
+            return packed(*args, **more)
+        finally:
+            handle.remove()
+
+    monkeypatch.setattr(type(trainer), "_scores", scores)
+    fault(trainer, "loss", "at the ")
 
 
 def test_a_loss_with_other_options_than_the_configs():

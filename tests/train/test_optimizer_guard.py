@@ -19,11 +19,12 @@ from test_invariants import (  # type: ignore
 )
 
 from rlvr_core.algorithm.policy import ClipConfig
-from rlvr_core.builtin.invariants import formulas
+from rlvr_core.builtin.invariants import formulas, matrices
 from rlvr_core.builtin.invariants.differences import compare
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.optimizer import AGAIN, FIRST
 from rlvr_core.builtin.losses.policy_family import GRPO
+from rlvr_core.builtin.optimizers import muon as muon_module
 from rlvr_core.builtin.optimizers.muon import Muon
 from rlvr_core.config.model import TrainSection
 from rlvr_core.step import optim
@@ -31,8 +32,8 @@ from rlvr_core.step.objective import LossTerm
 
 
 def with_optimizer(builder, compute=torch.float32, **train):
-    """A trainer with another optimizer than that of ``trainer_with``."""
-    model = small_model(num_hidden_layers=2)
+    """A trainer with another optimizer than that of ``trainer_with``; it has tall matrices."""
+    model = small_model(num_hidden_layers=2, intermediate_size=24)
     section = TrainSection(**{"steps": 100, "lr": 1e-2, "warmup_steps": 0} | train)
     trainer = small_trainer(model, [LossTerm("l", GRPO(ClipConfig()))], section)
     constant = optim.Constant(optim.NoConfig())
@@ -117,6 +118,45 @@ def test_healthy_updates_of_other_optimizers_and_of_float16():
     scaled = with_optimizer(plain, torch.float16)  # gradients arrive times the loss scale
     assert scaled.optimizer.scaler.get_scale() > 1
     assert all(line["optimizer/error"] < 3e-5 for line in steps(scaled))
+
+
+def orthogonal(monkeypatch, change):
+    """Muon with another Newton-Schulz: ``change(update, matrix)``."""
+    real = muon_module.newton_schulz
+    monkeypatch.setattr(
+        muon_module, "newton_schulz", lambda matrix, n: change(real(matrix, n), matrix)
+    )
+    return with_optimizer(Muon(Muon.Config()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda update, matrix: (
+            update if matrix.shape[0] <= matrix.shape[1] else update.T.reshape(matrix.shape)
+        ),
+        lambda update, matrix: 1.1 * update,
+        lambda update, matrix: matrix / torch.linalg.matrix_norm(matrix),
+    ],
+    ids=["tall ones reshaped", "a tenth longer", "no iterations"],
+)
+def test_matrices_under_muon_that_move_otherwise(monkeypatch, change):
+    fault(orthogonal(monkeypatch, change), "optimizer", "did not move as Muon's formula says")
+
+
+def test_a_matrix_by_its_singular_values():
+    """The quintic acts on singular values alone: the oracle is the decomposition."""
+    torch.manual_seed(2)
+    gradient_AB = torch.randn(6, 3, dtype=torch.float64)
+    options = SimpleNamespace(momentum=0.9, iterations=5, weight_decay=0.0)
+    before = matrices._Matrix(0, torch.zeros(6, 3).double(), torch.zeros(6, 3).double())
+    left, values, right = torch.linalg.svd(gradient_AB, full_matrices=False)
+    values = values / values.norm()
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    due_AB = -0.1 * 0.2 * 6**0.5 * left @ values.diag() @ right
+    found_AB = matrices._move(before, gradient_AB, 0.1, options)
+    assert torch.allclose(found_AB, due_AB, rtol=1e-6, atol=1e-9)
 
 
 class Sgd:

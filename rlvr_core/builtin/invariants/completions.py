@@ -232,15 +232,10 @@ class Completions(Invariant):
                 "characters or tokens are lost on the way to the verifier: judge the text as it "
                 "is, and let the verifier leave out what it does not want"
             )
-        if due and text.startswith(due):
+        if due and (text.startswith(due) or text.endswith(due)):
             return (
-                "tokens at the end are dropped or written over after the text was made, such as the "
-                "last token by an end of sequence: token_ids are all that the engine sampled"
-            )
-        if due and text.endswith(due):
-            return (
-                "tokens at the beginning are dropped or written over after the text was made: "
-                "token_ids are all that the engine sampled"
+                "the text is changed, or first or last tokens are dropped or written over after it, "
+                "as the last token by an end of sequence: token_ids are all that the engine sampled"
             )
         return (
             "the text is changed, or is that of another completion: a Generation's text is its "
