@@ -234,7 +234,7 @@ class Completions(Invariant):
             )
         if due and (text.startswith(due) or text.endswith(due)):
             return (
-                "the text is changed, or first or last tokens are dropped or written over after it, "
+                "the text is changed, or first or last tokens are written over or dropped since, "
                 "as the last token by an end of sequence: token_ids are all that the engine sampled"
             )
         return (
