@@ -295,6 +295,11 @@ def register_engines(registrar: Registrar) -> None:
         summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
     )
     registrar.add(
+        "ray",
+        "rlvr_core.builtin.ray.engine:RayEngine",
+        summary="Another engine in actors on the nodes of a Ray cluster, which come and go.",
+    )
+    registrar.add(
         "openai",
         "rlvr_core.builtin.openai.engine:OpenAIEngine",
         summary="A model behind OpenAI's HTTP interface: evaluates openai:NAME, cannot train.",
