@@ -11,15 +11,15 @@ import contextlib
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr_core import __version__
 from rlvr_core.api import (
-    Adapter,
     EngineContext,
     FingerprintsWeights,
     Generation,
@@ -220,6 +220,8 @@ class EngineHost:
         context = self.args.context
         if not self.args.own_weights:
             self._module = context.model
+            from rlvr_core.builtin.ray.weights import materialise
+
             materialise(self._module, self.args.device)
         with self._named("could not start"):
             self._engine.start(context)
@@ -246,6 +248,8 @@ class EngineHost:
                     remedy="engine.transport: {use: files, with: {folder: ...}} names a folder "
                     "that trainer and actors see at the same place",
                 ) from error
+        from rlvr_core.builtin.ray.weights import ReceivedSource, digest_of
+
         digest = digest_of(received)
         source = ReceivedSource(self._module, received, held.adapter_config)
         if self._module is not None:
@@ -264,7 +268,7 @@ class EngineHost:
                 future.set_exception(error)
                 continue
             self._open.add(given)
-            given.add_done_callback(lambda done, to=future: self._finish(done, to))
+            given.add_done_callback(partial(self._finish, to=future))
 
     def abort(self) -> None:
         """Cancel all requests."""
@@ -318,103 +322,6 @@ class EngineHost:
 
     def _named(self, failed: str) -> contextlib.AbstractContextManager[None]:
         return self._entry.named(f"{failed} in a rollout actor", "engine.with.engine")
-
-
-@dataclass(slots=True)
-class ReceivedSource:
-    """Received weights, as a source for an engine; see ``WeightSource``.
-
-    Attributes:
-        module: The actor's copy of the trainer's model; None for an engine with its own weights.
-        received: The received tensors, by name.
-        adapter_config: Configuration of the received LoRA adapter; None for whole weights.
-    """
-
-    module: Any
-    received: Mapping[str, Tensor]
-    adapter_config: Mapping[str, Json] | None = None
-    sharded: bool = field(default=False, init=False)
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors by name."""
-        return iter(self.received.items())
-
-    def adapter(self) -> Adapter:
-        """Return the LoRA adapter."""
-        assert self.adapter_config is not None, "these are whole weights"
-        return Adapter(dict(self.received), dict(self.adapter_config))
-
-    def refresh(self) -> None:
-        """Copy the received tensors into the copy of the trainer's model.
-
-        Raises:
-            ValueError: If names differ: a parameter that received nothing would be a random one.
-        """
-        import torch
-
-        own = dict(self.module.named_parameters())
-        if own.keys() != self.received.keys():
-            odd = sorted(own.keys() ^ self.received.keys())
-            raise ValueError(f"weights and model differ in {len(odd)} names: {odd[0]}")
-        with torch.no_grad():
-            for name, tensor in self.received.items():
-                own[name].copy_(tensor)
-
-
-def without_weights(model: Any) -> Any:
-    """Return a copy of a model whose parameters have shapes and no content.
-
-    What a model is travels through Ray's object store, its weights do not.
-    """
-    import copy
-
-    import torch
-
-    memo: dict[int, Any] = {
-        id(one): torch.nn.Parameter(torch.empty_like(one, device="meta"), requires_grad=False)
-        for one in model.parameters()
-    }
-    return copy.deepcopy(model, memo)
-
-
-def materialise(module: Any, device: str) -> None:
-    """Give the parameters of ``without_weights`` memory, whatever it holds; ties stay."""
-    import torch
-
-    made: dict[int, Any] = {}
-    for owner in module.modules():
-        for name, parameter in owner._parameters.items():
-            if parameter is None:
-                continue
-            if id(parameter) not in made:
-                empty = torch.empty_like(parameter, device=device)
-                made[id(parameter)] = torch.nn.Parameter(empty, requires_grad=False)
-            owner._parameters[name] = made[id(parameter)]
-        for name, buffer in owner._buffers.items():
-            if buffer is not None:
-                owner._buffers[name] = buffer.to(device)
-
-
-def digest_of(tensors: Mapping[str, Tensor]) -> str:
-    """A fingerprint of tensors: names, dtypes, and every bit in its place."""
-    from rlvr_core.api.services import weight_checksums
-
-    return join_digests(
-        {
-            name: f"{tensor.dtype} {tuple(tensor.shape)} {checksum}"
-            for (name, tensor), checksum in zip(
-                tensors.items(), weight_checksums(tensors.items()).values(), strict=True
-            )
-        }
-    )
-
-
-def join_digests(parts: Mapping[str, str]) -> str:
-    """One fingerprint of the fingerprints of tensors by name, in whatever order they came."""
-    import hashlib
-
-    text = "\n".join(f"{name} {parts[name]}" for name in sorted(parts))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _prepare(args: ActorArgs) -> None:

@@ -9,12 +9,9 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_core.api import ConfigError, MachineError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _REACH = 5.0
 """Seconds for the head of a cluster to take a connection."""
@@ -28,7 +25,7 @@ START = (
 )
 
 
-def import_ray(wanted_by: str) -> ModuleType:
+def import_ray(wanted_by: str) -> Any:
     """Import Ray.
 
     Raises:
@@ -150,8 +147,7 @@ def no_room(bundles: Sequence[Mapping[str, float]], seconds: float) -> MachineEr
 
 def resources() -> str:
     """What the cluster has, and how much of it is free."""
-    import ray
-
+    ray = import_ray("engine ray")
     every, free = ray.cluster_resources(), ray.available_resources()
     nodes = sum(bool(node["Alive"]) for node in ray.nodes())
     counts = [f"{free.get(name, 0):g} of {every.get(name, 0):g} {name} free" for name in _KINDS]

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from rlvr_core.api import (
     ComponentConfig,
@@ -23,7 +22,6 @@ from rlvr_core.api import (
     EngineTraits,
     Generation,
     GenerationRequest,
-    InheritsFiles,
     Interruptible,
     Json,
     MachineError,
@@ -32,16 +30,13 @@ from rlvr_core.api import (
     RlvrError,
     RunError,
     SamplingParams,
-    TensorMeta,
     TransportChoice,
-    TransportTraits,
     WeightSource,
     WeightTransport,
     traits_of,
 )
 from rlvr_core.api.services import (
     PROBE_TOKENS,
-    ChosenTransport,
     ComponentRef,
     Host,
     build,
@@ -52,18 +47,18 @@ from rlvr_core.api.services import (
     probe_prompt,
     shared_prefix,
     source_logprobs,
-    weight_checksums,
 )
 from rlvr_core.builtin.ray import cluster
-from rlvr_core.builtin.ray.actor import (
-    ActorArgs,
-    Answers,
-    Held,
-    RolloutActor,
+from rlvr_core.builtin.ray.actor import ActorArgs, Answers, Held, RolloutActor
+from rlvr_core.builtin.ray.pool import ActorPool
+from rlvr_core.builtin.ray.slots import Limits, Slot
+from rlvr_core.builtin.ray.weights import (
+    ActorLink,
+    Outgoing,
+    chosen_transport,
     join_digests,
     without_weights,
 )
-from rlvr_core.builtin.ray.pool import ActorPool, Limits, Slot
 
 _PROBE_PROMPT = 65
 """Largest probe prompt in tokens: two blocks of a prefix cache plus one token."""
@@ -125,7 +120,7 @@ class RayEngine:
         self._config = config
         self._use, inner = _inner(config.engine)
         traits = traits_of(inner, EngineTraits)
-        if traits.separate or traits.text_only:
+        if traits.separate or traits.text_only or isinstance(inner, RayEngine):
             raise ConfigError(
                 f"engine {self._use} makes processes of its own or asks other machines: an actor "
                 "adds nothing",
@@ -153,10 +148,11 @@ class RayEngine:
             MachineError: If Ray is missing, no cluster answers, or it has too little room.
             RlvrError: What an engine says that does not start.
         """
-        config, model = self._config, context.model
+        config = self._config
+        model: Any = context.model
         assert model is not None, "the trainer's model is what the actors' are made like"
         self._context, self._device = context, model.device
-        chosen = _transport(context.transport)
+        chosen = chosen_transport(context.transport, _host())
         self._transport = chosen.make()
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         length = max(1, min(_PROBE_PROMPT, context.max_model_len - PROBE_TOKENS))
@@ -345,7 +341,7 @@ class RayEngine:
         import torch
 
         assert self._transport is not None
-        outgoing, link = Outgoing(weights), _Link(len(list(self._slots())))
+        outgoing, link = Outgoing(weights), ActorLink(len(list(self._slots())))
         with torch.no_grad():
             self._transport.send(outgoing, link)
         probe = GenerationRequest(
@@ -441,41 +437,6 @@ class RayEngine:
         return self._pool
 
 
-class Outgoing:
-    """The weights of one sync, with a fingerprint of what was sent; see ``OutgoingWeights``."""
-
-    def __init__(self, make: Callable[[], NamedTensors]) -> None:
-        self._make = make
-        self.sent: dict[str, str] = {}
-
-    @property
-    def tensors(self) -> Sequence[TensorMeta]:
-        """Names, dtypes and shapes; gathers a sharded policy, so every process must call it."""
-        return [TensorMeta(name, one.dtype, tuple(one.shape)) for name, one in self._make()]
-
-    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Iterate over names and tensors; afterwards ``sent`` is complete."""
-        for name, tensor in self._make():
-            (checksum,) = weight_checksums([(name, tensor)]).values()
-            self.sent[name] = f"{tensor.dtype} {tuple(tensor.shape)} {checksum}"
-            yield name, tensor
-
-
-class _Link:
-    """The actors, which get a sync's messages together with ``load_weights``."""
-
-    remote_hosts = ()
-
-    def __init__(self, receivers: int) -> None:
-        self.receivers = receivers
-        self.members = tuple(f"rollout actor {index}" for index in range(receivers))
-        self.messages: list[Json] = []
-
-    def deliver(self, message: Json) -> None:
-        """Keep a message, also for actors that join later."""
-        self.messages.append(message)
-
-
 @cache
 def _host() -> Host:
     return load_host()
@@ -487,24 +448,3 @@ def _inner(ref: ComponentRef) -> tuple[str, Any]:
     use = f"{written.file}:{written.name}" if written and written.in_file else ref.use
     named = ref.model_copy(update={"use": use})
     return use, build(_host(), "engine", named, "engine.with.engine")
-
-
-def _transport(configured: TransportChoice | None) -> TransportChoice:
-    """Return the configured transport, by default files.
-
-    Raises:
-        ConfigError: If its messages cannot be received by actors that join later, or only by a
-            process that inherits open files.
-    """
-    if configured is None:
-        entry = _host().entry("transport", "core/files")
-        return ChosenTransport(entry.name, entry.target, entry.plugin, {})
-    made = configured.make()
-    if isinstance(made, InheritsFiles) or not traits_of(made, TransportTraits).lasting:
-        raise ConfigError(
-            f"transport {configured.name} needs a receiver that is there when it sends, and "
-            "rollout actors come and go",
-            where="engine.transport",
-            remedy="leave it out, or take one whose traits say lasting, as core/files does",
-        )
-    return configured

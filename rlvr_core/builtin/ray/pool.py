@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any, Literal
+from typing import Any
 
-from rlvr_core.api import Generation, GenerationRequest, RlvrError, RunError
+from rlvr_core.api import GenerationRequest, RlvrError, RunError
 from rlvr_core.builtin.ray.actor import Answers, Held, Reply
 from rlvr_core.builtin.ray.cluster import last_lines, resources
+from rlvr_core.builtin.ray.slots import Limits, PendingRequest, Share, Slot, cause_of
 
 FIRST_PAUSE = 1.0
 """Seconds before the first replacement of an actor; doubled at each further one."""
@@ -29,91 +29,6 @@ _LONGEST_PAUSE = 30.0
 _GLANCE = 0.5
 """Seconds between looks at the clock while nothing happens."""
 _FAREWELL = 5.0
-
-
-@dataclass(eq=False, slots=True)
-class PendingRequest:
-    """A submitted request and its answers so far, in the order of its seeds."""
-
-    request: GenerationRequest
-    future: Future[Answers]
-    answers: list[Generation | None]
-
-
-@dataclass(eq=False, slots=True)
-class Share:
-    """What one actor is asked at a time: neighbouring completions of one request.
-
-    Attributes:
-        pending: The request.
-        first: Index of the first completion.
-        n: Number of completions.
-        lost: Actors that were lost while they had it.
-    """
-
-    pending: PendingRequest
-    first: int
-    n: int
-    lost: int = 0
-
-    @property
-    def request(self) -> GenerationRequest:
-        """The request for these completions alone."""
-        whole = self.pending.request
-        return replace(whole, seeds=whole.seeds[self.first : self.first + self.n])
-
-
-State = Literal["absent", "starting", "started", "loading", "ready", "given up"]
-
-
-@dataclass(eq=False, slots=True)
-class Slot:
-    """The place of one actor, and the actor that has it.
-
-    Attributes:
-        name: Name in messages.
-        elastic: Whether it is one beyond the placement group, which may never come.
-        create: Makes an actor there; Ray starts it when its place is free.
-        actor: Handle of the actor.
-        number: How many actors it has had.
-        state: ``started`` waits for weights; ``ready`` holds those of ``ActorPool.held``.
-        where: What its actor said of itself at its start.
-        deaths: Actors lost in a row that had answered nothing.
-        due: When the next one may be started.
-        shares: What its actor is to answer, by ticket.
-    """
-
-    name: str
-    elastic: bool
-    create: Callable[[], Any]
-    actor: Any = None
-    number: int = 0
-    state: State = "absent"
-    where: dict[str, Any] = field(default_factory=dict)
-    deaths: int = 0
-    due: float = 0.0
-    shares: dict[int, Share] = field(default_factory=dict)
-
-    @property
-    def load(self) -> int:
-        """Completions its actor is to answer."""
-        return sum(share.n for share in self.shares.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long actors are waited for, and how often they are replaced.
-
-    Attributes:
-        deadline: Seconds for an actor to start, and to load weights.
-        restarts: Actors a place may lose in a row before one answers anything, and actors that may
-            be lost with the same completion.
-        max_in_flight: Completions one actor is asked for at a time.
-    """
-
-    deadline: float
-    restarts: int
-    max_in_flight: int
 
 
 Call = tuple[Slot, int, str, int, Future[Any]]
@@ -375,7 +290,7 @@ class ActorPool:
             slot.where, slot.state = reply.value, "started"
             self._call(slot, "stay", slot.actor.stay.remote())
             if slot.elastic or slot.number > 1:
-                self._events.append(f"{self._named(slot)} has joined")
+                self._events.append(f"{slot.label} has joined")
         else:
             assert self.held is not None
             self._check(slot.name, self.held, reply.value)
@@ -497,7 +412,7 @@ class ActorPool:
         before, slot.state = slot.state, "absent"
         ray.kill(slot.actor)  # one that Ray cannot reach may live
         slot.deaths += 1
-        cause = _cause(error)
+        cause = cause_of(error)
         for share in lost:
             share.lost += 1
         self._requeue(lost)
@@ -508,11 +423,10 @@ class ActorPool:
         self.restarts += 1
         pause = min(FIRST_PAUSE * 2 ** (slot.deaths - 1), _LONGEST_PAUSE)
         slot.due = time.monotonic() + pause
-        doing = (
-            f"while {before}" if before != "ready" else f"with {sum(s.n for s in lost)} completions"
-        )
+        n = sum(share.n for share in lost)
+        doing = f"with {n} completions unfinished" if before == "ready" else f"while {before}"
         self._events.append(
-            f"{self._named(slot)} was lost {doing}: {cause}; Ray replaces it where there is room"
+            f"{slot.label} was lost {doing}: {cause}; it is replaced where there is room"
         )
 
     def _give_up(self, slot: Slot, cause: str, worst: int) -> None:
@@ -522,9 +436,9 @@ class ActorPool:
             RunError: If the run cannot do without it.
         """
         times = f"{slot.deaths} times in a row without an answer"
-        if worst > self._limits.restarts:
+        if slot.deaths <= self._limits.restarts:
             times = f"the last of {worst} that were lost with the same completion"
-        what = f"{self._named(slot)} was lost, {times}: {cause}"
+        what = f"{slot.label} was lost, {times}: {cause}"
         if slot.elastic and worst <= self._limits.restarts:
             slot.state = "given up"
             self._events.append(f"{what}; it is given up")
@@ -580,13 +494,6 @@ class ActorPool:
     def _none_loading(self) -> bool:
         return all(slot.state != "loading" for slot in self.slots)
 
-    def _named(self, slot: Slot) -> str:
-        return (
-            f"{slot.name} ({slot.where['host']}, process {slot.where['pid']})"
-            if slot.where
-            else slot.name
-        )
-
     def _raise(self) -> None:
         if self._broken is not None:
             raise self._broken
@@ -633,13 +540,3 @@ class ActorPool:
         except ray.exceptions.RayError:
             return None
         return reply
-
-
-def _cause(error: BaseException) -> str:
-    """Why Ray says that an actor is lost, in a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [
-        line for line in lines if " died" in line or "dead because" in line or "Error" in line
-    ]
-    text = telling[-1] if telling else (lines[0] if lines else type(error).__name__)
-    return text.partition(" Some common causes")[0][:300]
