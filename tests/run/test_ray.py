@@ -70,7 +70,6 @@ class Unlicensed(TransformersEngine):
 def nodes():
     """A cluster of two nodes with one processor each; removed with all its processes."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
-    before = ray_processes()
     made = cluster_utils.Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "include_dashboard": False, **NODE},
@@ -80,7 +79,7 @@ def nodes():
         yield made
     finally:
         made.shutdown()
-        assert wait_for(lambda: not ray_processes() - before), ray_processes() - before
+        assert wait_for(lambda: not of_the_cluster("ray::", "raylet", "gcs_server"))
 
 
 @pytest.fixture(scope="module")
@@ -95,24 +94,19 @@ def context(tmp_path_factory):
     return tiny_context(tmp_path_factory.mktemp("tiny"))
 
 
-def ray_processes():
+def of_the_cluster(*words):
+    """Process ids of the cluster's processes, those of actors included, by their first words."""
     found = set()
-    for one in psutil.process_iter():
+    for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            words = " ".join(one.cmdline())
-            if "raylet" in words or "gcs_server" in words or words.startswith("ray::"):
+            line = " ".join(one.cmdline())
+            if any(word in line for word in words):
                 found.add(one.pid)
     return found
 
 
 def actors():
-    """Process ids of all rollout actors on this machine."""
-    found = set()
-    for one in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if " ".join(one.cmdline()).startswith("ray::RolloutActor"):
-                found.add(one.pid)
-    return found
+    return of_the_cluster("ray::RolloutActor")
 
 
 def wait_for(reached):
