@@ -21,7 +21,14 @@ from typing import Any
 from rlvr_core.api import GenerationRequest, RlvrError, RunError
 from rlvr_core.builtin.ray.actor import Answers, Held, Reply
 from rlvr_core.builtin.ray.cluster import last_lines, resources
-from rlvr_core.builtin.ray.slots import Limits, PendingRequest, Share, Slot, cause_of
+from rlvr_core.builtin.ray.slots import (
+    NODE_DIED,
+    Limits,
+    PendingRequest,
+    Share,
+    Slot,
+    cause_of,
+)
 
 FIRST_PAUSE = 1.0
 """Seconds before the first replacement of an actor; doubled at each further one."""
@@ -411,8 +418,11 @@ class ActorPool:
         lost, slot.shares = list(slot.shares.values()), {}
         before, slot.state = slot.state, "absent"
         ray.kill(slot.actor)  # one that Ray cannot reach may live
-        slot.deaths += 1
         cause = cause_of(error)
+        if before == "starting" and NODE_DIED in cause:  # Ray had queued it on a node that went
+            slot.due = time.monotonic() + FIRST_PAUSE
+            return
+        slot.deaths += 1
         for share in lost:
             share.lost += 1
         self._requeue(lost)

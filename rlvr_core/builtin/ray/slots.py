@@ -10,6 +10,9 @@ from typing import Any, Literal
 from rlvr_core.api import Generation, GenerationRequest
 from rlvr_core.builtin.ray.actor import Answers
 
+NODE_DIED = "node has died"
+"""What Ray says of an actor whose node is gone."""
+
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
