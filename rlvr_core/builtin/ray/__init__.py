@@ -1,1 +1,1 @@
-"""Rollouts by actors on a Ray cluster, and runs submitted as Ray jobs."""
+"""Rollouts by actors on a Ray cluster."""

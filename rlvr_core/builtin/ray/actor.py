@@ -26,6 +26,7 @@ from rlvr_core.api import (
     GenerationRequest,
     Interruptible,
     Json,
+    MachineError,
     RlvrError,
     RunError,
     TransportChoice,
@@ -50,6 +51,7 @@ class ActorArgs:
         transport: How it receives weights.
         threads: Number of compute threads.
         environment: Variables to set.
+        version: The trainer's version of rlvr-core.
     """
 
     use: str
@@ -60,6 +62,7 @@ class ActorArgs:
     transport: TransportChoice
     threads: int
     environment: Mapping[str, str]
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,12 @@ class EngineHost:
     """
 
     def __init__(self, args: ActorArgs, index: int) -> None:
+        if args.version != __version__:
+            raise MachineError(
+                f"{platform.node()} has rlvr-core {__version__}, and the trainer {args.version}",
+                where="engine.with",
+                remedy="install the same on every node of the cluster",
+            )
         _prepare(args)
         from rlvr_core.api.services import Mark, find, load_host, made
 
@@ -232,7 +241,6 @@ class EngineHost:
             "host": platform.node(),
             "pid": os.getpid(),
             "log": os.path.realpath("/proc/self/fd/2"),
-            "version": __version__,
         }
 
     def load_weights(self, held: Held) -> str:

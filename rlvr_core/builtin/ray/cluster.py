@@ -63,7 +63,7 @@ def connect(address: str | None) -> bool:
         raise ConfigError(
             f"the run has to be on a node of the cluster, and {at} is the address of a client",
             where="engine.with.address",
-            remedy="give the command on a node, or submit it: rlvr launch --backend ray",
+            remedy="give the command on a node of the cluster, or there by ray job submit",
         )
     _check_reachable(at)
     with _signals_kept():

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from rlvr_core import __version__
 from rlvr_core.api import (
     ComponentConfig,
     ConfigError,
@@ -237,6 +238,7 @@ class RayEngine:
                 for name, value in os.environ.items()
                 if name.startswith(_PASSED_ON) and not is_secret(name)
             },
+            version=__version__,
         )
 
     # -- generating ------------------------------------------------------------------------------
