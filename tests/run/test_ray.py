@@ -8,11 +8,13 @@ import os
 import signal
 import socket
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 import torch
 
+from rlvr_core import __version__
 from rlvr_core.api import (
     ConfigError,
     GenerationRequest,
@@ -23,9 +25,12 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.conformance.engines import tiny_context
 from rlvr_core.builtin.ray import cluster as cluster_module
+from rlvr_core.builtin.ray.actor import ActorArgs, EngineHost, Held
 from rlvr_core.builtin.ray.engine import RayEngine
+from rlvr_core.builtin.ray.weights import chosen_transport
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
+from rlvr_core.host.host import load_host
 
 NEEDS_RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"
@@ -375,3 +380,26 @@ def test_options_that_cannot_be_meant_are_refused(options, what):
 def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
     with pytest.raises(ConfigError, match=f"engine {engine} makes processes of its own"):
         RayEngine(RayEngine.Config(engine=engine))
+
+
+def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(context, tmp_path):
+    args = ActorArgs(
+        use="transformers",
+        options={},
+        context=context,
+        own_weights=True,
+        device="cpu",
+        transport=chosen_transport(None, load_host()),
+        threads=1,
+        environment={},
+        version=__version__,
+    )
+    host = EngineHost(args, 0)
+    message = {"files": [str(tmp_path / "part-00000.safetensors")]}
+    with pytest.raises(RunError, match="cannot read the weights") as caught:
+        host.load_weights(Held(1, [message], None, "", None))
+    assert "names a folder that trainer and actors see" in str(caught.value)
+    with pytest.raises(
+        MachineError, match=rf"has rlvr-core {__version__}, and the trainer 0\.0\.1"
+    ):
+        EngineHost(replace(args, version="0.0.1"), 0)
