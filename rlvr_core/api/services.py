@@ -42,7 +42,7 @@ _HOMES = {
     "builtin.provenance.lineage": "lineage_lines lineage_of write_lineage",
     "builtin.provenance.model": "model_identity tokenizer_identity",
     "builtin.python.train": "check_arguments option plain signals_restored",
-    "builtin.reports.find": "find_run",
+    "builtin.reports.find": "find_run list_runs",
     "builtin.vllm.choice": "choose_engine",
     "cli": "output",
     "cli.main": "main",

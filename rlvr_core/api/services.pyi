@@ -74,6 +74,7 @@ from rlvr_core.builtin.python.train import option as option
 from rlvr_core.builtin.python.train import plain as plain
 from rlvr_core.builtin.python.train import signals_restored as signals_restored
 from rlvr_core.builtin.reports.find import find_run as find_run
+from rlvr_core.builtin.reports.find import list_runs as list_runs
 from rlvr_core.builtin.vllm.choice import choose_engine as choose_engine
 from rlvr_core.cli import output as output
 from rlvr_core.cli.main import main as main

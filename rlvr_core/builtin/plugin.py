@@ -555,6 +555,11 @@ def register_services(registrar: Registrar) -> None:
         summary="In what two runs differ, part by part.",
     )
     registrar.add(
+        "run-report",
+        "rlvr_core.builtin.html_report.served:run_report",
+        summary="The sections of a run's report, for rlvr view.",
+    )
+    registrar.add(
         "evaluations",
         "rlvr_core.builtin.evals.in_run:RunEvaluations",
         summary="Evaluations inside a run, for eval.tasks.",
@@ -856,6 +861,11 @@ def register_commands(registrar: Registrar) -> None:
         summary="Write a page of one run, or of several beside each other.",
     )
     registrar.add(
+        "view",
+        "rlvr_core.builtin.viewer.command:view",
+        summary="Browse runs and rollouts in a web browser.",
+    )
+    registrar.add(
         "config",
         "rlvr_core.builtin.configs.command:config",
         summary="Check, resolve and explain configs.",
@@ -889,6 +899,11 @@ def register_commands(registrar: Registrar) -> None:
         "models",
         "rlvr_core.builtin.modelcheck.command:models",
         summary="Check a model's files; show measured figures.",
+    )
+    registrar.add(
+        "plan",
+        "rlvr_core.builtin.planner.command:plan",
+        summary="Say what memory and time a run would take on GPUs.",
     )
     registrar.add(
         "doctor",

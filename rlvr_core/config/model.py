@@ -7,10 +7,11 @@ to ``load.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rlvr_core.api import ComponentConfig
 
@@ -24,8 +25,15 @@ _FSDP_SHARDS = dict.fromkeys(
 )
 """What to suggest for each of DeepSpeed's names."""
 
+
 ENGINE_RESTARTS = 3
 """Default of ``train.engine_restarts``."""
+
+
+def _checkpointing(value: object) -> object:
+    if not re.fullmatch("none|all|every-([2-9]|[1-9][0-9]+)", str(value)):
+        raise ValueError(f"must be none, all, or every-2, every-3 and so on, not {value}")
+    return value
 
 
 class ComponentRef(ComponentConfig):
@@ -316,8 +324,9 @@ class TrainSection(ComponentConfig):
     """Gradients are clipped to this norm; null turns clipping off."""
     tokens_per_micro_batch: Positive = 16384
     """Most tokens in one forward pass: prompts, completions and padding together."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, more time."""
+    gradient_checkpointing: Annotated[str, BeforeValidator(_checkpointing)] = "none"
+    """Whose activations are computed again in the backward pass, which takes less memory and more
+    time: ``all`` layers', ``every-N``-th layer's (``every-2``: half of them), or ``none``."""
     compile: bool = False
     """Compile the model with ``torch.compile``."""
     parallel: Annotated[

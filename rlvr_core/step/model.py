@@ -114,18 +114,25 @@ def load_policy(
     return policy
 
 
-def enable_checkpointing(model: PreTrainedModel) -> None:
+def enable_checkpointing(model: PreTrainedModel, which: str = "all") -> None:
     """Recompute activations layer by layer in the backward pass.
 
     transformers does so only in layers whose ``training`` flag is set. It is set on the layers
     themselves and not on what is inside them, so that dropout stays off.
+
+    Args:
+        model: The policy.
+        which: ``train.gradient_checkpointing``: ``none``, ``all`` or ``every-N``.
 
     Raises:
         MachineError: If the model has no layers that know how.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    model.gradient_checkpointing_enable()
+    if which == "none":
+        return
+    every = 1 if which == "all" else int(which.removeprefix("every-"))
+    model.gradient_checkpointing_enable(every_n_layers=every)
     # hooks for reentrant checkpoints, which these are not; a model that has them is not pickled
     model.disable_input_require_grads()  # type: ignore[no-untyped-call]
     layers = [
@@ -135,7 +142,7 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
         raise MachineError(
             f"{type(model).__name__} cannot recompute activations",
             where="train.gradient_checkpointing",
-            remedy="set it to false",
+            remedy="set it to none",
         )
     for layer in layers:
         layer.training = True

@@ -54,6 +54,13 @@ def test_caps_cut_and_aborts_are_marked():
     assert (aborted[0].token_ids, aborted[0].finish_reason) == (whole[: len(whole) // 2], "abort")
 
 
+def test_a_stop_string_ends_an_answer_and_no_end_token_follows():
+    engine = start(answers={"": ["call</x> and </y>more"]})
+    ((answer,),) = ask(engine, request((1,), stop=("</y>", "</x>")))
+    assert answer.token_ids == tuple(TOKENIZER.encode("call</x>"))
+    assert answer.finish_reason == "stop"
+
+
 def test_logprobs_of_the_model():
     model = make_model(TOKENIZER)
     engine = start(model, answers={"": ["stop here"]}, logprob=None)

@@ -43,8 +43,13 @@ _TOGETHER = 150
 """Tensors that one launch of a ``_foreach`` or fused operation works on, about."""
 
 
+_KERNELS = torch.library.Library("aten", "IMPL")
+
+
 def pretend() -> None:
     """Let torch's Python side believe that it was built for CUDA."""
+    # without a kernel of its own torch would put it together of six others, with their results
+    _KERNELS.impl("silu_backward", _unreached, "CUDA")
     torch.cuda._lazy_init = lambda: None
     torch.cuda.is_bf16_supported = lambda *_, **__: True
     Tensor.tolist = _tolist  # type: ignore[method-assign]
@@ -53,6 +58,10 @@ def pretend() -> None:
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.nn.Parameter.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
     OnDevice.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
+
+
+def _unreached(*_: Any) -> None:
+    raise AssertionError("StandIn takes what would come here")
 
 
 _DATA: Any = torch._C.TensorBase.data
@@ -131,6 +140,7 @@ class StandIn(TorchDispatchMode):
         wide: Lines that made float32 products, with their FLOPs.
         live: Bytes that are allocated.
         peak: The most there were.
+        peak_at: The operation that made them so many.
     """
 
     current: StandIn | None = None
@@ -139,6 +149,7 @@ class StandIn(TorchDispatchMode):
         super().__init__()
         self.shapes_only = shapes_only
         self.live = self.peak = 0
+        self._running = ""
         self._storages: set[int] = set()
         self._outer: StandIn | None = None
         self.forget()
@@ -150,7 +161,7 @@ class StandIn(TorchDispatchMode):
         self.launches: Counter[str] = Counter()
         self.flops: Counter[torch.dtype] = Counter()
         self.wide: Counter[str] = Counter()
-        self.peak = self.live
+        self.peak, self.peak_at = self.live, "the beginning"
 
     def __enter__(self) -> StandIn:
         self._outer, StandIn.current = StandIn.current, self
@@ -199,7 +210,8 @@ class StandIn(TorchDispatchMode):
             size = -(-storage.nbytes() // ALLOCATION) * ALLOCATION
             self._storages.add(key)
             self.live += size
-            self.peak = max(self.peak, self.live)
+            if self.live > self.peak:
+                self.peak, self.peak_at = self.live, self._running
             weakref.finalize(storage, self._freed, key, size)
         return OnDevice(value)
 
@@ -216,12 +228,15 @@ class StandIn(TorchDispatchMode):
             MixedDevicesError: Tensors of both devices; one of the CPU without dimensions may come.
         """
         space, name = func._schema.name.split("::")
+        self._running = name
         flat, _ = tree_flatten((args, kwargs))
         ours = [one for one in flat if isinstance(one, OnDevice)]
         device = kwargs.get("device")
         to_us = device is not None and torch.device(device).type == "cuda"
         if not ours and not to_us:
-            return func(*args, **kwargs)
+            # a shape in host memory stays there
+            same = name == "_to_copy" and kwargs.get("dtype") in (None, args[0].dtype)
+            return args[0] if same and args[0].is_meta else func(*args, **kwargs)
         if name == "_to_copy" and device is not None and to_us != bool(ours):
             return self._moved(func, args[0], kwargs, to_us)
         if name == "copy_" and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):
@@ -288,6 +303,8 @@ class StandIn(TorchDispatchMode):
         kwargs.pop("non_blocking", None)
         if to_us:
             self.copies[_line()] += 1
+            if source.is_meta:  # of a model by its shapes alone, in host memory
+                return self._wrap(torch.empty_like(source, dtype=kwargs.get("dtype")))
             found = func(source, **kwargs)
             if self.shapes_only and found.is_floating_point():
                 found = _shape_of(found)

@@ -17,15 +17,23 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
 import build  # noqa: E402
+from sizes import SIZES  # noqa: E402
 
 build.load()
 
 import device as standin  # noqa: E402
 import torch  # noqa: E402
 from small import ADAMW, CONSTANT, estimator_for  # noqa: E402
-from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel  # noqa: E402
 
-from rlvr_core.api import Completion, Group, Judged, Problem, TeacherTraits  # noqa: E402
+from rlvr_core.api import (  # noqa: E402
+    Completion,
+    Group,
+    Judged,
+    MicroBatch,
+    Problem,
+    TeacherTraits,
+)
 from rlvr_core.builtin.distillation.losses import Distillation, DistillConfig  # noqa: E402
 from rlvr_core.builtin.distillation.teacher import Teacher  # noqa: E402
 from rlvr_core.builtin.lora import lora  # noqa: E402
@@ -51,36 +59,22 @@ CASE: Mapping[str, Any] = {
     "checkpointing": False,
     "forward_paths": True,
     "mini_batches": 1,
-    "lora": False,
+    "lora": False,  # or a rank
     "distillation": False,
     "per_token": False,
     "muon": False,
     "offload": False,
     "layers": None,  # as many as the size has
+    "vocab": None,  # the same of the vocabulary
     "groups": 4,
     "n": 4,
     "prompt": 10,
     "tokens": 12,
+    "skewed": True,  # or every prompt and completion as long as may be
     "budget": 200,
     "steps": 2,
 }
 """What a case is made of, unless it says otherwise; figures are of its last step."""
-SIZES: Mapping[str, Mapping[str, Any]] = {
-    "tiny": {
-        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-    },
-    "1.7B": {
-        "vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 6144,
-        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
-        "head_dim": 128, "tie_word_embeddings": True,
-    },
-    "8B": {
-        "vocab_size": 151_936, "hidden_size": 4096, "intermediate_size": 12_288,
-        "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "head_dim": 128, "tie_word_embeddings": False,
-    },
-}  # fmt: skip
 
 
 def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,18 +82,21 @@ def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
     shape = dict(SIZES[case["size"]])
     if case["layers"] is not None:
         shape["num_hidden_layers"] = case["layers"]
+    if case["vocab"] is not None:
+        shape["vocab_size"] = case["vocab"]
     return shape
 
 
-def model_of(case: Mapping[str, Any], seed: int) -> Qwen3ForCausalLM:
+def model_of(case: Mapping[str, Any], seed: int) -> PreTrainedModel:
     """A model in host memory, or by its shapes alone."""
-    config = Qwen3Config(**shape_of(case), attn_implementation="sdpa", eos_token_id=None)
+    given = {"model_type": "qwen3", "eos_token_id": None} | shape_of(case)
+    config = AutoConfig.for_model(**given)
     torch.manual_seed(seed)
     with torch.device("cpu" if case["size"] == "tiny" else "meta"):
-        return Qwen3ForCausalLM(config).eval()
+        return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
 
 
-def models(case: Mapping[str, Any]) -> dict[str, Qwen3ForCausalLM]:
+def models(case: Mapping[str, Any]) -> dict[str, PreTrainedModel]:
     """The policy, and the reference (the same weights) and the teacher (others) if it has them."""
     found = {"policy": model_of(case, 0)}
     if case["beta"] and not case["lora"]:
@@ -111,7 +108,7 @@ def models(case: Mapping[str, Any]) -> dict[str, Qwen3ForCausalLM]:
         if name != "policy":
             other.to(dtype).requires_grad_(False)
     if case["lora"]:
-        section = LoraSection(rank=4, alpha=8, dropout=0.0)
+        section = LoraSection(rank=int(case["lora"]), alpha=8, dropout=0.0)
         # a fingerprint of the weights is for a checkpoint, and shapes have none
         lora._fingerprint = lambda *_: {}
         lora.attach(found["policy"], section, seed=0, compute=dtype, path="toy", revision=None)
@@ -127,9 +124,11 @@ def groups(case: Mapping[str, Any], vocabulary: int) -> list[Group]:
 
     found = []
     for place in range(case["groups"]):
-        prompt, members = ids(draw.randint(case["prompt"] // 2, case["prompt"])), []
+        least = case["prompt"] // 2 if case["skewed"] else case["prompt"]
+        prompt, members = ids(draw.randint(least, case["prompt"])), []
         for number in range(case["n"]):
             n = max(1, min(case["tokens"], int(case["tokens"] * draw.lognormvariate(-0.8, 0.6))))
+            n = n if case["skewed"] else case["tokens"]
             logps = tuple(-2 * draw.random() for _ in range(n))
             done = Completion(prompt, ids(n), logps, (True,) * n, "", "stop")
             members.append(Judged(done, {}, float(number % 2), number % 2 == 1))
@@ -137,7 +136,7 @@ def groups(case: Mapping[str, Any], vocabulary: int) -> list[Group]:
     return found
 
 
-def trainer_of(case: Mapping[str, Any], made: dict[str, Qwen3ForCausalLM]) -> PolicyTrainer:
+def trainer_of(case: Mapping[str, Any], made: dict[str, PreTrainedModel]) -> PolicyTrainer:
     """A trainer of models that are where they belong."""
     policy = made["policy"]
     dtype = getattr(torch, case["dtype"])
@@ -149,7 +148,9 @@ def trainer_of(case: Mapping[str, Any], made: dict[str, Qwen3ForCausalLM]) -> Po
         mini_batches=case["mini_batches"],
     )
     if case["checkpointing"]:
-        enable_checkpointing(policy)
+        enable_checkpointing(
+            policy, "all" if case["checkpointing"] is True else case["checkpointing"]
+        )
     attention_mask.flash_works = FLASH_WORKS if case["flash"] else lambda *_: False
     for model in made.values():
         if not case["forward_paths"]:
@@ -217,9 +218,27 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
             "wide": device.wide.most_common(),
             "at_rest": device.live,
             "peak": device.peak,
+            "peak_at": device.peak_at,
         }
-        rows = trainer._pack(_bare_rows(given))
-        return figures | {"micro_batches": len(rows)}
+        rows = [one.batch for one in trainer._pack(_bare_rows(given))]
+        return figures | {"micro_batches": len(rows), "sizes": [sizes_of(one) for one in rows]}
+
+
+def sizes_of(batch: MicroBatch) -> dict[str, int]:
+    """Tokens of a micro-batch, by the names that ``rlvr plan`` has for them."""
+    prompts, fed = batch.prompt_places(), batch.fed_places()
+    of_row = batch.prompt_len_S[batch.prompt_of_row_B]
+    tokens = int(prompts.sum() + fed.sum())
+    rows, width = fed.shape
+    width = max(1, width)
+    return {
+        "tokens": tokens,
+        "loss_tokens": int(batch.mask_BT.sum()),
+        "keys": tokens + int(of_row.sum()),
+        "query_slots": prompts.numel() + rows * width,
+        "key_slots": prompts.numel() + rows * (prompts.shape[1] + width),
+        "mask": rows * width * (prompts.shape[1] + width),
+    }
 
 
 if __name__ == "__main__":

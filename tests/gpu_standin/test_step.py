@@ -38,8 +38,8 @@ OPTIONS = {
     "plain": {},
     "reference": {"beta": 0.05},
     "offloaded reference": {"beta": 0.05, "offload": True},
-    "LoRA": {"lora": True},
-    "LoRA, reference": {"lora": True, "beta": 0.05},
+    "LoRA": {"lora": 4},
+    "LoRA, reference": {"lora": 4, "beta": 0.05},
     "distillation": {"distillation": True},
     "mini-batches": {"mini_batches": 2, "beta": 0.05},
     "advantages per token": {"per_token": True, "beta": 0.05},
@@ -130,7 +130,7 @@ def test_a_step_of_a_model_of_real_size():
     assert found["micro_batches"] == 2
     assert sum(n for _, _, n in found["waits"]) <= WAITS_AN_UPDATE
     assert found["wide"] == []
-    assert found["peak"] / 2**30 == pytest.approx(32.91, rel=0.03)
+    assert found["peak"] / 2**30 == pytest.approx(32.32, rel=0.03)
     assert found["at_rest"] / 2**30 == pytest.approx(22.43, rel=0.03)
     assert found["launches"] / found["micro_batches"] <= 12_200
 

@@ -289,6 +289,7 @@ def test_what_keeps_a_run_from_learning_is_said(tmp_path, how, said):
 @pytest.mark.parametrize(("prompt", "more", "said"), [
     ("2+2? ", {}, "8 of 8 prompts end in white space"),
     ("2\u00a0+ 2?", {}, r"8 of 8 prompts have characters that look like spaces.*U\+00A0"),
+    ("\uff12+2?", {}, "8 of 8 prompts have digits or letters of full width"),
     ("2+2?", {"max_tokens": 5}, r"1 of 8 problems have a max_tokens of their own, as low as 5"),
 ])  # fmt: skip
 def test_odd_problems_are_named(tmp_path, prompt, more, said):

@@ -41,3 +41,13 @@ def test_message_tells_first_step_from_first_sync():
         check_parity(far, torch.float32, ParitySection(), version=1)
     assert "temperature" in str(first.value)
     assert "new weights" in str(later.value)
+
+
+def test_the_first_step_of_a_resumed_run_says_so():
+    far = Difference(mean=1.0, max=5.0, tokens=10)
+    with pytest.raises(RunError, match="going on from the checkpoint") as resumed:
+        check_parity(far, torch.float32, ParitySection(), version=4, resumed=True)
+    assert "first step of a resumed run" in str(resumed.value)
+    with pytest.raises(RunError) as later:
+        check_parity(far, torch.float32, ParitySection(), version=4)
+    assert "checkpoint" not in str(later.value)

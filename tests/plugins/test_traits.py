@@ -20,6 +20,7 @@ FOREIGN = {
     "builtin/lm_eval/load.py": {"MULTIMODAL", "UNSAFE_CODE"},  # of a task of lm_eval
     "builtin/lora/adapter.py": {"base_layer", "full_tensor", "lora_A"},  # of peft's layers
     "builtin/lora/lora.py": {"peft_config"},  # of a model that peft changed
+    "builtin/ray/engine.py": {"generation_config"},  # of a model
     "builtin/tiny/lean.py": {
         "attention_dropout",
         "layer_types",
@@ -68,6 +69,7 @@ FOREIGN = {
         "packed_modules_mapping",
     },
     "step/model.py": {"rope_parameters"},  # of a model's configuration
+    "builtin/planner/shape.py": {"head_dim", "num_key_value_heads"},  # of the same
     "parallel/model_adapter.py": {"full_tensor"},  # of a DTensor
     "builtin/offload/layers.py": {"_no_split_modules"},  # of a model
     "builtin/invariants/moments.py": {"eos_token_id", "generation_config"},  # of a model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = sorted(ROOT.glob("examples/*.yaml"))
+CONFIGS = sorted([*ROOT.glob("examples/*.yaml"), *ROOT.glob("examples/recipes/*.yaml")])
 DATA = Path(os.environ.get("RLVR_DATA", ROOT / ".." / "shared" / "data")).resolve()
 
 

@@ -159,7 +159,7 @@ def test_vllm_follows_the_adapter_and_evaluates_the_checkpoint(lab, model_dir, w
     ids=["bf16", "fp16", "dropout", "copied", "average", "lora-copied"],
 )
 def test_modes_run_and_trainer_and_engine_agree(lab, model_dir, sections):
-    train = STEPS | {"gradient_checkpointing": "checkpointing" in sections}
+    train = STEPS | {"gradient_checkpointing": "all" if "checkpointing" in sections else "none"}
     train |= {"reference": sections["reference"]} if "reference" in sections else {}
     model = {key: sections[key] for key in ("lora", "dtype") if key in sections}
     run = lab.run(model={"path": str(model_dir), **model}, train=train, loss=KL)

@@ -232,7 +232,7 @@ def test_interrupt_ends_a_run_as_interrupted(lab):
         {"sampling": {"n": 4, "max_tokens": 12, "temperature": 0.6, "top_p": 0.9}},
         {"loss": {"use": "grpo", "with": {"beta": 0.01}}},
         {"loss": {"use": "dr_grpo"}},
-        {"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "gradient_checkpointing": True}},
+        {"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "gradient_checkpointing": "all"}},
         {"train": {"steps": 3, "lr": 1e-3, "warmup_steps": 1, "tokens_per_micro_batch": 40}},
     ],
     ids=["t2-temperature", "top_p", "beta", "dr_grpo", "checkpointing", "micro-batches"],

@@ -57,6 +57,22 @@ def test_checkpointing_recomputes_every_layer_without_dropout():
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(grads, plain_grads, strict=True))
 
 
+def test_of_every_second_layer_only_those_are_recomputed():
+    plain_logp, plain_grads = _gradient(_model(num_hidden_layers=5))
+    model = _model(num_hidden_layers=5)
+    enable_checkpointing(model, "every-2")
+    _gradient(model)  # the first pass also tries the LM head out
+    calls = [0] * 5
+    for index, layer in enumerate(model.model.layers):
+        layer.mlp.register_forward_pre_hook(
+            lambda *_, index=index: calls.__setitem__(index, calls[index] + 1)
+        )
+    logp, grads = _gradient(model)
+    assert calls == [2, 1, 2, 1, 2]
+    assert torch.allclose(logp, plain_logp, atol=1e-6)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(grads, plain_grads, strict=True))
+
+
 def test_a_model_with_checkpointing_can_be_sent_to_a_process():
     model = _model()
     enable_checkpointing(model)

@@ -97,6 +97,7 @@ def test_tasks_differ_in_temperature_only():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)  # makes a tiny model and has it learn; on a busy machine minutes each
 def test_a_tiny_model_learns_unseen_combinations(tmp_path):
     environment = os.environ | {"RLVR_CACHE": str(tmp_path / "cache")}
     command = [str(Path(sys.executable).with_name("rlvr")), "run", "examples/constraints.yaml",

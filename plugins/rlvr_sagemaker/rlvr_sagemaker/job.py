@@ -109,7 +109,7 @@ class Attempt:
         training = self._start(words, environment)
         with self._watcher(training, environment) as watcher:
             code = self._follow(training)
-            if watcher is not None and code == 0:
+            if watcher is not None and code in (0, BEHIND):
                 watcher.join()
         sent = self._all_sent()
         if code == BEHIND:

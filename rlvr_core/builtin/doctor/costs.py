@@ -160,7 +160,7 @@ def _memory(live: Live) -> Answer | None:
         return Answer(
             "warn",
             value,
-            "lower train.tokens_per_micro_batch, or set train.gradient_checkpointing: true",
+            "lower train.tokens_per_micro_batch, or set train.gradient_checkpointing: all",
         )
     return Answer("ok", value, data={"host": host, "gpu": gpu})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from rlvr_core.api import Estimate
@@ -196,5 +197,10 @@ def _evaluation_plot(id_: str, title: str, series: Sequence[Series]) -> Plot:
 
 
 def _estimate(values: Sequence[float]) -> Estimate:
-    found: Estimate = load_host().service("core/estimate")(values)
+    found: Estimate = _estimator()(values)
     return found
+
+
+@cache
+def _estimator() -> Any:
+    return load_host().service("core/estimate")  # finding plugins takes as long as a plot

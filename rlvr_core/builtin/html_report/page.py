@@ -27,6 +27,8 @@ from rlvr_core.builtin.html_report.plot import Plot
 from rlvr_core.builtin.html_report.plotly_figures import figure, plotly_js
 from rlvr_core.builtin.html_report.records import Records
 from rlvr_core.builtin.html_report.sections import Section, samples, trouble
+from rlvr_core.builtin.html_report.sections import metric_plots as made_plots
+from rlvr_core.builtin.html_report.sections import sections as made_sections
 
 _HERE = Path(__file__).parent
 FIRST_SHOWN = (
@@ -61,29 +63,82 @@ def page(
     """
     plotly, script = plotly_js(), (_HERE / "report.js").read_text(encoding="utf-8")
     plots = [plot for section in sections for plot in section.plots]
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            title=" and ".join(run.label for run in runs),
+            version=rlvr_core.__version__,
+            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            policy=_policy(plotly, script),
+            style=(_HERE / "report.css").read_text(encoding="utf-8"),
+            plotly=plotly,
+            script=script,
+            data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
+            **_content(runs, sections, metric_plots, told),
+        )
+    )
+
+
+def fragment(run: Records) -> dict[str, Any]:
+    """Return the body of a run's page for a page of somebody else's, and what its plots show.
+
+    Returns:
+        ``links`` to its sections and its ``body`` as HTML, and ``figures``: plotly's JSON by the
+        id of the plot, for ``report.js``.
+    """
+    parts, (each_metric, told) = made_sections([run]), made_plots([run])
+    plots = [plot for section in parts for plot in section.plots]
+    content = _content([run], parts, each_metric, told)
+    shown: Any = environment().get_template("parts.html.j2").module
+    ends = (content["runs"], content["sections"], content["metrics"])
+    return {
+        "links": str(shown.links(*ends)),
+        "body": str(shown.body(*ends, content["first_shown"])),
+        "figures": {plot.id: figure(plot) for plot in [*plots, *each_metric]},
+    }
+
+
+def assets() -> dict[str, str]:
+    """Return the files that a page with a ``fragment`` needs, by name.
+
+    Raises:
+        MachineError: If plotly is not installed.
+    """
+    own = {name: (_HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")}
+    return {**own, "plotly.js": plotly_js()}
+
+
+def environment(*folders: Path) -> Environment:
+    """Return what renders templates: all text is escaped, and printable.
+
+    Args:
+        folders: Folders with more templates than the report's own.
+    """
+    made = Environment(
+        loader=FileSystemLoader([*folders, _HERE]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(
-        title=" and ".join(run.label for run in runs),
-        version=rlvr_core.__version__,
-        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        policy=_policy(plotly, script),
-        style=(_HERE / "report.css").read_text(encoding="utf-8"),
-        plotly=plotly,
-        script=script,
-        data=embedded({plot.id: figure(plot) for plot in [*plots, *metric_plots]}),
-        runs=[_run(run) for run in runs],
-        sections=sections,
-        metrics=[_metric(plot, told[plot.title], runs) for plot in metric_plots],
-        first_shown=[plot for plot in metric_plots if plot.title in FIRST_SHOWN],
-        described=described,
-    )
+    made.globals["described"] = described
+    return made
+
+
+def _content(
+    runs: Sequence[Records],
+    sections: Sequence[Section],
+    metric_plots: Sequence[Plot],
+    told: Mapping[str, Metric | None],
+) -> dict[str, Any]:
+    return {
+        "runs": [_run(run) for run in runs],
+        "sections": sections,
+        "metrics": [_metric(plot, told[plot.title], runs) for plot in metric_plots],
+        "first_shown": [plot for plot in metric_plots if plot.title in FIRST_SHOWN],
+    }
 
 
 def embedded(value: Any) -> str:

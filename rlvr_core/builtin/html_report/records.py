@@ -34,12 +34,16 @@ class Records:
         view: The run.
         label: What the run is called in the report.
         budget: Bytes of the rollouts to parse.
+        groups: What is known of the groups already; else the rollouts are read.
     """
 
-    def __init__(self, view: RunView, label: str, budget: int = BUDGET) -> None:
+    def __init__(
+        self, view: RunView, label: str, budget: int = BUDGET, groups: Groups | None = None
+    ) -> None:
         self.view = view
         self.label = label
         self._budget = budget
+        self._groups = groups
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -75,6 +79,8 @@ class Records:
     @cached_property
     def groups(self) -> Groups:
         """Outcomes and samples of the groups."""
+        if self._groups is not None:
+            return self._groups
         trace = Trace(self.view.folder.traces / "rollouts.jsonl", self._budget)
         return read_groups(trace, self.view.steps)
 

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const figures = JSON.parse(document.getElementById("data").textContent);
+  const figures = {};
   const root = document.documentElement;
   const DASHES = ["solid", "dash", "dashdot", "dot"];
   const MARKERS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
@@ -71,20 +71,22 @@
   }
 
   const button = document.getElementById("theme");
+  function colourKeys() {
+    for (const key of document.querySelectorAll(".key")) {
+      key.style.background = slot(Number(key.dataset.slot));
+    }
+  }
   function show(theme) {
     root.dataset.theme = theme;
     button.textContent = theme === "dark" ? "Light" : "Dark";
     button.setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
     for (const place of drawn) draw(place);
-    for (const key of document.querySelectorAll(".key")) {
-      key.style.background = slot(Number(key.dataset.slot));
-    }
+    colourKeys();
   }
   button.hidden = false;
   button.addEventListener("click", () => show(root.dataset.theme === "dark" ? "light" : "dark"));
   dark.addEventListener("change", () => show(dark.matches ? "dark" : "light"));
-  show(dark.matches ? "dark" : "light");
-  watch(document);
+  show(root.dataset.theme || (dark.matches ? "dark" : "light"));
 
   // Paper is light, and has every plot
   let before = "light";
@@ -95,8 +97,8 @@
   });
   window.addEventListener("afterprint", () => show(before));
 
-  const asked = document.getElementById("asked");
   function ask(name) {
+    const asked = document.getElementById("asked");
     const old = document.getElementById(`asked-${name.dataset.metric}`);
     if (old) return old.scrollIntoView({ block: "center" });
     const figure = document.createElement("figure");
@@ -124,12 +126,13 @@
     draw(place);
     figure.scrollIntoView({ block: "center", behavior: still.matches ? "auto" : "smooth" });
   }
-  for (const name of document.querySelectorAll("[data-metric]")) {
-    name.addEventListener("click", () => ask(name));
-  }
 
-  const find = document.getElementById("find-metric");
-  if (find) {
+  function metricTable() {
+    for (const name of document.querySelectorAll("[data-metric]")) {
+      name.addEventListener("click", () => ask(name));
+    }
+    const find = document.getElementById("find-metric");
+    if (!find) return;
     const rows = [...document.querySelectorAll("#metric-table tbody")];
     const words = rows.map((row) => row.querySelector("th").textContent.toLowerCase()
       + " " + row.querySelector(".words").textContent.toLowerCase());
@@ -143,15 +146,35 @@
     filter();
   }
 
-  const filters = [...document.querySelectorAll("[data-filter]")];
-  const groups = [...document.querySelectorAll(".group")];
-  function choose(chosen) {
-    for (const one of filters) one.setAttribute("aria-pressed", String(one === chosen));
-    const wanted = chosen.dataset.filter;
-    for (const group of groups) group.hidden = wanted !== "all" && group.dataset.outcome !== wanted;
-    const left = groups.filter((group) => !group.hidden).length;
-    document.getElementById("sample-count").textContent = `${left} of ${groups.length} groups`;
+  function samples() {
+    const filters = [...document.querySelectorAll("[data-filter]")];
+    const groups = [...document.querySelectorAll(".group")];
+    function choose(chosen) {
+      for (const one of filters) one.setAttribute("aria-pressed", String(one === chosen));
+      const wanted = chosen.dataset.filter;
+      for (const group of groups) group.hidden = wanted !== "all" && group.dataset.outcome !== wanted;
+      const left = groups.filter((group) => !group.hidden).length;
+      document.getElementById("sample-count").textContent = `${left} of ${groups.length} groups`;
+    }
+    for (const one of filters) one.addEventListener("click", () => choose(one));
+    if (filters.length) choose(filters[0]);
   }
-  for (const one of filters) one.addEventListener("click", () => choose(one));
-  if (filters.length) choose(filters[0]);
+
+  // rlvr view puts the sections into its own page, and later draws what has changed in them
+  window.rlvrReport = {
+    start(made) {
+      Object.assign(figures, made);
+      drawn.clear();
+      colourKeys();
+      watch(document);
+      metricTable();
+      samples();
+    },
+    redraw(made) {
+      Object.assign(figures, made);
+      for (const place of drawn) draw(place);
+    },
+  };
+  const data = document.getElementById("data");
+  if (data) window.rlvrReport.start(JSON.parse(data.textContent));
 })();

@@ -5,6 +5,7 @@ It stops nothing. A run may begin with shares like these and learn; whoever watc
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -192,13 +193,14 @@ class FirstSheet:
         for what, some in (
             ("end in white space", [one for one in prompts if one[-1:].isspace()]),
             ("have characters that look like spaces or are not seen", list(filter(_odd, prompts))),
+            ("have digits or letters of full width", list(filter(_WIDE.search, prompts))),
         ):
             if some:
                 shown = sorted({f"U+{ord(c):04X}" for one in some for c in one if c in _UNSEEN})
                 yield (
                     f"{len(some)} of {len(prompts)} prompts {what}"
                     f"{' (' + ', '.join(shown[:5]) + ')' if shown else ''}: the tokenizer makes "
-                    "other tokens of them; clean the data"
+                    "other tokens of them; clean the data, or leave them if they are meant"
                 )
         most = self._config.sampling.max_tokens
         capped = [one for one in problems if (one.max_tokens or most) < most]
@@ -212,6 +214,9 @@ class FirstSheet:
 
 _UNSEEN = frozenset("\u00a0\u00ad\u200b\u200c\u200d\u2060\ufeff\u202f\u2007\x00\x0b\x0c")
 """No-break and zero-width spaces, soft hyphens, byte-order marks, control characters."""
+
+
+_WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 
 
 def _words(problem: Problem) -> str:

@@ -131,9 +131,9 @@ class Parity(Invariant):
         found = measure_parity(scores_NK[:, 0], scores_NK[:, -1])
         if found is None:
             return
-        self._due = False
+        resumed, self._due = self._due, False
         dtype = compute_dtype(self._trainer)
-        check_parity(found, dtype, self._section, version=event.version)
+        check_parity(found, dtype, self._section, version=event.version, resumed=resumed)
         # a check made only because of a resumption is not recorded: the records stay the same as
         # those of an uninterrupted run
         if first:
@@ -207,10 +207,13 @@ class Parity(Invariant):
                 "the engine truncates its distribution (top_p, top_k, min_p)"
             )
         if version == 0:
-            return (
+            cause = (
                 "the training pass does not compute the tokens that were sampled: rows, positions "
                 "or the recorded log-probs are mixed up, or the engine has another model"
             )
+            # log-probs that have nothing to do with one another are of other tokens
+            masked = ", or the loss mask covers tokens that were not sampled, such as the prompt's"
+            return cause + masked if abs(found.slope) < 0.2 else cause
         return (
             "the engine did not take the trainer's new weights, or kept an old cache; if it "
             "began with the first step, the training pass reads other rows or positions"
@@ -256,6 +259,7 @@ def check_parity(
     section: ParitySection,
     *,
     version: int,
+    resumed: bool = False,
 ) -> None:
     """Stop the run if the differences are larger than rounding explains.
 
@@ -264,6 +268,7 @@ def check_parity(
         dtype: The run's compute precision.
         section: Limits from the config.
         version: Policy version the tokens were sampled under; 0 before any sync.
+        resumed: Whether they are the first ones after a resumption.
 
     Raises:
         RunError: If mean or maximum is above its limit.
@@ -279,8 +284,11 @@ def check_parity(
         if version == 0
         else "the engine did not take the trainer's new weights, or kept an old cache"
     )
+    if resumed:
+        cause += "; it is the first step of a resumed run: what is not as it was before it?"
     raise RunError(
-        f"guard parity: trainer and engine disagree on sampled tokens at version {version}: mean "
+        f"guard parity: {'going on from the checkpoint, ' if resumed else ''}trainer and engine "
+        f"disagree on sampled tokens at version {version}: mean "
         f"{parity.mean:.3g} nats (band {max_mean:g}), max {parity.max:.3g} (band {max_max:g}), "
         f"over {parity.tokens} tokens",
         remedy=(

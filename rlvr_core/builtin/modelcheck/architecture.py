@@ -29,7 +29,7 @@ def size(subject: Subject) -> Iterator[Finding]:
         "model/memory",
         "note",
         f"weights: {_size(2 * count)} in bfloat16, {_size(4 * count)} in float32; "
-        f"full training: {_size(TRAINED * count)} and activations",
+        f"full training: {_size(TRAINED * count)} and activations (rlvr plan CONFIG counts them)",
         data={"bfloat16": 2 * count, "float32": 4 * count, "training": TRAINED * count},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -41,7 +42,7 @@ class ScriptedEngine:
         logprob: float | None = -1.0
         """Log-prob of every token; null computes them with the run's model."""
         end: bool = True
-        """Whether answers end with the end-of-sequence token."""
+        """Whether answers that no stop string ends get the end-of-sequence token."""
         delay: float = Field(default=0.0, ge=0.0)
         """Seconds each request takes."""
         abort: list[int] = []
@@ -139,8 +140,9 @@ class ScriptedEngine:
         for _ in request.seeds:
             turn = self._turn.get(key, 0)
             self._turn[key] = turn + 1
-            whole = tuple(tokenizer.encode(texts[turn % len(texts)], add_special_tokens=False))
-            if self._config.end:
+            text, stopped = _up_to_stop(texts[turn % len(texts)], request.params.stop)
+            whole = tuple(tokenizer.encode(text, add_special_tokens=False))
+            if self._config.end and not stopped:
                 whole += self._end
             ids = whole[: len(whole) // 2] if aborted else whole[:cap]
             reason: Literal["stop", "length", "abort"] = "stop"
@@ -172,3 +174,9 @@ class ScriptedEngine:
         chosen = torch.tensor(ids, dtype=torch.long, device=model.device)[:, None]
         values: list[float] = logp_TV.gather(1, chosen)[:, 0].tolist()
         return tuple(values)
+
+
+def _up_to_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """Return a text up to its first stop string, which is kept, and whether it has one."""
+    ends = [text.index(stop) + len(stop) for stop in stops if stop in text]
+    return text[: min(ends, default=len(text))], bool(ends)

@@ -71,7 +71,7 @@ def _train(rng: random.Random) -> Shape:
     _maybe(rng, 0.3, found, "tokens_per_micro_batch", 128, 256, 700)
     _maybe(rng, 0.2, found, "max_grad_norm", None, 0.05, 0.3)
     _maybe(rng, 0.2, found, "mask_truncated", True)
-    _maybe(rng, 0.2, found, "gradient_checkpointing", True)
+    _maybe(rng, 0.2, found, "gradient_checkpointing", "all")
     adamw = {
         "weight_decay": rng.choice((0.0, 0.01, 0.3)),
         "betas": rng.choice(((0.9, 0.95), (0.8, 0.99), (0.0, 0.9))),

@@ -79,7 +79,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         },
         "loss": {"with": {"beta": 0.0}},
     },
-    "recomputed activations": {"train": {"gradient_checkpointing": True}},
+    "recomputed activations": {"train": {"gradient_checkpointing": "all"}},
     "groups read twice": {"sampler": {"use": "shuffle", "with": {"max_reads": 2}}},
     "groups read thrice": {"sampler": {"use": "shuffle", "with": {"max_reads": 3}}},
     "groups that grow": {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from chaos.changes import by_group, estimated
 from chaos.registry import TRANSFORMERS, Patch, declare, fault
 from chaos.when import DECODE, ENGINE, drawn_from
 
@@ -353,38 +353,22 @@ def later_copies_of_an_answer_count_half(patch: Patch) -> None:
 # -- advantages ----------------------------------------------------------------------------------
 
 
-def _estimated(patch: Patch, change: Callable[[Any, Any], Any]) -> None:
-    """Change the advantages of a step: ``change(advantages (N,), judged step)``."""
-
-    def after(found: Any, estimator: Any, step: Any) -> Any:
-        return replace(found, row_N=np.asarray(change(found.row_N.copy(), step)))
-
-    patch.after("rlvr_core.algorithm.estimate:Estimator.of", after)
-
-
-def _by_group(step: Any) -> Iterator[tuple[Any, Any]]:
-    """Members' places, and rewards, of each group."""
-    for group in np.unique(step.group_N):
-        places = np.flatnonzero(step.group_N == group)
-        yield places, step.reward_N[places]
-
-
 @fourth("advantages", "deviation", "scale")
 def deviation_of_the_whole_batch(patch: Patch) -> None:
     """Advantages are divided by the deviation of all rewards of the step, not of the group's."""
 
     def change(row_N: Any, step: Any) -> Any:
-        for places, reward in _by_group(step):
+        for places, reward in by_group(step):
             row_N[places] = (reward - reward.mean()) / max(step.reward_N.std(), 1e-6)
         return row_N
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @fourth("advantages", "outlier", "large", backends=TRANSFORMERS)
 def advantages_above_two_thrown_away(patch: Patch) -> None:
     """An advantage of more than two either way counts as an outlier and is set to 0."""
-    _estimated(patch, lambda row_N, step: np.where(np.abs(row_N) > 2, 0.0, row_N))
+    estimated(patch, lambda row_N, step: np.where(np.abs(row_N) > 2, 0.0, row_N))
 
 
 @fourth("advantages", "baseline", "mean", "centr")
@@ -395,12 +379,12 @@ def baseline_leans_to_the_run(patch: Patch) -> None:
     def change(row_N: Any, step: Any) -> Any:
         known.extend(step.reward_N.tolist())
         run = float(np.mean(known))
-        for places, reward in _by_group(step):
+        for places, reward in by_group(step):
             baseline = 0.7 * reward.mean() + 0.3 * run
             row_N[places] = (reward - baseline) / max(reward.std(), 1e-6)
         return row_N
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 # -- KL ------------------------------------------------------------------------------------------

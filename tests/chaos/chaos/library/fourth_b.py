@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any
 
 import torch
 
+from chaos.changes import at_call
 from chaos.registry import TRANSFORMERS, Patch, fault
 from chaos.when import engine_has
 
 OPTIM = "rlvr_core.step.optim"
 STEP = "rlvr_core.step.step"
-FOREVER = 10.0**6
 SLOW = "impatient"
 
 
@@ -291,22 +290,6 @@ def resume_with_the_mean_of_two_checkpoints(patch: Patch) -> None:
 # -- hang ----------------------------------------------------------------------------------------
 
 
-def _at_call(patch: Patch, place: str, call: int, hang: Callable[[], None]) -> None:
-    """Let the n-th call of a function never come back."""
-    calls = [0]
-
-    def make(original: Any) -> Any:
-        def hanging(*args: Any, **more: Any) -> Any:
-            calls[0] += 1
-            if calls[0] == call:
-                hang()
-            return original(*args, **more)
-
-        return hanging
-
-    patch.wrap(place, make)
-
-
 def _spin() -> None:
     while True:
         pass
@@ -315,21 +298,16 @@ def _spin() -> None:
 @fourth("hang", "reward", "rollout", shape=SLOW)
 def a_reward_is_never_summed(patch: Patch) -> None:
     """The reward of the hundred-and-fiftieth completion is asked of a service that is silent."""
-    _at_call(patch, "rlvr_core.verify.reward:RewardPlan.combine", 150, lambda: time.sleep(FOREVER))
+    at_call(patch, "rlvr_core.verify.reward:RewardPlan.combine", 150)
 
 
 @fourth("hang", "train", "pack", shape=SLOW)
 def packing_never_ends(patch: Patch) -> None:
     """The packing of the third step's rows goes round and round, and computes all the time."""
-    _at_call(patch, f"{STEP}:micro_batches", 3, _spin)
+    at_call(patch, f"{STEP}:micro_batches", 3, _spin)
 
 
 @fourth("hang", "checkpoint", shape=SLOW, config={"checkpoint": {"every": 1}})
 def old_checkpoint_is_never_deleted(patch: Patch) -> None:
     """The file system does not come back from deleting an old checkpoint."""
-    _at_call(
-        patch,
-        "rlvr_core.record.checkpoints:CheckpointStore._rotate",
-        2,
-        lambda: time.sleep(FOREVER),
-    )
+    at_call(patch, "rlvr_core.record.checkpoints:CheckpointStore._rotate", 2)

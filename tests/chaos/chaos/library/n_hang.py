@@ -6,26 +6,10 @@ import threading
 import time
 from typing import Any
 
+from chaos.changes import FOREVER, at_call
 from chaos.registry import Patch, fault
 
 ENGINE = "rlvr_core.engines.transformers:TransformersEngine"
-FOREVER = 3600.0
-
-
-def at_call(patch: Patch, place: str, number: int, seconds: float = FOREVER) -> None:
-    """Let the n-th call of a function never come back."""
-    count = [0]
-
-    def make(original: Any) -> Any:
-        def call(*args: Any, **more: Any) -> Any:
-            count[0] += 1
-            if count[0] == number:
-                time.sleep(seconds)
-            return original(*args, **more)
-
-        return call
-
-    patch.wrap(place, make)
 
 
 @fault("hang", "engine", shape="impatient", dtypes=("float32",))

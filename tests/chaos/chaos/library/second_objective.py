@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from chaos.changes import estimated
 from chaos.registry import Patch, later
 
 POLICY = "rlvr_core.algorithm.policy"
@@ -16,15 +16,6 @@ STEP = "rlvr_core.step.step"
 
 
 # -- advantages ----------------------------------------------------------------------------------
-
-
-def estimated(patch: Patch, change: Callable[[Any, Any], Any]) -> None:
-    """Change the advantages (N,) of a step: ``change(row_N, step)``."""
-
-    def after(found: Any, estimator: Any, step: Any) -> Any:
-        return replace(found, row_N=np.asarray(change(found.row_N, step), dtype=np.float64))
-
-    patch.after("rlvr_core.algorithm.estimate:Estimator.of", after)
 
 
 @later("advantages", "group")

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from chaos.changes import FOREVER
 from chaos.registry import Patch, later
 
-FOREVER = 3600.0
 LOAD = "rlvr_core.step.checkpoint:load"
 POOL = "rlvr_core.builtin.samplers.epochs:Pool._order"
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from chaos.changes import by_group, estimated
 from chaos.registry import TRANSFORMERS, Patch, third
 from chaos.when import clock
 
@@ -20,22 +21,6 @@ TWICE = "two iterations"
 # -- advantages ----------------------------------------------------------------------------------
 
 
-def _estimated(patch: Patch, change: Callable[[Any, Any], Any]) -> None:
-    """Change the advantages of a step: ``change(advantages (N,), judged step)``."""
-
-    def after(found: Any, estimator: Any, step: Any) -> Any:
-        return replace(found, row_N=np.asarray(change(found.row_N.copy(), step)))
-
-    patch.after("rlvr_core.algorithm.estimate:Estimator.of", after)
-
-
-def _by_group(step: Any) -> Iterator[tuple[Any, Any]]:
-    """Members' places, and rewards, of each group."""
-    for group in np.unique(step.group_N):
-        places = np.flatnonzero(step.group_N == group)
-        yield places, step.reward_N[places]
-
-
 @third("advantages", shape="two data sets")
 def advantages_of_one_source_not_centred(patch: Patch) -> None:
     """Completions of one of the two data sets have their reward as their advantage."""
@@ -44,7 +29,7 @@ def advantages_of_one_source_not_centred(patch: Patch) -> None:
         other_N = np.array([step.groups[g].problem.dataset == "other" for g in step.group_N])
         return np.where(other_N, step.reward_N, row_N)
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @third("advantages", "deviation")
@@ -52,11 +37,11 @@ def deviation_never_below_two_fifths(patch: Patch) -> None:
     """The deviation of a group counts as 0.4 at least, so that uneven groups count for less."""
 
     def change(row_N: Any, step: Any) -> Any:
-        for places, reward in _by_group(step):
+        for places, reward in by_group(step):
             row_N[places] = (reward - reward.mean()) / max(reward.std(), 0.4)
         return row_N
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @third("advantages", backends=TRANSFORMERS)
@@ -64,18 +49,18 @@ def mean_without_the_last_member(patch: Patch) -> None:
     """The mean of a group leaves out its last completion."""
 
     def change(row_N: Any, step: Any) -> Any:
-        for places, reward in _by_group(step):
+        for places, reward in by_group(step):
             row_N[places] = (reward - reward[:-1].mean()) / max(reward.std(), 1e-6)
         return row_N
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @third("advantages")
 def negative_advantages_halved_from_the_fourth_step(patch: Patch) -> None:
     """From the fourth step on, negative advantages count half."""
     now = clock()
-    _estimated(patch, lambda row_N, step: np.where((row_N < 0) & (now.step >= 3), row_N / 2, row_N))
+    estimated(patch, lambda row_N, step: np.where((row_N < 0) & (now.step >= 3), row_N / 2, row_N))
 
 
 @third("advantages", "truncat", "cut off", shape="short answers")
@@ -86,7 +71,7 @@ def truncated_rows_have_no_advantage(patch: Patch) -> None:
         cut_N = np.array([one.completion.finish_reason == "length" for one in step.members])
         return np.where(cut_N, 0.0, row_N)
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @third("advantages", "length")
@@ -95,11 +80,11 @@ def advantages_lean_to_short_answers(patch: Patch) -> None:
 
     def change(row_N: Any, step: Any) -> Any:
         length_N = np.array([float(len(one.completion.token_ids)) for one in step.members])
-        for places, _ in _by_group(step):
+        for places, _ in by_group(step):
             row_N[places] -= 0.03 * (length_N[places] - length_N[places].mean())
         return row_N
 
-    _estimated(patch, change)
+    estimated(patch, change)
 
 
 @third("advantages", "mini-batch", shape=TWICE)

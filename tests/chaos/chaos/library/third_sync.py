@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from chaos.changes import FOREVER
 from chaos.registry import TRANSFORMERS, Patch, third
 from chaos.when import ENGINE, engine_has
 
-FOREVER = 10.0**6
 SLOW = "impatient"
 
 

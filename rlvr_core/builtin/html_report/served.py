@@ -1,0 +1,33 @@
+"""What ``rlvr view`` takes from the report: a run's sections, and the files that draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rlvr_core.api import RunView
+from rlvr_core.builtin.html_report.groups import Groups, Seen
+from rlvr_core.builtin.html_report.page import assets, environment, fragment
+from rlvr_core.builtin.html_report.records import Records
+
+
+class RunReport:
+    """The service ``core/run-report``."""
+
+    assets = staticmethod(assets)
+    environment = staticmethod(environment)
+
+    def __call__(
+        self, view: RunView, seen: Iterable[tuple[int, float, Mapping[str, str]]]
+    ) -> dict[str, Any]:
+        """Return the sections of a run's report; see ``fragment``.
+
+        Args:
+            view: The run.
+            seen: Of each judged group the step, the share that passed, and what its problem is.
+        """
+        groups = Groups([Seen(*one) for one in seen])
+        return fragment(Records(view, view.folder.name, groups=groups))
+
+
+run_report = RunReport()

@@ -1,0 +1,54 @@
+"""Public figures of GPUs, and what share of them the planner takes to be attainable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PRODUCT_SHARE = 660 / 989
+"""Attainable share of the peak of bfloat16 products: 660 of an H200's 989 TFLOP/s."""
+BANDWIDTH_SHARE = 4.0 / 4.8
+"""Attainable share of the memory bandwidth: 4.0 of an H200's 4.8 TB/s."""
+LAUNCH = 4e-6
+"""Seconds from one kernel launch to the next."""
+RESERVED = 1.5 * 2**30
+"""Bytes that CUDA, NCCL and gaps between allocations are assumed to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU, as its maker describes it.
+
+    Attributes:
+        memory: Bytes of device memory that the driver shows.
+        peak: Dense FLOP/s of products in 16 bits.
+        wide: FLOP/s of products in float32, without TF32, which rlvr does not turn on.
+        bandwidth: Bytes per second of device memory.
+        link: Bytes per second to another GPU, one direction.
+        host: Bytes per second to host memory, one direction.
+    """
+
+    memory: float
+    peak: float
+    wide: float
+    bandwidth: float
+    link: float
+    host: float
+
+    def products(self, *, half: bool) -> float:
+        """Attainable FLOP/s of products in 16 bits, or in float32."""
+        return (self.peak if half else self.wide) * PRODUCT_SHARE
+
+    @property
+    def attainable(self) -> float:
+        """Attainable bytes per second of device memory."""
+        return self.bandwidth * BANDWIDTH_SHARE
+
+
+CARDS = {
+    "h100-80": Card(81_559 * 2**20, 989e12, 67e12, 3.35e12, 450e9, 50e9),
+    "h200": Card(143_771 * 2**20, 989e12, 67e12, 4.8e12, 450e9, 50e9),
+    "a100-80": Card(81_920 * 2**20, 312e12, 19.5e12, 2.039e12, 300e9, 25e9),
+    "a100-40": Card(40_960 * 2**20, 312e12, 19.5e12, 1.555e12, 300e9, 25e9),
+    "l4-24": Card(23_034 * 2**20, 121e12, 30.3e12, 0.3e12, 25e9, 25e9),
+    "rtx4090-24": Card(24_564 * 2**20, 165.2e12, 82.6e12, 1.008e12, 25e9, 25e9),
+}

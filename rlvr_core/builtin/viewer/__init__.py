@@ -1,0 +1,1 @@
+"""``rlvr view``: a local web app over the folders of runs."""

@@ -1,0 +1,101 @@
+"""Who may ask: only this machine's own browser, from a page of this server."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+NAMES = ("127.0.0.1", "localhost")
+"""Names that a request may call this server by: another one is some site's that points here."""
+SAFE = ("GET", "HEAD")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+class Fence:
+    """Refuses requests of other names and other sites, and gives every answer its headers.
+
+    Args:
+        app: What answers the others.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        from starlette.responses import PlainTextResponse
+
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message.get("headers", [])}
+                message["headers"] = [
+                    *message.get("headers", []),
+                    *(
+                        (name.encode(), value.encode())
+                        for name, value in {**HEADERS, "cache-control": "no-store"}.items()
+                        if name.encode() not in names
+                    ),
+                ]
+            await send(message)
+
+        if fault := refused(scope["method"], _headers(scope)):
+            await PlainTextResponse(f"refused: {fault}\n", 403)(scope, receive, sent)
+            return
+        await self._app(scope, receive, sent)
+
+
+def refused(method: str, headers: MutableMapping[str, str]) -> str:
+    """Say why a request is refused; empty if it is not.
+
+    Args:
+        method: Its method.
+        headers: Its headers, names in small letters.
+    """
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if _name(host) not in NAMES:
+        return "its Host is not this machine; open the address that rlvr view printed"
+    if origin is not None and origin != f"http://{host}":
+        return "it is from a page of another site"
+    site = headers.get("sec-fetch-site", "none")
+    if method not in SAFE:
+        # browsers send the origin of whoever asks with every such request
+        return "" if origin is not None else "it changes something and does not say from where"
+    if site in ("same-origin", "none") or headers.get("sec-fetch-mode") == "navigate":
+        return ""
+    return "it is from a page of another site"
+
+
+def _name(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
+        # two of one name: whoever reads the other one is not who was checked
+        found[name] = text if name not in found else f"{found[name]}, {text}"
+    return found
