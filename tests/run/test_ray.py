@@ -25,9 +25,10 @@ from rlvr_core.api import (
 )
 from rlvr_core.builtin.conformance.engines import tiny_context
 from rlvr_core.builtin.ray import cluster as cluster_module
-from rlvr_core.builtin.ray.actor import ActorArgs, EngineHost, Held
 from rlvr_core.builtin.ray.engine import RayEngine
-from rlvr_core.builtin.ray.weights import chosen_transport
+from rlvr_core.builtin.ray.host import EngineHost
+from rlvr_core.builtin.ray.messages import ActorArgs, SentWeights
+from rlvr_core.builtin.ray.sync import chosen_transport
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.host.host import load_host
@@ -397,7 +398,7 @@ def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(contex
     host = EngineHost(args, 0)
     message = {"files": [str(tmp_path / "part-00000.safetensors")]}
     with pytest.raises(RunError, match="cannot read the weights") as caught:
-        host.load_weights(Held(1, [message], None, "", None))
+        host.load_weights(SentWeights(1, [message], None, "", requests(1)[0]))
     assert "names a folder that trainer and actors see" in str(caught.value)
     with pytest.raises(
         MachineError, match=rf"has rlvr-core {__version__}, and the trainer 0\.0\.1"

@@ -1,50 +1,12 @@
-"""The places of rollout actors, and what each is asked for."""
+"""The places of rollout actors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlvr_core.api import Generation, GenerationRequest
-from rlvr_core.builtin.ray.actor import Answers
-
-NODE_DIED = "node has died"
-"""What Ray says of an actor whose node is gone."""
-
-
-@dataclass(eq=False, slots=True)
-class PendingRequest:
-    """A submitted request and its answers so far, in the order of its seeds."""
-
-    request: GenerationRequest
-    future: Future[Answers]
-    answers: list[Generation | None]
-
-
-@dataclass(eq=False, slots=True)
-class Share:
-    """What one actor is asked at a time: neighbouring completions of one request.
-
-    Attributes:
-        pending: The request.
-        first: Index of the first completion.
-        n: Number of completions.
-        lost: Actors that were lost while they had it.
-    """
-
-    pending: PendingRequest
-    first: int
-    n: int
-    lost: int = 0
-
-    @property
-    def request(self) -> GenerationRequest:
-        """The request for these completions alone."""
-        whole = self.pending.request
-        return replace(whole, seeds=whole.seeds[self.first : self.first + self.n])
-
+from rlvr_core.builtin.ray.requests import WorkItem
 
 State = Literal["absent", "starting", "started", "loading", "ready", "given up"]
 
@@ -54,19 +16,19 @@ class Slot:
     """The place of one actor, and the actor that has it.
 
     Attributes:
-        name: Name in messages.
+        index: Its number among the slots.
         elastic: Whether it is one beyond the placement group, which may never come.
         create: Makes an actor there; Ray starts it when its place is free.
         actor: Handle of the actor.
         number: How many actors it has had.
-        state: ``started`` waits for weights; ``ready`` holds those of ``ActorPool.held``.
+        state: ``started`` waits for weights; ``ready`` holds those of ``ActorPool.weights``.
         where: What its actor said of itself at its start.
         deaths: Actors lost in a row that had answered nothing.
-        due: When the next one may be started.
-        shares: What its actor is to answer, by ticket.
+        start_at: When the next one may be started.
+        items: What its actor is to answer, by ticket.
     """
 
-    name: str
+    index: int
     elastic: bool
     create: Callable[[], Any]
     actor: Any = None
@@ -74,8 +36,13 @@ class Slot:
     state: State = "absent"
     where: dict[str, Any] = field(default_factory=dict)
     deaths: int = 0
-    due: float = 0.0
-    shares: dict[int, Share] = field(default_factory=dict)
+    start_at: float = 0.0
+    items: dict[int, WorkItem] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return f"rollout actor {self.index}"
 
     @property
     def label(self) -> str:
@@ -86,7 +53,7 @@ class Slot:
     @property
     def load(self) -> int:
         """Completions its actor is to answer."""
-        return sum(share.n for share in self.shares.values())
+        return sum(item.n for item in self.items.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +70,3 @@ class Limits:
     deadline: float
     restarts: int
     max_in_flight: int
-
-
-def cause_of(error: BaseException) -> str:
-    """Why Ray says that an actor is lost, in a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [
-        line for line in lines if " died" in line or "dead because" in line or "Error" in line
-    ]
-    text = telling[-1] if telling else (lines[0] if lines else type(error).__name__)
-    return text.partition(" Some common causes")[0][:300]

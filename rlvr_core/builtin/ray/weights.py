@@ -1,84 +1,18 @@
-"""Weights on their way to rollout actors: both ends, and the proof that they arrived."""
+"""Weights at an actor: a model to load them into, and fingerprints of what arrived."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr_core.api import (
-    Adapter,
-    ConfigError,
-    InheritsFiles,
-    Json,
-    NamedTensors,
-    TensorMeta,
-    TransportChoice,
-    TransportTraits,
-    traits_of,
-)
-from rlvr_core.api.services import ChosenTransport, Host, weight_checksums
-
-
-class Outgoing:
-    """The weights of one sync, with a fingerprint of what was sent; see ``OutgoingWeights``."""
-
-    def __init__(self, make: Callable[[], NamedTensors]) -> None:
-        self._make = make
-        self.sent: dict[str, str] = {}
-
-    @property
-    def tensors(self) -> Sequence[TensorMeta]:
-        """Names, dtypes and shapes; gathers a sharded policy, so every process must call it."""
-        return [TensorMeta(name, one.dtype, tuple(one.shape)) for name, one in self._make()]
-
-    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Iterate over names and tensors; afterwards ``sent`` is complete."""
-        for name, tensor in self._make():
-            (checksum,) = weight_checksums([(name, tensor)]).values()
-            self.sent[name] = f"{tensor.dtype} {tuple(tensor.shape)} {checksum}"
-            yield name, tensor
-
-
-class ActorLink:
-    """The actors, which get a sync's messages together with ``load_weights``."""
-
-    remote_hosts = ()
-
-    def __init__(self, receivers: int) -> None:
-        self.receivers = receivers
-        self.members = tuple(f"rollout actor {index}" for index in range(receivers))
-        self.messages: list[Json] = []
-
-    def deliver(self, message: Json) -> None:
-        """Keep a message, also for actors that join later."""
-        self.messages.append(message)
-
-
-def chosen_transport(configured: TransportChoice | None, host: Host) -> TransportChoice:
-    """Return the configured transport, by default files.
-
-    Raises:
-        ConfigError: If its messages cannot be received by actors that join later, or only by a
-            process that inherits open files.
-    """
-    if configured is None:
-        entry = host.entry("transport", "core/files")
-        return ChosenTransport(entry.name, entry.target, entry.plugin, {})
-    made = configured.make()
-    if isinstance(made, InheritsFiles) or not traits_of(made, TransportTraits).lasting:
-        raise ConfigError(
-            f"transport {configured.name} needs a receiver that is there when it sends, and "
-            "rollout actors come and go",
-            where="engine.transport",
-            remedy="leave it out, or take one whose traits say lasting, as core/files does",
-        )
-    return configured
+from rlvr_core.api import Adapter, Json
+from rlvr_core.api.services import weight_checksums
 
 
 @dataclass(slots=True)
@@ -150,14 +84,13 @@ def materialise(module: Any, device: str) -> None:
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
     """A fingerprint of tensors: names, dtypes, and every bit in its place."""
-    return join_digests(
-        {
-            name: f"{tensor.dtype} {tuple(tensor.shape)} {checksum}"
-            for (name, tensor), checksum in zip(
-                tensors.items(), weight_checksums(tensors.items()).values(), strict=True
-            )
-        }
-    )
+    return join_digests({name: tensor_digest(tensor) for name, tensor in tensors.items()})
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """A fingerprint of one tensor."""
+    (checksum,) = weight_checksums([("", tensor)]).values()
+    return f"{tensor.dtype} {tuple(tensor.shape)} {checksum}"
 
 
 def join_digests(parts: Mapping[str, str]) -> str:
