@@ -42,7 +42,7 @@ NODE = {"object_store_memory": 100 * 2**20}
 ENGINES = """
 import os, time
 from pathlib import Path
-from rlvr_core.api import EngineTraits
+from rlvr_core.api import EngineTraits, NoConfig
 from rlvr_core.engines.transformers import TransformersEngine
 
 
@@ -58,15 +58,38 @@ class Gated(TransformersEngine):
         super().drain(timeout)
 
 
-class Dying(TransformersEngine):
+class Dying:
+    \"\"\"Has weights of its own, so that its actor imports no model of transformers.\"\"\"
+
+    traits = EngineTraits(own_weights=True)
+
+    def __init__(self, config: NoConfig):
+        pass
+
+    def start(self, context):
+        pass
+
     def submit(self, request):
-        if not request.id.startswith("probe@"):
-            os.write(2, b"uncorrectable error in lane 3\\n")
-            os._exit(7)
-        return super().submit(request)
+        os.write(2, b"uncorrectable error in lane 3\\n")
+        os._exit(7)
+
+    def drain(self, timeout=None):
+        pass
+
+    def load_weights(self, version, source):
+        pass
+
+    def sleep(self):
+        pass
+
+    def wake(self):
+        pass
+
+    def close(self):
+        pass
 
 
-class Unlicensed(TransformersEngine):
+class Unlicensed(Dying):
     def start(self, context):
         raise ValueError("no licence on this node")
 """
@@ -330,7 +353,8 @@ def test_what_cannot_start_says_whose_fault_it_is_and_what_is_missing(nodes, eng
         started(nodes, context, engine=f"{engines}:Unlicensed")
     (complaint,) = caught.value.complaints
     assert "ValueError: no licence on this node" in complaint.what
-    assert f"{engines}:30" in complaint.where
+    line = ENGINES.splitlines().index('        raise ValueError("no licence on this node")') + 1
+    assert f"{engines}:{line}" in complaint.where
     with pytest.raises(MachineError) as caught:
         RayEngine(RayEngine.Config(address=nodes.address, actors=3, cpus=1, deadline=2)).start(
             context
