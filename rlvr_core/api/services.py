@@ -93,7 +93,7 @@ _HOMES = {
     "record.rundir": "RunFolder looks_like_run",
     "record.text": "Redactor brief is_secret printable",
     "record.view": "Metrics finite",
-    "rollout.collect": "Answered Generator Judgement joined outcome_of",
+    "rollout.collect": "Answered Generator Judgement joined more_groups outcome_of",
     "rollout.replay": "Reading ReplayBuffer member_of",
     "rollout.source": "SourceParts conversations_of sampler_metrics",
     "run.checkpointing": "restore",

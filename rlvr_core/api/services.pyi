@@ -235,6 +235,7 @@ from rlvr_core.rollout.collect import Answered as Answered
 from rlvr_core.rollout.collect import Generator as Generator
 from rlvr_core.rollout.collect import Judgement as Judgement
 from rlvr_core.rollout.collect import joined as joined
+from rlvr_core.rollout.collect import more_groups as more_groups
 from rlvr_core.rollout.collect import outcome_of as outcome_of
 from rlvr_core.rollout.replay import Reading as Reading
 from rlvr_core.rollout.replay import ReplayBuffer as ReplayBuffer

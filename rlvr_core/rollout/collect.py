@@ -28,9 +28,12 @@ from rlvr_core.api import (
     Prompt,
     RunError,
     Sampler,
+    SamplerTraits,
     SamplingParams,
     Verdict,
+    traits_of,
 )
+from rlvr_core.api.judging import replacements
 from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.engines.sampling import WORLD, completion_seed
 from rlvr_core.record.metrics import misuse
@@ -237,8 +240,23 @@ def collect(
         rollouts.kept += [sampled for sampled in decided if sampled.drop is None]
         rollouts.dropped += [sampled for sampled in decided if sampled.drop is not None]
         sampler.update([outcome_of(sampled) for sampled in decided])
-        wanted = sampler.refill(len(rollouts.kept) + replayed, rollouts.drawn + replayed)
+        wanted = more_groups(sampler, len(rollouts.kept) + replayed, rollouts.drawn + replayed)
     return rollouts
+
+
+def more_groups(sampler: Sampler, kept: int, drawn: int) -> int:
+    """Return ``sampler.refill(kept, drawn)``, which its traits bound: so every step ends.
+
+    Raises:
+        PluginError: If it asks for more than a step lacks, or than its traits allow.
+    """
+    size, share = sampler.prompts_per_step, traits_of(sampler, SamplerTraits).refill
+    more, left = sampler.refill(kept, drawn), size + replacements(share, size) - drawn
+    if more <= max(0, min(size - kept, left)):
+        return more
+    what = f"asks for {more} more groups: {kept} of {size} are kept, and its refill of {share:g}"
+    what += f" allows {max(0, left)} more replacements of dropped groups in this step"
+    raise misuse(sampler, what, "return no more from refill, or raise SamplerTraits.refill")
 
 
 def _decided(

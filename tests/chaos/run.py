@@ -37,8 +37,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="pattern of the names of cases")
     parser.add_argument(
         "--turn",
-        help="any text: it chooses a sixth of the faults, each with one engine and precision, and "
-        "a third of the healthy shapes",
+        help="any text: it chooses a twentieth of the faults, each with one engine and precision, "
+        "and a sixth of the healthy shapes",
     )
     parser.add_argument("--faults", action="store_true", help="faults beside healthy shapes")
     parser.add_argument(
@@ -68,7 +68,7 @@ def main() -> int:
     healthy = [
         Case("in process", dtype, shape, resume=shape == "resumed")
         for shape in {**(SHAPES if given.healthy else {}), **random_ones}
-        if shape in random_ones or chosen(given.turn, shape, 3)
+        if shape in random_ones or chosen(given.turn, shape, 6)
         for dtype in dtypes
     ]
     cases = healthy
@@ -83,7 +83,7 @@ def main() -> int:
             if given.turn and cells:
                 # one cell for a shape, so that few healthy runs have to be made beside
                 cells = [cells[number(given.turn, f"cell of {fault.shape}") % len(cells)]]
-            cases = [*cases, *(cells if chosen(given.turn, fault.name, 6) else [])]
+            cases = [*cases, *(cells if chosen(given.turn, fault.name, 20) else [])]
     cases = [case for case in cases if re.search(given.only, case.key)]
     results = []
     for case, outcome, healthy in bench.run(cases, given.jobs):

@@ -156,6 +156,16 @@ def copies_with_other_spacing(config, folder):
     use_rows(config, folder, data + twins)
 
 
+@mistake("data/templates", words="template.*twice|twice.*template")
+def a_template_applied_to_half_of_the_prompts_again(config, folder):
+    data = [f"Work out: {r['question']} Answer in brackets." for r in rows()]
+    again = [
+        {**r, "question": f"Work out: {text} Answer in brackets." if at % 2 else text}
+        for at, (r, text) in enumerate(zip(rows(), data, strict=True))
+    ]
+    use_rows(config, folder, again)
+
+
 @mistake("data/contradictions", words="contradict|different references")
 def one_prompt_with_two_answers(config, folder):
     data = rows(300)

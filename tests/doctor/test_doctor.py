@@ -2,12 +2,14 @@
 
 import json
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rlvr_core.api import Complaint, ConfigError
+from rlvr_core.builtin.doctor.answers import _credited
 from rlvr_core.builtin.doctor.batch import numbers_of
 from rlvr_core.builtin.doctor.consensus import last_answer
 from rlvr_core.builtin.doctor.endings import histogram, loops
@@ -343,3 +345,14 @@ def test_an_attention_that_is_not_there_is_certain_and_code_that_needs_weights_i
     assert answer.level == level
     assert f"flash_attention_2 cannot be used: {type(error).__name__}: {error}" in answer.value
     assert CERTAIN["model/attention"] == ("model", "attention")
+
+
+def test_wrong_answers_that_are_paid_for_their_form():
+    """137 of 169 wrong answers have .2; scores that differ are partial credit for content."""
+    found = _credited("data with v", Counter({0.2: 137, 0.0: 32}))
+    assert found is not None
+    assert "137 of 169 (81.1 %) wrong answers get a score of 0.2" in found.value
+    assert _credited("data with v", Counter({0.0: 137, 0.2: 32})) is None
+    assert _credited("data with v", Counter({0.1 * i: 20 for i in range(8)})) is None
+    assert _credited("data with v", Counter({0.2: 7})) is None
+    assert _credited("data with v", Counter()) is None

@@ -7,7 +7,16 @@ from concurrent.futures import Future
 
 import pytest
 
-from rlvr_core.api import Drop, Generation, Problem, Prompt, SamplingParams, Source, Verdict
+from rlvr_core.api import (
+    Drop,
+    Generation,
+    PluginError,
+    Problem,
+    Prompt,
+    SamplingParams,
+    Source,
+    Verdict,
+)
 from rlvr_core.builtin.asynchronous.ahead import staleness_metrics
 from rlvr_core.builtin.samplers.base import AdaptiveConfig
 from rlvr_core.builtin.samplers.epochs import Sequential
@@ -74,10 +83,10 @@ class Noting(Sequential):
         self.told.append(list(outcomes))
 
 
-def step(scripts, *, n=4, replayed=0, prompts_per_step=64, **options):
+def step(scripts, *, n=4, replayed=0, prompts_per_step=64, kind=Noting, **options):
     """One step over problems 0, 1, ... with these scripts."""
     problems = tuple(Problem(f"p{i}", str(i), "v", {}, "toy") for i in range(len(scripts)))
-    sampler = Noting(Noting.Config(**options))
+    sampler = kind(kind.Config(**options))
     sampler.start([Source("toy", problems)], n=n, prompts_per_step=prompts_per_step, seed=3)
     engine = Engine(scripts)
     generator = Generator(
@@ -117,6 +126,18 @@ def test_groups_without_variance_are_dropped_and_refilled_up_to_the_cap():
 def test_the_cap_ends_a_step_that_finds_nothing():
     rollouts, _, _ = step(["FFFF"] * 9, prompts_per_step=2, refill=2.0)
     assert (len(rollouts.kept), rollouts.drawn) == (0, 6)
+
+
+def test_a_sampler_that_asks_for_more_than_it_states_is_named():
+    class Endless(Noting):
+        def refill(self, kept, drawn):
+            return 1
+
+    for script, said in (("PPFF", "2 of 2 are kept"), ("FFFF", "0 of 2 are kept")):
+        with pytest.raises(PluginError, match=f"asks for 1 more groups: {said}") as caught:
+            step([script] * 9, prompts_per_step=2, kind=Endless, refill=0.5)
+        assert "test_collect.py" in str(caught.value)
+        assert "refill of 0.5" in str(caught.value)
 
 
 ADAPTIVE = AdaptiveConfig(k_success=1, k_failure=1, chunk_size=2, max_completions=6)

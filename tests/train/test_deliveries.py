@@ -42,9 +42,9 @@ def config(**train):
     return run_config(TrainSection(steps=9, **train))
 
 
-def group(name, rewards=(0.0, 1.0), version=0):
+def group(name, rewards=(0.0, 1.0), version=0, finish="stop"):
     members = tuple(
-        Judged(Completion((1,), (2,), (-1.0,), (True,), "x", "stop", version), {}, r, r == 1)
+        Judged(Completion((1,), (2,), (-1.0,), (True,), "x", finish, version), {}, r, r == 1)
         for r in rewards
     )
     return Group(Problem(name, "?", "core/exact", {}, "toy"), members, version)
@@ -99,6 +99,16 @@ def test_a_kept_group_that_is_not_trained_on_and_one_that_is_in_twice():
     assert "problem b" in found.trained([new[0]])
     assert "in the step twice" in found.trained([new[0], new[1], new[1]])
     assert "none of this step: that of problem z" in found.trained([*new, group("z")])
+
+
+def test_what_all_dropped_groups_have_in_common_is_said():
+    found, sampler = started()
+    new = [group("a"), group("b", finish="length"), group("c", finish="length")]
+    sampler._drawn += 3
+    assert found.arrived(new, 0) == ""
+    assert "completion that was cut off" in found.trained([new[0]])
+    assert "cut off" not in found.trained([new[0], new[1]])
+    assert "cut off" not in found.trained([new[1]])
 
 
 def test_groups_that_are_read_again_are_no_fault():

@@ -27,7 +27,7 @@ from rlvr_core.api import (
     RunStarted,
     SamplingParams,
 )
-from rlvr_core.builtin.invariants.bets import Bets, Token, token_at
+from rlvr_core.builtin.invariants.bets import Bets, Token, farther, token_at
 from rlvr_core.builtin.invariants.incoherent import coherence, nearness
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.streams import seed_of, stream
@@ -256,6 +256,28 @@ def test_a_part_is_found_where_the_whole_says_nothing():
         if evidence >= 1:
             break
     assert (evidence >= 1, part) == (True, "completion 16 of each group")
+
+
+def test_a_few_tokens_far_off_are_found_though_rounding_may_move_more_a_little():
+    """Two of 100 tokens are .5 off: less than the 5 % of bfloat16, more than the .5 % far off."""
+    near, far, evidence = Bets(), Bets(), []
+    for step in range(20):
+        off = {7 * step % 100, (7 * step + 51) % 100}
+        tokens = [
+            token_at(
+                (n // 8, n // 8, n // 32, n % 8),
+                0.1,
+                0.3,
+                0.8 if n in off else 0.2,
+                likeliest=False,
+            )
+            for n in range(100)
+        ]
+        assert near.add(tokens, 0.05)[0] < 1
+        evidence.append(far.add([farther(token, 0.08) for token in tokens], 0.005, "far ")[0])
+    assert max(evidence) >= 1
+    moved = farther(token_at((0, 0, 0, 0), 0.1, 0.3, 0.35, likeliest=False), 0.08)
+    assert (moved.width, moved.inside) == (pytest.approx(0.36), True)
 
 
 def test_coherent_tokens_with_the_slack_of_rounding_never_win():

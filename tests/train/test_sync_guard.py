@@ -166,6 +166,18 @@ def test_an_engine_that_forgets_its_version_is_found(folder):
         run.step()
 
 
+def test_an_engine_that_forgets_a_request_is_named(folder):
+    class Forgets(TransformersEngine):
+        def drain(self, timeout):
+            self._queue.pop()
+            super().drain(timeout)
+
+    run = Harness(folder, torch.float32, kind=Forgets)
+    with pytest.raises(RunError, match=r"did not answer 1 of \d requests") as caught:
+        run.step()
+    assert "the engine forgets requests" in str(caught.value)
+
+
 def test_numbers_in_other_places_are_named_so(folder):
     class Rolls(Copying):
         def load_weights(self, version, source):

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,7 +24,14 @@ from rlvr_core.api import (
     SamplerTraits,
     traits_of,
 )
-from rlvr_core.api.services import Ages, Generator, ReplayBuffer, Rollouts, RolloutSource
+from rlvr_core.api.services import (
+    Ages,
+    Generator,
+    ReplayBuffer,
+    Rollouts,
+    RolloutSource,
+    more_groups,
+)
 from rlvr_core.builtin.asynchronous.buffer import GroupBuffer
 from rlvr_core.builtin.asynchronous.child import ChildEngine, in_child
 from rlvr_core.builtin.asynchronous.distributed import (
@@ -173,7 +181,7 @@ class Ahead:
             sampler,
             parts.params,
             GroupBuffer(
-                sampler.refill,
+                partial(more_groups, sampler),
                 max_staleness=train.max_staleness,
                 steps=train.steps,
                 updates_per_step=train.updates_per_step,

@@ -13,6 +13,8 @@ from rlvr_core.builtin.doctor.subject import Reference, Subject, passes, stated
 
 MOST = 0.5
 """Share of problems that may pass a response that answers nothing: some do by chance."""
+SAME = 0.5
+"""Share of wrong answers with the same score above 0, from which on it is for their form."""
 CANARIES = 24
 """Problems of each pair of data set and verifier that are tried."""
 
@@ -88,6 +90,7 @@ def _canaries(subject: Subject) -> list[Answer]:
     for pair, references in _pairs(subject).items():
         name = references[0][0]
         tried: dict[str, list[bool]] = defaultdict(list)
+        scores: Counter[float] = Counter()
         begun = time.monotonic()
         for at in range(0, len(references), WAVE):
             if time.monotonic() - begun > subject.seconds:
@@ -100,9 +103,29 @@ def _canaries(subject: Subject) -> list[Answer]:
             for responses, future in waiting:
                 for kind, verdicts in zip(responses, future.result(subject.patience), strict=True):
                     tried[kind].append(passes(verdicts[name]))
+                    if kind not in NOTHING and not tried[kind][-1]:
+                        scores[verdicts[name].score or 0.0] += 1
         counts = {kind: Tried(sum(some), len(some)) for kind, some in tried.items()}
-        found.append(_judged(pair, counts))
+        answer = _judged(pair, counts)
+        if answer.level == "ok":
+            answer = _credited(pair, scores) or answer
+        found.append(answer)
     return found
+
+
+def _credited(pair: str, scores: Counter[float]) -> Answer | None:
+    """Whether wrong answers all get one and the same part of the reward."""
+    (score, n), *_ = scores.most_common(1) or [(0.0, 0)]
+    if score <= 0 or n < 8 or n < SAME * scores.total():
+        return None
+    return Answer(
+        "warn",
+        f"{pair}: {share(n, scores.total())} wrong answers get a score of {score:g} for their "
+        "form: partial credit that the policy can collect without a right answer",
+        "if that is not meant, mend the verifier; else give the form a verifier of its own with a "
+        "small weight (reward), so that its share of the reward can be seen",
+        data={"score": score, "answers": n},
+    )
 
 
 def _judged(pair: str, counts: Mapping[str, Tried]) -> Answer:

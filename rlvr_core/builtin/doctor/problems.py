@@ -27,6 +27,13 @@ _LABEL = (
     r"\b(?:answer|solution|result|gold|hint|reference|ground[ _]truth|target|key)\b"
     r"(?:\s+is)?\W{0,6}"
 )
+TWICE = 0.05
+"""Share of prompts that begin or end with the same text twice in a row, from which on it is a
+template."""
+REACH = 600
+"""Characters at either end of a prompt in which a template is looked for."""
+_AGAIN = re.compile(r"\s*(?=\W*\w{3})(\S.{3,}?)\s*\1", re.DOTALL)
+"""Matches a text that begins with the same twice; what ends so begins so backwards."""
 MANY_LEFT_OUT = 0.1
 """Share of over-long prompts from which on their loss is a doubt, though it was accepted."""
 
@@ -161,6 +168,27 @@ def _slots(prompt: str) -> Iterator[tuple[str, str]]:
             yield f"behind {frame!r}", word.strip("().,;:[]")
 
 
+def _templates(subject: Subject) -> Answer | None:
+    """Texts that stand twice in a row around the question of many prompts."""
+    found: Counter[tuple[str, str]] = Counter()
+    for problem in subject.problems:
+        text = text_of(problem)
+        if twice := _AGAIN.match(text[:REACH]):
+            found["before", twice[1].strip()] += 1
+        if twice := _AGAIN.match(text[::-1][:REACH]):
+            found["behind", twice[1][::-1].strip()] += 1
+    n = len(subject.problems)
+    ((place, template), count), *_ = found.most_common(1) or [(("", ""), 0)]
+    if count < max(FEWEST, TWICE * n):
+        return Answer("ok", "no prompt template was applied twice") if n >= FEWEST else None
+    return Answer(
+        "warn",
+        f"{share(count, n)} prompts have {template[:60]!r} twice in a row {place} the question: a "
+        "prompt template was applied twice",
+        "apply it once, in the data or in data.sources",
+    )
+
+
 def _held_out(subject: Subject) -> list[Answer] | None:
     if not subject.held_out:
         return [
@@ -241,6 +269,7 @@ DATA: tuple[Check[Subject], ...] = (
     Check("data/contradictions", "Has every prompt one reference?", _contradictions),
     Check("data/references", "Do references differ between problems?", _variety),
     Check("data/leaks", "Are prompts silent about their references?", _leaks),
+    Check("data/templates", "Is a prompt template applied once?", _templates),
     Check("data/held_out", "Are eval problems absent from the training data?", _held_out),
     Check("data/overlong", "Do prompts fit data.max_prompt_tokens?", _overlong),
     Check("data/amount", "Are there enough problems for the run?", _amount),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ODDS = 1e-6
 """Odds of a false alarm in 1,000 steps, by all tokens together and again by all parts."""
@@ -75,12 +75,13 @@ class Bets:
     def __init__(self, wealth: Mapping[str, Sequence[float]] | None = None) -> None:
         self.wealth = {part: list(won) for part, won in (wealth or {}).items()}
 
-    def add(self, tokens: Sequence[Token], allowed: float) -> tuple[float, str]:
+    def add(self, tokens: Sequence[Token], allowed: float, kind: str = "") -> tuple[float, str]:
         """Bet on a step's tokens.
 
         Args:
             tokens: The tokens.
             allowed: Share of tokens that may be incoherent.
+            kind: Distinguishes bets on the same tokens with other intervals.
 
         Returns:
             Evidence, which is an alarm from 1 on, and the part that has it: "", which stands for
@@ -92,7 +93,7 @@ class Bets:
             for part in ("", *_parts(token)):
                 parts.setdefault(part, []).append(gains)
         found = {
-            part: self._settle(part, gained) / -math.log(ODDS / PARTS if part else ODDS)
+            part: self._settle(kind + part, gained) / -math.log(ODDS / PARTS if part else ODDS)
             for part, gained in parts.items()
         }
         most = "" if found[""] >= 1 else max(found, key=lambda part: found[part])
@@ -106,6 +107,12 @@ class Bets:
             more = math.fsum(gains[place] for gains in gained)
             won[place] = max(_log_sum(before, stake) + more, _NOTHING)
         return _log_sum(*won) - math.log(len(SHARES))
+
+
+def farther(token: Token, by: float) -> Token:
+    """Return a token whose interval is wider by so much on either side."""
+    width = min(1.0, token.width + 2 * by)
+    return replace(token, width=width, apart=max(0.0, token.apart - by))
 
 
 def _parts(token: Token) -> list[str]:

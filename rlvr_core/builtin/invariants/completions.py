@@ -66,7 +66,7 @@ class Completions(Invariant):
         say: Callable[[str], None],
     ) -> None:
         self._files, self._present = files, present
-        self._endings = Endings(files, room)
+        self._endings, self._room = Endings(files, room), room
         self._sampling, self._turn_cap = config.sampling, config.environment.max_turn_tokens
         self._in_turns = config.train.max_staleness == 0
         self._sheet = FirstSheet(config, files, say)
@@ -177,7 +177,7 @@ class Completions(Invariant):
             f"the finish reason of {len(counts.wrong)} of {counts.turns} completions contradicts "
             f"their tokens (band: none): completion {number} of problem {group.problem.id} "
             f"{wrong.what}",
-            remedy([one for *_, one in same]),
+            remedy([one for *_, one in same], self._room),
         )
 
     # -- texts -------------------------------------------------------------------------------------

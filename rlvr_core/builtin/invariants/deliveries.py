@@ -78,8 +78,8 @@ class Deliveries:
         lost = [group for group in self._new if id(group) not in taken and _has_signal(group)]
         if lost:
             return (
-                f"{len(lost)} of {len(self._new)} groups have rewards that differ and are not "
-                f"trained on: that of problem {lost[0].problem.id}"
+                f"{len(lost)} of {len(self._new)} groups have rewards that differ and are dropped, "
+                f"not trained on: that of problem {lost[0].problem.id}{_in_common(lost, groups)}"
             )
         new = {id(group) for group in self._new}
         odd = [group for group in groups if id(group) not in new]
@@ -92,6 +92,17 @@ def is_ours(sampler: Any, method: str) -> bool:
     """Whether a sampler's method is that of all samplers, and not its own."""
     kinds = type(sampler).__mro__
     return next((one.__module__ for one in kinds if method in vars(one)), "") == HOME
+
+
+def _in_common(lost: Sequence[Group], kept: Sequence[Group]) -> str:
+    """Say what all groups that were lost have, and none that is kept."""
+    if all(map(_is_cut, lost)) and not any(map(_is_cut, kept)):
+        return "; they are the groups with a completion that was cut off (finish_reason: length)"
+    return ""
+
+
+def _is_cut(group: Group) -> bool:
+    return any(member.completion.finish_reason == "length" for member in group.members)
 
 
 def _has_signal(group: Group) -> bool:

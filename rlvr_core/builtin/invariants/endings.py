@@ -179,8 +179,13 @@ class Endings:
         return any(stop in before for stop in stops)
 
 
-def remedy(wrong: Sequence[Wrong]) -> str:
-    """Return what to do about contradictions of one kind, by what they have in common."""
+def remedy(wrong: Sequence[Wrong], room: int) -> str:
+    """Return what to do about contradictions of one kind, by what they have in common.
+
+    Args:
+        wrong: The contradictions.
+        room: As for ``Endings``.
+    """
     first = wrong[0]
     turns = [one.turn for one in wrong]
     if first.kind == "cut off":
@@ -188,7 +193,16 @@ def remedy(wrong: Sequence[Wrong]) -> str:
             return (
                 "the cap counts the prompt's tokens: sampling.max_tokens is of the completion alone"
             )
+        totals = {turn.before + len(turn.ids) for turn in turns}
         lengths = {len(turn.ids) for turn in turns}
+        if len(totals) == 1 and len(turns) > 1:
+            total = totals.pop()
+            return (
+                f"with their prompts they all have {total} tokens, and the engine has room for "
+                f"{room}: it was given prompts that are {room - total} tokens longer than the "
+                "trainer's (then trainer and engine disagree on what the prompt is), a shorter "
+                "context, or another cap"
+            )
         if len(lengths) == 1:
             return (
                 f"the engine was given a cap of {lengths.pop()} (max_tokens), not that of "

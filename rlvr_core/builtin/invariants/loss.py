@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,7 @@ from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.backward import gradient_error
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
 from rlvr_core.builtin.invariants.differences import compare, described
+from rlvr_core.builtin.invariants.entropy_choice import Choice, choices, wrong_choice
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Found:
 
     worst: float = math.nan
     what: str = ""
+    choices: dict[str, Choice] = field(default_factory=dict)
 
 
 class LossValues(Invariant):
@@ -100,6 +102,9 @@ class LossValues(Invariant):
 
     def share(self, view: StepView) -> Found:
         """Compute the losses of this process's micro-batches again."""
+        return replace(self._recomputed(view), choices=choices(view.seen))
+
+    def _recomputed(self, view: StepView) -> Found:
         seen = view.seen
         if self._updates >= FIRST and seen:
             seen = [seen[self._updates % len(seen)]]
@@ -120,14 +125,15 @@ class LossValues(Invariant):
         if errors:
             self._error = max(errors) if math.isnan(self._error) else max(self._error, *errors)
         what = next((one.what for one in shares if one.what), "")
+        what = what or wrong_choice(one.choices for one in shares)
         if what:
             raise self.fault(
                 view.step,
                 what,
                 "look at what differs from the loss's options in the config: ratio and clip, "
-                "importance weights, KL term, entropy bonus, denominators of the whole update, "
-                "and at whatever multiplies the loss, the log-probs or their temperature, or stops "
-                "a gradient",
+                "importance weights, KL term, entropy bonus, tokens of high entropy, denominators "
+                "of the whole update, and at whatever multiplies the loss, the log-probs or their "
+                "temperature, or stops a gradient",
             )
 
     def _check(self, view: StepView, seen: Seen) -> Found:

@@ -20,6 +20,7 @@ import torch
 from rlvr_core.api import Metric, RunError
 from rlvr_core.builtin.invariants.check import Invariant, StepView, Trainer, compute_dtype
 from rlvr_core.builtin.invariants.differences import Fit, Positions, Sums, fit
+from rlvr_core.builtin.invariants.dropout import Counts, DroppedInputs
 from rlvr_core.builtin.invariants.moments import TokenScores, fresh_groups
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Parity(Invariant):
         truncated = config.sampling.top_p < 1.0 or config.sampling.top_k > 0
         lora = config.model.lora
         self._on_loss = not truncated and (lora is None or lora.dropout == 0)
+        self._dropout = DroppedInputs(lora.dropout) if lora is not None and lora.dropout else None
         self._due = False
         self._sums, self._for_slope = Sums(), Sums()
         self._positions = Positions()
@@ -118,6 +120,8 @@ class Parity(Invariant):
     def run_started(self, event: RunStarted) -> None:
         """Compare the first step after a resumption."""
         self._due = event.resumed
+        if self._dropout is not None:
+            self._dropout.watch(self._trainer.model)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Compare all completions of the first step, and of the first after a sync."""
@@ -139,8 +143,8 @@ class Parity(Invariant):
         if first:
             self._found = {"parity/mean": found.mean, "parity/max": found.max}
 
-    def share(self, view: StepView) -> tuple[Sums, Positions]:
-        """Sums over the loss tokens of fresh completions, by the numbers the loss used."""
+    def share(self, view: StepView) -> tuple[Sums, Positions, Counts]:
+        """Sums over the loss tokens of fresh completions, by the numbers the loss used; dropout."""
         total, positions = Sums(), Positions()
         floor = FLOOR * (10 if _on_gpu(view) else 1)
         if view.first_pass and self._on_loss:
@@ -152,11 +156,20 @@ class Parity(Invariant):
                 total = total.add(Sums.of(*pair))
                 both = (batch.old_logp_BT, batch.behaviour_logp_BT)
                 positions = positions.add(Positions.of(*both, batch.mask_BT, chosen_BT, floor))
-        return total, positions
+        return total, positions, self._dropout.take() if self._dropout is not None else (0, 0)
 
     def judge(self, view: StepView, shares: Sequence[Any]) -> None:
         """See ``Invariant.judge``."""
-        for sums, positions in shares:
+        if self._dropout is not None and (
+            what := self._dropout.wrong(view, [counts for *_, counts in shares])
+        ):
+            raise self.fault(
+                view.step,
+                what,
+                "look at what makes the adapter of its options, and at what turns dropout on for "
+                "the training pass",
+            )
+        for sums, positions, _ in shares:
             self._sums, self._positions = self._sums.add(sums), self._positions.add(positions)
         if self._sums.n >= LEAST_TOKENS:
             self._for_slope = self._for_slope.add(self._sums)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr_core.api import BackgroundEngine, GenerationRequest, SamplingParams
+from rlvr_core.api import BackgroundEngine, GenerationRequest, RunError, SamplingParams
 from rlvr_core.builtin.invariants.check import Trainer, compute_dtype
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
 from rlvr_core.builtin.invariants.moments import fresh_groups
@@ -101,6 +101,14 @@ class Twin:
             for place, ids in enumerate(self._prompts)
         ]
         engine.drain(DEADLINE)
+        if lost := sum(not future.done() for future in futures):
+            raise RunError(
+                f"guard sync: the engine did not answer {lost} of {len(futures)} requests for one "
+                "token, though drain came back",
+                where=f"policy version {version}",
+                remedy="the engine forgets requests: every future that submit returns has to be "
+                "resolved when drain returns",
+            )
         answers = [future.result(0)[0] for future in futures]
         labels = {answer.version for answer in answers} - {version}
         if not all(answer.token_ids for answer in answers):  # a prompt that fills the context

@@ -25,8 +25,8 @@ healthy run is resumed.
   rule alone judges.
 - **Blind.** The faults were written without reading the guards.
 
-`make chaos` measures all and writes this page. `make test-long` runs a sixth of the faults, each
-with one engine and in one precision, and a third of the healthy shapes, by the newest commit's
+`make chaos` measures all and writes this page. `make test-long` runs a twentieth of the faults,
+each with one engine and in one precision, and a sixth of the healthy shapes, by the newest commit's
 turn; `make test-all` runs all of them, and `make test` a sample.
 
 ## In figures
@@ -107,7 +107,20 @@ mended. In figures, counted as above:
 
 """
 FIFTH_BEFORE = """
-These are the first figures: no guard has been changed for this set.
+As they were first measured, of 63 runs in float32 58 and of 63 in bfloat16 55 were stopped with the
+right name or noted.
+
+"""
+SIXTH = """
+## A sixth set
+
+And {faults} more by the author of the fifth set, measured when most of the fifth was mended. In
+figures, counted as above:
+
+"""
+SIXTH_BEFORE = """
+As they were first measured, of 28 runs in float32 27 were stopped with the right name or noted, and
+of 28 in bfloat16 26. One fault, `template-mapped-twice`, was known when its check was written.
 
 """
 LATER = {
@@ -115,6 +128,7 @@ LATER = {
     3: (THIRD, THIRD_BEFORE),
     4: (FOURTH, FOURTH_BEFORE),
     5: (FIFTH, FIFTH_BEFORE),
+    6: (SIXTH, SIXTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")

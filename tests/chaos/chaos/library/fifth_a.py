@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from chaos.changes import by_group, estimated
+from chaos.changes import by_group, estimated, letter
 from chaos.registry import TRANSFORMERS, Patch, declare, fault
 from chaos.when import DECODE, ENGINE, engine_has
 
@@ -26,13 +26,6 @@ EOS = 256
 def fifth(cls: str, *more_words: str, **options: Any) -> Any:
     """Declare a fault of the fifth set, like ``fault``."""
     return fault(cls, *more_words, set=5, **options)
-
-
-def letter(character: str) -> int:
-    """The token of an ASCII character."""
-    from tokenizers import pre_tokenizers
-
-    return sorted(pre_tokenizers.ByteLevel.alphabet()).index(character)
 
 
 # -- parity --------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from chaos.changes import at_call
-from chaos.library.fifth_a import fifth, letter
+from chaos.changes import at_call, letter
+from chaos.library.fifth_a import fifth
 from chaos.registry import TRANSFORMERS, Patch
 from chaos.when import ENGINE, clock, engine_has
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from chaos.changes import at_call
+from chaos.changes import after_update, at_call, letter, masks_of_rows
 from chaos.registry import TRANSFORMERS, Patch, fault
 from chaos.when import engine_has
 
@@ -26,43 +25,26 @@ def fourth(cls: str, *more_words: str, **options: Any) -> Any:
 # -- learning, optimizer -------------------------------------------------------------------------
 
 
-def _after(patch: Patch, change: Callable[[str, Any, Any], None]) -> None:
-    """Change each tensor after each update: ``change(name, tensor, tensor before)``."""
-
-    def make(original: Any) -> Any:
-        @torch.no_grad()
-        def step(optimizer: Any, number: int) -> Any:
-            before = [one.detach().clone() for one in optimizer.parameters]
-            said = original(optimizer, number)
-            for name, one, old in zip(optimizer.names, optimizer.parameters, before, strict=True):
-                change(name, one, old)
-            return said
-
-        return step
-
-    patch.wrap(f"{OPTIM}:Optimizer.step", make)
-
-
 @fourth("learning", "norm", "precision", "round")
 def scales_of_norms_kept_in_half_precision(patch: Patch) -> None:
     """The scales of norms are kept in bfloat16: they are near 1, and no update reaches the next."""
 
-    def change(name: str, one: Any, old: Any) -> None:
+    def change(name: str, one: Any, old: Any, made: int) -> None:
         if one.ndim == 1:
             one.copy_(one.bfloat16().to(one.dtype))
 
-    _after(patch, change)
+    after_update(patch, change)
 
 
 @fourth("optimizer", "layer", "rate")
 def rates_by_layer_left_over(patch: Patch) -> None:
     """Embedding and first layer move by three tenths of the learning rate, as in fine-tuning."""
 
-    def change(name: str, one: Any, old: Any) -> None:
+    def change(name: str, one: Any, old: Any, made: int) -> None:
         if "layers.0." in name or "embed_tokens" in name:
             one.copy_(old + 0.3 * (one - old))
 
-    _after(patch, change)
+    after_update(patch, change)
 
 
 @fourth("optimizer", "weights", "checkpoint", "sav", "round", shape="many checkpoints")
@@ -84,25 +66,12 @@ def saving_rounds_the_weights_in_memory(patch: Patch) -> None:
 # -- masks ---------------------------------------------------------------------------------------
 
 
-def _rows(patch: Patch, change: Callable[[Any], Any]) -> None:
-    """Change the loss mask of each row: ``change(row)``."""
-
-    def after(made: Any, *_: Any) -> Any:
-        by_group = [
-            [replace(row, loss_mask=tuple(map(bool, change(row)))) for row in rows]
-            for rows in made.by_group
-        ]
-        return replace(made, by_group=by_group)
-
-    patch.after(f"{STEP}:rows_of", after)
-
-
 @fourth("masks", "likely", "probab", backends=TRANSFORMERS)
 def tokens_that_were_nearly_sure_masked(patch: Patch) -> None:
     """Tokens that the engine was nearly sure of (above 0.95) are left out of the loss."""
-    _rows(
+    masks_of_rows(
         patch,
-        lambda row: [
+        lambda row, _: [
             kept and logp < -0.05 for kept, logp in zip(row.loss_mask, row.logprobs, strict=True)
         ],
     )
@@ -111,19 +80,16 @@ def tokens_that_were_nearly_sure_masked(patch: Patch) -> None:
 @fourth("masks", "answer")
 def only_the_answer_in_brackets_trained(patch: Patch) -> None:
     """Of a completion with brackets only these, and what is in them, are trained on."""
-    from tokenizers import pre_tokenizers
+    opening, closing = letter("["), letter("]")
 
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    opening, closing = letters.index("["), letters.index("]")
-
-    def change(row: Any) -> Any:
+    def change(row: Any, problem: Any) -> Any:
         ids = row.token_ids
         if opening not in ids or closing not in ids:
             return row.loss_mask
         first, last = ids.index(opening), ids.index(closing)
         return [kept and first <= place <= last for place, kept in enumerate(row.loss_mask)]
 
-    _rows(patch, change)
+    masks_of_rows(patch, change)
 
 
 # -- sync ----------------------------------------------------------------------------------------

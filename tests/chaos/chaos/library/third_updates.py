@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from chaos.changes import masks_of_rows
 from chaos.registry import TRANSFORMERS, Patch, third
 from chaos.when import ENGINE
 
@@ -228,26 +229,10 @@ def weight_decay_in_the_gradient(patch: Patch) -> None:
 # -- masks ---------------------------------------------------------------------------------------
 
 
-def _rows(patch: Patch, change: Callable[[Any, Any], Any]) -> None:
-    """Change the loss mask of each row: ``change(row, problem of its group)``."""
-
-    def after(made: Any, groups: Any, *_: Any) -> Any:
-        by_group = [
-            [
-                replace(row, loss_mask=tuple(map(bool, change(row, groups[row.group].problem))))
-                for row in rows
-            ]
-            for rows in made.by_group
-        ]
-        return replace(made, by_group=by_group)
-
-    patch.after(f"{STEP}:rows_of", after)
-
-
 @third("masks", "length", "long")
 def rows_above_twelve_tokens_masked(patch: Patch) -> None:
     """Completions of more than twelve tokens are left out of the loss."""
-    _rows(
+    masks_of_rows(
         patch,
         lambda row, _: [kept and len(row.token_ids) <= 12 for kept in row.loss_mask],
     )
@@ -256,13 +241,15 @@ def rows_above_twelve_tokens_masked(patch: Patch) -> None:
 @third("masks", "source", "data set", shape="two data sets")
 def rows_of_one_source_masked(patch: Patch) -> None:
     """No token of one of the two data sets is trained on."""
-    _rows(patch, lambda row, problem: [k and problem.dataset != "other" for k in row.loss_mask])
+    masks_of_rows(
+        patch, lambda row, problem: [k and problem.dataset != "other" for k in row.loss_mask]
+    )
 
 
 @third("masks")
 def one_token_in_ten_not_trained(patch: Patch) -> None:
     """One token in ten is left out of the loss, here and there."""
-    _rows(
+    masks_of_rows(
         patch,
         lambda row, _: [
             kept and (7 * place + sum(row.token_ids)) % 10 != 0

