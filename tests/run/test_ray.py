@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+from collections import UserList
 from dataclasses import replace
 
 import psutil
@@ -17,20 +18,20 @@ import torch
 from rlvr_core import __version__
 from rlvr_core.api import (
     ConfigError,
+    EngineContext,
     GenerationRequest,
     MachineError,
+    NoConfig,
     PluginError,
     RunError,
     SamplingParams,
 )
-from rlvr_core.builtin.conformance.engines import tiny_context
 from rlvr_core.builtin.ray import cluster as cluster_module
 from rlvr_core.builtin.ray.engine import RayEngine
 from rlvr_core.builtin.ray.host import EngineHost
 from rlvr_core.builtin.ray.messages import ActorArgs, SentWeights
 from rlvr_core.builtin.ray.sync import chosen_transport
 from rlvr_core.engines.sync import ModuleSource
-from rlvr_core.engines.transformers import TransformersEngine
 from rlvr_core.host.host import load_host
 
 NEEDS_RAY = pytest.mark.skipif(
@@ -41,43 +42,69 @@ NODE = {"object_store_memory": 100 * 2**20}
 
 ENGINES = """
 import os, time
+from concurrent.futures import Future
 from pathlib import Path
-from rlvr_core.api import EngineTraits, NoConfig
-from rlvr_core.engines.transformers import TransformersEngine
+from types import SimpleNamespace
+import torch
+from rlvr_core.api import ComponentConfig, EngineTraits, Generation, NoConfig
+from rlvr_core.api.services import weight_checksums
 
 
-class Gated(TransformersEngine):
-    \"\"\"Generates while the file is there.\"\"\"
+class Bigram(torch.nn.Module):
+    \"\"\"A model that imports no transformers: the next token depends on the last one alone.\"\"\"
 
-    class Config(TransformersEngine.Config):
-        gate: str
+    config = None
+    device = torch.device("cpu")
 
-    def drain(self, timeout=None):
-        while not Path(self._config.gate).exists():
-            time.sleep(0.02)
-        super().drain(timeout)
+    def __init__(self):
+        super().__init__()
+        numbers = torch.randn(64, 64, generator=torch.Generator().manual_seed(7))
+        self.table = torch.nn.Embedding.from_pretrained(numbers, freeze=False)
+
+    def get_input_embeddings(self):
+        return self.table
+
+    def forward(self, input_ids, use_cache, logits_to_keep):
+        return SimpleNamespace(logits=self.table(input_ids)[:, -logits_to_keep:])
 
 
-class Dying:
-    \"\"\"Has weights of its own, so that its actor imports no model of transformers.\"\"\"
+class Plain:
+    \"\"\"Samples from a bigram model of its own.\"\"\"
 
+    Config = NoConfig
     traits = EngineTraits(own_weights=True)
 
-    def __init__(self, config: NoConfig):
-        pass
+    def __init__(self, config):
+        self._config, self._version, self._waiting = config, 0, []
 
     def start(self, context):
-        pass
+        self._model = Bigram()
 
     def submit(self, request):
-        os.write(2, b"uncorrectable error in lane 3\\n")
-        os._exit(7)
+        self._waiting.append((request, Future()))
+        return self._waiting[-1][1]
 
     def drain(self, timeout=None):
-        pass
+        waiting, self._waiting = self._waiting, []
+        for request, future in waiting:
+            future.set_result(tuple(self._sampled(request, seed) for seed in request.seeds))
+
+    @torch.no_grad()
+    def _sampled(self, request, seed):
+        draws = torch.Generator().manual_seed(seed)
+        ids, logprobs = [request.prompt_ids[-1]], []
+        for _ in range(request.params.max_tokens):
+            scores = self._model.table(torch.tensor(ids[-1])).log_softmax(-1)
+            ids.append(torch.multinomial(scores.exp(), 1, generator=draws).item())
+            logprobs.append(scores[ids[-1]].item())
+        return Generation(tuple(ids[1:]), tuple(logprobs), "", "length", self._version)
 
     def load_weights(self, version, source):
-        pass
+        self._model.load_state_dict(dict(source.tensors()))
+        self._version = version
+
+    def fingerprint(self):
+        return weight_checksums(self._model.named_parameters())
 
     def sleep(self):
         pass
@@ -89,7 +116,25 @@ class Dying:
         pass
 
 
-class Unlicensed(Dying):
+class Gated(Plain):
+    \"\"\"Samples while the file is there.\"\"\"
+
+    class Config(ComponentConfig):
+        gate: str
+
+    def drain(self, timeout=None):
+        while not Path(self._config.gate).exists():
+            time.sleep(0.02)
+        super().drain(timeout)
+
+
+class Dying(Plain):
+    def submit(self, request):
+        os.write(2, b"uncorrectable error in lane 3\\n")
+        os._exit(7)
+
+
+class Unlicensed(Plain):
     def start(self, context):
         raise ValueError("no licence on this node")
 """
@@ -119,8 +164,20 @@ def engines(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def context(tmp_path_factory):
-    return tiny_context(tmp_path_factory.mktemp("tiny"))
+def plain(engines):
+    """The module with the engines."""
+    spec = importlib.util.spec_from_file_location("ray_test_engines", engines)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def context(plain, tmp_path):
+    """What an engine is started with: a bigram model, of which actors import no transformers."""
+    vocabulary = UserList(range(64))
+    vocabulary.all_special_ids = []
+    return EngineContext(str(tmp_path), plain.Bigram(), vocabulary, torch.float32, 64, seed=7)
 
 
 def of_the_cluster(*words):
@@ -185,7 +242,7 @@ def change(model):
 @NEEDS_RAY
 @pytest.mark.slow
 def test_actors_are_killed_and_nodes_come_and_go_and_no_completion_changes(
-    nodes, engines, context, tmp_path
+    nodes, engines, plain, context, tmp_path
 ):
     gate = tmp_path / "open"
     engine = RayEngine(
@@ -197,7 +254,7 @@ def test_actors_are_killed_and_nodes_come_and_go_and_no_completion_changes(
             deadline=PATIENCE,
         )
     )
-    alone = TransformersEngine(TransformersEngine.Config())
+    alone = plain.Plain(NoConfig())
     alone.start(context)
     expected = generated(alone)
     gate.touch()
