@@ -324,6 +324,11 @@ def register_launchers(registrar: Registrar) -> None:
         "rlvr_core.builtin.jobs.slurm:SlurmLauncher",
         summary="A batch job on a Slurm cluster; the command does not wait for it.",
     )
+    registrar.add(
+        "ray",
+        "rlvr_core.builtin.jobs.ray:RayLauncher",
+        summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
+    )
 
 
 @hookimpl

@@ -55,8 +55,11 @@ def stage(config: Options, request: LaunchRequest) -> Staged:
         request,
         config.include,
         config.max_staged_mb,
+        (
+            "put it on S3 once, and name it so: rlvr sagemaker put PATH s3://bucket/…",
+            "or leave things out by .rlvrignore, or raise --max-staged-mb",
+        ),
         reserved=DESCRIPTION,
-        remedy="put it on S3 once, and name it so: rlvr sagemaker put PATH s3://bucket/…",
     )
 
 

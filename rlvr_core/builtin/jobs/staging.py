@@ -91,9 +91,9 @@ def stage(
     request: LaunchRequest,
     include: Sequence[str],
     max_mb: int,
+    smaller: Sequence[str],
     *,
     reserved: str = "",
-    remedy: str = "",
 ) -> Staged:
     """Find the files of a job.
 
@@ -101,8 +101,8 @@ def stage(
         request: What is launched.
         include: More files and folders that it needs.
         max_mb: Largest total, in MB.
+        smaller: What can be done where it is larger.
         reserved: A name that the launcher itself uses.
-        remedy: What to do with large files.
 
     Raises:
         ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
@@ -138,7 +138,7 @@ def stage(
             faults += error.complaints
     if reserved in files:
         faults.append(Complaint(f"the name {reserved} is ours", reserved))
-    faults += _too_much(files, max_mb, remedy)
+    faults += _too_much(files, max_mb, smaller)
     if faults:
         raise ConfigError.collect(faults)
     install = [layout.place(path) for path in included if (path / "pyproject.toml").is_file()]
@@ -146,16 +146,14 @@ def stage(
     return Staged(ordered, layout, tuple(install))
 
 
-def _too_much(files: Mapping[str, File], max_mb: int, remedy: str) -> Iterator[Complaint]:
+def _too_much(
+    files: Mapping[str, File], max_mb: int, smaller: Sequence[str]
+) -> Iterator[Complaint]:
     total = sum(file.size for file in files.values())
     if total > max_mb << 20:
         largest = max(files.values(), key=lambda file: file.size)
-        told = (
-            f"the largest is {largest.key}",
-            *([remedy] if remedy else []),
-            f"or leave things out by {IGNORE}, or raise --max-staged-mb",
-        )
-        yield Complaint(f"{total >> 20} MB would go along", "--max-staged-mb", told)
+        what = f"{total >> 20} MB would go along, more than {max_mb}"
+        yield Complaint(what, "files of the job", (f"the largest is {largest.key}", *smaller))
 
 
 def walk(path: Path) -> Iterator[Path]:
