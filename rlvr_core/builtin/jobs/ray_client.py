@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import socket
 import threading
@@ -65,6 +66,8 @@ class JobServer:
             socket.create_connection((str(parts.hostname), port), timeout=_REACH).close()
         from ray.job_submission import JobSubmissionClient
 
+        logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)
+        logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
         with self._reached(), _without_variables():
             self._client: Any = JobSubmissionClient(address)
 
