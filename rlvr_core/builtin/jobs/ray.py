@@ -138,7 +138,9 @@ class RayLauncher:
         job = _name(details["name"])
         runs = f"{details['store']}/{job}"
         words = [*details["command"], "--set", f"run.mirror={runs}"]
-        entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(words)}"
+        # of the job's own process alone: a launcher watches it, so a signal waits for the step's end
+        marked = ["env", f"TORCHELASTIC_RUN_ID={job}", *words]
+        entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(marked)}"
         with tempfile.TemporaryDirectory() as folder:
             server.submit(
                 job,
