@@ -138,7 +138,7 @@ class RayLauncher:
         job = _name(details["name"])
         runs = f"{details['store']}/{job}"
         words = [*details["command"], "--set", f"run.mirror={runs}"]
-        # of the job's own process alone: a launcher watches it, so a signal waits for the step's end
+        # Ray watches the job as a launcher does: its signal then waits for the end of the step
         marked = ["env", f"TORCHELASTIC_RUN_ID={job}", *words]
         entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(marked)}"
         with tempfile.TemporaryDirectory() as folder:
