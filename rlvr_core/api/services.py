@@ -33,7 +33,7 @@ _HOMES = {
     "builtin.jobs.apart": "apart",
     "builtin.jobs.jobs": "Job JobBook",
     "builtin.jobs.secrets": "secrets_in secrets_in_words",
-    "builtin.jobs.staging": "Layout overrides",
+    "builtin.jobs.staging": "Layout Staged overrides stage walk",
     "builtin.lora.adapter": "write_adapter",
     "builtin.lora.export": "is_adapter write_merged",
     "builtin.packing.joined_attention": "JoinedMask",

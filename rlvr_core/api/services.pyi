@@ -56,7 +56,10 @@ from rlvr_core.builtin.jobs.jobs import JobBook as JobBook
 from rlvr_core.builtin.jobs.secrets import secrets_in as secrets_in
 from rlvr_core.builtin.jobs.secrets import secrets_in_words as secrets_in_words
 from rlvr_core.builtin.jobs.staging import Layout as Layout
+from rlvr_core.builtin.jobs.staging import Staged as Staged
 from rlvr_core.builtin.jobs.staging import overrides as overrides
+from rlvr_core.builtin.jobs.staging import stage as stage
+from rlvr_core.builtin.jobs.staging import walk as walk
 from rlvr_core.builtin.lora.adapter import write_adapter as write_adapter
 from rlvr_core.builtin.lora.export import is_adapter as is_adapter
 from rlvr_core.builtin.lora.export import write_merged as write_merged

@@ -295,6 +295,11 @@ def register_engines(registrar: Registrar) -> None:
         summary="vLLM servers in processes of their own, one or many, on GPUs of their own.",
     )
     registrar.add(
+        "ray",
+        "rlvr_core.builtin.ray.engine:RayEngine",
+        summary="Another engine in actors on the nodes of a Ray cluster, which come and go.",
+    )
+    registrar.add(
         "openai",
         "rlvr_core.builtin.openai.engine:OpenAIEngine",
         summary="A model behind OpenAI's HTTP interface: evaluates openai:NAME, cannot train.",
@@ -318,6 +323,11 @@ def register_launchers(registrar: Registrar) -> None:
         "slurm",
         "rlvr_core.builtin.jobs.slurm:SlurmLauncher",
         summary="A batch job on a Slurm cluster; the command does not wait for it.",
+    )
+    registrar.add(
+        "ray",
+        "rlvr_core.builtin.jobs.ray:RayLauncher",
+        summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
     )
 
 

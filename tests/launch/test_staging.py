@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rlvr_core.api import ConfigError, Reference
+from rlvr_core.builtin.jobs.references import references
 from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
-from rlvr_core.builtin.jobs.staging import Layout, overrides, references
+from rlvr_core.builtin.jobs.staging import Layout, overrides
 
 
 @pytest.fixture

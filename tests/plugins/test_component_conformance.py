@@ -32,7 +32,8 @@ OPTIONS = {
     "core/wandb": {"mode": "offline"},
 }
 KINDS = {"loss", "advantage", "optimizer", "schedule", "tracker", "engine"}
-ELSEWHERE = {"core/vllm", "core/vllm-server", "core/openai"}  # they have tests of their own
+# they have tests of their own
+ELSEWHERE = {"core/vllm", "core/vllm-server", "core/openai", "core/ray"}
 
 
 @pytest.fixture(scope="module")

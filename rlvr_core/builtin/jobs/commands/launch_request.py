@@ -68,7 +68,7 @@ def with_beside(request: LaunchRequest, config: Path, host: Host) -> LaunchReque
 
     from rlvr_core.api import EvaluatedBeside
     from rlvr_core.api.services import read_eval_config
-    from rlvr_core.builtin.jobs.staging import references, uris
+    from rlvr_core.builtin.jobs.references import references, uris
 
     asked = read_eval_config(config, ())
     _check(asked, {"model": {"path": "a checkpoint"}}, host)
@@ -96,8 +96,8 @@ def for_elsewhere(request: LaunchRequest, tree: Any) -> LaunchRequest:
     """
     from dataclasses import replace
 
+    from rlvr_core.builtin.jobs.references import absolute_bases, references, uris
     from rlvr_core.builtin.jobs.secrets import secrets_in, secrets_in_words
-    from rlvr_core.builtin.jobs.staging import absolute_bases, references, uris
 
     beside = request.beside
     files = (*request.files, *(beside.files if beside else ()))

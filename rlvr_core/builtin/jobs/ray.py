@@ -1,0 +1,310 @@
+"""The launcher ``core/ray``: a job on a Ray cluster, submitted to its job server."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tempfile
+import time
+import uuid
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlvr_core.api import (
+    Complaint,
+    ComponentConfig,
+    ConfigError,
+    JobState,
+    JobStatus,
+    LauncherTraits,
+    LaunchPlan,
+    LaunchRequest,
+    MachineError,
+)
+from rlvr_core.api.services import is_uri
+from rlvr_core.builtin.jobs.jobs import Job, JobBook
+from rlvr_core.builtin.jobs.processes import GpuCount, counted
+from rlvr_core.builtin.jobs.ray_client import JobServer, address_of
+from rlvr_core.builtin.jobs.secrets import secrets_in_words
+from rlvr_core.builtin.jobs.staging import IGNORE, Staged, stage
+
+_STATES: dict[str, JobState] = {
+    "PENDING": "waiting",
+    "RUNNING": "running",
+    "STOPPED": "stopped",
+    "SUCCEEDED": "finished",
+    "FAILED": "failed",
+}
+_PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
+_MOST_MB = 100
+"""What Ray's job server takes at a time."""
+_GRACE = "RAY_JOB_STOP_WAIT_TIME_S"
+"""Variable of a job that says after how many seconds of stopping Ray kills it."""
+_INTERRUPTED = 130
+_QUIET = 3600.0
+"""Seconds without an answer after which waiting ends."""
+
+
+class RayLauncher:
+    """Submits a run as a job of Ray, which copies it to a store as it goes on."""
+
+    traits = LauncherTraits(elsewhere=True)
+
+    class Config(ComponentConfig):
+        """Options of ``core/ray``. GPUs are given by number; Ray assigns them."""
+
+        address: str | None = None
+        """URL of the cluster's job server; else that of RAY_API_SERVER_ADDRESS or RAY_ADDRESS, else
+        http://127.0.0.1:8265."""
+        store: str | None = None
+        """URI of a folder that the job copies its run to, as it goes on: s3://bucket/runs, or
+        file:///shared/runs on nodes that share it. What lies on the node goes with the job."""
+        cpus: Annotated[float, Field(ge=0)] = 1
+        """CPUs of the job itself; actors and engines on the cluster have their own."""
+        gpus: GpuCount | None = None
+        """Number of GPUs to train on, on one node."""
+        engine_gpus: GpuCount | None = None
+        """Number of additional GPUs there for an engine that runs in its own processes."""
+        processes: Annotated[int, Field(gt=0)] | None = None
+        """Number of processes; null: one per GPU of ``gpus``, or one."""
+        memory_gb: Annotated[float, Field(gt=0)] | None = None
+        """Memory of the job itself."""
+        resources: list[str] = []
+        """NAME=NUMBER of a resource of the cluster's own that the job needs."""
+        env: list[str] = []
+        """NAME=VALUE for the environment of the job and its actors; no secrets."""
+        include: list[str] = []
+        """More files or folders that the job needs."""
+        python: str = "python"
+        """The command of the Python on the nodes that has rlvr."""
+        grace: Annotated[int, Field(gt=0)] = 600
+        """Seconds that a job which is stopped has to finish its step and write a checkpoint."""
+        wait: bool = False
+        """Show what the job prints, and end with its exit code."""
+        poll: Annotated[float, Field(gt=0)] = 2.0
+        """Seconds between two looks while waiting."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
+        """Command, files, resources and environment of the job; see ``Launcher.plan``.
+
+        Raises:
+            ConfigError: If an option is missing or wrong, or something must not leave this machine.
+        """
+        config = self._config
+        address = address_of(config.address)
+        if config.store is None or not is_uri(config.store):
+            raise ConfigError(
+                "where is the run to be copied to? What lies on a node goes with the job",
+                where="--store",
+                remedy="name a URI: s3://bucket/runs, or file:///shared/runs",
+            )
+        _check_words(config)
+        staged = stage(
+            request,
+            config.include,
+            _MOST_MB,
+            (
+                "put it in a folder that the nodes see, or on a store, and name it so",
+                f"or leave things out by {IGNORE}",
+            ),
+        )
+        details: dict[str, Any] = {
+            "address": address,
+            "name": request.name,
+            "config": str(request.files[0].absolute()) if request.files else "",
+            "command": self._command(request, staged),
+            "directory": staged.layout.directory,
+            "resources": self._resources(),
+            "environment": _pairs(config.env) | {_GRACE: str(config.grace)},
+            "files": [one.as_json() for one in staged.files],
+            "store": config.store.rstrip("/"),
+            "options": config.model_dump(mode="json", exclude_none=True) | {"address": address},
+        }
+        return LaunchPlan("core/ray", tuple(_lines(details)), details)
+
+    def submit(self, plan: LaunchPlan) -> int:
+        """Send the files and submit the job; see ``Launcher.submit``."""
+        details: Mapping[str, Any] = plan.details
+        JobBook().ready()
+        server = JobServer(details["address"])
+        job = _name(details["name"])
+        runs = f"{details['store']}/{job}"
+        words = [*details["command"], "--set", f"run.mirror={runs}"]
+        # Ray watches the job as a launcher does: its signal then waits for the end of the step
+        marked = ["env", f"TORCHELASTIC_RUN_ID={job}", *words]
+        entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(marked)}"
+        with tempfile.TemporaryDirectory() as folder:
+            server.submit(
+                job,
+                entrypoint=entry,
+                runtime_env={
+                    "working_dir": str(_packed(details["files"], Path(folder) / "files.zip")),
+                    "env_vars": details["environment"],
+                },
+                metadata={"rlvr_run": details["name"]},
+                **details["resources"],
+            )
+        JobBook().add(
+            Job(
+                job=job,
+                launcher=plan.launcher,
+                name=details["name"],
+                config=details["config"],
+                options=details["options"],
+                runs=runs,
+            )
+        )
+        sys.stdout.write(f"{job}\n")
+        sys.stdout.flush()
+        return self._wait(server, job) if self._config.wait else 0
+
+    def status(self, job: str) -> JobStatus:
+        """What the cluster says; see ``JobLauncher.status``."""
+        return _status(self._server().info(job))
+
+    def logs(self, job: str) -> Iterator[str]:
+        """Lines of the job's output; see ``JobLauncher.logs``."""
+        yield from self._server().log(job).splitlines()
+
+    def stop(self, job: str) -> None:
+        """SIGTERM, and ``grace`` seconds; see ``JobLauncher.stop``."""
+        server = self._server()
+        if _status(server.info(job)).state in ("waiting", "running"):
+            server.stop(job)
+
+    def _server(self) -> JobServer:
+        return JobServer(address_of(self._config.address))
+
+    def _command(self, request: LaunchRequest, staged: Staged) -> list[str]:
+        config = self._config
+        first, *words = staged.arguments(request)
+        begin = [config.python, "-m", "rlvr_core.cli.main"]
+        if not (config.gpus or config.engine_gpus or config.processes):
+            return [*begin, first, *words]
+        processes = config.processes or (None if config.gpus else 1)
+        _, counts = counted(processes, config.gpus, config.engine_gpus, request)
+        return [*begin, "launch", *words, "--backend", "local", *counts]
+
+    def _resources(self) -> dict[str, Any]:
+        """What Ray is to reserve for the job, as ``submit_job`` calls it."""
+        config = self._config
+        gpus = (config.gpus or 0) + (config.engine_gpus or 0)
+        found: dict[str, Any] = {"entrypoint_num_cpus": config.cpus}
+        if gpus:
+            found["entrypoint_num_gpus"] = gpus
+        if config.memory_gb:
+            found["entrypoint_memory"] = int(config.memory_gb * 2**30)
+        if config.resources:
+            named = _pairs(config.resources)
+            found["entrypoint_resources"] = {name: float(n) for name, n in named.items()}
+        return found
+
+    def _wait(self, server: JobServer, job: str) -> int:
+        """Show what a job prints, and return its exit code; Ctrl-C leaves the job as it is."""
+        sys.stderr.write(f"Ctrl-C ends this command alone; the job: rlvr jobs stop {job}\n")
+        log, answered = _Log(), time.monotonic()
+        while True:
+            try:
+                log.begin()
+                server.follow(job, log.show)
+                info = server.info(job)
+            except MachineError as error:  # the job goes on, whatever is between it and us
+                if time.monotonic() - answered >= _QUIET:
+                    raise
+                sys.stderr.write(f"{error.complaints[0].what}; asking again\n")
+            else:
+                answered = time.monotonic()
+                now = _status(info)
+                if now.state not in ("waiting", "running", "unknown"):
+                    sys.stderr.write(f"{job}: {now.state} ({now.detail})\n")
+                    return _exit_code(now, info.driver_exit_code)
+            time.sleep(self._config.poll)
+
+
+class _Log:
+    """A log that is read from its start again after a lost connection, and shown once."""
+
+    def __init__(self) -> None:
+        self._shown = self._read = 0
+
+    def begin(self) -> None:
+        self._read = 0
+
+    def show(self, piece: str) -> None:
+        new = piece[max(0, self._shown - self._read) :]
+        self._read += len(piece)
+        self._shown = max(self._shown, self._read)
+        sys.stdout.write(new)
+        sys.stdout.flush()
+
+
+def _status(info: Any) -> JobStatus:
+    word = str(info.status)
+    first, *_ = (info.message or "").strip().splitlines() or [""]
+    return JobStatus(_STATES.get(word, "unknown"), f"{word}: {first}" if first else word)
+
+
+def _exit_code(status: JobStatus, told: int | None) -> int:
+    if told is not None:  # that of a process which a signal has ended is negative
+        return told if told >= 0 else 128 - told
+    return {"finished": 0, "stopped": _INTERRUPTED}.get(status.state, 1)
+
+
+def _name(run: str) -> str:
+    """A name that no other job has."""
+    plain = re.sub(r"[^A-Za-z0-9-]+", "-", run).strip("-") or "run"
+    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    return {one.partition("=")[0]: one.partition("=")[2] for one in words}
+
+
+def _check_words(config: RayLauncher.Config) -> None:
+    """Refuse what is no pair, or looks like a secret: the dashboard shows it to everybody."""
+    found: list[Complaint] = []
+    for flag, words in (("--env", config.env), ("--resources", config.resources)):
+        for one in words:
+            found += secrets_in_words([flag, one])
+            if not _PAIR.match(one):
+                found.append(Complaint("it takes NAME=VALUE", flag))
+    for name, number in _pairs(config.resources).items():
+        if not re.fullmatch(r"\d+(\.\d+)?", number):
+            found.append(Complaint(f"the resource {name} takes a number", "--resources"))
+    if found:
+        raise ConfigError.collect(found)
+
+
+def _packed(files: list[Mapping[str, Any]], path: Path) -> Path:
+    """Put the files into an archive; Ray's own would leave out what a .gitignore names."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in files:
+            archive.write(one["path"], one["key"])
+    return path
+
+
+def _lines(details: Mapping[str, Any]) -> Iterator[str]:
+    words = {"entrypoint_num_cpus": "CPU", "entrypoint_num_gpus": "GPU"}
+    resources: dict[str, Any] = {**details["resources"]}
+    if memory := resources.pop("entrypoint_memory", None):
+        resources["GiB of memory"] = memory / 2**30
+    resources |= resources.pop("entrypoint_resources", {})
+    asked = ", ".join(f"{count:g} {words.get(name, name)}" for name, count in resources.items())
+    yield f"a Ray job for {details['name']}, submitted to {details['address']}"
+    yield f"it needs: {asked}"
+    yield f"command: {shlex.join(details['command'])}, in {details['directory']}"
+    yield f"copies of the run: {details['store']}/JOB"
+    for name, value in details["environment"].items():
+        yield f"environment: {name}={value}"
+    files = details["files"]
+    yield f"{len(files)} files go along, {sum(one['size'] for one in files):,} bytes"
+    for one in files:
+        yield f"  {one['key']}" + (f" (by a link: {one['real']})" if "real" in one else "")

@@ -1,0 +1,1 @@
+"""Rollouts by actors on a Ray cluster."""

@@ -1,0 +1,180 @@
+"""The Ray cluster: reaching it, reserving places on it, and saying what it has."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import ConfigError, MachineError
+
+_REACH = 5.0
+"""Seconds for the head of a cluster to take a connection."""
+_READ = 10.0
+"""Seconds to read a log on another node."""
+_LAST_LINES = 5
+
+START = (
+    "start one: ray start --head, and on each further machine ray start --address=HEAD:6379",
+    "engine.with.address, or RAY_ADDRESS in the environment, says where one is",
+)
+
+
+def import_ray(wanted_by: str) -> Any:
+    """Import Ray.
+
+    Raises:
+        MachineError: If it is not installed.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise MachineError(
+            f"{wanted_by} needs Ray, which is not installed",
+            remedy="pip install 'rlvr-core[ray]', here and on every node of the cluster",
+        )
+    import ray
+
+    return ray
+
+
+def connect(address: str | None) -> bool:
+    """Connect this process to a running cluster; never starts one.
+
+    Args:
+        address: ``host:port`` of its head; None for that of ``RAY_ADDRESS``, else for the one that
+            runs on this machine.
+
+    Returns:
+        Whether the connection is new; False if this process had one.
+
+    Raises:
+        ConfigError: If the address is one of Ray Client.
+        MachineError: If there is no cluster, or it has another version of Ray or Python.
+    """
+    ray = import_ray("engine ray")
+    if ray.is_initialized():
+        return False
+    at = address or os.environ.get("RAY_ADDRESS") or "auto"
+    if "://" in at:
+        raise ConfigError(
+            f"the run has to be on a node of the cluster, and {at} is the address of a client",
+            where="engine.with.address",
+            remedy="give the command on a node of the cluster, or there by ray job submit",
+        )
+    _check_reachable(at)
+    with _signals_kept():
+        try:
+            ray.init(
+                address=at,
+                log_to_driver=False,
+                configure_logging=False,
+                include_dashboard=None,
+            )
+        except (Exception, SystemExit) as error:  # Ray exits where the head says nothing
+            raise _no_cluster(at, " ".join(str(error).split())) from error
+    return True
+
+
+def _check_reachable(at: str) -> None:
+    """See that the head takes a connection: Ray itself would try for minutes, and then exit."""
+    if at == "auto":
+        return
+    host, _, port = at.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(
+            f"'{at}' is no address of a Ray cluster",
+            where="engine.with.address",
+            remedy="write host:port, as in 10.0.0.7:6379",
+        )
+    try:
+        with socket.create_connection((host, int(port)), timeout=_REACH):
+            pass
+    except OSError as error:
+        raise _no_cluster(at, str(error)) from error
+
+
+def _no_cluster(at: str, why: str) -> MachineError:
+    where = "on this machine" if at == "auto" else f"at {at}"
+    return MachineError(
+        f"no Ray cluster can be reached {where}: {why}", where="engine.with.address", remedy=START
+    )
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Give signals back to the run, whose handlers Ray replaces."""
+    kept = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in kept.items():
+            with contextlib.suppress(ValueError):  # in a thread, where Ray has set none either
+                signal.signal(one, handler)
+
+
+def reserve(bundles: Sequence[Mapping[str, float]], seconds: float) -> Any:
+    """Reserve one place for each actor, spread over the nodes, in one placement group.
+
+    Raises:
+        MachineError: If the cluster has no room for all of them within so many seconds.
+    """
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    group = placement_group([dict(one) for one in bundles], strategy="SPREAD")
+    if not group.wait(seconds):
+        remove_placement_group(group)
+        raise no_room(bundles, seconds)
+    return group
+
+
+def no_room(bundles: Sequence[Mapping[str, float]], seconds: float) -> MachineError:
+    """The error for places that the cluster did not have in time."""
+    each = ", ".join(f"{count:g} {name}" for name, count in bundles[0].items())
+    return MachineError(
+        f"the Ray cluster had no room for {len(bundles)} actors of {each} each within "
+        f"{seconds:g} s; it has {resources()}",
+        where="engine.with",
+        remedy=(
+            "lower actors, cpus or gpus, or add nodes: ray start --address=HEAD:6379",
+            "raise engine.with.deadline where nodes are on their way",
+        ),
+    )
+
+
+def resources() -> str:
+    """What the cluster has, and how much of it is free."""
+    ray = import_ray("engine ray")
+    every, free = ray.cluster_resources(), ray.available_resources()
+    nodes = sum(bool(node["Alive"]) for node in ray.nodes())
+    counts = [f"{free.get(name, 0):g} of {every.get(name, 0):g} {name} free" for name in _KINDS]
+    return f"{nodes} node{'s' if nodes != 1 else ''} with {' and '.join(counts)}"
+
+
+_KINDS = ("CPU", "GPU")
+
+
+def last_lines(node: str, file: str) -> list[str]:
+    """The last lines of a log on a node; none if they cannot be read there any more."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    read = ray.remote(_tail).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    try:
+        lines: list[str] = ray.get(read.remote(file), timeout=_READ)
+    except Exception:  # the node is gone too, or nobody answers there: the cause was told before
+        return []
+    return lines
+
+
+def _tail(file: str) -> list[str]:
+    with Path(file).open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        log.seek(max(0, log.tell() - 8192))
+        text = log.read().decode("utf-8", "replace")
+    lines = [line.rstrip() for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith(":")][-_LAST_LINES:]

@@ -1,0 +1,486 @@
+"""Rollouts by actors, on a real Ray cluster of several nodes on this machine."""
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import time
+from collections import UserList
+from dataclasses import replace
+
+import psutil
+import pytest
+import torch
+
+from rlvr_core import __version__
+from rlvr_core.api import (
+    ConfigError,
+    EngineContext,
+    GenerationRequest,
+    MachineError,
+    NoConfig,
+    PluginError,
+    RunError,
+    SamplingParams,
+)
+from rlvr_core.builtin.ray import cluster as cluster_module
+from rlvr_core.builtin.ray.engine import RayEngine
+from rlvr_core.builtin.ray.host import EngineHost
+from rlvr_core.builtin.ray.messages import ActorArgs, SentWeights
+from rlvr_core.builtin.ray.sync import chosen_transport
+from rlvr_core.engines.sync import ModuleSource
+from rlvr_core.host.host import load_host
+
+NEEDS_RAY = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'rlvr-core[ray]'"
+)
+PATIENCE = 180.0
+NODE = {"object_store_memory": 100 * 2**20}
+
+ENGINES = """
+import os, time
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+import torch
+from rlvr_core.api import ComponentConfig, EngineTraits, Generation, NoConfig
+from rlvr_core.api.services import weight_checksums
+
+
+class Bigram(torch.nn.Module):
+    \"\"\"A model that imports no transformers: the next token depends on the last one alone.\"\"\"
+
+    config = None
+    device = torch.device("cpu")
+
+    def __init__(self):
+        super().__init__()
+        numbers = torch.randn(64, 64, generator=torch.Generator().manual_seed(7))
+        self.table = torch.nn.Embedding.from_pretrained(numbers, freeze=False)
+
+    def get_input_embeddings(self):
+        return self.table
+
+    def forward(self, input_ids, use_cache, logits_to_keep):
+        return SimpleNamespace(logits=self.table(input_ids)[:, -logits_to_keep:])
+
+
+class Plain:
+    \"\"\"Samples from a bigram model of its own.\"\"\"
+
+    Config = NoConfig
+    traits = EngineTraits(own_weights=True)
+
+    def __init__(self, config):
+        self._config, self._version, self._waiting = config, 0, []
+
+    def start(self, context):
+        self._model = Bigram()
+
+    def submit(self, request):
+        self._waiting.append((request, Future()))
+        return self._waiting[-1][1]
+
+    def drain(self, timeout=None):
+        waiting, self._waiting = self._waiting, []
+        for request, future in waiting:
+            future.set_result(tuple(self._sampled(request, seed) for seed in request.seeds))
+
+    @torch.no_grad()
+    def _sampled(self, request, seed):
+        draws = torch.Generator().manual_seed(seed)
+        ids, logprobs = [request.prompt_ids[-1]], []
+        for _ in range(request.params.max_tokens):
+            scores = self._model.table(torch.tensor(ids[-1])).log_softmax(-1)
+            ids.append(torch.multinomial(scores.exp(), 1, generator=draws).item())
+            logprobs.append(scores[ids[-1]].item())
+        return Generation(tuple(ids[1:]), tuple(logprobs), "", "length", self._version)
+
+    def load_weights(self, version, source):
+        self._model.load_state_dict(dict(source.tensors()))
+        self._version = version
+
+    def fingerprint(self):
+        return weight_checksums(self._model.named_parameters())
+
+    def sleep(self):
+        pass
+
+    def wake(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class Gated(Plain):
+    \"\"\"Samples while the file is there.\"\"\"
+
+    class Config(ComponentConfig):
+        gate: str
+
+    def drain(self, timeout=None):
+        while not Path(self._config.gate).exists():
+            time.sleep(0.02)
+        super().drain(timeout)
+
+
+class Dying(Plain):
+    def submit(self, request):
+        os.write(2, b"uncorrectable error in lane 3\\n")
+        os._exit(7)
+
+
+class Unlicensed(Plain):
+    def start(self, context):
+        raise ValueError("no licence on this node")
+"""
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """A cluster of two nodes with one processor each; removed with all its processes."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    made = cluster_utils.Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "include_dashboard": False, **NODE},
+    )
+    try:
+        made.second = made.add_node(num_cpus=1, **NODE)
+        yield made
+    finally:
+        made.shutdown()
+        assert wait_for(lambda: not of_the_cluster("ray::", "raylet", "gcs_server"))
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    file = tmp_path_factory.mktemp("engines") / "engines.py"
+    file.write_text(ENGINES)
+    return file
+
+
+@pytest.fixture(scope="module")
+def plain(engines):
+    """The module with the engines."""
+    spec = importlib.util.spec_from_file_location("ray_test_engines", engines)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def context(plain, tmp_path):
+    """What an engine is started with: a bigram model, of which actors import no transformers."""
+    vocabulary = UserList(range(64))
+    vocabulary.all_special_ids = []
+    return EngineContext(str(tmp_path), plain.Bigram(), vocabulary, torch.float32, 64, seed=7)
+
+
+def of_the_cluster(*words):
+    """Process ids of the cluster's processes, those of actors included, by their first words."""
+    found = set()
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(one.cmdline())
+            if any(word in line for word in words):
+                found.add(one.pid)
+    return found
+
+
+def actors():
+    return of_the_cluster("ray::RolloutActor")
+
+
+def wait_for(reached):
+    until = time.monotonic() + PATIENCE
+    while not (found := reached()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def requests(n=6):
+    params = SamplingParams(max_tokens=12)
+    return [
+        GenerationRequest(f"r{i}", (5 + i, 20, 30), params, tuple(range(100 * i, 100 * i + 4)))
+        for i in range(n)
+    ]
+
+
+def generated(engine, *, meanwhile=lambda: None):
+    """Token ids, log-probs and versions of the requests' completions, in order."""
+    futures = [engine.submit(one) for one in requests()]
+    if isinstance(engine, RayEngine):
+        engine.begin()
+        meanwhile()
+    engine.drain(PATIENCE)
+    found = [one for future in futures for one in future.result(0)]
+    return (
+        [one.token_ids for one in found],
+        [one.logprobs for one in found],
+        {one.version for one in found},
+    )
+
+
+def alike(found, expected):
+    """The same tokens, and log-probs up to the rounding of batches of other sizes."""
+    assert found[0] == expected[0]
+    assert found[2] == expected[2]
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def change(model):
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(1.05)
+
+
+def with_actors(nodes, n, engine="transformers"):
+    options = {"engine": engine, "actors": n, "address": nodes.address, "deadline": PATIENCE}
+    return {"use": "ray", "with": options}
+
+
+def rows(run):
+    return [json.loads(line) for line in (run / "traces/rollouts.jsonl").read_text().splitlines()]
+
+
+@NEEDS_RAY
+@pytest.mark.slow
+def test_a_run_with_one_actor_is_the_run_without_ray_bit_for_bit(lab, nodes):
+    train = {"steps": 2, "lr": 1e-3, "warmup_steps": 1}
+    guards = {"seeds": True, "sync": True}
+    found = []
+    for engine in ("transformers", with_actors(nodes, 1)):
+        run = lab.run(engine=engine, train=train, guards=guards)
+        last = max((run / "checkpoints").glob("step*"))
+        weights = (last / "model.safetensors").read_bytes()
+        found.append((rows(run), hashlib.sha256(weights).hexdigest()))
+    assert len(found[0][0]) == 8  # 2 steps of 4 groups
+    assert found[0] == found[1]
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [one["engine/actors"] for one in metrics] == [1, 1]
+    assert metrics[-1]["sync/read_back"] == 1
+    assert wait_for(lambda: not actors())
+
+
+@NEEDS_RAY
+@pytest.mark.slow
+def test_an_actor_killed_while_training_runs_costs_no_completion_and_the_ledger_balances(
+    lab, nodes
+):
+    train = {"steps": 500, "lr": 1e-3, "warmup_steps": 1, "max_staleness": 1}
+    lab.write(engine=with_actors(nodes, 1), train=train)
+    process = lab.started("run", "config.yaml", "--display", "none")
+
+    def reached(lost):
+        """Whether a step has seen so many actors lost, and the one after it is done too."""
+        found = [one["engine/restarts"] for run in lab.runs() for one in steps(run)]
+        return (sum(found[:-1]) == lost and len(found) > 1) or process.poll() is not None
+
+    try:
+        assert wait_for(lambda: reached(0))
+        assert process.poll() is None, process.stderr.read()
+        (one,) = actors()
+        os.kill(one, signal.SIGKILL)
+        assert wait_for(lambda: reached(1))
+        assert process.poll() is None, process.stderr.read()
+        assert actors() - {one}
+        process.terminate()  # Ray's own handler would end it by 15
+        assert process.wait(PATIENCE) == 130
+    finally:
+        process.kill()
+    (run,) = lab.runs()
+    shown = json.loads(lab.rlvr("show", run.name, "--json").stdout)
+    assert shown["ledger"]["balanced"] is True
+    assert max(one["staleness/max"] for one in steps(run)) == 1
+    assert wait_for(lambda: not actors())
+
+
+def steps(run):
+    path = run / "metrics.jsonl"
+    return [json.loads(x) for x in path.read_text().splitlines()] if path.exists() else []
+
+
+def started(nodes, context, **options):
+    engine = RayEngine(RayEngine.Config(address=nodes.address, deadline=PATIENCE, **options))
+    engine.start(context)
+    return engine
+
+
+@NEEDS_RAY
+@pytest.mark.slow
+def test_an_actor_that_dies_again_and_again_stops_the_run_with_its_last_lines(
+    nodes, engines, context
+):
+    engine = started(nodes, context, engine=f"{engines}:Dying", restarts=1)
+    try:
+        with pytest.raises(RunError) as caught:
+            generated(engine)
+    finally:
+        engine.close()
+    text = str(caught.value)
+    assert "rollout actor 0" in text
+    assert "2 times in a row without an answer" in text
+    assert "its last words: uncorrectable error in lane 3" in text
+    assert "engine.with.restarts (1)" in text
+
+
+@NEEDS_RAY
+@pytest.mark.slow
+def test_what_cannot_start_says_whose_fault_it_is_and_what_is_missing(nodes, engines, context):
+    with pytest.raises(PluginError, match="could not start in a rollout actor") as caught:
+        started(nodes, context, engine=f"{engines}:Unlicensed")
+    (complaint,) = caught.value.complaints
+    assert "ValueError: no licence on this node" in complaint.what
+    line = ENGINES.splitlines().index('        raise ValueError("no licence on this node")') + 1
+    assert f"{engines}:{line}" in complaint.where
+    with pytest.raises(MachineError) as caught:
+        RayEngine(RayEngine.Config(address=nodes.address, actors=3, cpus=1, deadline=1)).start(
+            context
+        )
+    assert (
+        "no room for 3 actors of 1 CPU each within 1 s; it has 2 nodes with 2 of 2 CPU free"
+        in str(caught.value)
+    )
+    assert wait_for(lambda: not actors())
+
+
+@NEEDS_RAY
+@pytest.mark.slow
+def test_actors_are_killed_and_nodes_come_and_go_and_no_completion_changes(
+    nodes, engines, plain, context, tmp_path
+):
+    # the last test with this cluster, whose nodes it changes
+    gate = tmp_path / "open"
+    engine = RayEngine(
+        RayEngine.Config(
+            engine={"use": f"{engines}:Gated", "with": {"gate": str(gate)}},
+            actors=2,
+            max_actors=3,
+            address=nodes.address,
+            deadline=PATIENCE,
+        )
+    )
+    alone = plain.Plain(NoConfig())
+    alone.start(context)
+    expected = generated(alone)
+    gate.touch()
+    engine.start(context)
+    try:
+        pool = engine._pool
+        alike(generated(engine), expected)
+        assert engine.metrics() == {"engine/actors": 2, "engine/restarts": 0, "engine/resent": 0}
+
+        def kill():
+            assert wait_for(lambda: pool.slots[1].load == 12)
+            os.kill(pool.slots[1].where["pid"], signal.SIGKILL)
+            gate.touch()
+
+        gate.unlink()
+        alike(generated(engine, meanwhile=kill), expected)
+        # 6 requests of 4 completions: half of them were with the actor that was killed
+        assert wait_for(lambda: pool.n_ready() == 2)
+        assert engine.metrics() == {"engine/actors": 2, "engine/restarts": 1, "engine/resent": 12}
+        assert any("with 12 completions unfinished" in line for line in engine.take_events())
+
+        change(context.model)
+        for one in (engine, alone):
+            one.load_weights(1, ModuleSource(context.model))
+        assert engine.fingerprint() == alone.fingerprint()
+        expected, old = generated(alone), expected
+        assert expected[0] != old[0]
+        alike(generated(engine), expected)
+
+        # the actor of the node that goes, whichever it is
+        (gone,) = (one for one in pool.slots if one.where.get("node") == nodes.second.node_id)
+
+        def remove():
+            assert wait_for(lambda: gone.load == 12)
+            nodes.remove_node(nodes.second)
+            gate.touch()
+
+        gate.unlink()
+        alike(generated(engine, meanwhile=remove), expected)
+        assert engine.metrics() == {"engine/actors": 1, "engine/restarts": 1, "engine/resent": 12}
+
+        change(context.model)
+        for one in (engine, alone):  # one actor is missing in this sync
+            one.load_weights(2, ModuleSource(context.model))
+        nodes.second = nodes.add_node(num_cpus=2, **NODE)
+        assert wait_for(lambda: pool.n_ready() == 3), engine.take_events()
+        # those that joined hold the weights of the sync they missed
+        alike(generated(engine), generated(alone))
+        assert engine.fingerprint() == alone.fingerprint()
+        assert len(actors()) == 3
+    finally:
+        engine.close()
+    engine.close()
+    assert wait_for(lambda: not actors())
+
+
+def test_without_ray_the_extra_is_named(context, monkeypatch):
+    monkeypatch.setattr(cluster_module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MachineError, match="needs Ray, which is not installed") as caught:
+        RayEngine(RayEngine.Config()).start(context)
+    assert "rlvr-core[ray]" in str(caught.value)
+
+
+@NEEDS_RAY
+def test_where_no_cluster_answers_the_error_says_where_and_how_to_start_one(context):
+    handler = signal.getsignal(signal.SIGTERM)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(MachineError) as caught:
+        RayEngine(RayEngine.Config(address=f"127.0.0.1:{port}")).start(context)
+    assert f"no Ray cluster can be reached at 127.0.0.1:{port}" in str(caught.value)
+    assert "ray start --head" in str(caught.value)
+    assert signal.getsignal(signal.SIGTERM) is handler
+    with pytest.raises(ConfigError, match="address of a client"):
+        RayEngine(RayEngine.Config(address="ray://10.0.0.7:10001")).start(context)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"actors": 4, "max_actors": 2}, "max_actors is 2, and actors 4"),
+        ({"cpus": 0}, "an actor needs cpus or gpus"),
+        ({"restarts": -1}, "restarts"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(options, what):
+    with pytest.raises(ValueError, match=what):
+        RayEngine.Config(**options)
+
+
+@pytest.mark.parametrize("engine", ["vllm-server", "ray"])
+def test_an_engine_with_processes_of_its_own_needs_no_actor(engine):
+    with pytest.raises(ConfigError, match=f"engine {engine} makes processes of its own"):
+        RayEngine(RayEngine.Config(engine=engine))
+
+
+def test_a_node_that_does_not_see_the_weights_or_has_another_rlvr_says_so(context, tmp_path):
+    args = ActorArgs(
+        use="transformers",
+        options={},
+        context=context,
+        own_weights=True,
+        device="cpu",
+        transport=chosen_transport(None, load_host()),
+        threads=1,
+        environment={},
+        version=__version__,
+    )
+    host = EngineHost(args, 0)
+    message = {"files": [str(tmp_path / "part-00000.safetensors")]}
+    with pytest.raises(RunError, match="cannot read the weights") as caught:
+        host.load_weights(SentWeights(1, [message], None, "", requests(1)[0]))
+    assert "names a folder that trainer and actors see" in str(caught.value)
+    with pytest.raises(
+        MachineError, match=rf"has rlvr-core {__version__}, and the trainer 0\.0\.1"
+    ):
+        EngineHost(replace(args, version="0.0.1"), 0)
