@@ -18,6 +18,8 @@ Emit = Callable[[str], None]
 FULL = "the context is full"
 CAPPED = "the cap on an answer is reached"
 STOPPED = "stopped"
+LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8 at most, each of which may be a token."""
 
 
 class Conversation:
@@ -55,9 +57,7 @@ class Conversation:
         if room <= 0:
             return f"{FULL}: {len(prompt)} tokens of {self._talker.positions}"
         seen = _Seen(self._talker, emit)
-        params = replace(
-            self._talker.params, max_tokens=min(room, self._talker.params.max_tokens)
-        )
+        params = replace(self._talker.params, max_tokens=min(room, self._talker.params.max_tokens))
         seed = int.from_bytes(os.urandom(8), "big") >> 1
         engine = self._talker.engine
         future = engine.submit(GenerationRequest("chat", prompt, params, (seed,)))
@@ -105,8 +105,15 @@ class _Seen:
 
     def _show(self, ids: Sequence[int], *, whole: bool) -> None:
         text = str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
-        if not whole and text.endswith("\ufffd"):
-            return  # a character of several tokens, of which some are still to come
-        if text.startswith(self._shown):
-            self._emit(printable(text[len(self._shown) :]))
+        if not whole:  # the last character may be one of several tokens, some still to come
+            text = text[: len(text) - _unfinished(text)]
+        if text.startswith(self._shown) or whole:
+            pairs = enumerate(zip(text, self._shown, strict=False))
+            same = next((i for i, (a, b) in pairs if a != b), min(len(text), len(self._shown)))
+            self._emit(printable(text[same:]))
             self._shown = text
+
+
+def _unfinished(text: str) -> int:
+    """Return how many characters at the end of a text may be the beginning of another one."""
+    return min(len(text) - len(text.rstrip("\ufffd")), LONGEST_CHARACTER - 1)
