@@ -160,6 +160,7 @@ track: []
 HALF = "def half(text, answer):\n    return float(ord(text[:1] or 'a') % 2)\n"
 
 
+@pytest.mark.slow
 def test_a_lora_run_answers_with_its_adapter_and_its_own_settings(lab):
     rows = [{"id": f"p{i}", "question": f"Say {i}.", "answer": "x"} for i in range(4)]
     (lab.folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -9,7 +9,6 @@ from rlvr_core.api import ConfigError
 from rlvr_core.builtin.sweeps.axes import Choice, Range, drawn, grid
 from rlvr_core.builtin.sweeps.spec import read_sweep
 from rlvr_core.builtin.sweeps.trials import known_values, make_trials, probes
-
 from rlvr_core.host.host import load_host
 
 
