@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -150,6 +151,12 @@ def test_tpe_asks_for_a_trial_when_none_is_left_and_notes_what_cannot_be(read):
     assert work.next() is None
     assert trials == [first, second]
     assert [(number, values) for number, values, _ in work.refused] == [(1, {"n": 1})]
+    # the next call chooses anew what did not fit, and goes on with what is there
+    asked.clear()
+    again = Chosen([first, replace(second, number=2)], 3, lambda n: asked.append(n) or {}, make)
+    assert [again.next(), again.next()] == [first.runs[0], second.runs[0]]
+    assert again.next() is None
+    assert asked == [1]
 
 
 def test_gpus_are_shared_out():

@@ -95,7 +95,7 @@ def known_values(sweep: Sweep) -> list[Tried]:
         try:
             text = _values_file(trial_folder(sweep, number)).read_text(encoding="utf-8")
         except FileNotFoundError:
-            break
+            continue  # not chosen yet, or what was chosen did not fit together
         found.append((number, json.loads(text)))
     return found
 

@@ -55,16 +55,17 @@ class Chosen(Listed):
         make: Callable[[int, Values], Trial],
     ) -> None:
         super().__init__(trials)
-        self._trials, self._count = trials, count
+        self._trials = trials
         self._choose, self._make = choose, make
         self.refused: list[tuple[int, Values, RlvrError]] = []
-        self._next = len(trials)
+        begun = {trial.number for trial in trials}
+        self._numbers = deque(number for number in range(count) if number not in begun)
 
     def next(self) -> Run | None:
         """Return the next run, of another trial if all of those there are have begun."""
         run = super().next()
-        while run is None and self._next < self._count:
-            number, self._next = self._next, self._next + 1
+        while run is None and self._numbers:
+            number = self._numbers.popleft()
             values = self._choose(number)
             try:
                 trial = self._make(number, values)
