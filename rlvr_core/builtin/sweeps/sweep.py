@@ -93,8 +93,8 @@ class Carried:
             KeyboardInterrupt: On SIGINT or SIGTERM, after all processes have ended.
         """
         with signals_restored():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.default_int_handler)
+            for name in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(name, signal.default_int_handler)
             if self.only is None:  # single trials have locks of their own
                 self.sweep.folder.mkdir(parents=True, exist_ok=True)
                 lock_folder(self.sweep.folder, REMEDY)
