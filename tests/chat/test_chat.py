@@ -229,9 +229,9 @@ def test_a_conversation_on_a_terminal(model, tmp_path):
     one.type("/nothing\n")
     assert "there is no /nothing" in one.until(r"(?s)leaves\].*> $")
     one.type("/reset\n")
-    one.until("nothing was said")
+    one.until(r"nothing was said\]\s+> $")
     one.process.send_signal(signal.SIGINT)
-    one.until("once more leaves")
+    one.until(r"once more leaves\]\s+> $")
     one.process.send_signal(signal.SIGINT)
     assert one.process.wait(60) == 130
     os.close(one.out)

@@ -75,6 +75,16 @@ def _talk(conversation: Conversation) -> int:
     while True:
         try:
             text = input("> ")
+            command, interrupted = text.strip(), False
+            if command == "/quit":
+                return 0
+            if command == "/reset":
+                conversation.reset()
+                print_line("[nothing was said]", stderr=True)
+            elif command.startswith("/"):
+                print_line(f"[there is no {command.split()[0]}: {COMMANDS}]", stderr=True)
+            elif command:
+                interrupted = _answer(conversation, text)
         except EOFError:
             print_line()
             return 0
@@ -84,17 +94,6 @@ def _talk(conversation: Conversation) -> int:
                 return 130
             interrupted = True
             print_line("[Ctrl-C once more leaves]", stderr=True)
-            continue
-        command, interrupted = text.strip(), False
-        if command == "/quit":
-            return 0
-        if command == "/reset":
-            conversation.reset()
-            print_line("[nothing was said]", stderr=True)
-        elif command.startswith("/"):
-            print_line(f"[there is no {command.split()[0]}: {COMMANDS}]", stderr=True)
-        elif command:
-            interrupted = _answer(conversation, text)
 
 
 def _answer(conversation: Conversation, text: str) -> bool:
