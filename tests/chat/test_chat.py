@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -200,7 +201,8 @@ class Terminal:
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "LANG": "C"},
+            env=os.environ
+            | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "LANG": "C", "TERM": "dumb"},
             start_new_session=True,
         )
         os.close(inner)
@@ -218,6 +220,17 @@ class Terminal:
     def type(self, text):
         os.write(self.out, text.encode())
 
+    def interrupt(self):
+        """Ctrl-C when it waits for a line: a signal just before that is noticed only after it."""
+        calm, end = 0, time.monotonic() + 90
+        while calm < 10:
+            stats = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+            states = {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
+            calm = 0 if states & {"R", "D"} else calm + 1
+            assert time.monotonic() < end, "it does not come to rest"
+            time.sleep(0.05)
+        self.process.send_signal(signal.SIGINT)
+
 
 def test_a_conversation_on_a_terminal(model, tmp_path):
     one = Terminal([sys.executable, "-m", "rlvr_core.cli.main", "chat", str(model)], tmp_path)
@@ -230,8 +243,8 @@ def test_a_conversation_on_a_terminal(model, tmp_path):
     assert "there is no /nothing" in one.until(r"(?s)leaves\].*> $")
     one.type("/reset\n")
     one.until(r"nothing was said\]\s+> $")
-    one.process.send_signal(signal.SIGINT)
+    one.interrupt()
     one.until(r"once more leaves\]\s+> $")
-    one.process.send_signal(signal.SIGINT)
+    one.interrupt()
     assert one.process.wait(60) == 130
     os.close(one.out)
