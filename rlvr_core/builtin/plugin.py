@@ -455,6 +455,11 @@ def register_services(registrar: Registrar) -> None:
         summary="The mean of one value a problem, with its interval.",
     )
     registrar.add(
+        "metric-direction",
+        "rlvr_core.builtin.evals.direction:direction_of",
+        summary="Whether a metric of an evaluation improves by rising or by falling.",
+    )
+    registrar.add(
         "glossary",
         "rlvr_core.record.metrics:run_glossary",
         summary="What the metrics of the kernel and of given components mean.",
@@ -926,6 +931,11 @@ def register_commands(registrar: Registrar) -> None:
         summary="Train on several processes or machines.",
     )
     registrar.add(
+        "sweep",
+        "rlvr_core.builtin.sweeps.command:sweep",
+        summary="Run one config with other values, and compare the runs.",
+    )
+    registrar.add(
         "jobs",
         "rlvr_core.builtin.jobs.commands.jobs:jobs",
         summary="Watch, stop and fetch what was launched elsewhere.",
@@ -934,6 +944,11 @@ def register_commands(registrar: Registrar) -> None:
         "eval",
         "rlvr_core.builtin.evals.commands.eval:eval_",
         summary="Evaluate a model or checkpoint on held-out tasks.",
+    )
+    registrar.add(
+        "chat",
+        "rlvr_core.builtin.chat.command:chat",
+        summary="Talk with a model or a run's checkpoint in the terminal.",
     )
     registrar.add(
         "diff",

@@ -1,0 +1,101 @@
+"""The number that trials are compared by: what it may be, and its value in a run."""
+
+from __future__ import annotations
+
+import difflib
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from rlvr_core.api import ConfigError, Metric, RunView
+from rlvr_core.api.services import finite
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import Host, Resolved
+    from rlvr_core.builtin.sweeps.spec import Sweep
+
+LAST_STEPS = 10
+"""Steps over which a metric of training is averaged: a single one is noisy."""
+RISING = ("reward/", "pass_rate")
+"""Beginnings of metrics of training that nobody wants to fall."""
+
+
+def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
+    """Check that a run of this config has the sweep's metric.
+
+    Returns:
+        Whether it should ``maximize`` or ``minimize``.
+
+    Raises:
+        ConfigError: If it has not, or the metric improves the other way.
+    """
+    metric, where = sweep.spec.metric, sweep.where("metric")
+    stated = sweep.spec.direction
+    direction_of = host.service("core/metric-direction")
+    if ":" in metric:
+        task, _, name = metric.rpartition(":")
+        tasks = [ref.use for ref in resolved.config.eval.tasks]
+        place = next((i for i, use in enumerate(tasks) if _same(task, use)), None)
+        if place is None:
+            have = ", ".join(tasks) or "none"
+            raise ConfigError(
+                f"the config evaluates no task '{task}'",
+                where=where,
+                remedy=(f"it has: {have}", "add it to eval.tasks of the config"),
+            )
+        made = resolved.make(("eval", "tasks", place))
+        return str(direction_of(name, made, stated, sweep.where("direction")))
+    found = _declared(metric, resolved, host, where)
+    falls = found.better == "down"
+    own = None if found.better is None else "minimize" if falls else "maximize"
+    if own and stated and own != stated:
+        raise ConfigError(
+            f"direction: {stated} contradicts the metric '{metric}', which is declared to improve "
+            f"by {'falling' if falls else 'rising'}",
+            where=sweep.where("direction"),
+            remedy="take the direction out: the metric's own is taken",
+        )
+    if own is None and stated is None and not metric.startswith(RISING):
+        raise ConfigError(
+            f"whether '{metric}' should rise or fall is declared nowhere",
+            where=where,
+            remedy="say it: direction: maximize, or direction: minimize",
+        )
+    return own or stated or "maximize"
+
+
+def value_in(view: RunView, metric: str) -> float | None:
+    """Return the metric's value in a run; None if the run has none."""
+    if ":" not in metric:
+        numbers = [finite(row.get(metric)) for row in view.metrics.rows]
+        known = [number for number in numbers if number is not None]
+        return fmean(known[-LAST_STEPS:]) if known else None
+    task, _, name = metric.rpartition(":")
+    of_task = [line["metrics"] for line in view.evaluations if _same(task, line["task"])]
+    return finite(of_task[-1].get(name)) if of_task else None
+
+
+def _same(named: str, full: str) -> bool:
+    """Whether a task is meant by a name, which may be its short one."""
+    return named == full or ("/" not in named and named == full.rpartition("/")[2])
+
+
+def _declared(metric: str, resolved: Resolved, host: Host, where: str) -> Metric:
+    """Return what the config's parts declare of a metric of training."""
+    glossary = host.service("core/glossary")
+    whole = glossary(*{component.cls for component in resolved.components.values()})
+    found: Metric | None = whole.lookup(metric)
+    if found is not None:
+        return found
+    close = difflib.get_close_matches(metric, _COMMON, n=3)
+    tasks = [f"{ref.use}:accuracy" for ref in resolved.config.eval.tasks]
+    hint = [f"did you mean: {', '.join(close)}?"] if close else []
+    hint += [f"of an evaluation, for example: {tasks[0]}"] if tasks else []
+    raise ConfigError(
+        f"a run of this config has no metric '{metric}'",
+        where=where,
+        remedy=(*hint, "docs/metrics.md lists those of training"),
+    )
+
+
+_COMMON = ("reward/mean", "pass_rate", "loss", "entropy", "grad_norm", "kl", "tokens/completion")
+"""Names that are suggested for one that is almost the same."""

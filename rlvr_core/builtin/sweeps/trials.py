@@ -1,0 +1,222 @@
+"""The trials of a sweep: their values, the configs of their runs, and where these stand."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rlvr_core.api import Complaint, ConfigError, Json, RlvrError
+from rlvr_core.api.services import option, resolve_file, write, write_atomic
+from rlvr_core.builtin.sweeps.axes import Values, drawn, grid
+from rlvr_core.builtin.sweeps.metric import check_metric
+
+if TYPE_CHECKING:
+    from rlvr_core.api.services import Host
+    from rlvr_core.builtin.sweeps.spec import Sweep
+
+Tried = tuple[int, Values]
+"""Number and values of a trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a trial.
+
+    Attributes:
+        trial: Number of its trial.
+        seed: Its ``run.seed``.
+        folder: Where its config and its run folder are.
+        config: Its whole config, as plain data.
+    """
+
+    trial: int
+    seed: int
+    folder: Path
+    config: Mapping[str, Any]
+
+    @property
+    def file(self) -> Path:
+        """The file of its config."""
+        return self.folder / "config.yaml"
+
+    @property
+    def log(self) -> Path:
+        """What its process prints."""
+        return self.folder / "log.txt"
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return f"trial {self.trial} seed {self.seed}"
+
+    def prepare(self) -> None:
+        """Write its config, from which ``rlvr run`` alone repeats it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.file.exists():
+            write_atomic(self.file, write(dict(self.config)))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One combination of values, with a run for each seed."""
+
+    number: int
+    values: Values
+    folder: Path
+    runs: tuple[Run, ...]
+    direction: str
+    """Whether the metric should ``maximize`` or ``minimize``, as its configs have it."""
+
+    def prepare(self) -> None:
+        """Write down its values."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(_values_file(self.folder), json.dumps(self.values, indent=2) + "\n")
+
+
+def known_values(sweep: Sweep) -> list[Tried]:
+    """Return the trials whose values are known before any has a result.
+
+    Those of ``tpe`` are the ones that its folder has.
+    """
+    spec = sweep.spec
+    if spec.method == "grid":
+        return list(enumerate(grid(sweep.axes)))
+    assert spec.trials is not None
+    if spec.method == "random":
+        return [(n, drawn(sweep.axes, spec.seed, n)) for n in range(spec.trials)]
+    found = []
+    for number in range(spec.trials):
+        try:
+            text = _values_file(trial_folder(sweep, number)).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue  # not chosen yet, or what was chosen did not fit together
+        found.append((number, json.loads(text)))
+    return found
+
+
+def probes(sweep: Sweep) -> list[Tried]:
+    """Return values at the ends of every parameter: what ``tpe`` chooses lies between them."""
+    ends = {key: axis.ends() for key, axis in sweep.axes.items()}
+    first = {key: values[0] for key, values in ends.items()}
+    found = [first]
+    for key, values in ends.items():
+        found += [{**first, key: value} for value in values[1:]]
+    return list(enumerate(found))
+
+
+def make_trials(
+    sweep: Sweep, tried: Iterable[Tried], host: Host, *, of_folder: bool = True
+) -> list[Trial]:
+    """Check the config of every trial, and return the trials.
+
+    Args:
+        sweep: The sweep.
+        tried: Numbers and values.
+        host: The plugins.
+        of_folder: Whether they are the trials of the sweep's folder, and have to be those there.
+
+    Raises:
+        RlvrError: If configs are wrong, or others than those that the sweep's folder has; reports
+            the faults of all trials at once.
+    """
+    trials, faults, kinds = [], defaultdict[Complaint, list[int]](list), set[type[RlvrError]]()
+    for number, values in tried:
+        try:
+            trial = make_trial(sweep, number, values, host, of_folder=of_folder)
+        except RlvrError as error:
+            kinds.add(type(error))
+            for complaint in error.complaints:
+                faults[_placed(sweep, complaint, values)].append(number)
+            continue
+        trials.append(trial)
+    if faults:
+        every = len(trials) == 0
+        told = [
+            one if every and len(of) == len(set().union(*faults.values())) else _named(one, of)
+            for one, of in faults.items()
+        ]
+        raise (kinds.pop() if len(kinds) == 1 else ConfigError).collect(told)
+    return trials
+
+
+def make_trial(
+    sweep: Sweep, number: int, values: Values, host: Host, *, of_folder: bool = True
+) -> Trial:
+    """Check the config of a trial, and return the trial.
+
+    Raises:
+        RlvrError: If the config is wrong, or not the one that the trial's folder has.
+    """
+    overrides = [option(key, value) for key, value in values.items()]
+    resolved = resolve_file(sweep.base, overrides, host)
+    direction = check_metric(sweep, resolved, host)
+    seeds = sweep.spec.seeds
+    first = resolved.config.run.seed
+    listed = seeds if isinstance(seeds, list) else range(first, first + seeds)
+    folder, data = trial_folder(sweep, number), resolved.dump()
+    runs = []
+    for seed in listed:
+        name = f"{sweep.spec.name}-{number:03d}-s{seed}"
+        config = {**data, "run": {**data["run"], "name": name, "seed": seed}}
+        run = Run(number, seed, folder / f"seed{seed}", config)
+        if of_folder:
+            _check_same(run)
+        runs.append(run)
+    return Trial(number, values, folder, tuple(runs), direction)
+
+
+def trial_folder(sweep: Sweep, number: int) -> Path:
+    """Return the folder of a trial."""
+    return sweep.folder / f"trial{number:03d}"
+
+
+def _values_file(folder: Path) -> Path:
+    return folder / "values.json"
+
+
+def _check_same(run: Run) -> None:
+    """Refuse to mix a trial with what an earlier sweep of another file left in its folder."""
+    if not run.file.is_file():
+        return
+    there = yaml.safe_load(run.file.read_text(encoding="utf-8"))
+    now = yaml.safe_load(write(dict(run.config)))
+    if there == now:
+        return
+    differing = ", ".join(_differing(there, now)[:5])
+    raise ConfigError(
+        f"this folder has a trial of another config: {differing}",
+        where=str(run.folder),
+        remedy=(
+            "give the sweep another name to start anew",
+            "or remove the sweep's folder",
+        ),
+    )
+
+
+def _differing(there: Json, now: Json, prefix: str = "") -> list[str]:
+    """Return the keys in which two configs differ, each with both values."""
+    if isinstance(there, dict) and isinstance(now, dict):
+        keys = list(dict.fromkeys([*there, *now]))
+        pairs = [(f"{prefix}{key}", there.get(key), now.get(key)) for key in keys]
+        return [text for key, a, b in pairs if a != b for text in _differing(a, b, f"{key}.")]
+    return [f"{prefix.rstrip('.')} is {there!r} there and {now!r} now"]
+
+
+def _placed(sweep: Sweep, complaint: Complaint, values: Mapping[str, Json]) -> Complaint:
+    """Point a fault that a parameter causes at the parameter."""
+    for key in values:
+        if complaint.where.startswith(f"--set {key}="):
+            return Complaint(complaint.what, sweep.where("parameters", key), complaint.remedy)
+    return complaint
+
+
+def _named(complaint: Complaint, trials: Sequence[int]) -> Complaint:
+    shown = ", ".join(map(str, trials[:8])) + (f" and {len(trials) - 8} more" * (len(trials) > 8))
+    what = f"trial{'s' * (len(trials) > 1)} {shown}: {complaint.what}"
+    return Complaint(what, complaint.where, complaint.remedy)
