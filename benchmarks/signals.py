@@ -236,12 +236,14 @@ def judged(
     """Say what is wrong with how a run ended."""
     faults = [f"{len(left)} processes left after {took:.0f} s"] if left else []
     text, steps, newest = one.text(), one.steps(), 0
-    if "Traceback" in text:
+    early = moment in ("at once", "importing")
+    if "Traceback" in text and not early:
         faults.append("a traceback")
-    # before Python has come to install a handler, the system's own ending is all there can be
-    if code != 130 and not (moment in ("at once", "importing") and code is not None and code < 0):
+    # -SIGINT is what CPython makes of 130 where the interrupt came through code that was compiled
+    # at run time; a shell sees 130 for both
+    if code not in (130, -signal.SIGINT) and not (early and code == -signal.SIGTERM):
         faults.append(f"exit code {code}")
-    if code == 130 and "interrupted" not in text.lower() and moment not in ("at once", "importing"):
+    if code == 130 and "interrupted" not in text.lower() and not early:
         faults.append("no word")
     if one.run is not None:
         outcome = json.loads((one.run / "run.json").read_text())["outcome"]

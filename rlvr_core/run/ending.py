@@ -34,23 +34,23 @@ class Stop:
 
     Attributes:
         TOGETHER: Seconds in which signals are one request.
+        DEADLINE: Seconds that an interrupted process has to end.
         requested: Whether a signal has been received.
         stepping: Whether a step is in progress.
     """
 
     TOGETHER = 2.0
+    DEADLINE = 25
 
     def __init__(self, *, patient: bool = False) -> None:
-        self._patient = patient
+        self._patient, self._latest = patient, 0.0
         self.requested = self.stepping = False
-        self._latest = 0.0
 
     def listen(self) -> None:
         """Install handlers for both signals; does nothing outside of the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         now, again = time.monotonic(), self.requested
@@ -58,6 +58,7 @@ class Stop:
             return
         self.requested, self._latest = True, now
         if again or not (self._patient and self.stepping):
+            signal.alarm(self.DEADLINE)  # imports may swallow the exception, and an ending hang
             raise KeyboardInterrupt
 
 

@@ -171,5 +171,6 @@ def signals_restored() -> Iterator[None]:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
+            signal.alarm(0)
             for number, handler in before.items():
                 signal.signal(number, handler)
