@@ -206,7 +206,7 @@ def supervise(plan: LaunchPlan) -> int:
         except ChildFailedError as error:
             codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
             if signals.requests and all(code < 0 or code in (LOST, 130) for code in codes.values()):
-                if 130 not in codes.values():  # else a process has said so
+                if codes.get(0) != 130:  # else process 0 has said so
                     sys.stderr.write("rlvr launch: interrupted; --resume goes on\n")
                 return 130
             if details["node_rank"] > 0 and set(codes.values()) <= {LOST, -signal.SIGTERM}:
