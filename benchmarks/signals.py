@@ -246,7 +246,8 @@ def judged(
     if code == 130 and "interrupted" not in text.lower() and not early:
         faults.append("no word")
     if one.run is not None:
-        outcome = json.loads((one.run / "run.json").read_text())["outcome"]
+        manifest = one.run / "run.json"
+        outcome = json.loads(manifest.read_text())["outcome"] if manifest.exists() else "nothing"
         if stepping and outcome != "interrupted":
             faults.append(f"run.json says {outcome}")
         for folder in sorted((one.run / "checkpoints").glob("step*")):

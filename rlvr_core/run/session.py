@@ -109,7 +109,8 @@ class Session:
             config: The whole configuration as plain data, for observers.
         """
         self.events.run_started(RunStarted(self.folder.path, config, self.step, self.resumed))
-        self.stop.stepping = True
+        # from here on a signal waits for the end of a step, in all processes or in none
+        self.stop.stepping = bool(self.ranks.gather(None))
         if self.step == 0:
             if traits_of(self.engine, EngineTraits).separate:
                 # a server may hold any weights; after this sync it holds the run's

@@ -240,9 +240,11 @@ def supervise(plan: LaunchPlan) -> int:
         try:
             launch(*details["command"][1:])
         except ChildFailedError as error:
-            if signals.killed:
-                return 130
             codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            if signals.requests and all(code < 0 or code in (LOST, 130) for code in codes.values()):
+                if codes.get(0) != 130:  # else process 0 has said so
+                    sys.stderr.write("rlvr launch: interrupted; --resume goes on\n")
+                return 130
             if details["node_rank"] > 0 and set(codes.values()) <= {LOST, -signal.SIGTERM}:
                 raise RunError(
                     "a process on another machine has failed or is gone, and those on this one "
@@ -385,9 +387,8 @@ class _Forwarded:
     def __init__(self) -> None:
         import psutil  # no handler imports anything: it may have interrupted an import
 
-        self._requests, self._latest = 0, 0.0
+        self.requests, self._latest = 0, 0.0
         self._own = psutil.Process()
-        self.killed = False
 
     def __enter__(self) -> _Forwarded:
         self._before = {
@@ -402,26 +403,25 @@ class _Forwarded:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._requests and now - self._latest < Stop.TOGETHER:
+        if self.requests and now - self._latest < Stop.TOGETHER:
             return
         self._latest = now
-        self._requests += 1
-        if self._requests > 2:
+        self.requests += 1
+        if self.requests > 2:
             self._kill()
             return
-        if self._requests == 2:
+        if self.requests == 2:
             timer = threading.Timer(DEADLINE, self._kill)
             timer.daemon = True
             timer.start()
         told = "finishing the step, with a checkpoint; once more to stop at once"
-        os.write(2, f"rlvr launch: {told if self._requests == 1 else 'stopping'}\n".encode())
+        os.write(2, f"rlvr launch: {told if self.requests == 1 else 'stopping'}\n".encode())
         for child in self._own.children():
             with contextlib.suppress(OSError):
                 os.kill(child.pid, number)
 
     def _kill(self) -> None:
         """End the processes that are left, and theirs."""
-        self.killed = True
         for child in self._own.children(recursive=True):
             with contextlib.suppress(OSError):
                 os.kill(child.pid, signal.SIGKILL)
