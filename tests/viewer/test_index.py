@@ -110,10 +110,13 @@ def test_a_file_that_is_closed_while_it_is_looked_at_is_read_at_the_next_look(
     listed = parts(growing.path)
     growing.write(20)  # it is closed, and another one grows in its place
     growing.write(written)
+    # a file system may give the next file the inode of the last one: then it is built again
+    reused = growing.path.stat().st_ino == listed[-1].inode
     growing.stream.close()
     with monkeypatch.context() as patched:
         patched.setattr("rlvr_core.builtin.viewer.indexing.parts", lambda _: listed)
-        assert growing.update() == [0, 1, 2]
+        found = growing.update()
+    assert reused or found == [0, 1, 2], (reused, found)
     assert growing.update() == growing.texts() == list(range(24 + written))
 
 

