@@ -95,7 +95,7 @@ _HOMES = {
     "record.view": "Metrics finite",
     "rollout.collect": "Answered Generator Judgement joined more_groups outcome_of",
     "rollout.replay": "Reading ReplayBuffer member_of",
-    "rollout.source": "SourceParts conversations_of sampler_metrics",
+    "rollout.source": "SourceParts conversations_of sampler_metrics sampling_of",
     "run.checkpointing": "restore",
     "run.ending": "Stop",
     "run.evaluations": "Evaluation",

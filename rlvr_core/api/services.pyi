@@ -247,6 +247,7 @@ from rlvr_core.rollout.replay import member_of as member_of
 from rlvr_core.rollout.source import SourceParts as SourceParts
 from rlvr_core.rollout.source import conversations_of as conversations_of
 from rlvr_core.rollout.source import sampler_metrics as sampler_metrics
+from rlvr_core.rollout.source import sampling_of as sampling_of
 from rlvr_core.run.checkpointing import restore as restore
 from rlvr_core.run.ending import Stop as Stop
 from rlvr_core.run.evaluations import Evaluation as Evaluation

@@ -207,19 +207,17 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
         put(device, case, made)
         trainer = trainer_of(case, made)
         metrics = []
-        passes = [0]
+        passes: list[Any] = []
         for model in made.values():
-            model.base_model.register_forward_pre_hook(
-                lambda *_: passes.__setitem__(0, passes[0] + 1)
-            )
+            model.base_model.register_forward_pre_hook(lambda one, _: passes.append(one))
         for step in range(case["steps"]):
             device.forget()
-            passes[0] = 0
+            passes.clear()
             metrics.append(trainer.update(given, step, step).metrics)
         figures = {
             "metrics": metrics,
             "waits": [[*key, n] for key, n in device.waits.most_common()],
-            "passes": passes[0],
+            "passes": len(passes),
             "copies": device.copies.most_common(),
             "launches": sum(device.launches.values()),
             "flops": {str(dtype): n for dtype, n in device.flops.items()},

@@ -21,6 +21,7 @@ from rlvr_core.api.services import (
     max_positions,
     model_path,
     runnable,
+    sampling_of,
 )
 
 if TYPE_CHECKING:
@@ -104,19 +105,9 @@ def load(name: str, step: int | None, system: str | None, runs_dir: str) -> Talk
     model = load_policy(path, plain, device, dtype).requires_grad_(False)
     engine = build(host, "engine", ComponentRef(use=ENGINE))
     engine.start(EngineContext(path, model, tokenizer, dtype, positions, 0))
-    params = _of_model(model, positions) if config is None else _of_run(config.sampling)
+    params = _of_model(model, positions) if config is None else sampling_of(config)
     renderer = Renderer(tokenizer, prompt)
     return Talker(found.label, model, tokenizer, renderer, engine, params, positions)
-
-
-def _of_run(sampling: Any) -> SamplingParams:
-    return SamplingParams(
-        sampling.temperature,
-        sampling.top_p,
-        sampling.top_k,
-        sampling.max_tokens,
-        tuple(sampling.stop),
-    )
 
 
 def _of_model(model: Any, positions: int) -> SamplingParams:

@@ -19,7 +19,7 @@ from rlvr_core.api import (
     SamplingParams,
     traits_of,
 )
-from rlvr_core.api.services import max_positions
+from rlvr_core.api.services import max_positions, sampling_of
 from rlvr_core.builtin.doctor.batch import Batch
 from rlvr_core.builtin.doctor.consensus import vote
 from rlvr_core.builtin.doctor.endings import MANY_CUT
@@ -111,11 +111,7 @@ class Live:
 
 def params_of(subject: Subject, **changes: Any) -> SamplingParams:
     """Return the run's sampling parameters, with changes."""
-    one = subject.config.sampling
-    return replace(
-        SamplingParams(one.temperature, one.top_p, one.top_k, one.max_tokens, tuple(one.stop)),
-        **changes,
-    )
+    return replace(sampling_of(subject.config), **changes)
 
 
 def sampled(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr_core.builtin.invariants.check import compute_dtype
+from rlvr_core.builtin.invariants.differences import larger
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
 from rlvr_core.builtin.invariants.plain_pass import plain_logprobs
 
@@ -90,7 +91,7 @@ def gradient_error(
         here = slice(at, at := at + len(part))
         error, slope = _distance(found[here], plain[here])
         width = WIDER * band if name else band
-        worst = error if not worst > error else worst
+        worst = larger(worst, error)
         if error > width:
             return error, (
                 f"the gradient of the log-probs behind the loss is not theirs"

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def larger(one: float, other: float) -> float:
+    """Return the larger of two errors; NaN stands for one that is not known."""
+    return other if math.isnan(one) else one if math.isnan(other) else max(one, other)
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A comparison.

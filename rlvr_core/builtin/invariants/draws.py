@@ -58,6 +58,7 @@ class Draws(Invariant):
         self._restored = self._resumed = False
         self._reads: Counter[Any] = Counter()
         self._came: Counter[Any] = Counter()
+        self._names: list[tuple[str, int, int]] = []
         self._missed = False
         self._found: dict[str, float] = {}
 
@@ -205,9 +206,9 @@ class Draws(Invariant):
     def begin(self, view: StepView) -> None:
         """Check how often the step's groups have been trained on."""
         self._missed = False
+        self._names = [_name(group) for group in view.groups]
         most = self._traits.max_reads
-        for group in view.groups:
-            name = _name(group)
+        for group, name in zip(view.groups, self._names, strict=True):
             reads = self._reads[name] + 1
             # one problem drawn twice under one version may be answered alike
             if reads > most * max(1, self._came[name]):
@@ -227,14 +228,14 @@ class Draws(Invariant):
     def end(self, view: StepView) -> Mapping[str, float]:
         """Count the reads of the step's groups."""
         if view.update and not self._missed:
-            self._reads.update(_name(group) for group in view.groups)
+            self._reads.update(self._names)
         if self._reads:
             # a group that is read at all is read within so many steps of its first one
-            newest = {_name(group) for group in view.groups}
             old = view.version - max(64, 4 * self._oldest, 16 * self._traits.max_reads)
-            gone = [one for one in self._reads if one not in newest and one[1] < old]
-            for one in gone:
-                del self._reads[one], self._came[one]
+            newest = set(self._names)
+            for counts in (self._reads, self._came):
+                for one in [one for one in counts if one[1] < old and one not in newest]:
+                    del counts[one]
         return self._found
 
     def state_dict(self) -> dict[str, Json]:

@@ -63,7 +63,7 @@ class Kl(Invariant):
         reference = view.trainer.reference
         if reference is not None:
             self._check_weights(view)
-        if reference is None or not self._due or view.trainer.train.reference.sync_every:
+        if reference is None or not self._is_due(EVERY) or view.trainer.train.reference.sync_every:
             return
         # under LoRA the reference is the same model, and its adapter is switched off in there
         trained = {id(one): one for one in view.trainer.model.parameters() if one.requires_grad}
@@ -147,9 +147,9 @@ class Kl(Invariant):
         self._found = {"kl/error": error}
         if fresh:
             self._found["kl/k3"] = k3 / fresh
-        if view.update == 0 and self._due:
+        if view.update == 0 and self._is_due(EVERY):
             self._probe(view)
-            if self._steps <= OFTEN or self._steps % RARELY == 0:
+            if self._is_due(RARELY):
                 self._check_logprobs(view)
         if not error <= 1e-3 * abs(own) / tokens + 1e-6:
             raise self.fault(
@@ -208,10 +208,9 @@ class Kl(Invariant):
                         "estimator, and whether the policy's log-probs carry its gradient",
                     )
 
-    @property
-    def _due(self) -> bool:
-        """Whether this step makes the costlier checks."""
-        return self._steps <= OFTEN or self._steps % EVERY == 0
+    def _is_due(self, every: int) -> bool:
+        """Whether this step makes the checks that later steps make once in so many."""
+        return self._steps <= OFTEN or self._steps % every == 0
 
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return the step's measurements."""

@@ -19,7 +19,7 @@ import torch
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.backward import gradient_error
 from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
-from rlvr_core.builtin.invariants.differences import compare, described
+from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.entropy_choice import Choice, choices, wrong_choice
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
 
@@ -103,7 +103,7 @@ class LossValues(Invariant):
         ends = self._updates < ENDS
         error, what = gradient_error(view.trainer, micro_batch, batch, ends=ends)
         self._behind = self._updates, what
-        self._backward = error if math.isnan(self._backward) else max(self._backward, error)
+        self._backward = larger(self._backward, error)
 
     def share(self, view: StepView) -> Found:
         """Compute the losses of this process's micro-batches again."""
@@ -118,7 +118,7 @@ class LossValues(Invariant):
             return Found(worst, self._behind[1])
         for number, one in enumerate(seen):
             found = self._check(view, one)
-            worst = found.worst if math.isnan(worst) else max(worst, found.worst)
+            worst = larger(worst, found.worst)
             if found.what:
                 return Found(worst, f"micro-batch {number + 1} of {len(seen)}: {found.what}")
         return Found(worst)
@@ -126,9 +126,8 @@ class LossValues(Invariant):
     def judge(self, view: StepView, shares: Sequence[Found]) -> None:
         """Raise what any process found."""
         self._updates += 1
-        errors = [one.worst for one in shares if not math.isnan(one.worst)]
-        if errors:
-            self._error = max(errors) if math.isnan(self._error) else max(self._error, *errors)
+        for one in shares:
+            self._error = larger(self._error, one.worst)
         what = next((one.what for one in shares if one.what), "")
         what = what or wrong_choice(one.choices for one in shares)
         if what:

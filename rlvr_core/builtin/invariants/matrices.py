@@ -52,11 +52,10 @@ class Matrices:
             if group.get("muon")
             for one in group["params"]
         }
-        if any(map(is_sharded, optimizer.parameters)):
-            hidden.clear()
+        whole = not any(map(is_sharded, optimizer.parameters))
         by_shape: dict[int, list[int]] = {}
         for number, one in enumerate(optimizer.parameters):
-            if id(one) in hidden and one.ndim == 2 and one.numel() <= ELEMENTS:
+            if whole and id(one) in hidden and one.ndim == 2 and one.numel() <= ELEMENTS:
                 a, b = one.shape
                 by_shape.setdefault((a > b) - (a < b), []).append(number)
         chosen = [numbers[turn % len(numbers)] for numbers in by_shape.values()]

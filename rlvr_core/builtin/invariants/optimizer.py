@@ -20,7 +20,7 @@ import torch
 
 from rlvr_core.api import Metric
 from rlvr_core.builtin.invariants.check import Invariant, StepView
-from rlvr_core.builtin.invariants.differences import compare, described
+from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.fingerprints import local
 from rlvr_core.builtin.invariants.formulas import MUON, kind_of
 from rlvr_core.builtin.invariants.matrices import Matrices
@@ -180,7 +180,7 @@ class OptimizerUpdates(Invariant):
             arrived = sum(share[1][number] for share in shares) / world
             band = ROUNDING * sum(share[2][number] for share in shares) / world + TINY
             wrong = compare(found, arrived, band)
-            self._error = _larger(self._error, wrong.worst)
+            self._error = larger(self._error, wrong.worst)
             if not wrong.bad:
                 continue
             last = sum(share[3][number] for share in shares) / world
@@ -234,7 +234,7 @@ class OptimizerUpdates(Invariant):
                 break
         if not found and self._matrices is not None:
             found = self._matrices.wrong(optimizer, rate)
-        self._error = _larger(self._error, check.worst)
+        self._error = larger(self._error, check.worst)
         return found
 
     def end(self, view: StepView) -> Mapping[str, float]:
@@ -248,7 +248,3 @@ class OptimizerUpdates(Invariant):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it."""
         self._updates = state["updates"]
-
-
-def _larger(error: float, found: float) -> float:
-    return found if math.isnan(error) else max(error, found)

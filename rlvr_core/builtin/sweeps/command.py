@@ -42,7 +42,7 @@ def sweep(
     """
     from rlvr_core.builtin.sweeps.sweep import Carried
 
-    if sum((dry_run, slurm)) > 1 or (slurm and as_json):
+    if slurm and (dry_run or as_json):
         raise click.UsageError("--slurm prints a script, and goes with neither of the others")
     carried = Carried.read(file, trial)
     if slurm:
