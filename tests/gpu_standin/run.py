@@ -8,176 +8,24 @@ A process of its own, since the stand-in's library cannot be unloaded; see ``CAS
 from __future__ import annotations
 
 import json
-import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "train")]
+sys.path.insert(0, str(HERE))
 import build  # noqa: E402
-from sizes import SIZES  # noqa: E402
 
 build.load()
 
 import device as standin  # noqa: E402
-import torch  # noqa: E402
-from small import ADAMW, CONSTANT, estimator_for  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel  # noqa: E402
+from steps import CASE, groups, models, trainer_of  # noqa: E402
 
-from rlvr_core.api import (  # noqa: E402
-    Completion,
-    Group,
-    Judged,
-    MicroBatch,
-    Problem,
-    TeacherTraits,
-)
-from rlvr_core.builtin.distillation.losses import Distillation, DistillConfig  # noqa: E402
-from rlvr_core.builtin.distillation.teacher import Teacher  # noqa: E402
+from rlvr_core.api import MicroBatch  # noqa: E402
 from rlvr_core.builtin.lora import lora  # noqa: E402
-from rlvr_core.builtin.losses.policy_family import GRPO  # noqa: E402
 from rlvr_core.builtin.offload.layers import offload  # noqa: E402
-from rlvr_core.builtin.optimizers.muon import Muon  # noqa: E402
-from rlvr_core.builtin.packing import attention_mask  # noqa: E402
-from rlvr_core.config.model import LoraSection, ReferenceSection, TrainSection  # noqa: E402
-from rlvr_core.engines.forward_paths import choose_forward_paths  # noqa: E402
-from rlvr_core.step.model import Precision, enable_checkpointing  # noqa: E402
-from rlvr_core.step.objective import LossTerm, Objective  # noqa: E402
-from rlvr_core.step.optim import Optimizer  # noqa: E402
-from rlvr_core.step.reference import SeparateModel, UnderAdapter  # noqa: E402
-from rlvr_core.step.step import PolicyTrainer, _bare_rows  # noqa: E402
-
-FLASH_WORKS = attention_mask.flash_works
-CASE: Mapping[str, Any] = {
-    "device": "standin",  # or cpu
-    "size": "tiny",
-    "dtype": "bfloat16",
-    "beta": 0.0,
-    "flash": True,
-    "checkpointing": False,
-    "forward_paths": True,
-    "mini_batches": 1,
-    "lora": False,  # or a rank
-    "distillation": False,
-    "per_token": False,
-    "muon": False,
-    "offload": False,
-    "layers": None,  # as many as the size has
-    "vocab": None,  # the same of the vocabulary
-    "groups": 4,
-    "n": 4,
-    "prompt": 10,
-    "tokens": 12,
-    "skewed": True,  # or every prompt and completion as long as may be
-    "budget": 200,
-    "steps": 2,
-}
-"""What a case is made of, unless it says otherwise; figures are of its last step."""
-
-
-def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of a case's model."""
-    shape = dict(SIZES[case["size"]])
-    if case["layers"] is not None:
-        shape["num_hidden_layers"] = case["layers"]
-    if case["vocab"] is not None:
-        shape["vocab_size"] = case["vocab"]
-    return shape
-
-
-def model_of(case: Mapping[str, Any], seed: int) -> PreTrainedModel:
-    """A model in host memory, or by its shapes alone."""
-    given = {"model_type": "qwen3", "eos_token_id": None} | shape_of(case)
-    config = AutoConfig.for_model(**given)
-    torch.manual_seed(seed)
-    with torch.device("cpu" if case["size"] == "tiny" else "meta"):
-        return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
-
-
-def models(case: Mapping[str, Any]) -> dict[str, PreTrainedModel]:
-    """The policy, and the reference (the same weights) and the teacher (others) if it has them."""
-    found = {"policy": model_of(case, 0)}
-    if case["beta"] and not case["lora"]:
-        found["reference"] = model_of(case, 0)
-    if case["distillation"]:
-        found["teacher"] = model_of(case, 1)
-    dtype = getattr(torch, case["dtype"])
-    for name, other in found.items():
-        if name != "policy":
-            other.to(dtype).requires_grad_(False)
-    if case["lora"]:
-        section = LoraSection(rank=int(case["lora"]), alpha=8, dropout=0.0)
-        # a fingerprint of the weights is for a checkpoint, and shapes have none
-        lora._fingerprint = lambda *_: {}
-        lora.attach(found["policy"], section, seed=0, compute=dtype, path="toy", revision=None)
-    return found
-
-
-def groups(case: Mapping[str, Any], vocabulary: int) -> list[Group]:
-    """Random completions of skewed lengths, half of them right."""
-    draw = random.Random(3)
-
-    def ids(n: int) -> tuple[int, ...]:
-        return tuple(draw.randrange(vocabulary) for _ in range(n))
-
-    found = []
-    for place in range(case["groups"]):
-        least = case["prompt"] // 2 if case["skewed"] else case["prompt"]
-        prompt, members = ids(draw.randint(least, case["prompt"])), []
-        for number in range(case["n"]):
-            n = max(1, min(case["tokens"], int(case["tokens"] * draw.lognormvariate(-0.8, 0.6))))
-            n = n if case["skewed"] else case["tokens"]
-            logps = tuple(-2 * draw.random() for _ in range(n))
-            done = Completion(prompt, ids(n), logps, (True,) * n, "", "stop")
-            members.append(Judged(done, {}, float(number % 2), number % 2 == 1))
-        found.append(Group(Problem(f"p{place}", "?", "v", {}, "toy"), tuple(members), 0))
-    return found
-
-
-def trainer_of(case: Mapping[str, Any], made: dict[str, PreTrainedModel]) -> PolicyTrainer:
-    """A trainer of models that are where they belong."""
-    policy = made["policy"]
-    dtype = getattr(torch, case["dtype"])
-    train = TrainSection(
-        steps=9,
-        lr=1e-3,
-        warmup_steps=0,
-        tokens_per_micro_batch=case["budget"],
-        mini_batches=case["mini_batches"],
-    )
-    if case["checkpointing"]:
-        enable_checkpointing(
-            policy, "all" if case["checkpointing"] is True else case["checkpointing"]
-        )
-    attention_mask.flash_works = FLASH_WORKS if case["flash"] else lambda *_: False
-    for model in made.values():
-        if not case["forward_paths"]:
-            choose_forward_paths(model, [])
-    reference = None
-    if case["beta"]:
-        section = ReferenceSection()
-        separate = made.get("reference")
-        reference = SeparateModel(separate, policy, section) if separate else None
-        reference = reference or UnderAdapter(policy, section)
-    terms = [LossTerm("l", GRPO(GRPO.Config(beta=0.0 if case["per_token"] else case["beta"])))]
-    if case["distillation"]:
-        loss = Distillation(DistillConfig(top_k=5), TeacherTraits(5, model="a model of its own"))
-        terms.append(LossTerm("d", loss, teacher=Teacher(5, made["teacher"])))
-    named = {"name": "reinforce_plus_plus", "beta": case["beta"]} if case["per_token"] else {}
-    builder = Muon(Muon.Config()) if case["muon"] else ADAMW
-    return PolicyTrainer(
-        model=policy,
-        reference=reference,
-        objective=Objective(tuple(terms), estimator_for(terms, **named)),
-        optimizer=Optimizer(policy, train, dtype, builder, CONSTANT),
-        precision=Precision(dtype),
-        train=train,
-        temperature=1.0,
-        max_completion_tokens=case["tokens"],
-        reward_weights=lambda _: (1.0,),
-    )
+from rlvr_core.step.step import _bare_rows  # noqa: E402
 
 
 def put(device: standin.StandIn, case: Mapping[str, Any], made: dict[str, Any]) -> None:
@@ -197,13 +45,16 @@ def run(case: Mapping[str, Any]) -> dict[str, Any]:
         models), ``copies``, ``launches``, ``flops``, ``wide`` and ``micro_batches`` of the last
         one, and bytes at rest and at most.
     """
-    made = models(case)
+    real = case["size"] == "tiny"
+    if not real:  # a fingerprint of the weights is for a checkpoint, and shapes have none
+        lora._fingerprint = lambda *_: {}
+    made = models(case, "cpu" if real else "meta")
     given = groups(case, made["policy"].config.vocab_size)
     if case["device"] == "cpu":
         trainer = trainer_of(case, made)
         return {"metrics": [trainer.update(given, s, s).metrics for s in range(case["steps"])]}
     standin.pretend()
-    with standin.StandIn(shapes_only=case["size"] != "tiny") as device:
+    with standin.StandIn(shapes_only=not real) as device:
         put(device, case, made)
         trainer = trainer_of(case, made)
         metrics = []

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from matrix import EVERY, OPTIONS, PATHS  # noqa: E402
+
 RUN = HERE / "run.py"
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in needs g++")
@@ -34,37 +37,6 @@ def run(cases):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-PATHS = {"flash": {}, "grids": {"flash": False}, "whole rows": {"forward_paths": False}}
-OPTIONS = {
-    "plain": {},
-    "reference": {"beta": 0.05},
-    "offloaded reference": {"beta": 0.05, "offload": True},
-    "LoRA": {"lora": 4},
-    "LoRA, reference": {"lora": 4, "beta": 0.05},
-    "distillation": {"distillation": True},
-    "mini-batches": {"mini_batches": 2, "beta": 0.05},
-    "advantages per token": {"per_token": True, "beta": 0.05},
-    "muon": {"muon": True},
-}
-SMALL = {"groups": 2, "budget": 40, "steps": 2}
-
-
-def cases(options):
-    """By name: every path in every precision, recomputed or not, with these options."""
-    found = {}
-    for dtype in ("bfloat16", "float16", "float32"):
-        for path, how in PATHS.items():
-            if path == "flash" and dtype == "float32":
-                continue  # no flash kernel computes in it
-            for again in (False, True):
-                for option in options:
-                    name = [path, dtype, "checkpointing" if again else "", option]
-                    case = SMALL | {"dtype": dtype, "checkpointing": again}
-                    found[", ".join(filter(None, name))] = case | how | OPTIONS[option]
-    return found
-
-
-EVERY = cases(OPTIONS)
 FEW = [
     *(f"{path}, bfloat16, checkpointing, plain" for path in PATHS),
     *(f"flash, bfloat16, checkpointing, {option}" for option in OPTIONS if option != "plain"),

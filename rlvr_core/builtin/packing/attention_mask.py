@@ -11,6 +11,7 @@ dimension.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
@@ -199,10 +200,22 @@ class VarlenMask:
             self.most_keys,
             scale=scale,
             window_size=(-1, 0),  # causal; the last query of a sequence sees its last key
-            enable_gqa=q_NhD.shape[1] != k_NhD.shape[1],
+            **_grouped(q_NhD, k_NhD),
         )
         out_NhD: Tensor = found
         return out_NhD
+
+
+def _grouped(q_NhD: Tensor, k_NhD: Tensor) -> dict[str, bool]:
+    """What torch wants said of fewer key heads than query heads; before 2.12 it took both."""
+    return {"enable_gqa": q_NhD.shape[1] != k_NhD.shape[1]} if _names_groups() else {}
+
+
+@lru_cache
+def _names_groups() -> bool:
+    from torch.nn.attention.varlen import varlen_attn
+
+    return "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 @lru_cache

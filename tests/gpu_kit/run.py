@@ -1,0 +1,102 @@
+"""The checks that only a GPU can make: ``make gpu``, or ``python tests/gpu_kit/run.py --help``.
+
+A  facts and ceilings          B  a step is right           C  how fast it is, and what it takes
+W  whole runs with all guards  D  two processes on a card   G  compiled
+E  vLLM                        F  several GPUs
+
+Each finding is a line of ``gpu.jsonl`` in ``--out`` and of the table that is printed; a check that
+breaks is one too, and the next goes on. What a machine lacks is said, and nothing is made up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin")]
+
+import torch  # noqa: E402
+from record import HEADER, Record, row_of  # noqa: E402
+
+PARTS = "ABCWDGEF"
+
+
+def main() -> int:
+    """Run the parts; 1 if something is wrong."""
+    words = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    words.add_argument("--parts", default=PARTS)
+    words.add_argument("--out", type=Path, default=Path("build/gpu"))
+    words.add_argument("--model", help="folder of a tiny model, for parts W and D")
+    words.add_argument("--cases", help="of part C, by a part of their names; by default all")
+    words.add_argument("--limit", type=float, default=300, help="seconds for the matrix of B")
+    words.add_argument("--at-once", type=int, default=3, help="runs of part W beside each other")
+    given = words.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    predictions = json.loads((HERE / "predictions.json").read_text())
+    record = Record(given.out, predictions)
+    print(HEADER, flush=True)
+    for part in given.parts:
+        record.attempt(part, "whole part", lambda part=part: run(part, record, given))
+    wrong = [one for one in record.findings if one.ok is False]
+    print(f"\n{len(record.findings)} figures, {len(wrong)} wrong", *map(row_of, wrong), sep="\n")
+    return bool(wrong)
+
+
+def run(part: str, record: Record, given: argparse.Namespace) -> None:
+    """One part."""
+    if not torch.cuda.is_available():
+        record.add(part, "whole part", None, note="not made: torch sees no GPU here")
+        return
+    if part == "A":
+        from facts import facts
+
+        facts(record)
+    elif part == "B":
+        import right
+
+        right.right(record, given.limit)
+    elif part == "C":
+        import fast
+
+        names = [name for name in fast.CASES if given.cases is None or given.cases in name]
+        fast.fast(record, names)
+        first = "1.7B, 512 tokens"
+        if given.cases is None:
+            record.attempt("C", "peer", lambda: fast.peer(record, first))
+            fast.free()
+            record.attempt("C", "profile", lambda: fast.profiled(record))
+            fast.free()
+    elif part == "G":
+        import fast
+        import right
+
+        right.compiled(record)
+        first = "1.7B, 512 tokens"
+        record.attempt("G", "compiled", lambda: fast.measure(record, first, compiled=True))
+    elif part in "WD":
+        model = given.model or "tiny:math/arithmetic"
+        if part == "W":
+            from runs import whole_runs
+
+            whole_runs(record, model, given.at_once)
+        else:
+            from two import two
+
+            two(record, model)
+    elif part == "E":
+        if importlib.util.find_spec("vllm") is None:
+            record.add("E", "whole part", None, note="not made: vLLM is not installed here")
+        else:
+            record.add("E", "whole part", None, note="pytest -m gpu tests/engines runs it")
+    elif part == "F":
+        n = torch.cuda.device_count()
+        note = f"not made: it needs two GPUs, and there is {n}" if n < 2 else "not written yet"
+        record.add("F", "whole part", None, note=note)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

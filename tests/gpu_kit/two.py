@@ -1,0 +1,99 @@
+"""D: two processes on one card train as one does. NCCL wants a card each, so gloo carries all."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from record import Record
+from runs import COMMON, ROOT
+
+STEPS = 8
+CHANGES = [f"train.steps={STEPS}", "model.dtype=bfloat16", "checkpoint.every=100"]
+SAYS = """
+import sys
+import torch.distributed as dist
+plain = dist.init_process_group
+def joined(*given, **more):
+    more["backend"] = "gloo"
+    return plain(*given, **more)
+dist.init_process_group = joined
+from rlvr_core.cli.main import main
+sys.argv[0] = "rlvr"
+sys.exit(main())
+"""
+
+
+def two(record: Record, model: str) -> None:
+    """Compare the reward curves of one process with those of two, by DDP and by FSDP2."""
+    alone = rewards(record, model, "alone", 1, [])
+    for strategy in ("ddp", "fsdp"):
+        record.attempt("D", strategy, lambda s=strategy: compared(record, model, s, alone))  # type: ignore[misc]
+
+
+def compared(record: Record, model: str, strategy: str, alone: dict[str, list[float]]) -> None:
+    """Two processes against one: the first step's loss and gradient, and what was learnt."""
+    begun = time.monotonic()
+    both = rewards(record, model, strategy, 2, [f"train.parallel={strategy}"])
+    for metric in ("loss", "grad_norm"):
+        far = abs(both[metric][0] / alone[metric][0] - 1)
+        name = f"{strategy}: {metric} of the first step against one process"
+        record.add("D", name, far, "relative", limit=0.02, ok=far <= 0.02)
+    last = both["reward/mean"][-1], alone["reward/mean"][-1]
+    note = f"reward of step {STEPS}: {last[0]:.3f}, alone {last[1]:.3f}"
+    record.add("D", f"{strategy}: seconds", time.monotonic() - begun, "s", note=note)
+
+
+def rewards(
+    record: Record, model: str, name: str, world: int, more: list[str]
+) -> dict[str, list[float]]:
+    """Run it, and return metrics by name, a number a step.
+
+    Raises:
+        RuntimeError: A process failed.
+    """
+    place = record.folder / "work" / f"two-{name}"
+    place.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, "-c", SAYS, "run", str(ROOT / COMMON[0])]
+    for change in ["eval.tasks=[]", f"model.path={model}", f"run.dir={place}", *CHANGES, *more]:
+        words += ["--set", change]
+    started = []
+    for rank in range(world):
+        env = os.environ | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
+        if world > 1:
+            env |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(world)}
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            env |= {"LOCAL_WORLD_SIZE": str(world)}
+        log = (place / f"rank{rank}.txt").open("w")
+        started.append(subprocess.Popen(words, cwd=place, env=env, stdout=log, stderr=log))
+    try:
+        codes = [process.wait(timeout=150) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    said = "".join((place / f"rank{rank}.txt").read_text()[-1500:] for rank in range(world))
+    with (record.folder / "runs.txt").open("a") as file:
+        file.write(f"== two processes, {name}: {codes}\n{said}\n")
+    if any(codes):
+        lines = [line for line in said.splitlines() if "error" in line.lower()]
+        raise RuntimeError(f"exit codes {codes}: {lines[-1] if lines else said[-300:]}")
+    return metrics(place)
+
+
+def metrics(place: Path) -> dict[str, list[float]]:
+    """Numbers of each step by name."""
+    found: dict[str, list[float]] = {}
+    for file in place.glob("**/metrics.jsonl"):
+        for line in file.read_text().splitlines():
+            for key, value in json.loads(line).items():
+                if isinstance(value, int | float):
+                    found.setdefault(key, []).append(float(value))
+    return found
