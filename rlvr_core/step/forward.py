@@ -8,6 +8,7 @@ a loss token reach the LM head.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -203,11 +204,23 @@ def _body(model: PreTrainedModel) -> Any:
 
 
 def compile_body(model: PreTrainedModel) -> Any:
-    """The model without its LM head, compiled for training; the model itself stays as it is.
+    """The model without its LM head, its layers compiled for training; the model stays as it is.
 
-    Generation goes on uncompiled: its shapes change with every token.
+    One graph serves all layers, as they share their code, and all lengths; recomputed activations
+    stay outside of it. Generation goes on uncompiled: its shapes change with every token.
     """
-    return torch.compile(_body(model), dynamic=True)
+    return _with_compiled_layers(_body(model))
+
+
+def _with_compiled_layers(module: Any) -> Any:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    clone = copy.copy(module)  # it shares all parameters
+    if isinstance(module, GradientCheckpointingLayer):
+        clone.forward = torch.compile(module.forward, dynamic=True)
+        return clone
+    clone._modules = {name: _with_compiled_layers(m) for name, m in module.named_children()}
+    return clone
 
 
 def probe_forward_path(model: PreTrainedModel) -> None:

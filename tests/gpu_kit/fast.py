@@ -38,6 +38,9 @@ CASES: dict[str, dict[str, Any]] = {
 """Completions of skewed lengths, the longest as long as the name says."""
 
 
+COMPILED = [name for name in CASES if name.endswith((" tokens", "layer", "recomputed", "16"))]
+
+
 def case_of(name: str) -> dict[str, Any]:
     """Everything of a case."""
     return {**CASE, **REAL, **CASES[name]}
@@ -134,11 +137,13 @@ def phases() -> Iterator[Mapping[str, float]]:
         stepping._timed = plain
 
 
-def profiled(record: Record) -> None:
+def profiled(record: Record, *, compiled: bool = False) -> None:
     """Where the time of a step goes, kernel by kernel; the table is a file beside the others."""
     case = case_of("1.7B, 512 tokens")
     made = models(case, "cuda")
     trainer, given = trainer_of(case, made), groups(case, made["policy"].config.vocab_size)
+    if compiled:
+        trainer.compiled = compile_body(trainer.model)
     for step in range(2):
         trainer.update(given, step, step)
     torch.cuda.synchronize()
@@ -153,10 +158,11 @@ def profiled(record: Record) -> None:
     kernels = [one for one in table if one.self_device_time_total > 0 and not one.cpu_time_total]
     busy = sum(one.self_device_time_total for one in kernels) / 1e6
     count = sum(one.count for one in kernels)
-    record.add("C", "profile: kernels", count, "", note=f"{wall:.2f} s under the profiler")
-    record.add("C", "profile: seconds of kernels", busy, "s")
+    name = "profile, compiled" if compiled else "profile"
+    record.add("C", f"{name}: kernels", count, "", note=f"{wall:.2f} s under the profiler")
+    record.add("C", f"{name}: seconds of kernels", busy, "s")
     text = table.table(sort_by="self_device_time_total", row_limit=60, max_name_column_width=110)
-    (record.folder / "profile.txt").write_text(text)
+    (record.folder / f"{name}.txt").write_text(text)
 
 
 def peer(record: Record, name: str) -> None:

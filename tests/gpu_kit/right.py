@@ -219,9 +219,15 @@ def spoiled(record: Record) -> None:
 
 
 def compiled(record: Record) -> None:
-    """A compiled body gives what the plain one gives."""
-    for dtype in ("bfloat16", "float32"):
+    """Compiled layers give what plain ones give, in a graph for all of them."""
+    from torch._dynamo.utils import counters
+
+    for dtype, how in (("bfloat16", {}), ("bfloat16", {"lora": 4}), ("float32", {"flash": False})):
         begun = time.monotonic()
-        case = case_of({"dtype": dtype, "flash": False})
-        record_one(record, f"compiled, {dtype}", case, {}, {}, compiled=True)
-        record.add("B", f"compiled, {dtype}: seconds", time.monotonic() - begun, "s")
+        counters.clear()
+        case = case_of({"dtype": dtype, "checkpointing": True, **how})
+        name = f"compiled, {', '.join([dtype, *how])}"
+        record_one(record, name, case, {}, {}, compiled=True)
+        graphs = counters["stats"]["unique_graphs"]
+        note = f"{graphs} graphs, {sum(counters['graph_break'].values())} breaks"
+        record.add("B", f"{name}: seconds", time.monotonic() - begun, "s", note=note)

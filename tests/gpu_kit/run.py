@@ -1,8 +1,8 @@
 """The checks that only a GPU can make: ``make gpu``, or ``python tests/gpu_kit/run.py --help``.
 
 A  facts and ceilings          B  a step is right           C  how fast it is, and what it takes
-W  whole runs with all guards  D  two processes on a card   G  compiled
-E  vLLM                        F  several GPUs
+W  whole runs with all guards  R  killed and resumed        D  two processes on a card
+G  compiled                    E  vLLM                      F  several GPUs
 
 Each finding is a line of ``gpu.jsonl`` in ``--out`` and of the table that is printed; a check that
 breaks is one too, and the next goes on. What a machine lacks is said, and nothing is made up.
@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin")]
 import torch  # noqa: E402
 from record import HEADER, Record, row_of  # noqa: E402
 
-PARTS = "ABCWDGEF"
+PARTS = "ABCWRDGEF"
 
 
 def main() -> int:
@@ -75,14 +75,21 @@ def run(part: str, record: Record, given: argparse.Namespace) -> None:
         import right
 
         right.compiled(record)
-        first = "1.7B, 512 tokens"
-        record.attempt("G", "compiled", lambda: fast.measure(record, first, compiled=True))
-    elif part in "WD":
+        for name in fast.COMPILED:
+            record.attempt("G", name, lambda n=name: fast.measure(record, n, compiled=True))  # type: ignore[misc]
+            fast.free()
+        record.attempt("G", "profile", lambda: fast.profiled(record, compiled=True))
+    elif part in "WRD":
         model = given.model or "tiny:math/arithmetic"
         if part == "W":
             from runs import whole_runs
 
             whole_runs(record, model, given.at_once)
+        elif part == "R":
+            import runs
+
+            record.attempt("R", "resumed", lambda: runs.resumed(record, model))
+            record.attempt("R", "wide", lambda: runs.wide(record))
         else:
             from two import two
 

@@ -18,7 +18,6 @@ from record import Record
 ROOT = Path(__file__).parents[2]
 STEPS = 24
 COMMON = ["examples/quickstart.yaml", "--set", f"train.steps={STEPS}", "--set", "eval.tasks=[]"]
-ASYNC = ["rollouts.asynchronous.max_staleness=1"]
 RUNS: dict[str, list[str]] = {
     "float32": ["model.dtype=float32"],
     "bfloat16": ["model.dtype=bfloat16"],
@@ -71,6 +70,71 @@ def one(record: Record, name: str, model: str, changes: list[str], env: dict[str
     warned = sum("warn" in line.lower() for line in said.splitlines())
     note = f"mean reward {means[0]:.3f}, then {means[1]:.3f}; {warned} lines warn"
     record.add("W", name, seconds, "s", ok=code == 0 and len(rewards) == STEPS, note=note)
+
+
+def resumed(record: Record, model: str) -> None:
+    """A run that was killed and goes on ends with the weights of one that was left alone."""
+    for dtype in ("bfloat16", "float32"):
+        places = [record.folder / "work" / f"{name}-{dtype}" for name in ("whole", "killed")]
+        commands = [started(place, model, dtype) for place in places]
+        processes = [begin(words, place) for words, place in zip(commands, places, strict=True)]
+        until = time.monotonic() + 120
+        while len(curve(places[1])) < 12 and time.monotonic() < until:
+            time.sleep(0.2)
+        processes[1].kill()
+        codes = [process.wait(timeout=240) for process in processes]
+        stopped = len(curve(places[1]))
+        folder = next(places[1].glob("quickstart-*"))
+        again = [*commands[1][:4], "--resume", str(folder)]
+        codes.append(begin(again, places[1]).wait(timeout=240))
+        files = [next(place.glob(f"*/checkpoints/step{STEPS:06}")) for place in places]
+        names = ["model.safetensors", "trainer/optimizer.safetensors"]
+        same = all(len({(one / name).read_bytes() for one in files}) == 1 for name in names)
+        note = f"killed after step {stopped} of {STEPS}, exit codes {codes}"
+        name = f"killed and resumed, {dtype}: weights and moments bit for bit"
+        record.add("R", name, float(same), ok=same and codes[0] == codes[2] == 0, note=note)
+
+
+def started(place: Path, model: str, dtype: str) -> list[str]:
+    """The words of a run of the quick start in a folder."""
+    words = [sys.executable, "-m", "rlvr_core.cli.main", "run", str(ROOT / COMMON[0]), *COMMON[1:]]
+    changes = [f"model.path={model}", f"run.dir={place}", f"model.dtype={dtype}"]
+    for change in [*changes, "checkpoint.every=8"]:
+        words += ["--set", change]
+    return words
+
+
+def begin(words: list[str], place: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a folder; what it says is a file there."""
+    place.mkdir(parents=True, exist_ok=True)
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    log = (place / "said.txt").open("a")
+    return subprocess.Popen(words, cwd=place, env=env, stdout=log, stderr=log)
+
+
+def wide(record: Record) -> None:
+    """A model of 0.2B random weights, whose step is not made of waiting: what its phases take."""
+    from rlvr_core.testing.random_model import save_random_model
+
+    place = record.folder / "work" / "wide"
+    place.mkdir(parents=True, exist_ok=True)
+    sizes = {"hidden_size": 1024, "num_hidden_layers": 16, "intermediate_size": 3072}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128}
+    save_random_model(place / "model", **sizes, **heads, initializer_range=0.02)
+    words = started(place, str(place / "model"), "bfloat16")
+    words[4] = str(Path(__file__).with_name("wide.yaml"))
+    code = begin(words, place).wait(timeout=240)
+    rewards = curve(place)
+    show = subprocess.run(
+        [*words[:3], "show", str(next(place.glob("wide-*")))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    with (record.folder / "runs.txt").open("a") as file:
+        file.write(f"== wide\n{(place / 'said.txt').read_text()[-6000:]}\n{show.stdout}\n")
+    note = f"reward of the first step {rewards[0]:.3f}, of the last {rewards[-1]:.3f}"
+    record.add("R", "0.2B, bfloat16", float(code), "exit code", ok=code == 0, note=note)
 
 
 def curve(place: Path) -> list[float]:

@@ -206,7 +206,7 @@ class VarlenMask:
         return out_NhD
 
 
-def _grouped(q_NhD: Tensor, k_NhD: Tensor) -> dict[str, bool]:
+def _grouped(q_NhD: Tensor, k_NhD: Tensor) -> dict[str, Any]:
     """What torch wants said of fewer key heads than query heads; before 2.12 it took both."""
     return {"enable_gqa": q_NhD.shape[1] != k_NhD.shape[1]} if _names_groups() else {}
 
