@@ -26,7 +26,10 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.rollouts import Rollouts, Sampled
 from rlvr_core.builtin.invariants.figures import contradictions, figures_of, trained_figures
-from rlvr_core.builtin.losses.policy_family import DAPO, GRPO, GSPO
+from rlvr_core.builtin.invariants.records import Records
+from rlvr_core.builtin.losses.policy_family import DAPO, GSPO
+from rlvr_core.record.recorder import Recorder
+from rlvr_core.record.rundir import RunFolder
 from rlvr_core.run.metrics import rollout_metrics
 
 
@@ -191,6 +194,50 @@ def test_a_norm_after_clipping(monkeypatch):
     trainer.optimizer.step = lambda step: replace(told := real(step), grad_norm=0.5 * told.grad_norm)
     with pytest.raises(RunError, match="guard optimizer: the norm of the gradient is reported as"):
         finish(trainer)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Records of one step with ``two_groups``, written as a run does, and what was handed on."""
+    recorder = Recorder(RunFolder(tmp_path))
+    records = Records(tmp_path)
+    drawn, line = two_groups(), {"reward/mean": 0.2, "pass_rate": 0.2}
+
+    def write(change=lambda group: group, told=line, advantages=(None, 0.5, -0.5, None)):
+        recorder.metrics(0, 0, told)
+        for place, group in enumerate(drawn):
+            fates = ["trained"] * len(group.members)
+            given = [*advantages, None, None][: len(group.members)]
+            recorder.rollout(0, 0, change(group), "?", fates, given, place)
+        found = {(id(drawn[0]), ((1, 2), (5,) * 4)): {0.5, -0.5}}
+        return records.wrong(0, line, drawn, found)
+
+    yield write
+    recorder.close()
+
+
+def test_records_of_a_healthy_step(recorded):
+    assert recorded() == []
+    assert recorded() == []  # another step's, behind it
+
+
+def test_records_that_say_something_else(recorded):
+    assert recorded(told={"reward/mean": 0.2, "pass_rate": 0.4}) == [
+        "metrics.jsonl has pass_rate 0.4, and it is 0.2"
+    ]
+
+    def turned(group):
+        return replace(group, members=(*group.members[1:], group.members[0]))
+
+    wrong = recorded(turned)
+    of_p = "of completion 0 of problem p, and it is"
+    assert f"rollouts.jsonl has reward 0.0 {of_p} 1.0" in wrong
+    assert f"rollouts.jsonl has finish_reason 'length' {of_p} 'stop'" in wrong
+    wrong = recorded(lambda group: replace(group, members=group.members[:2]))
+    assert "rollouts.jsonl has 2 completions of problem p where the step has 4 of problem p" in wrong
+    assert recorded(advantages=(None, 0.5, 0.7, None)) == [
+        "rollouts.jsonl has an advantage 0.7 of completion 2 of problem p, and it is -0.5"
+    ]
 
 
 def test_numbers_that_are_not_finite():

@@ -2,7 +2,8 @@
 
 What a user reads, and what stops or keeps a run by it, is counted again: rewards, pass rates, lengths
 and counts of groups from the groups that guards were shown; losses, KL, entropy, ratios and clips
-from what the losses were given; the norm of the gradient and the learning rate from the updates.
+from what the losses were given; the norm of the gradient and the learning rate from the updates. What was written
+to the run's files is read back.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from rlvr_core.builtin.invariants.figures import (
     trained_figures,
 )
 from rlvr_core.builtin.invariants.rates import TOLERANCE, rate_of
+from rlvr_core.builtin.invariants.records import Records
 from rlvr_core.builtin.invariants.rewards import weight_of
+from rlvr_core.builtin.invariants.rows import rows_of
 from rlvr_core.builtin.invariants.tallies import Tallied, losses_of, tally
 
 if TYPE_CHECKING:
-    from rlvr_core.api import Group, GroupsScored, Json, StepFinished
+    from rlvr_core.api import Group, GroupsScored, Json, RunStarted, StepFinished
     from rlvr_core.api.services import RunConfig
 
 FIRST = 8
@@ -50,6 +53,12 @@ class Reported(Invariant):
         self._view: StepView | None = None
         self._current: Tallied | None = None
         self._updates: list[tuple[Tallied | None, float, bool]] = []
+        self._records: Records | None = None
+        self._advantages: dict[Any, set[float]] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        """Read what is written from here on."""
+        self._records = Records(event.run_dir)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Keep all groups that were drawn."""
@@ -58,6 +67,7 @@ class Reported(Invariant):
     def begin(self, view: StepView) -> None:
         """Keep those that are trained on."""
         self._view, self._current, self._updates = view, None, []
+        self._advantages = {}
 
     @property
     def _due(self) -> bool:
@@ -65,7 +75,13 @@ class Reported(Invariant):
 
     def share(self, view: StepView) -> Tallied | None:
         """Sum up this process's part of the update."""
-        return tally(view) if self._due else None
+        if not self._due:
+            return None
+        for row in rows_of(view):
+            group, *completion = row.key
+            key = (id(view.groups[group]), tuple(completion))
+            self._advantages.setdefault(key, set()).add(row.advantage)
+        return tally(view)
 
     def judge(self, view: StepView, shares: Sequence[Tallied | None]) -> None:
         """Put the parts together."""
@@ -87,12 +103,18 @@ class Reported(Invariant):
         wrong = self._of_updates(view, event.metrics)
         if drawn is not None:
             wrong = self._of_groups(drawn, view, event.metrics) + wrong
+        if self._records is not None and view.trainer.ranks.main:
+            if self._due:
+                given = self._advantages
+                wrong += self._records.wrong(event.step, event.metrics, drawn or (), given)
+            else:
+                self._records.skip()
         self._steps += 1
         if wrong and view.trainer.ranks.main:
             more = f" ({len(wrong)} figures in all)" if len(wrong) > 4 else ""
             raise self.fault(
                 event.step,
-                f"the step's line of metrics says what its completions and updates do not: "
+                f"what is reported of the step is not what its completions and updates say: "
                 f"{'; '.join(wrong[:4])}{more} (band: none)",
                 "what is reported is not what was trained on: look at what makes the step's "
                 "metrics, over which groups, rows and updates it counts, and at what changes them "
