@@ -206,9 +206,9 @@ def recorded(tmp_path):
     def write(change=lambda group: group, told=line, advantages=(None, 0.5, -0.5, None)):
         recorder.metrics(0, 0, told)
         for place, group in enumerate(drawn):
-            fates = ["trained"] * len(group.members)
-            given = [*advantages, None, None][: len(group.members)]
-            recorder.rollout(0, 0, change(group), "?", fates, given, place)
+            shown = change(group)
+            n = len(shown.members)
+            recorder.rollout(0, 0, shown, "?", ["trained"] * n, list(advantages[:n]), place)
         found = {(id(drawn[0]), ((1, 2), (5,) * 4)): {0.5, -0.5}}
         return records.wrong(0, line, drawn, found)
 
