@@ -1,4 +1,4 @@
-"""Guard ``reported``: figures of a step by hand, healthy steps, and lines that say something else."""
+"""Guard ``reported``: figures by hand, healthy steps, and lines that say something else."""
 
 import math
 import sys
@@ -41,7 +41,12 @@ def member(length, reward, end="stop", status="ok", token=5):
 
 
 def two_groups():
-    first = (member(2, 1.0), member(4, 0.0, "length"), member(4, 0.0), member(2, None, "stop", "error"))
+    first = (
+        member(2, 1.0),
+        member(4, 0.0, "length"),
+        member(4, 0.0),
+        member(2, None, "stop", "error"),
+    )
     second = (member(3, 0.0), member(5, 0.0))
     return [
         Group(Problem("p", "?", "v", {}, "a"), first, 0),
@@ -91,7 +96,9 @@ def finish(trainer, n=2, change=lambda name, value: value, **more):
     for step in range(n):
         groups = sample(trainer.model, seed=step, version=version, **more)
         kept = [Sampled(Draw(one.problem, 6, k), "", one) for k, one in enumerate(groups[1:])]
-        lost = Sampled(Draw(groups[0].problem, 6, 99), "", groups[0], Drop("zero_variance", "equal"))
+        lost = Sampled(
+            Draw(groups[0].problem, 6, 99), "", groups[0], Drop("zero_variance", "equal")
+        )
         trainer.observer.on_groups(GroupsScored(step, version, tuple(groups)))
         report = trainer.update(groups[1:], step, version)
         line = rollout_metrics(Rollouts(kept=kept, dropped=[lost])) | report.metrics
@@ -191,7 +198,9 @@ def test_a_norm_after_clipping(monkeypatch):
     """The optimizer reports 0.5 of what the gradients have."""
     trainer = trainer_with(max_grad_norm=1e9)
     real = trainer.optimizer.step
-    trainer.optimizer.step = lambda step: replace(told := real(step), grad_norm=0.5 * told.grad_norm)
+    trainer.optimizer.step = lambda step: replace(
+        told := real(step), grad_norm=0.5 * told.grad_norm
+    )
     with pytest.raises(RunError, match="guard optimizer: the norm of the gradient is reported as"):
         finish(trainer)
 
@@ -234,7 +243,9 @@ def test_records_that_say_something_else(recorded):
     assert f"rollouts.jsonl has reward 0.0 {of_p} 1.0" in wrong
     assert f"rollouts.jsonl has finish_reason 'length' {of_p} 'stop'" in wrong
     wrong = recorded(lambda group: replace(group, members=group.members[:2]))
-    assert "rollouts.jsonl has 2 completions of problem p where the step has 4 of problem p" in wrong
+    assert (
+        "rollouts.jsonl has 2 completions of problem p where the step has 4 of problem p" in wrong
+    )
     assert recorded(advantages=(None, 0.5, 0.7, None)) == [
         "rollouts.jsonl has an advantage 0.7 of completion 2 of problem p, and it is -0.5"
     ]

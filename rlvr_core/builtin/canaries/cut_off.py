@@ -1,7 +1,7 @@
 """Answers that pass although the completion was cut off while they were being written.
 
-Whether such an answer is whole nobody knows: ``[46`` may have been going to be 465, or to go on with
-another number. A verifier that completes what is missing pays for length rather than for answers.
+Whether such an answer is whole nobody knows: ``[46`` may have been going to be 465, or to go on
+with another number. A verifier that completes what is missing pays for what nobody wrote.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CutOff:
         self._say(
             f"warning: guard references: completions of {len(self._problems)} problems that were "
             f"cut off (finish_reason: length) pass by an answer that ends where they do, such as "
-            f"that of {id_}: {end!r}. The verifier completes it (a bracket or tag that is missing), "
+            f"that of {id_}: {end!r}. The verifier completes it (a bracket or tag is missing), "
             "or takes what is there for the whole: ask for the end of the answer, or raise "
             "sampling.max_tokens. See docs/guards.md#references"
         )

@@ -8,6 +8,7 @@ there is memory for it, for the head, the embedding and the first trained tensor
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,9 +92,7 @@ def gradient_error(
         with torch.enable_grad():
             scores = plain_scores(trainer, model, micro, row, batch.mask_BT)
         again = dict(zip(("log-probs", "entropies"), scores, strict=True))
-        plain = {
-            name: _gradient(again[name].sum(), tensors, retain_graph=True) for name in totals
-        }
+        plain = {name: _gradient(again[name].sum(), tensors, retain_graph=True) for name in totals}
     finally:
         ASIDE.active = False
     dtype = compute_dtype(trainer)
@@ -103,7 +102,9 @@ def gradient_error(
         at = 0
         for name, part in parts.items():
             here = slice(at, at := at + len(part))
-            if of == "entropies" and _size(plain[of][here]) < FLAT * _size(plain["log-probs"][here]):
+            if of == "entropies" and _size(plain[of][here]) < FLAT * _size(
+                plain["log-probs"][here]
+            ):
                 continue
             error, slope = _distance(found[of][here], plain[of][here])
             width = band * (WIDER if name else 1.0) * (WIDER if of == "entropies" else 1.0)
@@ -118,7 +119,8 @@ def gradient_error(
 
 
 def _size(gradient: tuple[Tensor | None, ...]) -> float:
-    return sum(float(one.double().square().sum()) for one in gradient if one is not None) ** 0.5
+    squares = [float(one.double().square().sum()) for one in gradient if one is not None]
+    return math.sqrt(sum(squares))
 
 
 def _distance(

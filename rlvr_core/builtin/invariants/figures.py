@@ -147,7 +147,9 @@ def trained_figures(groups: Sequence[Group], *, mask_truncated: bool) -> dict[st
     }
 
 
-def fates_of(groups: Sequence[Group], kept: Collection[int], *, mask_truncated: bool) -> Counter[str]:
+def fates_of(
+    groups: Sequence[Group], kept: Collection[int], *, mask_truncated: bool
+) -> Counter[str]:
     """Count the completions of a step's groups by what becomes of them, dropped ones as "dropped".
 
     Args:

@@ -72,8 +72,8 @@ class GroupSizes:
             return ""
         return (
             f"the step drew {len(drawn)} groups, {len(kept)} of which are kept, and "
-            f"train.prompts_per_step is {self._prompts} with {most - self._prompts} replacements of "
-            "dropped ones at most (sampler.with.refill)"
+            f"train.prompts_per_step is {self._prompts} with {most - self._prompts} replacements "
+            "of dropped ones at most (sampler.with.refill)"
         )
 
 

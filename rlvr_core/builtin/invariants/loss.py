@@ -2,9 +2,9 @@
 
 From what a loss was given (log-probs, advantages, mask, denominators of the update) its value and
 the gradient that must arrive at the log-probs are computed again in float64, in the first updates
-of a run for every micro-batch, later for one of each update. So is what must arrive at the entropies
-and beside a teacher's tokens. Losses of plugins and on given answers are not, and a gradient that one
-of these has a part in is not either.
+of a run for every micro-batch, later for one of each update. So is what must arrive at the
+entropies and at the log-probs of a teacher's tokens. Losses of plugins and on given answers are
+not, and a gradient that one of these has a part in is not either.
 Behind the log-probs ``gradient_error`` goes on, for one row of an update.
 """
 

@@ -1,8 +1,8 @@
 """Gradients of a loss that do not pass through the log-probs of sampled tokens.
 
 An entropy bonus acts through the entropies, a distillation through the policy's log-probs of the
-teacher's tokens. What must arrive there is written down here, in float64, and compared with what the
-backward pass brings: a term that has its value and no gradient, or another one, does nothing or
+teacher's tokens. What must arrive there is written down here, in float64, and compared with what
+the backward pass brings: a term that has its value and no gradient, or another one, does nothing or
 something else, and neither the loss nor its value shows it.
 """
 

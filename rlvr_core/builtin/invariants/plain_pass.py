@@ -1,4 +1,4 @@
-"""Log-probs and entropies of one row by a plain forward pass of a model, without packing or chunks."""
+"""Log-probs and entropies of a row by a plain forward pass, without packing or chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def plain_logprobs(
     trainer: Trainer, model: Any, micro: MicroBatch, row: int, mask_BT: Tensor
 ) -> Tensor:
-    """Return the log-probs of a row's loss tokens, in float64; arguments as of ``plain_scores``."""
+    """Return the log-probs of a row's loss tokens, in float64; see ``plain_scores``."""
     return plain_scores(trainer, model, micro, row, mask_BT)[0]
 
 

@@ -1,6 +1,6 @@
 """Whether the files of a run hold what the step was: its line of metrics, and its rollouts.
 
-What is written is read back from the disk, as whoever looks at the run later does. Only what has been
+What is written is read back from the disk, as whoever looks at the run later does. Only what was
 appended since the step before is read, and of long rollouts the first part.
 """
 

@@ -1,9 +1,9 @@
 """Invariant ``reported``: the numbers of a step's line are those of the step.
 
-What a user reads, and what stops or keeps a run by it, is counted again: rewards, pass rates, lengths
-and counts of groups from the groups that guards were shown; losses, KL, entropy, ratios and clips
-from what the losses were given; the norm of the gradient and the learning rate from the updates. What was written
-to the run's files is read back.
+What a user reads, and what stops or keeps a run by it, is counted again: rewards, pass rates,
+lengths and counts of groups from the groups that guards were shown; losses, KL, entropy, ratios and
+clips from what the losses were given; the norm of the gradient and the learning rate from the
+updates. What was written to the run's files is read back.
 """
 
 from __future__ import annotations

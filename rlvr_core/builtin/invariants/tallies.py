@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr_core.api import LossBatch
-    from rlvr_core.builtin.invariants.check import Seen, StepView
+    from rlvr_core.builtin.invariants.check import StepView
 
 ROUNDING = 1e-4
 """Share of a mean that is rounding in float32."""
@@ -103,7 +103,9 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
     logp_BT, old_BT = batch.logp_BT.detach().double(), batch.old_logp_BT.detach().double()
     x_BT = torch.where(mask_BT, logp_BT - old_BT, 0.0)
     if isinstance(options, RatioConfig) and options.ratio == "sequence":
-        x_BT = (x_BT.sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp(min=1)).expand_as(x_BT)
+        x_BT = (x_BT.sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp(min=1)).expand_as(
+            x_BT
+        )
     gap_BT = torch.where(mask_BT, old_BT - batch.behaviour_logp_BT.double(), 0.0)
     means: dict[str, Tensor] = {"mismatch/abs_mean": gap_BT.abs()}
     most: dict[str, Tensor] = {"mismatch/abs_max": gap_BT.abs()}
