@@ -680,6 +680,11 @@ def register_services(registrar: Registrar) -> None:
         summary="The dtype of a model's files, which are mapped into memory in it.",
     )
     registrar.add(
+        "compile",
+        "rlvr_core.builtin.compiling.layers:compiled_body",
+        summary="The policy's layers under torch.compile, for train.compile.",
+    )
+    registrar.add(
         "check-offload",
         "rlvr_core.builtin.offload.checks:check_offload",
         summary="What train.reference.offload does not go together with.",

@@ -12,7 +12,6 @@ from rlvr_core.api import EngineTraits, traits_of
 from rlvr_core.engines.sync import ModuleSource
 from rlvr_core.parallel.model_adapter import adapter_of, chosen_adapter
 from rlvr_core.parallel.ranks import Ranks
-from rlvr_core.step.forward import compile_body
 from rlvr_core.step.model import (
     DTYPES,
     Precision,
@@ -71,7 +70,7 @@ def trainer_of(
     reference = None
     if objective.needs_reference:
         reference = _reference(prepared, model, place, precision)
-    compiled = compile_body(model) if config.train.compile else None
+    compiled = service("core/compile")(model) if config.train.compile else None
     source: WeightSource = ModuleSource(model)
     if parallel is not None and sharded:
         source = service("core/gathered-source")(model, parallel, own_copy)

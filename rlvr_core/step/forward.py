@@ -8,7 +8,6 @@ a loss token reach the LM head.
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,7 @@ def completion_logprobs(
         temperature: Of sampling; log-probs are of softmax(logits / temperature).
         autocast_dtype: Compute precision of the model, None for that of its parameters. The
             log-softmax is float32 at least in any case (T7).
-        compiled: What ``compile_body`` gave, to be run in the place of the model's body.
+        compiled: What the service ``core/compile`` gave, to be run in place of the model's body.
 
     Returns:
         (B, T) log-probs, 0 where ``batch.mask_BT`` is False; differentiable.
@@ -201,26 +200,6 @@ _HEADS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 def _body(model: PreTrainedModel) -> Any:
     return getattr(model, model.base_model_prefix)
-
-
-def compile_body(model: PreTrainedModel) -> Any:
-    """The model without its LM head, its layers compiled for training; the model stays as it is.
-
-    One graph serves all layers, as they share their code, and all lengths; recomputed activations
-    stay outside of it. Generation goes on uncompiled: its shapes change with every token.
-    """
-    return _with_compiled_layers(_body(model))
-
-
-def _with_compiled_layers(module: Any) -> Any:
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    clone = copy.copy(module)  # it shares all parameters
-    if isinstance(module, GradientCheckpointingLayer):
-        clone.forward = torch.compile(module.forward, dynamic=True)
-        return clone
-    clone._modules = {name: _with_compiled_layers(m) for name, m in module.named_children()}
-    return clone
 
 
 def probe_forward_path(model: PreTrainedModel) -> None:

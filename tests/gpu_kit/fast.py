@@ -15,8 +15,8 @@ from record import Record
 from steps import CASE, groups, models, trainer_of
 
 from rlvr_core.api import Group
+from rlvr_core.builtin.compiling.layers import compiled_body
 from rlvr_core.step import step as stepping
-from rlvr_core.step.forward import compile_body
 from rlvr_core.step.step import PolicyTrainer
 
 GIB = 2**30
@@ -67,7 +67,7 @@ def measure(record: Record, name: str, *, compiled: bool = False) -> None:
     trainer, given = trainer_of(case, made), groups(case, made["policy"].config.vocab_size)
     if compiled:
         name = f"{name}, compiled"
-        trainer.compiled = compile_body(trainer.model)
+        trainer.compiled = compiled_body(trainer.model)
         begun = time.perf_counter()
     trainer.update(given, 0, 0)
     if compiled:
@@ -143,7 +143,7 @@ def profiled(record: Record, *, compiled: bool = False) -> None:
     made = models(case, "cuda")
     trainer, given = trainer_of(case, made), groups(case, made["policy"].config.vocab_size)
     if compiled:
-        trainer.compiled = compile_body(trainer.model)
+        trainer.compiled = compiled_body(trainer.model)
     for step in range(2):
         trainer.update(given, step, step)
     torch.cuda.synchronize()

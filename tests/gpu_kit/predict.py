@@ -72,7 +72,7 @@ def card_peak(setup: Setup) -> float:
     return setup.card.peak
 
 
-def setup_of(case: dict[str, Any], sizes: list[dict[str, int]]) -> Setup:
+def setup_of(case: dict[str, Any], sizes: list[dict[str, int]], *, compiled: bool = False) -> Setup:
     """The case as ``rlvr plan`` has it, with the lengths that its rows have in the mean."""
     model = model_of(case, 0, "meta")
     known = shape.shape_of(model)
@@ -93,6 +93,7 @@ def setup_of(case: dict[str, Any], sizes: list[dict[str, int]]) -> Setup:
         trained=adapter.params if adapter else known.params,
         dtype=case["dtype"],
         every=every or 0,
+        compiled=compiled,
         fsdp=False,
         scored=bool(case["beta"]),
         reference=bool(case["beta"]) and not case["lora"],

@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from rlvr_core.api import ConfigError, MachineError, NoConfig
+from rlvr_core.builtin.compiling.layers import compiled_body
 from rlvr_core.builtin.lora import lora
 from rlvr_core.builtin.lora.adapter import matrices, merged_tensors
 from rlvr_core.builtin.lora.export import is_adapter, write_merged
@@ -28,7 +29,7 @@ from rlvr_core.config.model import LoraSection, ModelSection, ReferenceSection, 
 from rlvr_core.parallel.model_adapter import adapter_of
 from rlvr_core.step import checkpoint
 from rlvr_core.step.batch import Row, micro_batches
-from rlvr_core.step.forward import compile_body, completion_logprobs
+from rlvr_core.step.forward import completion_logprobs
 from rlvr_core.step.model import check_model_path, enable_checkpointing, load_policy
 from rlvr_core.step.optim import AdamW, Constant, Optimizer
 from rlvr_core.step.reference import SeparateModel, UnderAdapter
@@ -223,7 +224,7 @@ def test_a_compiled_body_sees_which_adapter_is_at_work():
     with torch.no_grad():
         for matrix in matrices(model).values():
             matrix.mul_(1.5)
-    compiled = compile_body(model)
+    compiled = compiled_body(model)
     (batch,) = micro_batches(rows(), tokens_per_micro_batch=1000)
 
     def seen(**options):

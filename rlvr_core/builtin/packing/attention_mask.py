@@ -25,6 +25,19 @@ from rlvr_core.api import MicroBatch
 from rlvr_core.api.services import Row, micro_batches
 from rlvr_core.builtin.packing.joined_attention import JoinedMask
 
+
+def _flash_kernel() -> Any:
+    """Attention of sequences of varying length; None before torch 2.10, where grids are the way."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn
+
+
+_FLASH = _flash_kernel()
+_NAMES_GROUPS = _FLASH is not None and "enable_gqa" in inspect.signature(_FLASH).parameters
+"""Whether torch wants to be told of fewer key heads; 2.10 and 2.11 take them as they are."""
 _OTHER_FORMS = ("softcap", "sliding_window", "s_aux", "position_bias", "cache")
 """What some models ask of attention beside scores, scale and order; nothing here does it."""
 
@@ -188,9 +201,8 @@ class VarlenMask:
 
     def attend(self, q_NhD: Tensor, k_NhD: Tensor, v_NhD: Tensor, scale: float) -> Tensor:
         """See ``AttentionMask``; on a GPU, in half precision."""
-        from torch.nn.attention.varlen import varlen_attn
-
-        found: Any = varlen_attn(
+        grouped = {"enable_gqa": q_NhD.shape[1] != k_NhD.shape[1]} if _NAMES_GROUPS else {}
+        out_NhD: Tensor = _FLASH(
             q_NhD.contiguous(),
             _gathered(k_NhD, self.keys_M),
             _gathered(v_NhD, self.keys_M),
@@ -200,22 +212,9 @@ class VarlenMask:
             self.most_keys,
             scale=scale,
             window_size=(-1, 0),  # causal; the last query of a sequence sees its last key
-            **_grouped(q_NhD, k_NhD),
+            **grouped,
         )
-        out_NhD: Tensor = found
         return out_NhD
-
-
-def _grouped(q_NhD: Tensor, k_NhD: Tensor) -> dict[str, Any]:
-    """What torch wants said of fewer key heads than query heads; before 2.12 it took both."""
-    return {"enable_gqa": q_NhD.shape[1] != k_NhD.shape[1]} if _names_groups() else {}
-
-
-@lru_cache
-def _names_groups() -> bool:
-    from torch.nn.attention.varlen import varlen_attn
-
-    return "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 @lru_cache

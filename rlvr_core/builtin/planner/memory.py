@@ -147,7 +147,8 @@ def _attention(setup: Setup, micro: Micro) -> float:
 def _chunk(setup: Setup, micro: Micro) -> int:
     """Entries of the vocabulary in a chunk."""
     most = max(_LEAST_CHUNK, LOGITS // (_LOGIT * max(1, micro.loss_tokens)))
-    return math.ceil(setup.shape.vocab / math.ceil(setup.shape.vocab / most))
+    size = math.ceil(setup.shape.vocab / math.ceil(setup.shape.vocab / most))
+    return min(setup.shape.vocab, size + -size % 64)
 
 
 def moments_of(setup: Setup, micro: Micro, *, later: bool) -> list[Moment]:

@@ -82,6 +82,7 @@ class Setup:
         dtype: Of the computation.
         every: Activations of each so-manieth layer are computed again in the backward pass; 0: of
             none.
+        compiled: Whether layers are compiled.
         fsdp: Whether the trainers hold shards.
         scored: Whether log-probs of a reference are computed.
         reference: Whether a reference model is held for them; with LoRA the base is it.
@@ -109,6 +110,7 @@ class Setup:
     trained: int
     dtype: str
     every: int
+    compiled: bool
     fsdp: bool
     scored: bool
     reference: bool
@@ -279,7 +281,7 @@ def setup_of(
     if "core/packed" not in config.model.forward_paths:
         notes.append("rows are counted packed, though model.forward_paths leaves core/packed out")
     if train.compile:
-        notes.append("train.compile: memory and time are those without it")
+        notes.append("train.compile: memory is that without it; time leaves out the compilation")
     if mean is None:
         notes.append("completions are taken to be half of sampling.max_tokens long (--mean-tokens)")
     return Setup(
@@ -291,6 +293,7 @@ def setup_of(
         trained=trained,
         dtype=config.model.dtype,
         every=_every(train.gradient_checkpointing),
+        compiled=train.compile,
         fsdp=train.parallel == "fsdp" and trainers > 1,
         scored=needs,
         reference=needs and adapter is None,

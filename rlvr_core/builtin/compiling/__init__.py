@@ -1,0 +1,1 @@
+"""``train.compile``: the layers of the policy under ``torch.compile``."""

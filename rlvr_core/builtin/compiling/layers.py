@@ -1,0 +1,40 @@
+"""The service ``core/compile``: a model's body whose layers are compiled, one graph for all."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_GRAPHS = 64
+"""Graphs that torch may make of one layer's code before it gives up and runs it as it is, with no
+word but a warning. Training and scoring take one each, with and without an adapter, and each again
+where a length crosses what its kernels were made for; torch's own limit is 8."""
+
+
+def compiled_body(model: PreTrainedModel) -> Any:
+    """The model without its LM head, its layers compiled for training; the model stays as it is.
+
+    All layers share their code and therefore a graph, as do all lengths. Activations are recomputed
+    outside of it, layer by layer, as without compilation. Generation goes on uncompiled: its shapes
+    change with every token.
+    """
+    import torch
+
+    settings: Any = torch._dynamo.config
+    settings.recompile_limit = max(settings.recompile_limit, _GRAPHS)
+    return _with_compiled_layers(getattr(model, model.base_model_prefix))
+
+
+def _with_compiled_layers(module: Any) -> Any:
+    import torch
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    clone = copy.copy(module)  # it shares all parameters
+    if isinstance(module, GradientCheckpointingLayer):
+        clone.forward = torch.compile(module.forward, dynamic=True)
+        return clone
+    clone._modules = {name: _with_compiled_layers(m) for name, m in module.named_children()}
+    return clone
