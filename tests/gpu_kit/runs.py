@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -120,6 +121,8 @@ def wide(record: Record) -> None:
     place.mkdir(parents=True, exist_ok=True)
     sizes = {"hidden_size": 1024, "num_hidden_layers": 16, "intermediate_size": 3072}
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128}
+    # the paths of a configuration start at the working folder
+    shutil.copy(Path(__file__).with_name("vowels.py"), place)
     save_random_model(place / "model", **sizes, **heads, initializer_range=0.02)
     words = started(place, str(place / "model"), "bfloat16")
     words[4] = str(Path(__file__).with_name("wide.yaml"))

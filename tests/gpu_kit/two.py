@@ -1,4 +1,7 @@
-"""D: two processes on one card train as one does. NCCL wants a card each, so gloo carries all."""
+"""D: two processes on one card train as one does, by ``ddp``: gloo carries what NCCL would.
+
+NCCL wants a card for each process. FSDP2 over gloo and one card ends in a segmentation fault.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ sys.exit(main())
 
 
 def two(record: Record, model: str) -> None:
-    """Compare the reward curves of one process with those of two, by DDP and by FSDP2."""
+    """Compare one process with two."""
     alone = rewards(record, model, "alone", 1, [])
-    for strategy in ("ddp", "fsdp"):
-        record.attempt("D", strategy, lambda s=strategy: compared(record, model, s, alone))  # type: ignore[misc]
+    record.attempt("D", "ddp", lambda: compared(record, model, "ddp", alone))
+    record.add("D", "fsdp", None, note="not made: it needs NCCL, and that a card for each process")
 
 
 def compared(record: Record, model: str, strategy: str, alone: dict[str, list[float]]) -> None:
