@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 _GRAPHS = 64
 """Graphs that torch may make of one layer's code before it gives up and runs it as it is, with no
-word but a warning. Training and scoring take one each, with and without an adapter, and each again
-where a length crosses what its kernels were made for; torch's own limit is 8."""
+word but a warning. Training and scoring take one each, so does a single prompt, and each again
+where a micro-batch crosses the size that its kernels were chosen for; torch's own limit is 8."""
 
 
 def compiled_body(model: PreTrainedModel) -> Any:
     """The model without its LM head, its layers compiled for training; the model stays as it is.
 
-    All layers share their code and therefore a graph, as do all lengths. Activations are recomputed
-    outside of it, layer by layer, as without compilation. Generation goes on uncompiled: its shapes
-    change with every token.
+    All layers share their code and therefore their graphs. Activations are recomputed outside of
+    them, layer by layer, as without compilation. Generation goes on uncompiled: its shapes change
+    with every token.
     """
     import torch
 
