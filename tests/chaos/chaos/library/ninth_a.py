@@ -130,9 +130,9 @@ def unreadable_completions_sampled_again(patch: Patch) -> None:
     patch.wrap(f"{ENGINE}:decode", make)
 
 
-@ninth("seeds", "random", "independent", "first token", backends=TRANSFORMERS)
-def first_token_drawn_once_for_a_group(patch: Patch) -> None:
-    """The first token is drawn with the prompt, before it is forked: all rows of a group share it."""
+@ninth("seeds", "random", "independent", backends=TRANSFORMERS)
+def group_forked_after_its_second_token(patch: Patch) -> None:
+    """A group is one row until it is forked, after two tokens, which all its rows have then."""
     first: dict[int, int] = {}
 
     def planned(original: Any) -> Any:
@@ -145,11 +145,13 @@ def first_token_drawn_once_for_a_group(patch: Patch) -> None:
 
     def make(original: Any) -> Any:
         def at(streams: Any, position: int) -> Any:
+            from rlvr_core.engines.decode import uniforms
+
             uniform_B = original(streams, position)
-            if position > 0:
+            if position > 1:
                 return uniform_B
-            place = {seed: row for row, seed in enumerate(streams._seeds)}
-            return uniform_B[[place[first[seed]] for seed in streams._seeds]]
+            shared = uniforms([first[seed] for seed in streams._seeds], position, 1)[0]
+            return shared.to(uniform_B.device)
 
         return at
 

@@ -49,7 +49,7 @@ def moments_without_correction_of_their_bias(patch: Patch) -> None:
 
 @ninth("optimizer", "norm", "clip", shape="tight norm")
 def norm_of_one_shard_clips_all(patch: Patch) -> None:
-    """The norm is that of every other tensor, a shard; all are clipped by it, and it is reported."""
+    """The norm is that of every other tensor, a shard, and all of them are clipped by it."""
 
     def make(original: Any) -> Any:
         @torch.no_grad()
@@ -169,7 +169,7 @@ def problems_drawn_with_replacement(patch: Patch) -> None:
 
 @ninth("data", "answer")
 def answers_of_the_draw_before_from_the_fifth_step(patch: Patch) -> None:
-    """From the fifth step on a column is read one row late: answers are those of the draw before."""
+    """From the fifth step on a column is read a row late: answers are those of the draw before."""
     now, before = clock(), list[Any]()
 
     def make(original: Any) -> Any:
@@ -198,7 +198,7 @@ def weights_of_difficulty_the_wrong_way_round(patch: Patch) -> None:
 
 @ninth("verifier", "length")
 def long_completions_punished_near_the_cap(patch: Patch) -> None:
-    """From the fourteenth token on each token takes a tenth off the reward, as DAPO's recipe has it."""
+    """Each token after the fourteenth takes a tenth off the reward, by a recipe that is left on."""
 
     def after(found: Any, judge: Any, completion: Any, *_: Any) -> Any:
         reward, passed = found
