@@ -54,7 +54,7 @@ guards:
    parity: false, calibration: false,
    advantages: false, updates: false, optimizer: false, loss: false, rewards: false,
     kl: false, draws: false, tokens: false, sync: false, resume: false, watchdog: false,
-     canaries: false, references: false}
+     canaries: false, references: false, reported: false}
 track: []
 """
 MAKE_MODEL = """

@@ -504,6 +504,8 @@ class GuardSection(ComponentConfig):
     """Judge known answers and some completions again in every step."""
     references: bool = True
     """Tell of problems whose completions agree on another answer than the reference."""
+    reported: bool = True
+    """Count again, from groups and updates, what a step's line reports."""
     seeds: bool = True
     """Compare repeated completions with what their log-probs let be expected."""
     watchdog: bool = True
@@ -523,7 +525,7 @@ class GuardSection(ComponentConfig):
         """Whether any check of what a step computes is on."""
         on = (self.parity, self.calibration, self.advantages, self.updates, self.loss, self.tokens)
         more = (self.sync, self.resume, self.optimizer, self.kl, self.rewards, self.draws)
-        return any((*on, *more, self.prompts, self.completions))
+        return any((*on, *more, self.prompts, self.completions, self.reported))
 
 
 class MetaSection(ComponentConfig):

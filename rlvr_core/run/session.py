@@ -13,7 +13,6 @@ from rlvr_core.api import (
     EngineTraits,
     EvalFinished,
     GroupsScored,
-    Json,
     RunError,
     RunFinished,
     RunStarted,

@@ -192,3 +192,30 @@ def test_a_number_that_was_cut_off_is_no_answer(guard):
         cut = replace(cut, completion=replace(cut.completion, finish_reason="length"))
         take(guard, Group(asked, (cut,) * 8, 0))
     assert guard.report()["references/agreed"] == 0
+
+
+def cut(number, text, extracted, end="length"):
+    """A group of one completion that ends so, and passes."""
+    done = Completion((1,), (2,), (-1.0,), (True,), text, end, 0)
+    verdict = Verdict(1.0, passed=True, extracted=extracted)
+    return Group(problem(number, number + 1), (Judged(done, {"toy/v": verdict}, 1.0, True),), 0)
+
+
+def test_answers_that_were_being_written_and_pass_are_named_once(guard):
+    for number in (40, 40, 41):
+        take(guard, cut(number, f"it is [{number + 1}", str(number + 1)))
+    assert guard.said == []  # two problems
+    resumed = References(PLAN, guard.said.append)
+    resumed.load_state_dict(guard.state_dict())
+    for number in (42, 43, 44, 45):
+        take(resumed, cut(number, f"it is [{number + 1}", str(number + 1)))
+    (said,) = guard.said
+    assert "completions of 3 problems that were cut off" in said
+    assert "'it is [41'" in said
+
+
+def test_answers_that_were_whole_when_it_was_cut_off_are_not(guard):
+    for number in range(40, 50):
+        take(guard, cut(number, f"it is [{number + 1}] or", str(number + 1)))
+        take(guard, cut(number, f"it is {number + 1}", str(number + 1), end="stop"))
+    assert guard.said == []

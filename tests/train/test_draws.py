@@ -184,9 +184,89 @@ def test_groups_of_another_size():
     adaptive = {"adaptive": {"k_success": 1, "max_completions": 6}}
     _, guard = started(Shuffle, [one], adaptive)
     guard._order = None
-    guard.on_groups(GroupsScored(0, 0, (group(one.problems[0], n=5),)))
+    guard.on_groups(GroupsScored(0, 0, (group(one.problems[0], n=6),)))
     with pytest.raises(RunError, match="the sampler says 1 to 6"):
         guard.on_groups(GroupsScored(0, 0, (group(one.problems[0], n=7),)))
+
+
+GROWING = {"k_success": 1, "k_failure": 1, "chunk_size": 2, "max_completions": 6}
+
+
+def grown(outcomes, rule=GROWING, tokens=1, **train):
+    """Show the guard a group with these outcomes: + passed, - failed, ? not known."""
+    one = source("a", 5)
+    _, guard = started(Shuffle, [one], {"adaptive": rule}, **train)
+    guard._order = None
+    done = Completion((1, 2), (2,) * tokens, (-1.0,) * tokens, (True,) * tokens, "x", "stop", 0)
+    known = {"+": (1.0, True), "-": (0.0, False), "?": (None, None)}
+    members = tuple(Judged(done, {}, *known[mark]) for mark in outcomes)
+    made = Group(one.problems[0], members, 0)
+    guard.on_groups(GroupsScored(0, 0, (made,)))
+    guard.begin(StepView(SimpleNamespace(), [made] * bool(train), 0, 0))
+
+
+NO_REPLACEMENT = "the step drew 1 groups"
+
+
+@pytest.mark.parametrize("outcomes", ["+-", "-+", "++-+", "------", "++++-+", "??+-"])
+def test_groups_that_grow_as_the_rule_says(outcomes):
+    with pytest.raises(RunError, match=NO_REPLACEMENT):  # one group is too few, its size is right
+        grown(outcomes)
+    grown(outcomes, max_staleness=2)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        ("--", "has 2 completions and ended after 2, 0 passed and 2 failed"),
+        ("---+-", "has 5 completions and went on after 4, 1 passed and 3 failed"),
+        ("+--+", "has 4 completions and went on after 2, 1 passed and 1 failed"),
+        ("-+?", "has 3 completions and went on after 2"),
+        ("-", r"has 1 completions and ended after 1, 0 passed and 1 failed, in a chunk of 2"),
+    ],
+)
+def test_groups_that_end_at_something_else(outcomes, words):
+    for train in ({}, {"max_staleness": 2}):
+        with pytest.raises(RunError, match=words):
+            grown(outcomes, **train)
+
+
+def test_groups_that_grow_up_to_so_many_tokens():
+    """Chunks of one completion of 3 tokens: the third reaches 7."""
+    rule = {"max_total_tokens": 7, "max_completions": 5}
+    grown("---", rule, tokens=3, max_staleness=1)
+    for outcomes in ("--", "----"):
+        with pytest.raises(RunError, match="max_total_tokens"):
+            grown(outcomes, rule, tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("kept", "right"), [([4], 4), ([3, 1], 5), ([3, 0, 1], 6), ([2, 0], 6), ([0, 0], 6)]
+)
+def test_groups_in_the_place_of_dropped_ones(kept, right):
+    """4 a step, half as many replacements: 2 at most; ``kept`` are those of each round."""
+    one = source("a", 9)
+    rounds, left = [], 2
+    for number, n in enumerate(kept):
+        size = 4 if number == 0 else min(4 - sum(kept[:number]), left)
+        left -= size * (number > 0)
+        rounds.append((size, n))
+    for lost in (0, 1):
+        _, guard = started(Shuffle, [one], {"refill": 0.5})
+        guard._order = None
+        drawn, trained = [], []
+        for size, n in rounds:
+            made = [group(one.problems[place]) for place in range(size)]
+            drawn, trained = drawn + made, trained + made[:n]
+        assert len(drawn) == right
+        drawn = drawn[: len(drawn) - lost]
+        guard.on_groups(GroupsScored(0, 0, tuple(drawn)))
+        view = StepView(SimpleNamespace(), [g for g in trained if g in drawn], 0, 0)
+        if lost:
+            with pytest.raises(RunError, match=f"drew {right - 1} groups"):
+                guard.begin(view)
+        else:
+            guard.begin(view)
 
 
 def test_difficulty_draws_no_problem_twice_at_once():

@@ -21,10 +21,14 @@ from test_invariants import (  # type: ignore
 )
 
 import rlvr_core.algorithm.policy as policy
+import rlvr_core.builtin.distillation.losses as distillation
 import rlvr_core.step.forward as forward
 from rlvr_core.api import LossBatch, LossOutput, LossTraits, Normalizer
+from rlvr_core.builtin.distillation.losses import GKD
+from rlvr_core.builtin.distillation.teacher import Teacher
 from rlvr_core.builtin.invariants.invariants import invariants_of
 from rlvr_core.builtin.invariants.loss_oracles import expected, known
+from rlvr_core.builtin.invariants.other_gradients import distilled
 from rlvr_core.builtin.losses.gmpo import GMPO
 from rlvr_core.builtin.losses.policy_family import (
     CISPO,
@@ -325,3 +329,93 @@ def test_a_loss_with_other_options_than_the_configs():
     (term,) = trainer.objective.terms
     trainer.objective = replace(trainer.objective, terms=(replace(term, name="grpo"),))
     fault(trainer, "loss", "the loss grpo has clip_high 0.9, and the config makes it 0.2")
+
+
+# -- what does not pass through the log-probs ----------------------------------------------------
+
+with_bonus = GRPO(GRPO.Config(entropy_bonus=0.01))
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.0, "(it is 0)"), (0.5, "are 0.5 times")])
+def test_an_entropy_bonus_without_its_gradient(monkeypatch, share, words):
+    def part(real):
+        def mean(batch, normalizer):
+            value = real(batch, normalizer)
+            return share * value + (1 - share) * value.detach()
+
+        return mean
+
+    monkeypatch.setattr(policy, "_mean_entropy", part(policy._mean_entropy))
+    fault(trainer_with(with_bonus), "loss", "arrives at the entropies", "entropy bonus", words)
+
+
+def test_entropies_made_without_a_graph(monkeypatch):
+    trainer = trainer_with(with_bonus)
+    entropy_is(monkeypatch, trainer, lambda entropy_BT: entropy_BT.detach())
+    fault(trainer, "loss", "arrives at the entropies", "(it is 0)")
+
+
+def test_entropies_with_a_part_of_their_gradient(monkeypatch):
+    """What arrives at them is right, and 0.4 of it goes on into the model."""
+    trainer = trainer_with(with_bonus)
+    entropy_is(monkeypatch, trainer, lambda one: 0.4 * one + 0.6 * one.detach())
+    assert "it is 0.4 times" in fault(trainer, "loss", "gradient of the entropies")
+
+
+def entropy_is(monkeypatch, trainer, change):
+    real = type(trainer)._scores
+
+    def scores(*args, **more):
+        logp_BT, entropy_BT, *others = real(*args, **more)
+        return (logp_BT, change(entropy_BT), *others)
+
+    monkeypatch.setattr(type(trainer), "_scores", scores)
+
+
+def test_an_entropy_that_no_loss_rewards_may_have_any_gradient(monkeypatch):
+    trainer = trainer_with()
+    entropy_is(monkeypatch, trainer, lambda entropy_BT: entropy_BT.detach())
+    steps(trainer, n=1)
+
+
+def distilling(**options):
+    """A trainer that distils a model of other weights, beside a policy loss."""
+    trainer = trainer_with()
+    teacher = Teacher(5, small_model(seed=3, num_hidden_layers=2).requires_grad_(False))
+    gkd = GKD(GKD.Config(teacher="x", top_k=5, **options))
+    terms = (*trainer.objective.terms, LossTerm("gkd", gkd, weight=0.5, teacher=teacher))
+    trainer.objective = replace(trainer.objective, terms=terms)
+    return trainer
+
+
+@pytest.mark.parametrize("divergence", ["kl", "jsd"])
+def test_a_distillation_is_its_formula(monkeypatch, divergence):
+    assert all(line["loss/error"] < 2e-5 for line in steps(distilling(divergence=divergence), n=2))
+    name = f"{divergence}_over_top"
+    real = getattr(distillation, name)
+
+    def half(teacher, student, *more):
+        return real(teacher, 0.5 * student + 0.5 * student.detach(), *more)
+
+    monkeypatch.setattr(distillation, name, half)
+    words = ("log-probs of the teacher's tokens", "0.5 times its formula")
+    fault(distilling(divergence=divergence), "loss", *words)
+    monkeypatch.setattr(distillation, name, lambda *given: 1.02 * real(*given))
+    fault(distilling(divergence=divergence), "loss", "loss gkd is", "1.02 times that")
+
+
+def test_a_divergence_by_hand():
+    """One token: q = .6, .2 brought to .75, .25 beside p = .5, .1; weights of a row and a step."""
+    batch = batch_of(
+        [[-1.0]],
+        [[-1.0]],
+        [[-1.0]],
+        [0.0],
+        teacher_logp_BTK=torch.tensor([[[0.6, 0.2]]]).log(),
+        student_logp_BTK=torch.tensor([[[0.5, 0.1]]]).log(),
+    )
+    gkd = GKD(GKD.Config(teacher="x", top_k=2, divergence="kl"))
+    due = distilled(gkd, batch, Normalizer(2, 9, 8, 1))
+    whole = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.1)
+    assert due.value == pytest.approx(whole / 2, rel=1e-6)
+    assert due.gradient_BTK.flatten().tolist() == pytest.approx([-0.375, -0.125], rel=1e-6)

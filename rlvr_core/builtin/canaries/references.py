@@ -23,6 +23,7 @@ from rlvr_core.builtin.canaries.agreement import (
     taken,
 )
 from rlvr_core.builtin.canaries.consistency import Consistency
+from rlvr_core.builtin.canaries.cut_off import CutOff
 from rlvr_core.builtin.canaries.making import allowed
 from rlvr_core.builtin.canaries.numbers import plain
 
@@ -101,7 +102,7 @@ class References:
         self._agreed: dict[str, Agreed] = {}
         self._said = 0
         self._tells = False
-        self._consistency = Consistency(say)
+        self._consistency, self._cut_off = Consistency(say), CutOff(say)
 
     def on_groups(self, event: GroupsScored) -> None:
         """Count agreements, and tell of problems in doubt."""
@@ -110,6 +111,7 @@ class References:
         for group in event.groups:
             if single_turn(group):
                 problem = group.problem
+                self._cut_off.count(group)
                 self._count(group, answers_of(group, tells=self._tells))
                 options = self._plan.specs[self._plan.main_name(problem)].config
                 self._consistency.count(group, stated_reference(problem), allowed(problem, options))
@@ -118,6 +120,7 @@ class References:
             self._said = len(against)
             self._say(f"warning: guard references: {self._words(against)}")
         self._consistency.tell()
+        self._cut_off.tell()
 
     def on_step(self, event: StepFinished) -> None:
         """Do nothing: all is said before the step trains."""
@@ -135,6 +138,7 @@ class References:
             "said": self._said,
             "tells": self._tells,
             "consistency": self._consistency.state_dict(),
+            "cut_off": self._cut_off.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -142,6 +146,8 @@ class References:
         self._agreed = {id_: Agreed(**one) for id_, one in state["agreed"].items()}
         self._said, self._tells = state["said"], state["tells"]
         self._consistency.load_state_dict(state["consistency"])
+        if "cut_off" in state:  # a checkpoint of an older version has none
+            self._cut_off.load_state_dict(state["cut_off"])
 
     # -- counting ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ there is memory for it, for the head, the embedding and the first trained tensor
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from rlvr_core.builtin.invariants.check import compute_dtype
 from rlvr_core.builtin.invariants.differences import larger
 from rlvr_core.builtin.invariants.fingerprints import is_sharded
-from rlvr_core.builtin.invariants.plain_pass import plain_logprobs
+from rlvr_core.builtin.invariants.plain_pass import plain_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +33,9 @@ UNSURE = 0.5
 TENSORS = 2
 """Trained tensors at each end of the model that are compared."""
 
+FLAT = 0.1
+"""Share of the gradient of the log-probs below which that of the entropies is mostly rounding."""
+
 WIDER = 2.0
 """Band of what lies at the ends of the model, as a multiple: more is rounded on the way there."""
 
@@ -46,7 +50,7 @@ ASIDE = _Aside()
 
 
 def gradient_error(
-    trainer: Trainer, micro: MicroBatch, batch: LossBatch, *, ends: bool
+    trainer: Trainer, micro: MicroBatch, batch: LossBatch, *, ends: bool, entropy: bool = False
 ) -> tuple[float, str]:
     """Compare the gradient of a row's log-probs with that of a plain pass.
 
@@ -55,6 +59,7 @@ def gradient_error(
         micro: The rows of the forward pass.
         batch: What the loss was given, with the graph.
         ends: Whether head, embedding and first tensors are compared too.
+        entropy: Whether the gradient of the row's entropies is compared too.
 
     Returns:
         The distance as a share of the plain gradient, NaN where nothing can be compared, and what
@@ -69,36 +74,53 @@ def gradient_error(
     row = int(unsure_B.argmax())
     if not float(unsure_B[row]) >= UNSURE:
         return float("nan"), ""
-    total = logp_BT[row][batch.mask_BT[row]].sum()
+    inside_T = batch.mask_BT[row]
+    totals = {"log-probs": logp_BT[row][inside_T].sum()}
+    if entropy and batch.entropy_BT is not None and batch.entropy_BT.requires_grad:
+        totals["entropies"] = batch.entropy_BT[row][inside_T].sum()
     tensors = [one for part in parts.values() for one in part]
     ASIDE.active = True
     try:
         try:
-            found = _gradient(total, tensors, retain_graph=True)
+            found = {
+                name: _gradient(one, tensors, retain_graph=True) for name, one in totals.items()
+            }
         except RuntimeError as freed:
             if "second time" not in str(freed):
                 raise
             return float("nan"), ""  # a loss has freed the graph: its backward pass says whose
         with torch.enable_grad():
-            again = plain_logprobs(trainer, model, micro, row, batch.mask_BT).sum()
-        plain = _gradient(again, tensors)
+            scores = plain_scores(trainer, model, micro, row, batch.mask_BT)
+        again = dict(zip(("log-probs", "entropies"), scores, strict=True))
+        plain = {name: _gradient(again[name].sum(), tensors, retain_graph=True) for name in totals}
     finally:
         ASIDE.active = False
     dtype = compute_dtype(trainer)
     band = BANDS[dtype] * (5 if dtype == torch.float32 and logp_BT.device.type != "cpu" else 1)
-    worst, at = float("nan"), 0
-    for name, part in parts.items():
-        here = slice(at, at := at + len(part))
-        error, slope = _distance(found[here], plain[here])
-        width = WIDER * band if name else band
-        worst = larger(worst, error)
-        if error > width:
-            return error, (
-                f"the gradient of the log-probs behind the loss is not theirs"
-                f"{f', at {name}' if name else ''}: it is {slope:.3g} times that of a plain pass "
-                f"of the same row, and {error:.2g} of it apart (band {width:g})"
-            )
+    worst = float("nan")
+    for of in totals:
+        at = 0
+        for name, part in parts.items():
+            here = slice(at, at := at + len(part))
+            if of == "entropies" and _size(plain[of][here]) < FLAT * _size(
+                plain["log-probs"][here]
+            ):
+                continue
+            error, slope = _distance(found[of][here], plain[of][here])
+            width = band * (WIDER if name else 1.0) * (WIDER if of == "entropies" else 1.0)
+            worst = larger(worst, error)
+            if error > width:
+                return error, (
+                    f"the gradient of the {of} behind the loss is not theirs"
+                    f"{f', at {name}' if name else ''}: it is {slope:.3g} times that of a plain "
+                    f"pass of the same row, and {error:.2g} of it apart (band {width:g})"
+                )
     return worst, ""
+
+
+def _size(gradient: tuple[Tensor | None, ...]) -> float:
+    squares = [float(one.double().square().sum()) for one in gradient if one is not None]
+    return math.sqrt(sum(squares))
 
 
 def _distance(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         MicroBatch,
         Normalizer,
         RunStarted,
+        StepFinished,
         WeightSource,
     )
 
@@ -64,12 +65,16 @@ class Seen:
         normalizer: Denominators of the update.
         losses: Each loss with its batch and output.
         gradient_BT: Gradient that arrived at the log-probs; None before the backward pass.
+        entropy_gradient_BT: The same at the entropies; None where none arrived.
+        student_gradients: The same at the log-probs beside a teacher's, by place of the loss.
     """
 
     micro_batch: MicroBatch
     normalizer: Normalizer
     losses: list[tuple[Loss, LossBatch, LossOutput]]
     gradient_BT: Tensor | None = None
+    entropy_gradient_BT: Tensor | None = None
+    student_gradients: dict[int, Tensor] = field(default_factory=dict)
 
     @property
     def batch(self) -> LossBatch:
@@ -151,6 +156,9 @@ class Invariant:
     def end(self, view: StepView) -> Mapping[str, float]:
         """All updates of the step are done; returns numbers for its metrics."""
         return {}
+
+    def finished(self, event: StepFinished) -> None:
+        """The line of the step is complete; raises ``RunError``."""
 
     def weights_loaded(self, step: int, version: int, source: WeightSource) -> None:
         """The engine says that it took the weights of this version; raises ``RunError``."""

@@ -3,8 +3,8 @@
 Of the samplers whose order is published (``core/shuffle``, ``core/sequential``, ``core/curriculum``
 and ``core/mixture``) the order is computed again from ids, seed and weights, by plain code that
 shares none with the samplers. Of every sampler, what traits and configuration promise is held:
-problems of the data alone, none that a filter took out, groups of the size that was asked for, and
-none trained on in more steps than it may be.
+problems of the data alone, none that a filter took out, groups and steps of the size that was asked
+for, and none trained on in more steps than it may be.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_core.api import Metric, SamplerTraits, traits_of
 from rlvr_core.api.services import local_path
 from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
     from rlvr_core.api import Group, GroupsScored, Json, RunStarted, Source
@@ -51,6 +52,8 @@ class Draws(Invariant):
         self._ids = {problem.id for source in sources for problem in source.problems}
         self._out = {id_ for source in sources for id_ in source.left_out}
         self._oldest = config.train.max_staleness
+        self._sizes = GroupSizes(config, sampler)
+        self._arrived: Sequence[Group] | None = None
         order = expected_order(config, sampler, sources) if sources else None
         # elsewhere the sampler stands still, and what was drawn is not known
         self._order = order if main or not self._oldest else None
@@ -78,9 +81,12 @@ class Draws(Invariant):
         # what is too old is drawn again, and comes twice
         groups = [one for one in event.groups if one.version >= event.version - self._oldest]
         self._came.update(_name(group) for group in event.groups)
+        self._arrived = event.groups
         self._found = {"draws/distinct": float(len({group.problem.id for group in groups}))}
         self._check_data(event.step, groups)
         self._check_sizes(event.step, groups)
+        if not self._oldest:  # what is dropped as too old may have ended anywhere
+            self._check_growth(event.step, groups)
         self._check_variety(event.step, groups)
         if self._order is None:
             return
@@ -137,6 +143,19 @@ class Draws(Invariant):
                 "on their way: look at Draw.n. A sampler whose groups differ in size says so by "
                 "SamplerTraits.max_completions",
             )
+
+    def _check_growth(self, step: int, groups: Sequence[Group]) -> None:
+        """Check that groups that grow have ended where the rule says."""
+        for group in groups:
+            if what := self._sizes.wrong(group):
+                rule = self._config.sampler.with_["adaptive"]
+                raise self.fault(
+                    step,
+                    f"{what}, and sampler.with.adaptive is {rule} (band: none)",
+                    "groups stop growing at something else than the rule: k_success passed and "
+                    "k_failure failed, max_total_tokens or max_completions. What stops at an "
+                    "outcome chooses by it, and biases what the policy learns",
+                )
 
     def _check_variety(self, step: int, groups: Sequence[Group]) -> None:
         """Check what ``core/difficulty`` promises of the problems that it draws at once."""
@@ -206,6 +225,16 @@ class Draws(Invariant):
     def begin(self, view: StepView) -> None:
         """Check how often the step's groups have been trained on."""
         self._missed = False
+        arrived, self._arrived = self._arrived, None
+        if self._oldest:
+            self._check_growth(view.step, view.groups)
+        elif arrived is not None and (what := self._sizes.wrong_number(arrived, view.groups)):
+            raise self.fault(
+                view.step,
+                f"{what} (band: none)",
+                "a step stops drawing too early or goes on: look at what asks for replacements of "
+                "dropped groups",
+            )
         self._names = [_name(group) for group in view.groups]
         most = self._traits.max_reads
         for group, name in zip(view.groups, self._names, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import EngineTraits, StepObserver, traits_of
@@ -22,6 +23,7 @@ from rlvr_core.builtin.invariants.moments import TokenScores
 from rlvr_core.builtin.invariants.optimizer import OptimizerUpdates
 from rlvr_core.builtin.invariants.parity import Parity
 from rlvr_core.builtin.invariants.prompts import Prompts
+from rlvr_core.builtin.invariants.reported import Reported
 from rlvr_core.builtin.invariants.resume import Resume
 from rlvr_core.builtin.invariants.rewards import Rewards
 from rlvr_core.builtin.invariants.streams import Streams
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         Group,
         GroupsScored,
         Json,
+        LossBatch,
         LossComputed,
         RunStarted,
         Sampler,
@@ -122,6 +125,8 @@ def invariants_of(
         checks.append(OptimizerUpdates(config))
     if guards.sync:
         checks.append(Sync(config, engine, trainer))
+    if guards.reported:
+        checks.append(Reported(config))
     return Invariants(trainer, checks, scores)
 
 
@@ -165,7 +170,9 @@ class Invariants(RunObserver, StepObserver):
         self._scores.forget()
 
     def on_step(self, event: StepFinished) -> None:
-        """Do nothing: the step has been observed. See ``Guard``."""
+        """See ``Invariant.finished``."""
+        for one in self._checks.values():
+            one.finished(event)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the state of each invariant by id."""
@@ -191,18 +198,14 @@ class Invariants(RunObserver, StepObserver):
             return
         for one in self._checks.values():
             one.computed(self._view, event)
-        losses = [
-            (loss, replace(batch, logp_BT=batch.logp_BT.detach()), output)
-            for loss, batch, output in event.losses
-        ]
+        losses = [(loss, _plain(batch), output) for loss, batch, output in event.losses]
         seen = Seen(event.micro_batch, event.normalizer, losses)
-        logp_BT = event.losses[0][1].logp_BT
-
-        def keep(gradient_BT: Tensor) -> None:
-            seen.gradient_BT = gradient_BT.detach()
-
-        if logp_BT.requires_grad:
-            logp_BT.register_hook(keep)  # type: ignore[no-untyped-call]
+        first = event.losses[0][1]
+        _listen(first.logp_BT, partial(setattr, seen, "gradient_BT"))
+        _listen(first.entropy_BT, partial(setattr, seen, "entropy_gradient_BT"))
+        for place, (_, batch, _) in enumerate(event.losses):
+            keep = partial(seen.student_gradients.__setitem__, place)
+            _listen(batch.student_logp_BTK, keep)
         self._view.seen.append(seen)
 
     def update_begins(self) -> None:
@@ -239,3 +242,20 @@ class Invariants(RunObserver, StepObserver):
         for one in self._checks.values():
             found |= one.end(self._view)
         return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _plain(batch: LossBatch) -> LossBatch:
+    """Return what a loss was given, without graphs."""
+    others = ("entropy_BT", "student_logp_BTK")
+    known = {name: one for name in others if (one := getattr(batch, name)) is not None}
+    return replace(
+        batch,
+        logp_BT=batch.logp_BT.detach(),
+        **{name: one.detach() for name, one in known.items()},
+    )
+
+
+def _listen(tensor: Tensor | None, keep: Callable[[Tensor], None]) -> None:
+    """Pass on the gradient that arrives at a tensor in the backward pass, if one can."""
+    if tensor is not None and tensor.requires_grad:
+        tensor.register_hook(lambda gradient: keep(gradient.detach()))  # type: ignore[no-untyped-call]

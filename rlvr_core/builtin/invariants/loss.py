@@ -2,8 +2,9 @@
 
 From what a loss was given (log-probs, advantages, mask, denominators of the update) its value and
 the gradient that must arrive at the log-probs are computed again in float64, in the first updates
-of a run for every micro-batch, later for one of each update. Losses of plugins, on given
-answers, and of distillation are not, and a gradient that one of these has a part in is not either.
+of a run for every micro-batch, later for one of each update. So is what must arrive at the
+entropies and at the log-probs of a teacher's tokens. Losses of plugins and on given answers are
+not, and a gradient that one of these has a part in is not either.
 Behind the log-probs ``gradient_error`` goes on, for one row of an update.
 """
 
@@ -22,11 +23,18 @@ from rlvr_core.builtin.invariants.check import Invariant, Seen, StepView
 from rlvr_core.builtin.invariants.differences import compare, described, larger
 from rlvr_core.builtin.invariants.entropy_choice import Choice, choices, wrong_choice
 from rlvr_core.builtin.invariants.loss_oracles import Expected, expected, known
+from rlvr_core.builtin.invariants.other_gradients import (
+    Distilled,
+    distilled,
+    distils,
+    wrong_entropy_gradient,
+    wrong_student_gradient,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_core.api import Json, LossComputed
+    from rlvr_core.api import Json, LossBatch, LossComputed
     from rlvr_core.api.services import RunConfig
     from rlvr_core.builtin.invariants.check import Trainer
 
@@ -101,7 +109,8 @@ class LossValues(Invariant):
             return
         micro_batch, batch = event.micro_batch, event.losses[0][1]
         ends = self._updates < ENDS
-        error, what = gradient_error(view.trainer, micro_batch, batch, ends=ends)
+        bonus = any(map(_rewards_entropy, event.losses))
+        error, what = gradient_error(view.trainer, micro_batch, batch, ends=ends, entropy=bonus)
         self._behind = self._updates, what
         self._backward = larger(self._backward, error)
 
@@ -144,9 +153,16 @@ class LossValues(Invariant):
         of_term = {id(term.loss): term for term in view.trainer.objective.terms}
         total_BT, size_BT = torch.zeros_like(seen.batch.logp_BT).double(), None
         sure_BT = torch.ones_like(seen.batch.mask_BT)
-        worst, whole = math.nan, True
-        for loss, batch, output in seen.losses:
+        worst, whole, slopes = math.nan, True, list[float]()
+        scale = float(view.trainer.optimizer.scaler.get_scale())
+        for place, (loss, batch, output) in enumerate(seen.losses):
             term = of_term.get(id(loss))
+            if term is not None and distils(loss):
+                found = _distillation(seen, place, term, scale)
+                if found.what:
+                    return found
+                worst = larger(worst, found.worst)
+                continue
             if term is None or not known(loss):
                 whole = False
                 continue
@@ -161,12 +177,15 @@ class LossValues(Invariant):
                         apart, _value(term.name, float(output.loss.detach()), should, band)
                     )
             total_BT += term.weight * should.gradient_BT
+            slopes.append(term.weight * should.entropy_slope)
             band_BT = abs(term.weight) * share_B1 * should.size_BT
             size_BT = band_BT if size_BT is None else size_BT + band_BT
             sure_BT &= ~should.edge_BT
         if not whole or size_BT is None or seen.gradient_BT is None:
             return Found(worst)
-        scale = float(view.trainer.optimizer.scaler.get_scale())
+        rounding = ROUNDING * sum(map(abs, slopes))
+        if what := wrong_entropy_gradient(seen, sum(slopes), rounding, scale):
+            return Found(worst, what)
         return _gradient(seen.gradient_BT, scale, (total_BT, size_BT, sure_BT), worst)
 
     def end(self, view: StepView) -> Mapping[str, float]:
@@ -197,7 +216,32 @@ def _other_options(trainer: Trainer, config: RunConfig) -> str:
     return ""
 
 
-def _value(name: str, found: float, should: Expected, band: float) -> str:
+def _rewards_entropy(given: tuple[Any, LossBatch, Any]) -> bool:
+    """Whether a loss of ours has an entropy bonus in this micro-batch."""
+    loss, batch, _ = given
+    if not known(loss):
+        return False
+    steered = loss.options.entropy_control is not None
+    return bool(batch.entropy_bonus if steered else loss.options.entropy_bonus)
+
+
+def _distillation(seen: Seen, place: int, term: Any, scale: float) -> Found:
+    """Compare value and gradient of a distillation with its formula."""
+    loss, batch, output = seen.losses[place]
+    should = distilled(loss, batch, seen.normalizer)
+    if should is None:
+        return Found()
+    band = ROUNDING * should.size + TINY
+    apart = abs(float(output.loss.detach()) - should.value) / band
+    if not apart <= 1.0:
+        return Found(apart, _value(term.name, float(output.loss.detach()), should, band))
+    if seen.gradient_BT is None and place not in seen.student_gradients:
+        return Found(apart)
+    arrived = seen.student_gradients.get(place)
+    return Found(apart, wrong_student_gradient(arrived, should, term.weight, ROUNDING, scale))
+
+
+def _value(name: str, found: float, should: Expected | Distilled, band: float) -> str:
     times = f", {found / should.value:.4g} times that" if should.value else ""
     return (
         f"loss {name} is {found:.6g}, and its formula gives {should.value:.6g} for what it was "

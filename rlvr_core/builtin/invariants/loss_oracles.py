@@ -59,6 +59,7 @@ class Expected:
         rounding_B1: What is added to the share of rounding, for rows that are summed up.
         cliff_BT: Tokens where rounding may change value and gradient.
         edge_BT: Tokens where it may change the gradient.
+        entropy_slope: Gradient with respect to the entropy of each loss token.
     """
 
     value: float
@@ -68,6 +69,7 @@ class Expected:
     rounding_B1: Tensor
     cliff_BT: Tensor
     edge_BT: Tensor
+    entropy_slope: float = 0.0
 
 
 def expected(loss: Any, batch: LossBatch, normalizer: Normalizer) -> Expected:
@@ -116,7 +118,7 @@ class _Formula:
         share_BT = self._share()
         loss = (share_BT * self._inside(surrogate_BT + kl_BT)).sum()
         (gradient_BT,) = torch.autograd.grad(loss, self._logp)
-        entropy = self._entropy()
+        slope, entropy = self._entropy()
         # where a weight or a gate is nearly shut, rounding is that of an open one
         steep_BT = self._a.abs() * (1 + weight_BT) * (1 + self._r)
         size_BT = self._inside(share_BT * (gradient_BT.abs() / share_BT + steep_BT + kl_size_BT))
@@ -130,6 +132,7 @@ class _Formula:
             rounding_B1=2e-6 * summed_B1.detach(),
             cliff_BT=self._cliff & self._mask,
             edge_BT=(self._cliff | self._edge) & self._mask,
+            entropy_slope=-slope,
         )
 
     def _weights(self) -> Tensor:
@@ -235,15 +238,16 @@ class _Formula:
             divisor = rows * self._n.double().expand_as(self._d)
         return of.world_size / divisor
 
-    def _entropy(self) -> float:
-        """The entropy bonus that is subtracted."""
+    def _entropy(self) -> tuple[float, float]:
+        """What the sum of the entropies is multiplied by, and the bonus that is subtracted."""
         steered = self._options.entropy_control is not None
         bonus = self._batch.entropy_bonus if steered else self._options.entropy_bonus
         entropy_BT = self._batch.entropy_BT
         if not bonus or entropy_BT is None:
-            return 0.0
+            return 0.0, 0.0
         total = float(self._inside(entropy_BT.detach().double()).sum())
-        return float(bonus) * total * self._of.world_size / max(self._of.tokens, 1)
+        slope = float(bonus) * self._of.world_size / max(self._of.tokens, 1)
+        return slope, slope * total
 
 
 def _exp(x: Tensor) -> Tensor:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 FIRST = 8
 """Updates of a run that are checked one after the other."""
 
+NORM = 1e-3
+"""Share of the gradient's norm that is rounding."""
+
 AGAIN = 16
 """Later, one of so many is checked."""
 
@@ -207,6 +210,7 @@ class OptimizerUpdates(Invariant):
             else:
                 found = self._check(view, self._before, after)
             self._after = after
+            found = found or self._other_norm(grad_norm)
             everywhere = [one for one in view.trainer.ranks.gather(found) if one]
             if everywhere:
                 what, _, remedy = everywhere[0].partition("\n")
@@ -236,6 +240,17 @@ class OptimizerUpdates(Invariant):
             found = self._matrices.wrong(optimizer, rate)
         self._error = larger(self._error, check.worst)
         return found
+
+    def _other_norm(self, told: float) -> str:
+        if not math.isfinite(self._norm) or not math.isfinite(told):
+            return ""
+        if abs(told - self._norm) <= NORM * self._norm + TINY:
+            return ""
+        return (
+            f"the norm of the gradient is reported as {told:.6g}, and the gradients have "
+            f"{self._norm:.6g} before clipping\nlook at which tensors the norm is of, and whether "
+            "it is taken before clipping"
+        )
 
     def end(self, view: StepView) -> Mapping[str, float]:
         """Return the largest error of the step's updates."""

@@ -1,4 +1,4 @@
-"""Log-probs of one row by a plain forward pass of a model, without packing or chunks."""
+"""Log-probs and entropies of a row by a plain forward pass, without packing or chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 def plain_logprobs(
     trainer: Trainer, model: Any, micro: MicroBatch, row: int, mask_BT: Tensor
 ) -> Tensor:
-    """Return the log-probs of a row's loss tokens, in float64.
+    """Return the log-probs of a row's loss tokens, in float64; see ``plain_scores``."""
+    return plain_scores(trainer, model, micro, row, mask_BT)[0]
+
+
+def plain_scores(
+    trainer: Trainer, model: Any, micro: MicroBatch, row: int, mask_BT: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probs of a row's loss tokens and the entropies there, in float64.
 
     Args:
         trainer: Has the precision and the temperature.
@@ -36,4 +43,6 @@ def plain_logprobs(
         logits_MV = model(input_ids=ids_L[None], use_cache=False).logits[0, n - 1 : n + m - 1]
     logp_MV = (logits_MV.double() / trainer.temperature).log_softmax(-1)
     logp_M: Tensor = logp_MV.gather(-1, ids_L[n:, None])[:, 0]
-    return logp_M[mask_BT[row, :m]]
+    entropy_M: Tensor = -(logp_MV.exp() * logp_MV.clamp(min=-1e4)).sum(-1)
+    inside_M = mask_BT[row, :m]
+    return logp_M[inside_M], entropy_M[inside_M]

@@ -50,7 +50,7 @@ class Rewards(Invariant):
         """Compute each reward of a step again, dropped groups included."""
         self._error = math.nan
         so_far = [_range(ref, event.step) for ref in self._refs]
-        exact = [(weight, weight) for weight in (_weight(ref, event.step) for ref in self._refs)]
+        exact = [(weight, weight) for weight in (weight_of(ref, event.step) for ref in self._refs)]
         fresh = {id(group) for group in fresh_groups(event)} if self._in_turns else set()
         for group in event.groups:
             weights = exact if id(group) in fresh else so_far
@@ -112,7 +112,7 @@ def outcome(verdict: Verdict) -> bool | None:
     return verdict.score >= FULL_MARKS if verdict.passed is None else verdict.passed
 
 
-def _weight(ref: Any, step: int) -> float:
+def weight_of(ref: Any, step: int) -> float:
     """Return the weight of an entry of ``rewards`` at a step."""
     first = float(ref.weight)
     if ref.schedule is None:
@@ -123,5 +123,5 @@ def _weight(ref: Any, step: int) -> float:
 
 def _range(ref: Any, step: int) -> tuple[float, float]:
     """Return the least and the largest weight of an entry of ``rewards`` up to a step."""
-    first, now = _weight(ref, 0), _weight(ref, step)
+    first, now = weight_of(ref, 0), weight_of(ref, step)
     return min(first, now), max(first, now)

@@ -1,0 +1,211 @@
+"""Invariant ``reported``: the numbers of a step's line are those of the step.
+
+What a user reads, and what stops or keeps a run by it, is counted again: rewards, pass rates,
+lengths and counts of groups from the groups that guards were shown; losses, KL, entropy, ratios and
+clips from what the losses were given; the norm of the gradient and the learning rate from the
+updates. What was written to the run's files is read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlvr_core.api.services import FATES
+from rlvr_core.builtin.invariants.check import Invariant, StepView
+from rlvr_core.builtin.invariants.figures import (
+    FAMILIES,
+    contradictions,
+    fates_of,
+    figures_of,
+    trained_figures,
+)
+from rlvr_core.builtin.invariants.rates import TOLERANCE, rate_of
+from rlvr_core.builtin.invariants.records import Records
+from rlvr_core.builtin.invariants.rewards import weight_of
+from rlvr_core.builtin.invariants.rows import rows_of
+from rlvr_core.builtin.invariants.tallies import Tallied, losses_of, tally
+
+if TYPE_CHECKING:
+    from rlvr_core.api import Group, GroupsScored, Json, RunStarted, StepFinished
+    from rlvr_core.api.services import RunConfig
+
+FIRST = 8
+"""Steps of a run of which what the losses were given is summed up."""
+
+EVERY = 8
+"""After these, steps from one to the next."""
+
+
+class Reported(Invariant):
+    """A step's line agrees with its groups and updates.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    id, phase = "reported", "after each step"
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._steps = 0
+        self._drawn: Sequence[Group] | None = None
+        self._view: StepView | None = None
+        self._current: Tallied | None = None
+        self._updates: list[tuple[Tallied | None, float, bool]] = []
+        self._records: Records | None = None
+        self._advantages: dict[Any, set[float]] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        """Read what is written from here on."""
+        self._records = Records(event.run_dir)
+
+    def on_groups(self, event: GroupsScored) -> None:
+        """Keep all groups that were drawn."""
+        self._drawn = event.groups
+
+    def begin(self, view: StepView) -> None:
+        """Keep those that are trained on."""
+        self._view, self._current, self._updates = view, None, []
+        self._advantages = {}
+
+    @property
+    def _due(self) -> bool:
+        return self._steps < FIRST or self._steps % EVERY == 0
+
+    def share(self, view: StepView) -> Tallied | None:
+        """Sum up this process's part of the update."""
+        if not self._due:
+            return None
+        for row in rows_of(view):
+            group, *completion = row.key
+            key = (id(view.groups[group]), tuple(completion))
+            self._advantages.setdefault(key, set()).add(row.advantage)
+        return tally(view)
+
+    def judge(self, view: StepView, shares: Sequence[Tallied | None]) -> None:
+        """Put the parts together."""
+        self._current = Tallied() if self._due else None
+        for share in shares:
+            if share is not None and self._current is not None:
+                self._current.add(share)
+
+    def updated(self, view: StepView, grad_norm: float, *, applied: bool) -> None:
+        """Note what became of the update."""
+        self._updates.append((self._current, grad_norm, applied))
+
+    def finished(self, event: StepFinished) -> None:
+        """Compare the step's line; raises ``RunError``."""
+        drawn, view = self._drawn, self._view
+        self._drawn, self._view = None, None
+        if view is None or view.step != event.step:
+            return
+        wrong = self._of_updates(view, event.metrics)
+        if drawn is not None:
+            wrong = self._of_groups(drawn, view, event.metrics) + wrong
+        if self._records is not None and view.trainer.ranks.main:
+            if self._due:
+                given = self._advantages
+                wrong += self._records.wrong(event.step, event.metrics, drawn or (), given)
+            else:
+                self._records.skip()
+        self._steps += 1
+        if wrong and view.trainer.ranks.main:
+            more = f" ({len(wrong)} figures in all)" if len(wrong) > 4 else ""
+            raise self.fault(
+                event.step,
+                f"what is reported of the step is not what its completions and updates say: "
+                f"{'; '.join(wrong[:4])}{more} (band: none)",
+                "what is reported is not what was trained on: look at what makes the step's "
+                "metrics, over which groups, rows and updates it counts, and at what changes them "
+                "afterwards",
+            )
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def _of_groups(
+        self, drawn: Sequence[Group], view: StepView, line: Mapping[str, float]
+    ) -> list[str]:
+        masked = self._config.train.mask_truncated
+        new = {id(group) for group in drawn}
+        kept = {id(group) for group in view.groups} & new
+        due = figures_of(drawn) | trained_figures(view.groups, mask_truncated=masked)
+        due["groups/kept"] = len(kept)
+        due["groups/replayed"] = len(view.groups) - len(kept)
+        wrong = contradictions(line, due)
+        wrong += [
+            f"{name} is {value:.6g}, and there is none"
+            for name, value in line.items()
+            if name.startswith(FAMILIES) and name not in due and value
+        ]
+        reasons = ("groups/all_passed", "groups/all_failed", "groups/equal")
+        dropped = sum(line.get(name, 0.0) for name in reasons)
+        dropped += sum(value for name, value in line.items() if name.startswith("groups/dropped/"))
+        if dropped != len(drawn) - len(kept):
+            wrong.append(f"{dropped:g} groups were dropped, and must be {len(drawn) - len(kept)}")
+        if not self._config.train.max_staleness:
+            wrong += self._of_ledger(drawn, kept, line)
+        return wrong
+
+    def _of_ledger(
+        self, drawn: Sequence[Group], kept: set[int], line: Mapping[str, float]
+    ) -> list[str]:
+        """Compare the ledger where each completion is settled in the step that it is drawn in."""
+        fates = fates_of(drawn, kept, mask_truncated=self._config.train.mask_truncated)
+        due: dict[str, float] = {"ledger/drawn": fates.total(), "ledger/in_flight": 0}
+        if all(applied for _, _, applied in self._updates):
+            due |= {f"ledger/{name}": fates[name] for name in ("trained", "error")}
+        wrong = contradictions(line, due)
+        settled = sum(line.get(f"ledger/{name}", 0.0) for name in FATES)
+        if settled != fates.total():
+            wrong.append(f"the ledger settles {settled:g} completions, and must {fates.total()}")
+        return wrong
+
+    # -- updates ---------------------------------------------------------------------------------
+
+    def _of_updates(self, view: StepView, line: Mapping[str, float]) -> list[str]:
+        applied = [one for one in self._updates if one[2]]
+        counted = applied or self._updates
+        rate = rate_of(self._config, view.trainer.optimizer.schedule, view.step)
+        due = {"lr": rate, "step_skipped": float(bool(self._updates) and not applied)}
+        bands = {"lr": TOLERANCE * max(abs(rate), TOLERANCE * self._config.train.lr)}
+        if counted:
+            due["grad_norm"] = sum(norm for _, norm, _ in counted) / len(counted)
+        if "updates/applied" in line:
+            due["updates/applied"] = len(applied)
+            due["updates/skipped"] = len(self._updates) - len(applied)
+        tallies = [one for one, _, _ in counted if one is not None]
+        if tallies and len(tallies) == len(counted):
+            more, rounding = self._tallied(view, tallies)
+            due, bands = due | more, bands | rounding
+        return contradictions(line, due, bands) + self._of_weights(view.step, line)
+
+    def _tallied(
+        self, view: StepView, tallies: Sequence[Tallied]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        total = Tallied()
+        for one in tallies:
+            total.add(one)
+        due, bands = total.figures()
+        terms = view.trainer.objective.terms
+        if all(term.demonstrations is None for term in terms):
+            losses = losses_of(tallies, {term.name: term.weight for term in terms})
+            due |= losses
+            bands |= {name: 1e-6 * abs(value) + 1e-9 for name, value in losses.items()}
+        return due, bands
+
+    def _of_weights(self, step: int, line: Mapping[str, float]) -> list[str]:
+        """Compare weights of rewards that have a schedule, in their order."""
+        moving = [weight_of(ref, step) for ref in self._config.rewards if ref.schedule is not None]
+        told = [name for name in line if name.startswith("reward_weight/")]
+        if len(told) != len(moving):
+            return []  # one verifier several times
+        return contradictions(line, dict(zip(told, moving, strict=True)))
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return how many steps there were, by which it is chosen what is summed up."""
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it."""
+        self._steps = state["steps"]

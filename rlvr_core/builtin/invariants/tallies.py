@@ -1,0 +1,179 @@
+"""What a step's line must say of its updates, computed again from what the losses were given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlvr_core.api.services import RatioConfig
+from rlvr_core.builtin.invariants.loss_oracles import known
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_core.api import LossBatch
+    from rlvr_core.builtin.invariants.check import StepView
+
+ROUNDING = 1e-4
+"""Share of a mean that is rounding in float32."""
+
+LEAST = 2e-6
+"""Difference that always is."""
+
+EDGE = 1e-4
+"""Distance from a clip's bound within which rounding decides on which side a ratio is."""
+
+DERIVED = ("mismatch/weight", "mismatch/weight_square")
+"""What losses count and the line does not give as it is."""
+
+
+@dataclass(slots=True)
+class Tallied:
+    """Sums of an update, or of several.
+
+    Attributes:
+        losses: By term, sum over micro-batches.
+        sums: By metric, the sum over loss tokens, their number, and how much of it is unsure.
+        most: By metric, the largest value.
+    """
+
+    losses: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: Tallied) -> None:
+        """Add the sums of another process, or of another update."""
+        for name, loss in other.losses.items():
+            self.losses[name] = self.losses.get(name, 0.0) + loss
+        for name, more in other.sums.items():
+            sums = self.sums.get(name, (0.0, 0.0, 0.0))
+            self.sums[name] = (sums[0] + more[0], sums[1] + more[1], sums[2] + more[2])
+        for name, value in other.most.items():
+            self.most[name] = max(value, self.most.get(name, -math.inf))
+
+    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return each mean and maximum by name, and what of it may be rounding."""
+        due: dict[str, float] = {}
+        bands: dict[str, float] = {}
+        for name, (total, count, unsure) in self.sums.items():
+            if count:
+                due[name] = total / count
+                bands[name] = ROUNDING * abs(due[name]) + LEAST + unsure / count
+        for name, value in self.most.items():
+            if value > -math.inf:
+                due[name], bands[name] = value, ROUNDING * abs(value) + 10 * LEAST
+        return due, bands
+
+
+def tally(view: StepView) -> Tallied:
+    """Sum up the current update in this process."""
+    terms = {id(term.loss): term for term in view.trainer.objective.terms}
+    first = view.trainer.objective.terms[0]
+    found = Tallied()
+    for seen in view.seen:
+        one = Tallied()
+        for loss, batch, output in seen.losses:
+            term = terms.get(id(loss))
+            if term is None:
+                continue
+            share = float(output.loss.detach()) / seen.normalizer.world_size
+            one.losses[term.name] = one.losses.get(term.name, 0.0) + share
+            if term is first:  # metrics of others may be under longer names
+                _of_output(output, one)
+                if known(loss):
+                    _of_batch(loss, batch, one)
+        found.add(one)
+    return found
+
+
+def _of_output(output: Any, found: Tallied) -> None:
+    for name, (total, count) in output.sums.items():
+        if name not in DERIVED:
+            found.sums[name] = (float(total), float(count), 0.0)
+    found.most.update({name: float(value) for name, value in output.maxima.items()})
+
+
+def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
+    """Put in the place of what a loss has counted what its batch says."""
+    options, mask_BT = loss.options, batch.mask_BT
+    logp_BT, old_BT = batch.logp_BT.detach().double(), batch.old_logp_BT.detach().double()
+    x_BT = torch.where(mask_BT, logp_BT - old_BT, 0.0)
+    if isinstance(options, RatioConfig) and options.ratio == "sequence":
+        x_BT = (x_BT.sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp(min=1)).expand_as(
+            x_BT
+        )
+    gap_BT = torch.where(mask_BT, old_BT - batch.behaviour_logp_BT.double(), 0.0)
+    means: dict[str, Tensor] = {"mismatch/abs_mean": gap_BT.abs()}
+    most: dict[str, Tensor] = {"mismatch/abs_max": gap_BT.abs()}
+    unsure: dict[str, Tensor] = {}
+    if bool((gap_BT.abs() < 20).all()):
+        means["mismatch/k3"] = gap_BT.exp() - 1 - gap_BT
+    if bool((x_BT.abs() < 20).all()):
+        means["ratio/mean"] = most["ratio/max"] = r_BT = x_BT.exp()
+        if "clip_fraction/low" in found.sums and hasattr(options, "clip_low"):
+            _clips(options, batch, r_BT, means, unsure)
+    if batch.entropy_BT is not None:
+        means["entropy/mean"] = batch.entropy_BT.detach().double()
+    kl_BT = _kl(options, batch, logp_BT)
+    if kl_BT is not None:
+        means["kl/mean"] = most["kl/max"] = kl_BT
+    count = float(mask_BT.sum())
+    for name, value_BT in means.items():
+        if name in found.sums:
+            doubt = float(unsure[name].sum()) if name in unsure else 0.0
+            found.sums[name] = (float(value_BT[mask_BT].sum()), count, doubt)
+    for name, value_BT in most.items():
+        if name in found.most:
+            found.most[name] = float(value_BT[mask_BT].max()) if count else -math.inf
+
+
+def _clips(
+    options: Any,
+    batch: LossBatch,
+    r_BT: Tensor,
+    means: dict[str, Tensor],
+    unsure: dict[str, Tensor],
+) -> None:
+    given = batch.advantage_BT
+    a_BT = batch.advantage_B[:, None].expand_as(r_BT) if given is None else given
+    for name, bound, live_BT in (
+        ("clip_fraction/low", 1 - options.clip_low, a_BT < 0),
+        ("clip_fraction/high", 1 + options.clip_high, a_BT > 0),
+    ):
+        beyond_BT = r_BT < bound if name.endswith("low") else r_BT > bound
+        means[name] = (live_BT & beyond_BT).double()
+        unsure[name] = live_BT & batch.mask_BT & ((r_BT - bound).abs() < EDGE)
+
+
+def _kl(options: Any, batch: LossBatch, logp_BT: Tensor) -> Tensor | None:
+    """Return the estimate of the KL at each token; None where the loss has none."""
+    if not options.beta > 0 or batch.ref_logp_BT is None:
+        return None
+    d_BT = torch.where(batch.mask_BT, batch.ref_logp_BT.double() - logp_BT, 0.0)
+    if options.kl_estimator == "k1":
+        return -d_BT
+    if options.kl_estimator == "k2":
+        return d_BT.square() / 2
+    return d_BT.exp() - 1 - d_BT if bool((d_BT < 20).all()) else None
+
+
+def losses_of(updates: Sequence[Tallied], weights: dict[str, float]) -> dict[str, float]:
+    """Return the loss of a step, and that of each term where there are several.
+
+    Args:
+        updates: What each update that counts was given.
+        weights: The factor of each term.
+    """
+    if not updates:
+        return {}
+    given = [sum(weights[n] * loss for n, loss in one.losses.items()) for one in updates]
+    due = {"loss": sum(given) / len(given)}
+    for name in weights:
+        values = [one.losses[name] for one in updates if name in one.losses]
+        if values and len(weights) > 1:
+            due[f"loss/{name}"] = sum(values) / len(values)
+    return due

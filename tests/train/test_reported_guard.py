@@ -1,0 +1,261 @@
+"""Guard ``reported``: figures by hand, healthy steps, and lines that say something else."""
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_invariants import run_config, sample, trainer_with, with_kl  # type: ignore
+
+from rlvr_core.api import (
+    Completion,
+    Draw,
+    Drop,
+    Group,
+    GroupsScored,
+    Judged,
+    Problem,
+    RunError,
+    StepFinished,
+    Verdict,
+)
+from rlvr_core.api.rollouts import Rollouts, Sampled
+from rlvr_core.builtin.invariants.figures import contradictions, figures_of, trained_figures
+from rlvr_core.builtin.invariants.records import Records
+from rlvr_core.builtin.losses.policy_family import DAPO, GSPO
+from rlvr_core.record.recorder import Recorder
+from rlvr_core.record.rundir import RunFolder
+from rlvr_core.run.metrics import rollout_metrics
+
+
+def member(length, reward, end="stop", status="ok", token=5):
+    ids = (token,) * length
+    done = Completion((1, 2), ids, (-1.0,) * length, (True,) * length, "x", end, 0)
+    passed = None if reward is None else reward >= 1
+    return Judged(done, {"v": Verdict(reward, status)}, reward, passed)
+
+
+def two_groups():
+    first = (
+        member(2, 1.0),
+        member(4, 0.0, "length"),
+        member(4, 0.0),
+        member(2, None, "stop", "error"),
+    )
+    second = (member(3, 0.0), member(5, 0.0))
+    return [
+        Group(Problem("p", "?", "v", {}, "a"), first, 0),
+        Group(Problem("q", "?", "v", {}, "b"), second, 0),
+    ]
+
+
+def test_figures_by_hand():
+    due = figures_of(two_groups())
+    assert due == pytest.approx(
+        {
+            "groups/drawn": 2,
+            "groups/zero_variance": 1,
+            "groups/none_passed": 1,
+            "groups/size": 3,
+            "unique_rate": 4 / 6,
+            "length/mean": 20 / 6,
+            "length/max": 5,
+            "truncated_rate": 1 / 6,
+            "tokens/prompt": 4,
+            "tokens/completion": 20,
+            "stop/stop": 5,
+            "stop/length": 1,
+            "reward/v": 0.2,
+            "verify/error_rate": 1 / 6,
+            "reward/mean": 0.2,
+            "reward/std": 0.4,
+            "pass_rate": 0.2,
+            "pass_rate/a": 1 / 3,
+            "pass_rate/b": 0.0,
+        }
+    )
+    trained = trained_figures(two_groups()[:1], mask_truncated=True)
+    assert trained == {"rows": 2, "tokens/loss": 6, "groups/lone": 0}
+
+
+def test_they_are_those_that_a_run_reports():
+    draws = [Sampled(Draw(one.problem, 3, n), "", one) for n, one in enumerate(two_groups())]
+    dropped = replace(draws[1], drop=Drop("zero_variance", "all_failed"))
+    line = rollout_metrics(Rollouts(kept=draws[:1], dropped=[dropped]))
+    assert contradictions(line, figures_of(two_groups())) == []
+
+
+def finish(trainer, n=2, change=lambda name, value: value, **more):
+    """Take steps whose line is what a run makes of them; ``change`` changes it."""
+    version = 0
+    for step in range(n):
+        groups = sample(trainer.model, seed=step, version=version, **more)
+        kept = [Sampled(Draw(one.problem, 6, k), "", one) for k, one in enumerate(groups[1:])]
+        lost = Sampled(
+            Draw(groups[0].problem, 6, 99), "", groups[0], Drop("zero_variance", "equal")
+        )
+        trainer.observer.on_groups(GroupsScored(step, version, tuple(groups)))
+        report = trainer.update(groups[1:], step, version)
+        line = rollout_metrics(Rollouts(kept=kept, dropped=[lost])) | report.metrics
+        drawn = sum(len(one.members) for one in groups)
+        line |= {"groups/replayed": 0, "step_skipped": 0.0, "lr": 0.01}
+        line |= {"ledger/drawn": drawn, "ledger/trained": drawn - 6, "ledger/zero_variance": 6}
+        line |= {"ledger/in_flight": 0, "ledger/error": 0}
+        line = {name: change(name, value) for name, value in line.items()}
+        line = {name: value for name, value in line.items() if value is not None}
+        trainer.observer.on_step(StepFinished(step, version, line))
+        version += report.applied
+    return line
+
+
+SHAPES = [
+    (None, {}),
+    (with_kl, {"reference": "frozen", "mini_batches": 2, "num_iterations": 2}),
+    (DAPO(DAPO.Config(entropy_bonus=0.01)), {"tokens_per_micro_batch": 40}),
+    (GSPO(GSPO.Config()), {"num_iterations": 3}),
+]
+
+
+@pytest.mark.parametrize(("loss", "more"), SHAPES)
+def test_healthy_lines_are_quiet(loss, more):
+    line = finish(trainer_with(loss, **more))
+    assert line["groups/kept"] == 5
+
+
+EVERY = trainer_with(with_kl, reference="frozen", mini_batches=2, num_iterations=2)
+"""Not trained: what a step of it reports is asked for below."""
+
+NAMES = (
+    *("reward/mean", "reward/std", "pass_rate", "length/mean", "length/max", "truncated_rate"),
+    *("groups/drawn", "groups/kept", "groups/equal", "groups/zero_variance", "groups/none_passed"),
+    *("groups/size", "unique_rate", "tokens/prompt", "tokens/completion", "tokens/loss", "rows"),
+    *("stop/stop", "ledger/drawn", "ledger/trained", "ledger/zero_variance", "lr", "grad_norm"),
+    *("loss", "kl/mean", "kl/max", "ratio/mean", "ratio/max", "entropy/mean", "updates/applied"),
+    *("clip_fraction/low", "clip_fraction/high", "mismatch/abs_mean"),
+)
+
+
+@pytest.fixture(scope="module")
+def healthy_step():
+    """The invariant after a healthy step, and its line."""
+    from rlvr_core.builtin.invariants.reported import Reported
+
+    kept = {}
+    real = Reported.finished
+
+    def finished(self, event):
+        kept["state"] = (self._drawn, self._view, self._updates)
+        kept["guard"], kept["line"], kept["step"] = self, event.metrics, event.step
+        real(self, event)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reported, "finished", finished)
+        finish(EVERY, n=1)
+    return kept
+
+
+def again(kept, line):
+    guard = kept["guard"]
+    guard._drawn, guard._view, guard._updates = kept["state"]
+    guard.finished(StepFinished(kept["step"], 0, line))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_figure_that_is_wrong(healthy_step, name):
+    line = healthy_step["line"]
+    again(healthy_step, line)
+    for found in (line[name] * 1.05 + 0.001, None):
+        changed = {k: v for k, v in (line | {name: found}).items() if v is not None}
+        if found is None and name.startswith(("groups/equal", "ledger/zero", "updates/")):
+            continue
+        with pytest.raises(RunError, match="guard reported") as caught:
+            again(healthy_step, changed)
+        text = str(caught.value)
+        named = {"groups/equal": "groups were dropped", "ledger/zero_variance": "ledger settles"}
+        assert named.get(name, f"{name} is") in text
+        assert "docs/guards.md#reported" in text
+
+
+def test_a_figure_of_what_never_came(healthy_step):
+    with pytest.raises(RunError, match="stop/abort is 3, and there is none"):
+        again(healthy_step, healthy_step["line"] | {"stop/abort": 3})
+
+
+def test_rewards_of_the_groups_kept_alone():
+    """The second group was dropped, and its two failures count all the same."""
+    first = Sampled(Draw(two_groups()[0].problem, 4, 0), "", two_groups()[0])
+    wrong = contradictions(rollout_metrics(Rollouts(kept=[first])), figures_of(two_groups()))
+    assert "reward/mean is 0.333333, and must be 0.2" in wrong
+    assert "pass_rate is 0.333333, and must be 0.2" in wrong
+
+
+def test_a_norm_after_clipping(monkeypatch):
+    """The optimizer reports 0.5 of what the gradients have."""
+    trainer = trainer_with(max_grad_norm=1e9)
+    real = trainer.optimizer.step
+    trainer.optimizer.step = lambda step: replace(
+        told := real(step), grad_norm=0.5 * told.grad_norm
+    )
+    with pytest.raises(RunError, match="guard optimizer: the norm of the gradient is reported as"):
+        finish(trainer)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Records of one step with ``two_groups``, written as a run does, and what was handed on."""
+    recorder = Recorder(RunFolder(tmp_path))
+    records = Records(tmp_path)
+    drawn, line = two_groups(), {"reward/mean": 0.2, "pass_rate": 0.2}
+
+    def write(change=lambda group: group, told=line, advantages=(None, 0.5, -0.5, None)):
+        recorder.metrics(0, 0, told)
+        for place, group in enumerate(drawn):
+            shown = change(group)
+            n = len(shown.members)
+            recorder.rollout(0, 0, shown, "?", ["trained"] * n, list(advantages[:n]), place)
+        found = {(id(drawn[0]), ((1, 2), (5,) * 4)): {0.5, -0.5}}
+        return records.wrong(0, line, drawn, found)
+
+    yield write
+    recorder.close()
+
+
+def test_records_of_a_healthy_step(recorded):
+    assert recorded() == []
+    assert recorded() == []  # another step's, behind it
+
+
+def test_records_that_say_something_else(recorded):
+    assert recorded(told={"reward/mean": 0.2, "pass_rate": 0.4}) == [
+        "metrics.jsonl has pass_rate 0.4, and it is 0.2"
+    ]
+
+    def turned(group):
+        return replace(group, members=(*group.members[1:], group.members[0]))
+
+    wrong = recorded(turned)
+    of_p = "of completion 0 of problem p, and it is"
+    assert f"rollouts.jsonl has reward 0.0 {of_p} 1.0" in wrong
+    assert f"rollouts.jsonl has finish_reason 'length' {of_p} 'stop'" in wrong
+    wrong = recorded(lambda group: replace(group, members=group.members[:2]))
+    assert (
+        "rollouts.jsonl has 2 completions of problem p where the step has 4 of problem p" in wrong
+    )
+    assert recorded(advantages=(None, 0.5, 0.7, None)) == [
+        "rollouts.jsonl has an advantage 0.7 of completion 2 of problem p, and it is -0.5"
+    ]
+
+
+def test_numbers_that_are_not_finite():
+    assert contradictions({"a": math.nan}, {"a": math.nan}) == []
+    assert contradictions({"a": math.nan}, {"a": 1.0}) == ["a is nan, and must be 1"]
+
+
+def test_it_can_be_switched_off():
+    config = run_config(SimpleNamespace(model_dump=lambda **_: {"steps": 9}), reported=False)
+    assert not config.guards.reported
