@@ -147,6 +147,17 @@ These are the first figures. `rotary-buffer-lost-when-the-engine-wakes` was meas
 form, which is weaker than the first.
 
 """
+NINTH = """
+## A ninth set
+
+And {faults} more by another author who had not read the guards, modelled on faults that frameworks
+like this one have had. In figures, counted as above:
+
+"""
+NINTH_BEFORE = """
+These are the first figures.
+
+"""
 LATER = {
     2: (SECOND, SECOND_BEFORE),
     3: (THIRD, THIRD_BEFORE),
@@ -155,6 +166,7 @@ LATER = {
     6: (SIXTH, SIXTH_BEFORE),
     7: (SEVENTH, SEVENTH_BEFORE),
     8: (EIGHTH, EIGHTH_BEFORE),
+    9: (NINTH, NINTH_BEFORE),
 }
 """What is said before and after the figures of each later set."""
 KINDS = ("stopped", "note", "wrong name", "missed")
