@@ -144,18 +144,18 @@ In figures, counted as above:
 """
 EIGHTH_BEFORE = """
 As they were first measured, 28 of 31 runs in float32 and 27 of 31 in bfloat16 were stopped with the
-right name: an entropy bonus without gradient, a reward that was reported of the kept groups alone and
-groups that stop growing at a failure were missed. `rotary-buffer-lost-when-the-engine-wakes` was
+right name: an entropy bonus without gradient, a reward that was reported of the kept groups alone
+and groups that stop growing at a failure were missed. `rotary-buffer-lost-when-the-engine-wakes` was
 measured in its second form, which is weaker than the first. What the earlier sets still miss:
 
 - `prompts-cut`: prompts that lack their last word still say all that is asked, and nothing in a run
   says what they were;
-- `gold-wrong-where-it-carries`: of 89 problems 8 are wrong, and in 8 steps too few of them are agreed
-  on; a policy that forgets to carry looks the same in so few;
-- `first-token-taken-greedily`: the model of the suite gives the first token .9996, so of 512 not one
-  was another in a healthy run: the fault changes nothing here;
-- `one-of-two-replicas-never-synced` with an engine in its own process: completions are of older weights
-  by the time they are trained on, the trainer has those no longer, and what is read back is the first
+- `gold-wrong-where-it-carries`: of 89 problems 8 are wrong, and in 8 steps too few of them are
+  agreed on; a policy that forgets to carry looks the same in so few;
+- `first-token-taken-greedily`: the model of the suite gives the first token .9996, so of 512 not
+  one was another in a healthy run: the fault changes nothing here;
+- `one-of-two-replicas-never-synced` with an engine in its own process: completions are of older
+  weights by the time they are trained on, the trainer has those no longer, and what is read back is the first
   replica.
 
 """
