@@ -155,8 +155,8 @@ measured in its second form, which is weaker than the first. What the earlier se
 - `first-token-taken-greedily`: the model of the suite gives the first token .9996, so of 512 not
   one was another in a healthy run: the fault changes nothing here;
 - `one-of-two-replicas-never-synced` with an engine in its own process: completions are of older
-  weights by the time they are trained on, the trainer has those no longer, and what is read back is the first
-  replica.
+  weights by the time they are trained on, the trainer has those no longer, and what is
+  read back is the first replica.
 
 """
 NINTH = """
