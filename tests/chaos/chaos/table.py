@@ -146,7 +146,8 @@ EIGHTH_BEFORE = """
 As they were first measured, 28 of 31 runs in float32 and 27 of 31 in bfloat16 were stopped with the
 right name: an entropy bonus without gradient, a reward that was reported of the kept groups alone
 and groups that stop growing at a failure were missed.
-`rotary-buffer-lost-when-the-engine-wakes` was measured in its second form, which is weaker than the first. What the earlier sets still miss:
+`rotary-buffer-lost-when-the-engine-wakes` was measured in its second form, which is weaker than the
+first. What the earlier sets still miss:
 
 - `prompts-cut`: prompts that lack their last word still say all that is asked, and nothing in a run
   says what they were;
