@@ -471,7 +471,7 @@ def test_one_tensor_that_the_optimizer_leaves_out():
 def test_each_can_be_switched_off():
     section = TrainSection(steps=3)
     names = ("parity", "calibration", "rewards", "advantages", "loss", "updates", "optimizer")
-    names += ("kl", "tokens", "sync", "resume")
+    names += ("kl", "tokens", "sync", "resume", "reported")
     elsewhere = ("draws", "prompts", "completions")  # those that know the sampler and the data
     config = run_config(section, **dict.fromkeys((*names, *elsewhere), False))
     assert not config.guards.invariants

@@ -114,7 +114,7 @@ def _of_batch(loss: Any, batch: LossBatch, found: Tallied) -> None:
         means["mismatch/k3"] = gap_BT.exp() - 1 - gap_BT
     if bool((x_BT.abs() < 20).all()):
         means["ratio/mean"] = most["ratio/max"] = r_BT = x_BT.exp()
-        if "clip_fraction/low" in found.sums and hasattr(options, "clip_low"):
+        if "clip_fraction/low" in found.sums and "clip_low" in type(options).model_fields:
             _clips(options, batch, r_BT, means, unsure)
     if batch.entropy_BT is not None:
         means["entropy/mean"] = batch.entropy_BT.detach().double()
