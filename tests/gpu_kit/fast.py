@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,11 +22,13 @@ from rlvr_core.step import step as stepping
 from rlvr_core.step.step import PolicyTrainer
 
 GIB = 2**30
+TIMED = 3
+"""Steps that are timed."""
 PEAK = 989e12
 """FLOP/s of dense products in 16 bits that an H100 and an H200 are sold with."""
 
 REAL: dict[str, Any] = {"size": "1.7B", "dtype": "bfloat16", "checkpointing": True}
-REAL |= {"groups": 8, "n": 8, "prompt": 150, "tokens": 512, "budget": 16_384, "steps": 3}
+REAL |= {"groups": 8, "n": 8, "prompt": 150, "tokens": 512, "budget": 16_384}
 CASES: dict[str, dict[str, Any]] = {
     "1.7B, 512 tokens": {},
     "1.7B, 512 tokens, reference": {"beta": 1e-3},
@@ -37,8 +41,14 @@ CASES: dict[str, dict[str, Any]] = {
 }
 """Completions of skewed lengths, the longest as long as the name says."""
 
-
-COMPILED = [name for name in CASES if name.endswith((" tokens", "layer", "recomputed", "16"))]
+COMPILED = (
+    "1.7B, 512 tokens",
+    "1.7B, 512 tokens, every second layer",
+    "1.7B, 512 tokens, nothing recomputed",
+    "1.7B, 512 tokens, LoRA of rank 16",
+    "1.7B, 4096 tokens",
+)
+"""Cases that are made with compiled layers, too."""
 
 
 def case_of(name: str) -> dict[str, Any]:
@@ -46,10 +56,10 @@ def case_of(name: str) -> dict[str, Any]:
     return {**CASE, **REAL, **CASES[name]}
 
 
-def fast(record: Record, names: Sequence[str]) -> None:
+def fast(record: Record, names: Iterable[str], *, compiled: bool = False) -> None:
     """Measure cases by name."""
     for name in names:
-        record.attempt("C", name, lambda name=name: measure(record, name))  # type: ignore[misc]
+        record.attempt("C", name, partial(measure, record, name, compiled=compiled))
         free()
 
 
@@ -62,50 +72,59 @@ def free() -> None:
 
 def measure(record: Record, name: str, *, compiled: bool = False) -> None:
     """Make steps of a case: the first to warm up, then timed whole, then one timed by phase."""
-    case = case_of(name)
-    made = models(case, "cuda")
-    trainer, given = trainer_of(case, made), groups(case, made["policy"].config.vocab_size)
+    trainer, given = made_of(name, compiled=compiled)
+    steps = itertools.count()
+    begun = time.perf_counter()
+    trainer.update(given, next(steps), 0)
     if compiled:
         name = f"{name}, compiled"
-        trainer.compiled = compiled_body(trainer.model)
-        begun = time.perf_counter()
-    trainer.update(given, 0, 0)
-    if compiled:
         record.add("C", f"{name}: first step", time.perf_counter() - begun, "s")
-    trainer.update(given, 1, 1)
+    trainer.update(given, next(steps), 1)
     torch.cuda.synchronize()
     at_rest = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    taken = []
-    for step in range(case["steps"]):
-        begun = time.perf_counter()
-        trainer.update(given, 2 + step, 2 + step)
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - begun)
-    seconds, peak = statistics.median(taken), torch.cuda.max_memory_allocated()
-    figures(record, name, trainer, given, seconds, n=len(taken))
+    seconds = median_seconds(lambda: trainer.update(given, next(steps), 2))
+    peak = torch.cuda.max_memory_allocated()
+    figures(record, name, trainer, given, seconds)
     record.add("C", f"{name}: peak", peak / GIB, "GiB")
     record.add("C", f"{name}: between steps", at_rest / GIB, "GiB")
     with phases() as found:
-        trainer.update(given, 9, 9)
+        trainer.update(given, next(steps), 2)
     for phase, spent in found.items():
         record.add("C", f"{name}: {phase}", spent, "s")
 
 
+def made_of(name: str, *, compiled: bool = False) -> tuple[PolicyTrainer, list[Group]]:
+    """The trainer of a case on the GPU, and what it is to train on."""
+    case = case_of(name)
+    made = models(case, "cuda")
+    trainer = trainer_of(case, made)
+    if compiled:
+        trainer.compiled = compiled_body(trainer.model)
+    return trainer, groups(case, made["policy"].config.vocab_size)
+
+
+def median_seconds(update: Callable[[], object]) -> float:
+    """Median seconds of an update of several; the device is waited for before and behind it."""
+    taken = []
+    for _ in range(TIMED):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        update()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken)
+
+
 def figures(
-    record: Record,
-    name: str,
-    trainer: PolicyTrainer,
-    given: Sequence[Group],
-    seconds: float,
-    n: int,
+    record: Record, name: str, trainer: PolicyTrainer, given: Sequence[Group], seconds: float
 ) -> None:
-    """Seconds of a step, and what follows from them."""
+    """Seconds of a step, the median of ``TIMED``, and what follows from them."""
     trained, fed, params = sizes(trainer, given)
     note = f"{trained} tokens trained on, {fed} fed"
-    record.add("C", f"{name}: step", seconds, "s", n=n, note=note)
-    record.add("C", f"{name}: speed", trained / seconds, "tokens/s", n=n)
-    record.add("C", f"{name}: MFU", 100 * 6 * params * fed / seconds / PEAK, "%", n=n)
+    record.add("C", f"{name}: step", seconds, "s", n=TIMED, note=note)
+    record.add("C", f"{name}: speed", trained / seconds, "tokens/s", n=TIMED)
+    record.add("C", f"{name}: MFU", 100 * 6 * params * fed / seconds / PEAK, "%", n=TIMED)
 
 
 def sizes(trainer: PolicyTrainer, given: Sequence[Group]) -> tuple[int, int, int]:
@@ -139,11 +158,7 @@ def phases() -> Iterator[Mapping[str, float]]:
 
 def profiled(record: Record, *, compiled: bool = False) -> None:
     """Where the time of a step goes, kernel by kernel; the table is a file beside the others."""
-    case = case_of("1.7B, 512 tokens")
-    made = models(case, "cuda")
-    trainer, given = trainer_of(case, made), groups(case, made["policy"].config.vocab_size)
-    if compiled:
-        trainer.compiled = compiled_body(trainer.model)
+    trainer, given = made_of("1.7B, 512 tokens", compiled=compiled)
     for step in range(2):
         trainer.update(given, step, step)
     torch.cuda.synchronize()
@@ -167,10 +182,8 @@ def profiled(record: Record, *, compiled: bool = False) -> None:
 
 def peer(record: Record, name: str) -> None:
     """The same rows by transformers alone: padded, its own forward, whole logits, AdamW."""
-    case = case_of(name)
-    made = models(case, "cuda")
-    trainer, given = trainer_of(case, made), groups(case, made["policy"].config.vocab_size)
-    model = trainer.model
+    trainer, given = made_of(name)
+    model, budget = trainer.model, trainer.train.tokens_per_micro_batch
     rows = sorted(
         (one.completion for group in given for one in group.members),
         key=lambda one: -len(one.prompt_ids) - len(one.token_ids),
@@ -182,7 +195,7 @@ def peer(record: Record, name: str) -> None:
         at = 0
         while at < len(rows):
             width = len(rows[at].prompt_ids) + len(rows[at].token_ids)
-            taken = rows[at : at + max(1, case["budget"] // width)]
+            taken = rows[at : at + max(1, budget // width)]
             at += len(taken)
             ids = torch.zeros(len(taken), width, dtype=torch.long)
             seen, mask = torch.zeros_like(ids), torch.zeros(len(taken), width, dtype=torch.bool)
@@ -206,13 +219,7 @@ def peer(record: Record, name: str) -> None:
 
     update()
     torch.cuda.reset_peak_memory_stats()
-    taken = []
-    for _ in range(3):
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        update()
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - begun)
+    seconds = median_seconds(update)
     name = f"{name}: transformers' plain loop"
-    figures(record, name, trainer, given, statistics.median(taken), n=3)
+    figures(record, name, trainer, given, seconds)
     record.add("C", f"{name}: peak", torch.cuda.max_memory_allocated() / GIB, "GiB")

@@ -11,19 +11,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin"), str(HERE.parents[1])]
 
 import fast  # noqa: E402
 import torch  # noqa: E402
-from steps import model_of  # noqa: E402
 
-from rlvr_core.builtin.planner import cards, shape, speed  # noqa: E402
-from rlvr_core.builtin.planner.setup import Engine, Setup  # noqa: E402
-from rlvr_core.config.model import LoraSection  # noqa: E402
+from rlvr_core.builtin.planner import cards, speed  # noqa: E402
+from rlvr_core.builtin.planner.setup import Setup  # noqa: E402
+from tests.planner.places import config_of, planned  # noqa: E402
 
 GIB = 2**30
 
@@ -58,7 +59,7 @@ def predict(name: str) -> dict[str, float]:
     return {
         "step": step,
         "speed": trained / step,
-        "MFU": 100 * 6 * setup.shape.params * fed / step / card_peak(setup),
+        "MFU": 100 * 6 * setup.shape.params * fed / step / setup.card.peak,
         "forward and backward": timed.gradient,
         "optimizer": timed.optimizer,
         "peak": counted["peak"] / GIB,
@@ -67,51 +68,15 @@ def predict(name: str) -> dict[str, float]:
     }
 
 
-def card_peak(setup: Setup) -> float:
-    """FLOP/s that MFU is a part of."""
-    return setup.card.peak
-
-
 def setup_of(case: dict[str, Any], sizes: list[dict[str, int]], *, compiled: bool = False) -> Setup:
     """The case as ``rlvr plan`` has it, with the lengths that its rows have in the mean."""
-    model = model_of(case, 0, "meta")
-    known = shape.shape_of(model)
-    adapter = None
-    if case["lora"]:
-        adapter = shape._adapter(model, LoraSection(rank=case["lora"], alpha=8))
     rows = case["groups"] * case["n"]
     trained = sum(one["loss_tokens"] for one in sizes) / rows
     prompt = sum(one["tokens"] for one in sizes) / case["groups"] - trained * case["n"]
-    checkpointing = case["checkpointing"]
-    every = {True: 1, False: 0}.get(checkpointing) if checkpointing in (True, False) else 2
-    return Setup(
-        card=cards.CARDS["h200"],
-        trainers=1,
-        engine=Engine(1, 1, True, False, 0.0, True, False, False, 256),
-        shape=known,
-        adapter=adapter,
-        trained=adapter.params if adapter else known.params,
-        dtype=case["dtype"],
-        every=every or 0,
-        compiled=compiled,
-        fsdp=False,
-        scored=bool(case["beta"]),
-        reference=bool(case["beta"]) and not case["lora"],
-        offload=False,
-        moments=8.0,
-        budget=case["budget"],
-        prompts=case["groups"],
-        n=case["n"],
-        prompt=case["prompt"],
-        completion=case["tokens"],
-        mean_prompt=prompt,
-        mean_completion=trained,
-        steps=2,
-        overlapped=False,
-        passes=1,
-        updates=1,
-        checkpoints=1,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        changes = ["train.compile=true"] if compiled else []
+        plan = planned(config_of(case, folder), *changes, mean_tokens=trained)
+    return replace(plan.setup, mean_prompt=prompt)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class Finding:
         unit: Of it.
         limit: What it must not pass, or must reach; None where nothing is judged.
         ok: The verdict; None where nothing is judged.
-        predicted: The same figure, written down before; see ``predictions.py``.
+        predicted: The same figure, written down before; see ``predict.py``.
         n: Of how many measurements the figure is the median or the worst.
         note: Anything else that a reader needs.
     """

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -96,11 +97,9 @@ def stepped(case: Mapping[str, Any], device: str, *, compiled: bool = False) -> 
 
 
 def error(ours: Stepped, truth: Stepped) -> float:
-    """The largest relative error of the gradient of the first step's updates, and of its loss."""
+    """The largest relative error of the gradients of the first step's updates."""
     pairs = list(zip(ours.gradients, truth.gradients, strict=True))
-    first = pairs[: len(pairs) // 2]
-    found = [float((a - b).norm() / b.norm()) for a, b in first]
-    return max(found)
+    return max(float((a - b).norm() / b.norm()) for a, b in pairs[: len(pairs) // 2])
 
 
 def case_of(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,10 +115,9 @@ def right(record: Record, limit: float) -> None:
     names = list(EVERY)
     random.Random(0).shuffle(names)  # where time runs out, some of each kind are made
     for name in names:
-        bare = EVERY[name]
         if time.monotonic() - begun > limit:
             break
-        record_one(record, name, case_of(bare), truths, worst)
+        record_one(record, name, case_of(EVERY[name]), truths, worst)
         done += 1
     record.add("B", "cases of the matrix made", done, limit=len(EVERY), ok=done == len(EVERY))
     for group, figure in sorted(worst.items()):
@@ -130,7 +128,7 @@ def right(record: Record, limit: float) -> None:
         ("the same twice", twice),
         ("a gradient of NaN", spoiled),
     ):
-        record.attempt("B", check, lambda act=act: act(record))  # type: ignore[misc]
+        record.attempt("B", check, partial(act, record))
 
 
 def truth_of(case: Mapping[str, Any], dtype: str, known: dict[str, Stepped]) -> Stepped:

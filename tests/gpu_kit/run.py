@@ -22,15 +22,17 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "gpu_standin")]
 import torch  # noqa: E402
 from record import HEADER, Record, row_of  # noqa: E402
 
-PARTS = "ABCWRDGEF"
-
 
 def main() -> int:
     """Run the parts; 1 if something is wrong."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    words.add_argument("--parts", default=PARTS)
+    words.add_argument("--parts", default="".join(PARTS))
     words.add_argument("--out", type=Path, default=Path("build/gpu"))
-    words.add_argument("--model", help="folder of a tiny model, for parts W and D")
+    words.add_argument(
+        "--model",
+        default="tiny:math/arithmetic",
+        help="folder of a tiny model, for parts W, R and D",
+    )
     words.add_argument("--cases", help="of part C, by a part of their names; by default all")
     words.add_argument("--limit", type=float, default=300, help="seconds for the matrix of B")
     words.add_argument("--at-once", type=int, default=3, help="runs of part W beside each other")
@@ -48,62 +50,88 @@ def main() -> int:
 
 def run(part: str, record: Record, given: argparse.Namespace) -> None:
     """One part."""
-    if not torch.cuda.is_available():
+    if torch.cuda.is_available():
+        PARTS[part](record, given)
+    else:
         record.add(part, "whole part", None, note="not made: torch sees no GPU here")
-        return
-    if part == "A":
-        from facts import facts
 
-        facts(record)
-    elif part == "B":
-        import right
 
-        right.right(record, given.limit)
-    elif part == "C":
-        import fast
+def ceilings(record: Record, given: argparse.Namespace) -> None:
+    """A."""
+    from facts import facts
 
-        names = [name for name in fast.CASES if given.cases is None or given.cases in name]
-        fast.fast(record, names)
-        first = "1.7B, 512 tokens"
-        if given.cases is None:
-            record.attempt("C", "peer", lambda: fast.peer(record, first))
-            fast.free()
-            record.attempt("C", "profile", lambda: fast.profiled(record))
-            fast.free()
-    elif part == "G":
-        import fast
-        import right
+    facts(record)
 
-        right.compiled(record)
-        for name in fast.COMPILED:
-            record.attempt("G", name, lambda n=name: fast.measure(record, n, compiled=True))  # type: ignore[misc]
-            fast.free()
-        record.attempt("G", "profile", lambda: fast.profiled(record, compiled=True))
-    elif part in "WRD":
-        model = given.model or "tiny:math/arithmetic"
-        if part == "W":
-            from runs import whole_runs
 
-            whole_runs(record, model, given.at_once)
-        elif part == "R":
-            import runs
+def right(record: Record, given: argparse.Namespace) -> None:
+    """B."""
+    from right import right
 
-            record.attempt("R", "resumed", lambda: runs.resumed(record, model))
-            record.attempt("R", "wide", lambda: runs.wide(record))
-        else:
-            from two import two
+    right(record, given.limit)
 
-            two(record, model)
-    elif part == "E":
-        if importlib.util.find_spec("vllm") is None:
-            record.add("E", "whole part", None, note="not made: vLLM is not installed here")
-        else:
-            record.add("E", "whole part", None, note="pytest -m gpu tests/engines runs it")
-    elif part == "F":
-        n = torch.cuda.device_count()
-        note = f"not made: it needs two GPUs, and there is {n}" if n < 2 else "not written yet"
-        record.add("F", "whole part", None, note=note)
 
+def fast(record: Record, given: argparse.Namespace) -> None:
+    """C."""
+    import fast
+
+    fast.fast(record, [one for one in fast.CASES if given.cases is None or given.cases in one])
+    if given.cases is None:
+        record.attempt("C", "peer", lambda: fast.peer(record, "1.7B, 512 tokens"))
+        fast.free()
+        record.attempt("C", "profile", lambda: fast.profiled(record))
+        fast.free()
+
+
+def compiled(record: Record, given: argparse.Namespace) -> None:
+    """G."""
+    import fast
+    import right
+
+    right.compiled(record)
+    fast.fast(record, fast.COMPILED, compiled=True)
+    record.attempt("G", "profile", lambda: fast.profiled(record, compiled=True))
+
+
+def runs(record: Record, given: argparse.Namespace) -> None:
+    """W."""
+    from runs import whole_runs
+
+    whole_runs(record, given.model, given.at_once)
+
+
+def resumed(record: Record, given: argparse.Namespace) -> None:
+    """R."""
+    import runs
+
+    record.attempt("R", "resumed", lambda: runs.resumed(record, given.model))
+    record.attempt("R", "wide", lambda: runs.wide(record))
+
+
+def two(record: Record, given: argparse.Namespace) -> None:
+    """D."""
+    from two import two
+
+    two(record, given.model)
+
+
+def engines(record: Record, given: argparse.Namespace) -> None:
+    """E."""
+    there = importlib.util.find_spec("vllm") is not None
+    note = (
+        "pytest -m gpu tests/engines runs it" if there else "not made: vLLM is not installed here"
+    )
+    record.add("E", "whole part", None, note=note)
+
+
+def several(record: Record, given: argparse.Namespace) -> None:
+    """F."""
+    n = torch.cuda.device_count()
+    note = f"not made: it needs two GPUs, and there is {n}" if n < 2 else "not written yet"
+    record.add("F", "whole part", None, note=note)
+
+
+PARTS = {"A": ceilings, "B": right, "C": fast, "W": runs, "R": resumed, "D": two}
+PARTS |= {"G": compiled, "E": engines, "F": several}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,7 +18,8 @@ from record import Record
 
 ROOT = Path(__file__).parents[2]
 STEPS = 24
-COMMON = ["examples/quickstart.yaml", "--set", f"train.steps={STEPS}", "--set", "eval.tasks=[]"]
+QUICKSTART = ROOT / "examples" / "quickstart.yaml"
+RLVR = [sys.executable, "-m", "rlvr_core.cli.main"]
 RUNS: dict[str, list[str]] = {
     "float32": ["model.dtype=float32"],
     "bfloat16": ["model.dtype=bfloat16"],
@@ -49,23 +50,16 @@ def whole_runs(record: Record, model: str, at_once: int, names: list[str] | None
 def one(record: Record, name: str, model: str, changes: list[str], env: dict[str, str]) -> None:
     """A run, and what came of it."""
     place = record.folder / "work" / name.replace(" ", "-").replace(",", "")
-    place.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "rlvr_core.cli.main", "run", str(ROOT / COMMON[0]), *COMMON[1:]]
-    for change in [f"model.path={model}", f"run.dir={place}", *changes]:
-        words += ["--set", change]
     begun = time.monotonic()
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", **env}
+    process = begin(words_of(QUICKSTART, place, model, STEPS, *changes), place, **env)
     try:
-        done = subprocess.run(
-            words, cwd=place, env=environment, capture_output=True, text=True, timeout=240
-        )
-        code, said = done.returncode, (done.stdout + done.stderr)[-3000:]
-    except subprocess.TimeoutExpired as error:
-        code, said = -1, str(error.stderr or "")[-3000:]
+        code = process.wait(timeout=240)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = -1
     seconds = time.monotonic() - begun
-    with (record.folder / "runs.txt").open("a") as file:
-        file.write(f"== {name}: {code} after {seconds:.0f} s\n{said}\n")
-    rewards = curve(place)
+    said = keep(record, f"{name}: {code} after {seconds:.0f} s", place)
+    rewards = metrics(place).get("reward/mean", [])
     halves = [rewards[: len(rewards) // 2], rewards[len(rewards) // 2 :]]
     means = [sum(half) / max(1, len(half)) for half in halves]
     warned = sum("warn" in line.lower() for line in said.splitlines())
@@ -77,17 +71,17 @@ def resumed(record: Record, model: str) -> None:
     """A run that was killed and goes on ends with the weights of one that was left alone."""
     for dtype in ("bfloat16", "float32"):
         places = [record.folder / "work" / f"{name}-{dtype}" for name in ("whole", "killed")]
-        commands = [started(place, model, dtype) for place in places]
+        changes = (f"model.dtype={dtype}", "checkpoint.every=8")
+        commands = [words_of(QUICKSTART, place, model, STEPS, *changes) for place in places]
         processes = [begin(words, place) for words, place in zip(commands, places, strict=True)]
         until = time.monotonic() + 120
-        while len(curve(places[1])) < 12 and time.monotonic() < until:
+        while steps_of(places[1]) < 12 and time.monotonic() < until:
             time.sleep(0.2)
         processes[1].kill()
         codes = [process.wait(timeout=240) for process in processes]
-        stopped = len(curve(places[1]))
+        stopped = steps_of(places[1])
         folder = next(places[1].glob("quickstart-*"))
-        again = [*commands[1][:4], "--resume", str(folder)]
-        codes.append(begin(again, places[1]).wait(timeout=240))
+        codes.append(begin([*RLVR, "run", "--resume", str(folder)], places[1]).wait(timeout=240))
         files = [next(place.glob(f"*/checkpoints/step{STEPS:06}")) for place in places]
         names = ["model.safetensors", "trainer/optimizer.safetensors"]
         same = all(len({(one / name).read_bytes() for one in files}) == 1 for name in names)
@@ -96,21 +90,31 @@ def resumed(record: Record, model: str) -> None:
         record.add("R", name, float(same), ok=same and codes[0] == codes[2] == 0, note=note)
 
 
-def started(place: Path, model: str, dtype: str) -> list[str]:
-    """The words of a run of the quick start in a folder."""
-    words = [sys.executable, "-m", "rlvr_core.cli.main", "run", str(ROOT / COMMON[0]), *COMMON[1:]]
-    changes = [f"model.path={model}", f"run.dir={place}", f"model.dtype={dtype}"]
-    for change in [*changes, "checkpoint.every=8"]:
+def words_of(config: Path, place: Path, model: str, steps: int, *changes: str) -> list[str]:
+    """The words that start a run, to put its folder into ``place``."""
+    words = [*RLVR, "run", str(config)]
+    common = (f"train.steps={steps}", "eval.tasks=[]", f"model.path={model}", f"run.dir={place}")
+    for change in (*common, *changes):
         words += ["--set", change]
     return words
 
 
-def begin(words: list[str], place: Path) -> subprocess.Popen[bytes]:
+def begin(
+    words: list[str], place: Path, log: str = "said.txt", **env: str
+) -> subprocess.Popen[bytes]:
     """Start a command in a folder; what it says is a file there."""
     place.mkdir(parents=True, exist_ok=True)
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    log = (place / "said.txt").open("a")
-    return subprocess.Popen(words, cwd=place, env=env, stdout=log, stderr=log)
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env
+    with (place / log).open("a") as file:
+        return subprocess.Popen(words, cwd=place, env=environment, stdout=file, stderr=file)
+
+
+def keep(record: Record, title: str, place: Path, *logs: str) -> str:
+    """Put the ends of what a run's processes said beside the findings, and return them."""
+    said = "".join((place / log).read_text()[-3000:] for log in logs or ("said.txt",))
+    with (record.folder / "runs.txt").open("a") as file:
+        file.write(f"== {title}\n{said}\n")
+    return said
 
 
 def wide(record: Record) -> None:
@@ -124,28 +128,28 @@ def wide(record: Record) -> None:
     # the paths of a configuration start at the working folder
     shutil.copy(Path(__file__).with_name("vowels.py"), place)
     save_random_model(place / "model", **sizes, **heads, initializer_range=0.02)
-    words = started(place, str(place / "model"), "bfloat16")
-    words[4] = str(Path(__file__).with_name("wide.yaml"))
+    config = Path(__file__).with_name("wide.yaml")
+    changes = ("model.dtype=bfloat16", "checkpoint.every=8")
+    words = words_of(config, place, str(place / "model"), STEPS, *changes)
     code = begin(words, place).wait(timeout=240)
-    rewards = curve(place)
-    show = subprocess.run(
-        [*words[:3], "show", str(next(place.glob("wide-*")))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    with (record.folder / "runs.txt").open("a") as file:
-        file.write(f"== wide\n{(place / 'said.txt').read_text()[-6000:]}\n{show.stdout}\n")
+    rewards = metrics(place)["reward/mean"]
+    begin([*RLVR, "show", str(next(place.glob("wide-*")))], place, "show.txt").wait(timeout=60)
+    keep(record, "wide", place, "said.txt", "show.txt")
     note = f"reward of the first step {rewards[0]:.3f}, of the last {rewards[-1]:.3f}"
     record.add("R", "0.2B, bfloat16", float(code), "exit code", ok=code == 0, note=note)
 
 
-def curve(place: Path) -> list[float]:
-    """Mean reward of each step."""
-    found = []
+def metrics(place: Path) -> dict[str, list[float]]:
+    """Numbers of each step by name, of the run in a folder."""
+    found: dict[str, list[float]] = {}
     for file in place.glob("**/metrics.jsonl"):
         for line in file.read_text().splitlines():
-            row = json.loads(line)
-            if "reward/mean" in row:
-                found.append(float(row["reward/mean"]))
+            for key, value in json.loads(line).items():
+                if isinstance(value, int | float):
+                    found.setdefault(key, []).append(float(value))
     return found
+
+
+def steps_of(place: Path) -> int:
+    """How many steps have their line."""
+    return len(metrics(place).get("step", []))

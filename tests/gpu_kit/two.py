@@ -5,19 +5,15 @@ NCCL wants a card for each process. FSDP2 over gloo and one card ends in a segme
 
 from __future__ import annotations
 
-import json
-import os
 import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 from record import Record
-from runs import COMMON, ROOT
+from runs import QUICKSTART, RLVR, begin, keep, metrics, words_of
 
 STEPS = 8
-CHANGES = [f"train.steps={STEPS}", "model.dtype=bfloat16", "checkpoint.every=100"]
+CHANGES = ["model.dtype=bfloat16", "checkpoint.every=100"]
 SAYS = """
 import sys
 import torch.distributed as dist
@@ -61,42 +57,25 @@ def rewards(
         RuntimeError: A process failed.
     """
     place = record.folder / "work" / f"two-{name}"
-    place.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [sys.executable, "-c", SAYS, "run", str(ROOT / COMMON[0])]
-    for change in ["eval.tasks=[]", f"model.path={model}", f"run.dir={place}", *CHANGES, *more]:
-        words += ["--set", change]
-    started = []
-    for rank in range(world):
-        env = os.environ | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
-        if world > 1:
-            env |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(world)}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            env |= {"LOCAL_WORLD_SIZE": str(world)}
-        log = (place / f"rank{rank}.txt").open("w")
-        started.append(subprocess.Popen(words, cwd=place, env=env, stdout=log, stderr=log))
+    words = words_of(QUICKSTART, place, model, STEPS, *CHANGES, *more)
+    words = [sys.executable, "-c", SAYS, *words[len(RLVR) :]]
+    ranks = {"LOCAL_RANK": "0", "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
+    ranks |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    logs = [f"rank{rank}.txt" for rank in range(world)]
+    started = [
+        begin(words, place, log, **({"RANK": str(rank), **ranks} if world > 1 else {}))
+        for rank, log in enumerate(logs)
+    ]
     try:
         codes = [process.wait(timeout=150) for process in started]
     finally:
         for process in started:
             process.kill()
-    said = "".join((place / f"rank{rank}.txt").read_text()[-1500:] for rank in range(world))
-    with (record.folder / "runs.txt").open("a") as file:
-        file.write(f"== two processes, {name}: {codes}\n{said}\n")
+    said = keep(record, f"two processes, {name}: {codes}", place, *logs)
     if any(codes):
         lines = [line for line in said.splitlines() if "error" in line.lower()]
         raise RuntimeError(f"exit codes {codes}: {lines[-1] if lines else said[-300:]}")
     return metrics(place)
-
-
-def metrics(place: Path) -> dict[str, list[float]]:
-    """Numbers of each step by name."""
-    found: dict[str, list[float]] = {}
-    for file in place.glob("**/metrics.jsonl"):
-        for line in file.read_text().splitlines():
-            for key, value in json.loads(line).items():
-                if isinstance(value, int | float):
-                    found.setdefault(key, []).append(float(value))
-    return found

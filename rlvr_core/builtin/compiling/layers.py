@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -21,17 +24,12 @@ def compiled_body(model: PreTrainedModel) -> Any:
     them, layer by layer, as without compilation. Generation goes on uncompiled: its shapes change
     with every token.
     """
-    import torch
-
     settings: Any = torch._dynamo.config
     settings.recompile_limit = max(settings.recompile_limit, _GRAPHS)
     return _with_compiled_layers(getattr(model, model.base_model_prefix))
 
 
 def _with_compiled_layers(module: Any) -> Any:
-    import torch
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     clone = copy.copy(module)  # it shares all parameters
     if isinstance(module, GradientCheckpointingLayer):
         clone.forward = torch.compile(module.forward, dynamic=True)

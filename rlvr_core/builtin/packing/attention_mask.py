@@ -221,7 +221,7 @@ class VarlenMask:
 def flash_works(device: torch.device, dtype: torch.dtype, heads: HeadSizes) -> bool:
     """Whether the flash kernel gives what grids give, gradients too: found out by trying, once."""
     half = dtype in (torch.float16, torch.bfloat16)
-    if device.type != "cuda" or not half or heads.dim != heads.value_dim:
+    if _FLASH is None or device.type != "cuda" or not half or heads.dim != heads.value_dim:
         return False
     batch = _example(device)
     n = int(batch.prompt_len_S.sum() + batch.fed_lengths().sum())
