@@ -89,6 +89,28 @@ class Slow(Good):
         return super().verify(problem, completion)
 
 
+class Loading(Good):
+    loaded = False
+
+    def verify(self, problem, completion):
+        if not self.loaded:
+            time.sleep(0.6)
+            self.loaded = True
+        return super().verify(problem, completion)
+
+
+class SlowAndCached(Good):
+    def __init__(self, config):
+        super().__init__(config)
+        self.known = set()
+
+    def verify(self, problem, completion):
+        if len(completion.text) > 50_000 and completion.text not in self.known:
+            time.sleep(0.6)
+            self.known.add(completion.text)
+        return super().verify(problem, completion)
+
+
 class Hanging(Good):
     def verify(self, problem, completion):
         re.match(r"(a|a)*b", completion.text)  # exponential, in C, deaf to signals from threads
@@ -186,6 +208,10 @@ def test_good_verifier_passes():
     assert failing(Good, top=0.5, cases=[{**CASES[0], "score": 0.5}, CASES[1]]) == set()
 
 
+def test_what_is_loaded_at_the_first_verdict_is_no_fault_of_the_response():
+    assert failing(Loading) == set()
+
+
 @pytest.mark.parametrize(
     ("verifier", "ids"),
     [
@@ -197,6 +223,7 @@ def test_good_verifier_passes():
         (Generous, {"right-and-wrong", "range", "junk"}),
         (Raising, {"junk"}),
         (Slow, {"junk"}),
+        (SlowAndCached, {"junk"}),
         (Dying, {"junk"}),
         (NoVerdict, {"junk"}),
         (Writing, {"no-mutation"}),

@@ -225,16 +225,26 @@ def _in_a_child(
 def _judge(subject: Subject, tasks: Sequence[tuple[str, Problem, str]], pipe: Connection) -> None:
     verifier = subject.build()
     for _, problem, text in tasks:
-        begin = _own_seconds()
-        answer: object
-        try:
-            answer = judge(verifier, problem, Completion.from_text(text))
-        except BaseException as error:
-            answer = f"it raised {type(error).__name__}: {str(error)[:200]!r}"
-        else:
-            if not isinstance(answer, Verdict):
-                answer = f"it gave {type(answer).__name__}, not a Verdict"
-        pipe.send((_own_seconds() - begin, answer))
+        seconds, answer = _timed(verifier, problem, text)
+        if seconds > subject.example.seconds and isinstance(answer, Verdict):
+            # What is loaded at the first use is no fault of the text. The second text is new to a
+            # cache of verdicts.
+            again = [_timed(verifier, problem, same)[0] for same in (text, text + " x")]
+            seconds = min(seconds, max(again))
+        pipe.send((seconds, answer))
+
+
+def _timed(verifier: Any, problem: Problem, text: str) -> tuple[float, Verdict | str]:
+    """Seconds that a verdict took, and the verdict, or what is wrong with it."""
+    begin = _own_seconds()
+    try:
+        answer = judge(verifier, problem, Completion.from_text(text))
+    except BaseException as error:
+        answer = f"it raised {type(error).__name__}: {str(error)[:200]!r}"
+    else:
+        if not isinstance(answer, Verdict):
+            answer = f"it gave {type(answer).__name__}, not a Verdict"
+    return _own_seconds() - begin, answer
 
 
 def _own_seconds() -> float:
