@@ -465,6 +465,8 @@ class ParitySection(ComponentConfig):
     ``mean`` if that is set, else the limit for dtype and device."""
     k3: Annotated[float, Field(gt=0)] | None = None
     """Largest mean of ``exp(d) - d - 1``, d their difference; null as above."""
+    record: bool = True
+    """Write the difference of each token to ``traces/gaps.jsonl``, for ``rlvr view``."""
 
 
 class GuardSection(ComponentConfig):

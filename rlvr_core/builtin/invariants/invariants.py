@@ -28,6 +28,7 @@ from rlvr_core.builtin.invariants.resume import Resume
 from rlvr_core.builtin.invariants.rewards import Rewards
 from rlvr_core.builtin.invariants.streams import Streams
 from rlvr_core.builtin.invariants.sync import Sync
+from rlvr_core.builtin.invariants.token_gaps import TokenGaps
 from rlvr_core.builtin.invariants.tokens import Tokens
 from rlvr_core.builtin.invariants.updates import Updates
 
@@ -100,6 +101,8 @@ def invariants_of(
     checks += custody
     if guards.parity is not False:
         checks.append(Parity(config, trainer, scores))
+        if guards.parity.record:
+            checks.append(TokenGaps(main=trainer.ranks.main))
     if guards.rewards:
         checks.append(Rewards(config))
     if guards.draws and sampler is not None:
