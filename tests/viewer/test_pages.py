@@ -4,9 +4,12 @@ It has 8 steps of 2 groups with 2 completions each. The easy one (p0-0, p1-0, â€
 hard one (p0-1, â€¦) from step 4 on. One completion of each easy group was lost to an error.
 """
 
+import base64
+import hashlib
 import json
 import re
 
+import numpy as np
 import pytest
 
 from rlvr_core.api import Completion, Group, Judged, Problem, Transcript, Turn, Verdict
@@ -118,6 +121,30 @@ def test_a_filter_that_is_none_is_said(run, viewed):
         assert query.partition("=")[2] in told
 
 
+def test_tokens_have_the_gaps_that_the_run_recorded(run, viewed):
+    """The key is the hash of [[1], [2]], what each completion was sampled from and is."""
+    at = viewed.read(run)
+    key = hashlib.blake2b(b"[[1], [2]]", digest_size=8).hexdigest()
+    old, new = (base64.b64encode(np.array([gap], "<f2").tobytes()).decode() for gap in (9.0, 0.25))
+    lines = [
+        {"step": 1, "gaps": {key: old}},
+        {"step": 2, "gaps": {key: old}},
+        {"step": 2, "gaps": {key: new}},  # the step was made again
+        {"step": 3, "gaps": {key: "?", "other": old}},
+        {"step": 4, "gaps": {key: new + new}},
+    ]
+    path = run.traces / "gaps.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2, "gaps": {')
+    page = viewed.get(f"{at}/groups/2.5")
+    assert page.count("trainer - engine +0.25 nats") >= 2
+    assert len(re.findall(r'class="t [^"]*\bg4\b[^"]*"', page)) == 3  # one of the key
+    assert "no gap between" not in page
+    for other in ("3.7", "4.9", "5.11"):  # damaged, of another length, not there
+        page = viewed.get(f"{at}/groups/{other}")
+        assert "trainer - engine +" not in page
+        assert "no gap between" in page
+
+
 def test_groups_are_sorted_and_paged(runs, viewed):
     long = make_run(runs, "long", steps=30)
     at = viewed.read(long)
@@ -139,7 +166,7 @@ def test_a_group_is_shown_side_by_side_with_its_neighbours(run, viewed):
     assert "<bdi>hard</bdi>" in page
     assert f'rel="prev" href="{at}/groups/1.3?answer=wrong&amp;sort=oldest"' in page
     assert f'rel="next" href="{at}/groups/3.7?' in page
-    assert "not recorded by token" in page
+    assert "no gap between trainer and engine was recorded by token" in page
     assert "the run&#39;s tokenizer is not on this machine" in page.lower()
     assert "[2]" in page, "tokens without a tokenizer are ids"
     assert "log-prob -0.100, probability 90.5%" in page

@@ -40,6 +40,10 @@ def test_a_token_says_what_was_recorded_of_it():
         "token 2; id 3; log-prob -0.693, probability 50.0%; in the loss; sampled by version 5"
     )
     assert "not in the loss" in told[2].told
+    # of |gaps| 0.003, 0.01, 0.03, 0.1, 0.3 and 1 begin the grades
+    gaps = tokens({**row, "gaps": [0.002, -0.25, float("nan")]}, None, 10)
+    assert [one.css for one in gaps] == ["s0 g0 v1", "s2 g4 v0", "s6 out v0"]
+    assert "; trainer - engine -0.25 nats; in the loss" in gaps[1].told
     assert len(tokens(row, None, 2)) == 2
     assert [one.text for one in tokens(row, None, 2)] == ["[0]", "[3]"]
 
@@ -49,6 +53,7 @@ def test_a_token_says_what_was_recorded_of_it():
     [
         {},
         {"token_ids": "text"},
+        {"token_ids": [1], "gaps": "wide"},
         {"token_ids": [2**40], "logprobs": [None]},
         {"token_ids": [-1, "x"], "logprobs": ["y"], "loss_mask": {}},
     ],

@@ -89,10 +89,11 @@ def not_recorded(row: Mapping[str, Any], tokenizer: Tokenizer | None) -> list[st
             "The run's tokenizer is not on this machine (looked for in its checkpoints, the "
             "model's folder and the hub's cache): tokens are shown as their ids, below the text."
         )
-    told.append(
-        "The gap between trainer and engine is not recorded by token; the facts above have its "
-        "mean over the step, where the run measured it."
-    )
+    if not any(one.get("gaps") for one in members):
+        told.append(
+            "Of these completions no gap between trainer and engine was recorded by token; the "
+            "facts above have its mean over the step, where the run measured it."
+        )
     if not any(one.get("token_versions") for one in members):
         told.append("All tokens of a completion are of one policy version.")
     return told

@@ -15,6 +15,7 @@ from rlvr_core.api import ConfigError, RunError
 from rlvr_core.api.services import RunFolder, brief, facts, finite, printable
 from rlvr_core.builtin.viewer import compare, group
 from rlvr_core.builtin.viewer.choice import PAGE, Choice, find, neighbours, options
+from rlvr_core.builtin.viewer.gaps import add_gaps
 from rlvr_core.builtin.viewer.index import reading
 from rlvr_core.builtin.viewer.indexing import Follower
 from rlvr_core.builtin.viewer.marks import Marks
@@ -29,6 +30,7 @@ MARKED = re.compile(r"\d+\.(?:\d+|x)(?:-\d+)?(?:/\d+)?")
 """What a mark may belong to: a group, or a completion of it."""
 COLOURS = {
     "logprob": "log-prob",
+    "gap": "trainer-engine gap",
     "advantage": "advantage",
     "mask": "loss mask",
     "version": "policy version",
@@ -255,6 +257,7 @@ def group_page(viewer: Viewer, request: Request) -> str:
     [(_, row)] = read_rows(stream, [(found["part"], found["offset"], found["length"])])
     if row is None or row.get("step") != found["step"] or "completions" not in row:
         raise MissingError("the run's files have changed: this group is not there any more")
+    add_gaps(row, folder.traces)
     view = viewer.runs.view(folder)
     tokenizer = tokenizer_of(view)
     whole = request.query_params.get("whole") == "1"

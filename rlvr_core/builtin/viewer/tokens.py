@@ -19,6 +19,8 @@ GRADES = (0.05, 0.25, 0.7, 1.6, 3.0, 5.0)
 """Least surprise (minus log-prob, in nats) of each grade above 0."""
 STRENGTHS = (0.25, 0.75, 1.5)
 """Least absolute advantage of each grade above 1."""
+GAPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""Least |trainer - engine| log-prob, in nats, of each grade above 0."""
 _LONGEST_PIECE = 8
 """Tokens that are taken together at most: those of one character, which may have several."""
 
@@ -29,7 +31,8 @@ class Token:
 
     Attributes:
         text: Its text, or its id in brackets where no tokenizer is known.
-        css: Its classes: surprise ``s0`` to ``s6``, ``out`` of the loss, version ``v0`` to ``v3``.
+        css: Its classes: surprise ``s0`` to ``s6``, gap ``g0`` to ``g6``, ``out`` of the loss,
+            version ``v0`` to ``v3``.
         told: What it is, in words.
     """
 
@@ -104,7 +107,7 @@ def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> l
     ids = _numbers(row.get("token_ids"), limit)
     if not ids:
         return []
-    logprobs = _numbers(row.get("logprobs"), limit)
+    logprobs, gaps = _numbers(row.get("logprobs"), limit), _numbers(row.get("gaps"), limit)
     mask, versions = (
         _numbers(row.get("loss_mask"), limit),
         _numbers(row.get("token_versions"), limit),
@@ -116,13 +119,16 @@ def tokens(row: Mapping[str, Any], tokenizer: Tokenizer | None, limit: int) -> l
     for place, id_ in enumerate(ids):
         logprob = finite(logprobs[place]) if place < len(logprobs) else None
         kept = bool(mask[place]) if place < len(mask) else None
+        gap = finite(gaps[place]) if place < len(gaps) else None
         version = versions[place] if place < len(versions) else None
         css = [f"s{grade(-logprob)}"] if logprob is not None else []
+        css += [f"g{sum(abs(gap) >= least for least in GAPS)}"] if gap is not None else []
         css += ["out"] * (kept is False)
         css += [f"v{min(3, max(0, newest - version))}"] if isinstance(version, int) else []
         facts = [f"token {place + 1}", f"id {id_}"]
         if logprob is not None:
             facts.append(f"log-prob {logprob:.3f}, probability {_share(logprob)}")
+        facts += [f"trainer - engine {gap:+.2g} nats"] if gap is not None else []
         facts += {True: ["in the loss"], False: ["not in the loss"], None: []}[kept]
         facts += [f"sampled by version {version}"] if version is not None else []
         text = texts[place] if texts else f"[{id_}]"
