@@ -16,6 +16,8 @@ __all__ = ["RunView", "__version__", "evaluate", "train"]
 
 __version__ = "0.2.0"
 
+NO_WINDOWS = "rlvr runs on Linux and macOS, not on Windows"
+
 
 _HOMES = {
     "RunView": "rlvr_core.record.view",
@@ -28,6 +30,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'rlvr_core' has no attribute {name!r}")
+    if sys.platform == "win32":
+        raise ImportError(f"{NO_WINDOWS}; use it in WSL 2, which is Linux")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

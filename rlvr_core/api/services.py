@@ -29,6 +29,7 @@ _HOMES = {
     "builtin.evals.curves": "answers before_after",
     "builtin.evals.intervals": "wilson",
     "builtin.evals.refused": "refuse_external",
+    "builtin.examples.catalog": "find_example",
     "builtin.jobs.again": "fetch_newest fetch_results send_results unsent",
     "builtin.jobs.apart": "apart",
     "builtin.jobs.jobs": "Job JobBook",

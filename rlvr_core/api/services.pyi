@@ -47,6 +47,7 @@ from rlvr_core.builtin.evals.intervals import wilson as wilson
 from rlvr_core.builtin.evals.model_ref import find_model as find_model
 from rlvr_core.builtin.evals.model_ref import runnable as runnable
 from rlvr_core.builtin.evals.refused import refuse_external as refuse_external
+from rlvr_core.builtin.examples.catalog import find_example as find_example
 from rlvr_core.builtin.jobs.again import fetch_newest as fetch_newest
 from rlvr_core.builtin.jobs.again import fetch_results as fetch_results
 from rlvr_core.builtin.jobs.again import send_results as send_results

@@ -866,6 +866,11 @@ def register_guards(registrar: Registrar) -> None:
 def register_commands(registrar: Registrar) -> None:
     """Commands beyond those of the kernel; ``rlvr --help`` lists them in this order."""
     registrar.add(
+        "examples",
+        "rlvr_core.builtin.examples.command:examples_",
+        summary="List the examples, and copy one to start from.",
+    )
+    registrar.add(
         "show",
         "rlvr_core.builtin.reports.show:show",
         summary="Show what a run did.",

@@ -17,14 +17,12 @@ from typing import Any
 
 import click
 
-from rlvr_core import __version__
+from rlvr_core import NO_WINDOWS, __version__
 from rlvr_core.api import ConfigError, MachineError, PluginError, RlvrError
 from rlvr_core.cli import output
 from rlvr_core.host import discovery
 
-KERNEL = {
-    "run": ("rlvr_core.cli.run:run", "Train a model as a config says."),
-}
+KERNEL = {"run": ("rlvr_core.cli.run:run", "Train a model as a config says.")}
 """Target and summary of each kernel command, in the order they are listed."""
 
 
@@ -85,7 +83,7 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Reinforcement learning with verifiable rewards.",
-    epilog="Start with: rlvr run examples/quickstart.yaml",
+    epilog="Start with: rlvr examples copy quickstart; rlvr run examples/quickstart.yaml",
 )
 @click.version_option(__version__, prog_name="rlvr", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -118,6 +116,8 @@ def main(args: Sequence[str] | None = None) -> int:
 def _call(args: Sequence[str] | None) -> int:
     as_json = "--json" in (sys.argv[1:] if args is None else args)
     try:
+        if sys.platform == "win32":
+            raise MachineError(NO_WINDOWS, remedy="use it in WSL 2, which is Linux")
         result = cli.main(args=args, prog_name="rlvr", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except RlvrError as error:
@@ -137,9 +137,9 @@ def _call(args: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.errno not in _MACHINE:
+        if (known := _MACHINE.get(error.errno or 0)) is None:
             return _unexpected(error, as_json)
-        return _refuse(_of_machine(error), as_json)
+        return _refuse(MachineError(known, where=str(error.filename or "")), as_json)
     except BaseException as error:  # a component may even call sys.exit
         return _unexpected(error, as_json)
 
@@ -156,12 +156,6 @@ _MACHINE = {
     errno.EIO: "a file cannot be read or written: its device reports an error",
 }
 """Errors of the operating system that the user can fix, and that are no bug of the program."""
-
-
-def _of_machine(error: OSError) -> MachineError:
-    """Convert an operating system error to one that is reported without a traceback."""
-    assert error.errno is not None
-    return MachineError(_MACHINE[error.errno], where=str(error.filename or ""))
 
 
 def _refuse(error: RlvrError, as_json: bool) -> int:

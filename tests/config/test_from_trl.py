@@ -105,3 +105,33 @@ def test_every_loss_of_trl_is_here():
     assert len(theirs) >= 8
     # its gradient depends on how rows are packed (T10): it is an oracle of the tests alone
     assert theirs - set(components("loss")) == {"bnpo"}
+
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "trl_script"
+
+
+@pytest.mark.parametrize("name", ["rewards.py", "trl_script.py", "config.yaml"])
+def test_the_whole_script_on_the_page_is_the_examples(name):
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE, re.DOTALL)
+    assert (SCRIPT / name).read_text(encoding="utf-8") in blocks
+
+
+def test_every_argument_of_the_script_stands_in_a_comment_of_the_config():
+    script = ast.parse((SCRIPT / "trl_script.py").read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(script) if isinstance(node, ast.Call)]
+    wanted = {
+        keyword.arg
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in ("GRPOConfig", "GRPOTrainer")
+        for keyword in call.keywords
+    }
+    assert len(wanted) > 15
+    elsewhere = {  # the command line, a default here, or the machine's
+        "args", "output_dir", "bf16", "gradient_checkpointing", "use_cpu", "report_to",
+        "save_strategy",
+    }  # fmt: skip
+    text = (SCRIPT / "config.yaml").read_text(encoding="utf-8")
+    comments = " ".join(re.findall(r"#(.*)", text))
+    named_there = set(re.findall(r"[a-z_0-9]+", comments))
+    assert wanted - elsewhere <= named_there
+    assert not elsewhere & (named_there - {"args"})

@@ -86,12 +86,21 @@ def file_fault(error: Exception, path: Path, where: str) -> ConfigError:
         )
     if isinstance(error, FileNotFoundError):
         what = f"there is no file {str(path)!r}"
-        return ConfigError(what, where=where, remedy=_files_like(path))
+        return ConfigError(what, where=where, remedy=_files_like(path) or _example(path))
     if isinstance(error, IsADirectoryError):
         what = f"{str(path)!r} is a folder, not a YAML file"
         return ConfigError(what, where=where, remedy=_files_like(path))
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return ConfigError(f"cannot read {str(path)!r}: {reason}", where=where)
+
+
+def _example(path: Path) -> str:
+    from rlvr_core.api.services import find_example
+
+    example = find_example(path.as_posix())
+    return (
+        f"an example of this name can be had: rlvr examples copy {example.name}" if example else ""
+    )
 
 
 def _files_like(path: Path) -> str:
