@@ -216,7 +216,7 @@ def _turn(turn: Turn, answer: str, colour: str) -> list[Block]:
 def _facts(facts: list[tuple[str, str]]) -> Block:
     pieces: list[Piece] = []
     for name, value in facts:
-        pieces += [(f"{name} ", "quiet"), (f"{value}   ", "")]
+        pieces += [(f"{name}\xa0", "quiet"), (f"{value}   ", "")]  # not broken between them
     return Block(tuple(pieces))
 
 

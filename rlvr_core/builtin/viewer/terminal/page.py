@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.binding import ActiveBinding, Binding, BindingType
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import DataTable, Footer, Static
 from textual.worker import Worker, get_current_worker
@@ -20,6 +21,7 @@ from rlvr_core.builtin.viewer.terminal.rows import one_line
 
 LOOK_EVERY = 1.0
 """Seconds between two looks for changes."""
+_NAMES = {"slash": "/", "question_mark": "?", "right": "→", "left": "←"}
 Found = TypeVar("Found")
 Table = DataTable[Text]
 
@@ -42,6 +44,7 @@ class Page(Screen[None], Generic[Found]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace", "back", "back"),
         Binding("q", "app.quit", "quit"),
+        Binding("question_mark", "keys", "keys"),
     ]
     live = True
     """Whether it is read again when records have changed."""
@@ -100,6 +103,10 @@ class Page(Screen[None], Generic[Found]):
         if len(self.app.screen_stack) > 2:
             self.app.pop_screen()
 
+    def action_keys(self) -> None:
+        """Say what every key does."""
+        self.app.push_screen(Keys(dict(self.active_bindings)))
+
     def in_thread(self, work: Callable[[], str]) -> None:
         """Do some work in a thread, and say what it returns, or why it failed."""
 
@@ -143,6 +150,37 @@ class Page(Screen[None], Generic[Found]):
     def _changed(self) -> None:
         if self.is_attached:
             self._reading = self.run_worker(self._read, thread=True, exclusive=True, group="read")
+
+
+class Keys(ModalScreen[None]):
+    """Says what every key of a screen does, until one is pressed.
+
+    Args:
+        bindings: The keys of that screen.
+    """
+
+    DEFAULT_CSS = """
+    Keys { align: center middle; }
+    Keys > Static { width: auto; height: auto; border: round $foreground; padding: 0 1; }
+    """
+
+    def __init__(self, bindings: Mapping[str, ActiveBinding]) -> None:
+        super().__init__()
+        self._told: dict[str, list[str]] = {}
+        for one in bindings.values():
+            if text := one.binding.description:
+                shown = _NAMES.get(one.binding.key, one.binding.key)
+                self._told.setdefault(text.lower(), []).append(shown)
+
+    def compose(self) -> ComposeResult:
+        """Lay out the list."""
+        lines = [f"{', '.join(keys):<14}{text}" for text, keys in self._told.items()]
+        yield Static(Text("\n".join(lines[:20])))
+
+    def on_key(self, event: events.Key) -> None:
+        """Go back."""
+        event.stop()
+        self.dismiss(None)
 
 
 def fill(table: Table, cells: list[tuple[str, list[Text]]]) -> None:
