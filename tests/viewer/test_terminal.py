@@ -161,6 +161,7 @@ async def choose(at, name, downs):
     await at.pilot.pause()
 
 
+@pytest.mark.slow
 def test_groups_are_filtered_by_the_form(runs, pressed):
     make_run(runs)
 
@@ -196,6 +197,7 @@ def test_groups_are_filtered_by_the_form(runs, pressed):
     pressed().drive(steps)
 
 
+@pytest.mark.slow
 def test_notes_and_favourites_are_those_of_the_web_viewer(runs, viewed, pressed):
     run = make_run(runs)
     viewed.read(run)
@@ -274,6 +276,7 @@ def test_what_a_model_wrote_is_text(runs, pressed):
     pressed().drive(steps)
 
 
+@pytest.mark.slow
 def test_tokens_are_coloured_by_what_a_key_chooses(runs, pressed, monkeypatch):
     run = make_run(runs)
     one = {
@@ -324,6 +327,7 @@ def test_tokens_are_coloured_by_what_a_key_chooses(runs, pressed, monkeypatch):
     pressed().drive(without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jsonl", "sft"])
 def test_a_selection_is_exported(runs, pressed, tmp_path, monkeypatch, kind):
     run = make_run(runs)
@@ -364,6 +368,7 @@ def test_it_is_live_while_a_run_goes_on(runs, pressed):
     pressed().drive(steps)
 
 
+@pytest.mark.slow
 def test_one_run_is_opened_and_a_damaged_group_is_said(runs, pressed):
     run = make_run(runs)
 

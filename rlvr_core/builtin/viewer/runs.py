@@ -96,7 +96,11 @@ class Runs:
             raise MissingError("there is no such run")
         if self.alone and name != self.root.name:
             raise MissingError("there is no such run")
-        if not looks_like_run(path):
+        try:
+            there = looks_like_run(path)
+        except (OSError, ValueError):  # a name that no folder can have
+            there = False
+        if not there:
             raise MissingError(f"there is no run '{name}' here")
         if found := next(self._outside(path), None):
             raise OutsideError(

@@ -33,7 +33,7 @@ class Browser(App[None]):
         # the colours of the terminal itself are the only ones that can be left out altogether
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         if self.no_color:
-            self.theme = "textual-ansi"
+            self.theme = "ansi-dark"
         self._runs = runs
         self.reader = Reader(runs, Follower(cache))
 
