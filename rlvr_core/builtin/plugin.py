@@ -510,6 +510,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Progress as a live bar, a line a step, or JSON lines.",
     )
     registrar.add(
+        "waiting",
+        "rlvr_core.builtin.displays.waiting:waiting",
+        summary="What a command waits for, on a terminal.",
+    )
+    registrar.add(
         "plugin-commands",
         "rlvr_core.builtin.catalog.plugin_commands:group_of",
         summary="The commands of a plugin, as one group.",
