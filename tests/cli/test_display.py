@@ -328,3 +328,19 @@ def test_what_comes_before_the_plan_is_no_line_of_a_log():
         display.step_finished(StepFinished(0, 0, {"pass_rate": 1.0}))
     assert plain.getvalue().splitlines() == ["run demo", "step  1/12  pass 100.0%"]
     assert json.loads(events.getvalue().splitlines()[0])["event"] == "start"
+
+
+def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with load_host({}).service("core/waiting")("the model") as waiting:
+        waiting("task: 3 of 8 problems answered")
+    shown = stream.getvalue()
+    assert "the model ..." in shown
+    assert shown.rstrip("\r\n").endswith("\x1b[2K"), "the line is gone"
+    for kind, term in ((io.StringIO, "xterm"), (Terminal, "dumb")):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setattr("sys.stderr", kind())
+        with load_host({}).service("core/waiting")("the model") as waiting:
+            assert waiting is None
