@@ -510,6 +510,11 @@ def register_services(registrar: Registrar) -> None:
         summary="Progress as a live bar, a line a step, or JSON lines.",
     )
     registrar.add(
+        "waiting",
+        "rlvr_core.builtin.displays.waiting:waiting",
+        summary="What a command waits for, on a terminal.",
+    )
+    registrar.add(
         "plugin-commands",
         "rlvr_core.builtin.catalog.plugin_commands:group_of",
         summary="The commands of a plugin, as one group.",
@@ -568,6 +573,16 @@ def register_services(registrar: Registrar) -> None:
         "run-report",
         "rlvr_core.builtin.html_report.served:run_report",
         summary="The sections of a run's report, for rlvr view.",
+    )
+    registrar.add(
+        "run-lines",
+        "rlvr_core.builtin.reports.show:run_sections",
+        summary="What rlvr show says of a whole run, for rlvr view --terminal.",
+    )
+    registrar.add(
+        "run-findings",
+        "rlvr_core.builtin.html_report.findings:run_findings",
+        summary="What the guards' metrics of a run say went wrong, and when.",
     )
     registrar.add(
         "evaluations",

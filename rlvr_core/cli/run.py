@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def make_display(kind: str | None, total_steps: int, host: Host) -> Display:
     Args:
         kind: ``live``, ``plain``, ``jsonl`` or ``none``; None selects ``live`` on a terminal and
             ``plain`` elsewhere.
-        total_steps: Steps of the whole run.
+        total_steps: Steps of the whole run; 0 if they are not known before it starts.
         host: The loaded plugins.
     """
     if kind == "none":
@@ -85,7 +86,6 @@ def run(
     complete checkpoint with --resume, exactly as if nothing had happened. Without CONFIG it is
     looked for in 'runs', or where --set run.dir=DIR says.
     """
-    from rlvr_core.cli.run import make_display
     from rlvr_core.host.host import load_host
     from rlvr_core.parallel import ranks
     from rlvr_core.run.ending import Stop
@@ -93,14 +93,15 @@ def run(
     if take_over:  # asked once, for all processes of the run
         os.environ.setdefault("RLVR_TAKE_OVER", os.urandom(8).hex())
     host = load_host()
-    resolved, folder = what_to_run(config, overrides, resume, host)
-    stop = Stop(patient=ranks.launched())
-    stop.listen()
-    quiet_libraries()
-    with ranks.joined(resolved.config.run.timeout) as together:
-        kind = display_kind if together.main else "none"
-        display = make_display(kind, resolved.config.train.steps, host)
-        carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
+    kind = display_kind if os.environ.get("RANK", "0") == "0" else "none"
+    with closing(make_display(kind, 0, host)) as display:
+        display.phase("reading the configuration")
+        resolved, folder = what_to_run(config, overrides, resume, host)
+        stop = Stop(patient=ranks.launched())
+        stop.listen()
+        quiet_libraries()
+        with ranks.joined(resolved.config.run.timeout) as together:
+            carry_out(resolved, folder, host, display, together, stop, dry_run=dry_run)
 
 
 def carry_out(
@@ -114,20 +115,16 @@ def carry_out(
     dry_run: bool = False,
 ) -> RunFolder | None:
     """Prepare a run and take its steps; return its folder, or None for a dry run."""
-    from functools import partial
-
     from rlvr_core.data.uri import model_path
     from rlvr_core.run.prepare import prepare
     from rlvr_core.run.start import start
 
-    locate_model = partial(model_path, resolved.config.model.path, host)
-    with prepare(resolved, locate_model) as prepared:
+    with prepare(resolved, lambda: model_path(resolved.config.model.path, host), display) as ready:
         if dry_run:
-            first_steps = host.service("core/preview")(prepared.sampler)
-            display.plan([*prepared.lines, *first_steps])
+            display.plan([*ready.lines, *host.service("core/preview")(ready.sampler)])
             display.finish(["dry run: nothing was trained and nothing written"])
             return None
-        return start(prepared, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
+        return start(ready, display, folder=folder, command=sys.argv, ranks=together, stop=stop)
 
 
 def what_to_run(

@@ -39,6 +39,7 @@ from rlvr_core.parallel.model_adapter import chosen_adapter
 from rlvr_core.rollout.source import InTurns, RolloutMode, conversations_of
 from rlvr_core.run.checks import check_config
 from rlvr_core.run.evaluations import Evaluations, evaluations_of
+from rlvr_core.run.events import RunEvents
 from rlvr_core.run.overview import overview
 from rlvr_core.step.model import check_model_path, load_tokenizer
 from rlvr_core.verify.error_rate import ErrorRate
@@ -169,13 +170,16 @@ class _Data:
 
 
 @contextlib.contextmanager
-def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Prepared]:
+def prepare(
+    resolved: Resolved, locate_model: Callable[[], str], *displays: RunObserver
+) -> Iterator[Prepared]:
     """Load and check everything except the model's weights.
 
     Args:
         resolved: The checked configuration.
         locate_model: Returns the local folder or hub id of the model. Called after the data has
             been checked, because it may have to create or fetch the model.
+        displays: Told what is being waited for.
 
     Yields:
         The prepared run; its worker processes are stopped at the end of the block.
@@ -186,21 +190,22 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
         RunError: If a gold answer is judged wrongly.
     """
     config, host = resolved.config, resolved.host
-    watch = RunObserver()
+    watch = RunEvents()
     with cached_at(config.data.cache_uri), contextlib.ExitStack() as stack:
         if config.guards.watchdog:
-            watch = stack.enter_context(host.service("core/watchdog")(config))
-        watch.phase("plugins, data sets and their checks")
+            watch.subscribe(stack.enter_context(host.service("core/watchdog")(config)))
+        told = RunEvents(*displays, watch)
+        told.phase("plugins, data sets and their checks")
         host.configure(resolved.plugins)
         parts = _make_parts(resolved)
         data = _load_data(resolved, parts.losses)
-        watch.phase("the model's files and its tokenizer")
+        told.phase("the model's files and its tokenizer")
         model_path = locate_model()
         check_model_path(model_path)
         tokenizer = load_tokenizer(model_path, config.model)
         renderer = Renderer(tokenizer, config.data.prompt, data.conversations.present)
         tokenizer.init_kwargs[STORED_CHOICE] = renderer.text_as_chat  # saved with each checkpoint
-        watch.phase("prompts, teachers and the sampler")
+        told.phase("prompts, teachers and the sampler")
         sources, audited = audit(
             data.sources, renderer, config.data.max_prompt_tokens, config.data.max_overlong_share
         )
@@ -213,7 +218,7 @@ def prepare(resolved: Resolved, locate_model: Callable[[], str]) -> Iterator[Pre
             )
 
         sampler = _started_sampler(config, parts, sources, demonstrations, data.plan)
-        watch.phase("workers of the verifiers, and their verdicts on gold answers")
+        told.phase("workers of the verifiers, and their verdicts on gold answers")
         judge = Judge(
             stack.enter_context(data.plan.pool(config.verify)),
             data.plan,

@@ -1,21 +1,26 @@
 import io
 import json
 import math
+import os
+import pty
+import select
+import sys
+import termios
+import threading
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from rlvr_core.api import EvalFinished, EvalReport, StepFinished
-from rlvr_core.builtin.displays.display import (
-    JsonLines,
-    Live,
-    Plain,
-    make_display,
-    step_facts,
-)
+from rlvr_core.api import EvalFinished, EvalReport, GroupsScored, RunStarted, StepFinished
+from rlvr_core.builtin.displays.display import JsonLines, Plain, make_display
+from rlvr_core.builtin.displays.facts import step_facts
+from rlvr_core.builtin.displays.live import Live
+from rlvr_core.builtin.displays.pace import Pace, Waits, span
 from rlvr_core.cli import run as of_kind
 from rlvr_core.cli.run import Silent
 from rlvr_core.host.host import load_host
+from tests.reports.made_runs import group
 
 METRICS = {
     "reward/mean": 0.4213,
@@ -182,3 +187,160 @@ def test_no_color(monkeypatch):
 @pytest.mark.parametrize("kind", ["plain", "jsonl", "live"])
 def test_a_reader_that_has_gone_does_not_stop_a_run(kind):
     drive(make_display(kind, 2, Gone()))
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_time_left_is_counted_from_the_newest_steps_of_this_process():
+    clock = Clock()
+    pace = Pace(clock, 100)
+    clock.now += 7
+    pace.start(40)  # resumed: the steps before were another process's
+    assert (pace.elapsed, pace.left) == (7, None)
+    for step in range(41, 44):
+        clock.now += 60
+        pace.finish(step)
+    assert pace.left == 57 * 60
+    clock.now += 20
+    assert (pace.elapsed, pace.left) == (207, 57 * 60 - 20)
+    clock.now += 1e6
+    assert pace.left == 0
+    pace = Pace(clock, 30)
+    pace.start(0)
+    for step in range(1, 21):  # ten slow ones and ten fast ones: those count
+        clock.now += 50 if step <= 10 else 2
+        pace.finish(step)
+    assert pace.left == 10 * 2
+    assert [span(one) for one in (0.4, 59.4, 61, 3661)] == ["0 s", "59 s", "1:01 min", "1:01:01 h"]
+
+
+def test_a_long_wait_says_how_long_and_how_long_the_last_of_its_kind_took():
+    clock = Clock()
+    waits = Waits(clock)
+    assert waits.told == ""
+    waits.begin("generation of 256 completions")
+    assert waits.told == "generation of 256 completions ..."
+    clock.now += 8
+    assert waits.told == "generation of 256 completions ... 8 s"
+    waits.begin("train")
+    clock.now += 1
+    assert waits.told == "train ..."
+    waits.begin("generation of 24 completions")
+    clock.now += 3
+    waits.begin("generation of 24 completions")  # said again: it goes on
+    assert waits.told == "generation of 24 completions ... 3 s of about 8 s"
+
+
+def test_live_shows_what_is_awaited_before_the_plan_and_tells_elapsed_from_left(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    clock, stream = Clock(), Terminal()
+    display = Live(stream, 0, clock)
+
+    def drawn():
+        console = Console(file=io.StringIO(), width=80)
+        console.print(display.drawn())
+        return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+    display.phase("reading the configuration")
+    clock.now += 5
+    assert drawn() == ["reading the configuration ... 5 s"]
+    display.plan(["run demo"])
+    display.run_started(RunStarted(Path("runs/demo"), {"train": {"steps": 12}}, 0))
+    assert "0/12 elapsed 5 s, left unknown yet" in drawn()[0]
+    clock.now += 30
+    display.step_finished(StepFinished(0, 0, METRICS, TIMING))
+    clock.now += 10
+    assert "1/12 elapsed 45 s, left about 5:20 min" in drawn()[0]
+    assert "reward 0.421" in drawn()[1]
+    display.finish([])
+    # the lines before the plan are gone from the screen, not left above it
+    assert stream.getvalue().index("\x1b[2K") < stream.getvalue().index("run demo")
+
+
+def test_a_sample_of_the_newest_step_is_shown_for_a_key(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    display = Live(stream, 2)
+    display.plan([])
+    display.pressed("s")
+    assert "no sample yet" in stream.getvalue()
+    same, mixed = group("same", [True, True]), group("mixed", [False, True], text="\x1b[2J[red]")
+    display.groups_scored(GroupsScored(6, 6, (same, mixed)))
+    display.pressed("x")
+    display.pressed("s")
+    told = stream.getvalue()
+    assert "sample of step 7: mixed, 1 of 2 passed" in told
+    assert "[right] reward 1.000" in told
+    assert "[wrong] reward 0.000" in told
+    assert "| \\x1b[2J[red]" in told
+    assert "same" not in told
+    display.pressed("s")
+    assert "sample of step 7: same, 2 of 2 passed" in stream.getvalue()
+    display.finish([])
+
+
+def test_keys_are_read_beside_the_run_and_the_terminal_is_given_back(tmp_path):
+    """In a terminal of its own: the keys of the one that runs the tests are not ours."""
+    child, end = pty.fork()
+    if not child:
+        code = "import sys; from tests.cli.test_display import in_terminal; sys.exit(in_terminal())"
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    shown, asked = b"", False
+    while select.select([end], [], [], 60)[0]:
+        try:
+            shown += os.read(end, 65536)
+        except OSError:
+            break
+        if b"shows a sample" in shown and not asked:
+            asked = os.write(end, b"s") == 1
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
+    assert b"sample of step 1: p, 1 of 1 passed" in shown
+
+
+def in_terminal():
+    """Show a sample for a key; 0 if the terminal is afterwards what it was."""
+    before = termios.tcgetattr(0)
+    display = make_display("live", 2)
+    display.groups_scored(GroupsScored(0, 0, (group("p", [True]),)))
+    display.plan([])
+    seen = threading.Event()
+    lines = display._samples.lines
+    display._samples.lines = lambda: (seen.set(), lines())[1]
+    came = seen.wait(30)
+    display.finish([])
+    return 0 if came and termios.tcgetattr(0) == before else 1
+
+
+def test_what_comes_before_the_plan_is_no_line_of_a_log():
+    plain, events = io.StringIO(), io.StringIO()
+    for kind, stream in (("plain", plain), ("jsonl", events)):
+        display = make_display(kind, 0, stream)
+        display.phase("reading the configuration")
+        display.plan(["run demo"])
+        display.run_started(RunStarted(Path("runs/demo"), {"train": {"steps": 12}}, 0))
+        display.step_finished(StepFinished(0, 0, {"pass_rate": 1.0}))
+    assert plain.getvalue().splitlines() == ["run demo", "step  1/12  pass 100.0%"]
+    assert json.loads(events.getvalue().splitlines()[0])["event"] == "start"
+
+
+def test_a_command_shows_on_a_terminal_what_it_waits_for_and_takes_it_away(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with load_host({}).service("core/waiting")("the model") as waiting:
+        waiting("task: 3 of 8 problems answered")
+    shown = stream.getvalue()
+    assert "the model ..." in shown
+    assert shown.rstrip("\r\n").endswith("\x1b[2K"), "the line is gone"
+    for kind, term in ((io.StringIO, "xterm"), (Terminal, "dumb")):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setattr("sys.stderr", kind())
+        with load_host({}).service("core/waiting")("the model") as waiting:
+            assert waiting is None

@@ -185,3 +185,7 @@ def test_a_link_that_appears_later_is_refused_too(runs, viewed, tmp_path):
     run.manifest.rename(tmp_path / "kept.json")
     run.manifest.symlink_to(secret)
     assert "is a link" in viewed.get(f"{at}/groups/1.2", status=403)
+
+
+def test_a_name_that_no_folder_can_have_is_no_run(viewed):
+    assert "there is no run" in viewed.get(f"/runs/{'a' * 3000}", status=404)

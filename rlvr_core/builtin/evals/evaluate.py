@@ -30,13 +30,20 @@ WINDOW = 16384
 """Completions requested at a time, which bounds memory use."""
 
 
-def evaluate(session: Session, out: Path, say: Callable[[str], None]) -> dict[str, Row]:
+def evaluate(
+    session: Session,
+    out: Path,
+    say: Callable[[str], None],
+    waiting: Callable[[str], None] | None = None,
+) -> dict[str, Row]:
     """Evaluate every task; results already in the folder are not computed again.
 
     Args:
         session: The prepared evaluation.
         out: Folder of the results, one folder in it per task.
         say: Called with progress messages.
+        waiting: Called, from any thread, with what is being waited for and how much of it is done;
+            if omitted, ``say`` is with what is waited for.
 
     Returns:
         The summary of each task, by name, as written.
@@ -48,12 +55,19 @@ def evaluate(session: Session, out: Path, say: Callable[[str], None]) -> dict[st
         task.name: Store(out / slug(task.name), task.spec, task.problems, session.beside_task(task))
         for task in session.tasks
     }
-    sample(session, stores, say)
+    sample(session, stores, say, waiting)
     return {task.name: _finish(task, stores[task.name]) for task in session.tasks}
 
 
-def sample(session: Session, stores: Mapping[str, Store], say: Callable[[str], None]) -> None:
+def sample(
+    session: Session,
+    stores: Mapping[str, Store],
+    say: Callable[[str], None],
+    waiting: Callable[[str], None] | None = None,
+) -> None:
     """Complete every store; the model is loaded only if results are missing.
+
+    See ``evaluate`` for the arguments.
 
     Raises:
         RunError: If the engine fails or leaves answers out.
@@ -71,19 +85,25 @@ def sample(session: Session, stores: Mapping[str, Store], say: Callable[[str], N
             here = [task for task in session.tasks if task.needs_engine]
             if any(stores[task.name].pending for task in here):
                 say(f"engine: {session.engine.use} ({session.why})")
-                with session.generator(say) as generator:
+                with session.generator(say, waiting) as generator:
                     for task in here:
                         if isinstance(task.task, ExternalTask):
                             _ask(task, stores[task.name], session, generator, say)
                         else:
-                            _sample(task, stores[task.name], generator, session.plan)
+                            _sample(task, stores[task.name], generator, session.plan, waiting)
     finally:
         for store in stores.values():
             store.close()
     _nothing_missing(stores)
 
 
-def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -> None:
+def _sample(
+    task: Ready,
+    store: Store,
+    generator: Generator,
+    plan: RewardPlan,
+    waiting: Callable[[str], None] | None,
+) -> None:
     whole = {problem.id: position for position, problem in enumerate(task.problems)}
 
     def write(answered: Answered) -> None:
@@ -94,6 +114,10 @@ def _sample(task: Ready, store: Store, generator: Generator, plan: RewardPlan) -
             reward, passed = plan.combine(verdicts, 0)
             members.append(Judged(completion, verdicts, reward, passed))
         store.write(answered.draw.problem, answered.prompt.text, members)
+        if waiting is not None:
+            waiting(
+                f"{task.name}: {len(store.finished)} of {len(store.problems)} problems answered"
+            )
 
     pending = [problem for _, problem in store.pending]
     size = max(1, WINDOW // task.n)

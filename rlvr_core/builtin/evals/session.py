@@ -142,11 +142,14 @@ class Session:
         return max_positions(self.model_path, self.config.model)
 
     @contextlib.contextmanager
-    def generator(self, say: Callable[[str], None]) -> Iterator[Generator]:
+    def generator(
+        self, say: Callable[[str], None], waiting: Callable[[str], None] | None = None
+    ) -> Iterator[Generator]:
         """Load the model, and start engine and verifiers; they are closed at the end of the block.
 
         Args:
-            say: Called with what is being waited for.
+            say: Called with progress messages.
+            waiting: Called with what is being waited for; ``say`` if omitted.
 
         Raises:
             ConfigError: If a prompt cannot be rendered.
@@ -174,7 +177,7 @@ class Session:
                 prompt=prompt,
                 seed=config.seed,
                 deadline=config.deadline,
-                say_waiting=say,
+                say_waiting=waiting or say,
             )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+from rlvr_core.api import RunView
 from rlvr_core.api.services import finite
 from rlvr_core.builtin.html_report.learning import STEPS
 from rlvr_core.builtin.html_report.plot import Plot, Series
@@ -74,6 +75,15 @@ def findings(run: Records) -> list[Finding]:
         if points:
             found.append(Finding(metric, [p[0] for p in points], [p[1] for p in points]))
     return found
+
+
+def run_findings(view: RunView) -> list[dict[str, Any]]:
+    """Return them as JSON: the service ``core/run-findings``."""
+    found = findings(Records(view, view.name))
+    return [
+        {"metric": one.metric, "steps": list(one.steps), "values": list(one.values)}
+        for one in found
+    ]
 
 
 def _found(

@@ -30,7 +30,7 @@ def export_(
     checkpoint, or the folder of a LoRA adapter. Of a run with LoRA, OUT is the adapter as peft
     loads it; with --merge it is a whole model that transformers and vLLM load as it is.
     """
-    from rlvr_core.api.services import DTYPES, find_model
+    from rlvr_core.api.services import DTYPES, find_model, load_host
     from rlvr_core.builtin.lora.export import copy_model, is_adapter, write_merged
 
     output.quiet_libraries()
@@ -48,12 +48,15 @@ def export_(
         )
     if dtype and not merge:
         raise ConfigError("only merged weights are converted", where="--dtype", remedy="--merge")
+    waiting = load_host().service("core/waiting")
     if merge:
         section = found.sections().get("model", {})
         name = dtype or section.get("dtype", "float32")
         trust = section.get("trust_remote_code", False)
-        write_merged(folder, out, DTYPES[name], trust_remote_code=trust)
+        with waiting("merging the adapter"):
+            write_merged(folder, out, DTYPES[name], trust_remote_code=trust)
         output.print_line(f"merged model ({name}): {out}")
     else:
-        copy_model(folder, out)
+        with waiting("copying the model"):
+            copy_model(folder, out)
         output.print_line(f"{'adapter' if adapter else 'model'}: {out}")

@@ -53,7 +53,7 @@ def show(
     folder only, so runs copied from elsewhere, running ones and half-broken ones can be shown.
     """
     from rlvr_core.api import RunView
-    from rlvr_core.api.services import before_after, load_host
+    from rlvr_core.api.services import before_after
     from rlvr_core.builtin.reports.tail import tail_jsonl
 
     view = RunView.find(run, runs_dir)
@@ -67,9 +67,7 @@ def show(
         for line in () if as_json else lines(found):
             print_line(line)
         return
-    summary = view.summary()
-    summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
-    summary["reproduction"] = load_host().service("core/reproduction")(view)
+    summary = told(view)
     chosen = _chosen_metrics(view, metrics)
     groups = tail_jsonl(
         folder.traces / "rollouts.jsonl", rollouts if rollouts is not None else int(not as_json)
@@ -95,27 +93,9 @@ def report(
     groups: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     """Yield the lines of the report, safe on a terminal whatever a model wrote."""
-    from rlvr_core.api.services import facts, printable
-    from rlvr_core.builtin.reports.plot import plot
-
-    yield _bold(printable(summary["name"]))
-    for label, value in [("folder", summary["folder"]), *facts(summary)]:
-        yield f"  {label:<12}{printable(value)}"
-    for key, value in summary.get("meta", {}).items():
-        yield f"  {key:<12}{printable(str(value))}"
-    for note in summary["notes"]:
-        yield f"  {'note':<12}{printable(note)}"
-    for text in summary.get("reproduction", {}).get("missing", ()):
-        yield f"  {'to repeat':<12}{printable(text)}"
-    drawing = plot(chosen or _learning_curve(summary), width=_WIDTH)
-    if drawing:
-        yield from ("", _bold("learning curve" if not chosen else "metrics"), printable(drawing))
-    if "ledger" in summary:
-        yield from ("", _bold("ledger: where every completion went"))
-        yield from _ledger(summary["ledger"])
-    if summary.get("staleness"):
-        yield from ("", _bold("staleness: updates between sampling and training"))
-        yield from _staleness(summary["staleness"])
+    for place, (title, lines) in enumerate(sections(summary, chosen)):
+        yield from ("", _bold(title)) if place else (_bold(title),)
+        yield from lines
     if pairs:
         yield from ("", _bold("held-out answers, before and after"))
         for pair in pairs:
@@ -124,6 +104,48 @@ def report(
         yield from ("", _bold("last rollouts"))
         for group in groups:
             yield from _group(group)
+
+
+def run_sections(view: RunView, width: int) -> list[tuple[str, list[str]]]:
+    """Return the parts of the report that are of the whole run: the service ``core/run-lines``."""
+    return list(sections(told(view), {}, width))
+
+
+def told(view: RunView) -> dict[str, Any]:
+    """Return a run's summary, with its meta, what repeating it needs, and its guards' findings."""
+    from rlvr_core.api.services import load_host
+
+    host, summary = load_host(), view.summary()
+    summary["meta"] = {k: v for k, v in (view.config.get("meta") or {}).items() if v is not None}
+    summary["reproduction"] = host.service("core/reproduction")(view)
+    summary["findings"] = host.service("core/run-findings")(view)
+    return summary
+
+
+def sections(
+    summary: Mapping[str, Any], chosen: Mapping[str, Points], width: int = _WIDTH
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the parts that are of the whole run, each as title and lines, safe on a terminal."""
+    from rlvr_core.api.services import facts, printable
+    from rlvr_core.builtin.reports.plot import plot
+
+    rows = [("folder", summary["folder"]), *facts(summary)]
+    rows += [(key, str(value)) for key, value in summary.get("meta", {}).items()]
+    rows += [("note", note) for note in summary["notes"]]
+    rows += [("to repeat", text) for text in summary.get("reproduction", {}).get("missing", ())]
+    yield (
+        printable(summary["name"]),
+        [f"  {printable(label):<12}{printable(value)}" for label, value in rows],
+    )
+    if drawing := plot(chosen or _learning_curve(summary), width=width):
+        yield "metrics" if chosen else "learning curve", printable(drawing).split("\n")
+    if "ledger" in summary:
+        yield "ledger: where every completion went", list(_ledger(summary["ledger"]))
+    if summary.get("staleness"):
+        title = "staleness: updates between sampling and training"
+        yield title, list(_staleness(summary["staleness"]))
+    if summary.get("findings"):
+        yield "findings of guards", list(_findings(summary["findings"]))
 
 
 def _chosen_metrics(view: RunView, names: Sequence[str]) -> dict[str, Points]:
@@ -195,6 +217,14 @@ def _staleness(ages: Mapping[str, int]) -> Iterator[str]:
         bar = "#" * round(_BAR * count / most) if most else ""
         share = f"{count / total:7.1%}" if total else ""
         yield f"  {label:<28}{count:>{width},}{share}  {bar}"
+
+
+def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for one in findings:
+        steps, values = one["steps"], one["values"]
+        places = f"{len(steps):,} steps, {steps[0]} to {steps[-1]}"
+        where = f"step {steps[0]}" if len(steps) == 1 else places
+        yield f"  {one['metric']:<28}{where}; at most {max(values):.4g}"
 
 
 def _pair(pair: Mapping[str, Any]) -> Iterator[str]:

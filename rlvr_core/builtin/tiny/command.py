@@ -54,7 +54,9 @@ def tiny_model(
     from rlvr_core.api.services import load_host
     from rlvr_core.builtin.tiny.tiny import demonstrator, make_tiny_model
 
-    source = demonstrator(load_host(), task, where="--task")
+    host = load_host()
+    with host.service("core/waiting")("the demonstrations"):
+        source = demonstrator(host, task, where="--task")
     with _bar(steps) as progress:
         report = make_tiny_model(
             out,
@@ -78,6 +80,7 @@ def tiny_model(
 def _bar(steps: int) -> Iterator[Progress]:
     """A progress bar on stderr, which only a terminal shows."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (
@@ -85,6 +88,9 @@ def _bar(steps: int) -> Iterator[Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.3f}"),
+        TextColumn("elapsed"),
+        Elapsed(),
+        TextColumn("left"),
         Remaining(),
     )
     shown = output.is_terminal(stderr=True)

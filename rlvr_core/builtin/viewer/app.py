@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from rlvr_core.api import ConfigError, RlvrError, RunError
 from rlvr_core.api.services import load_host, printable
 from rlvr_core.builtin.viewer import pages
 from rlvr_core.builtin.viewer.choice import Choice
-from rlvr_core.builtin.viewer.export import KINDS, answers, recorded, select
+from rlvr_core.builtin.viewer.export import KINDS
 from rlvr_core.builtin.viewer.fence import HEADERS, Fence
 from rlvr_core.builtin.viewer.group import prepare
-from rlvr_core.builtin.viewer.index import Cache, reading
+from rlvr_core.builtin.viewer.index import Cache
 from rlvr_core.builtin.viewer.indexing import Follower
 from rlvr_core.builtin.viewer.pages import Viewer
+from rlvr_core.builtin.viewer.reader import MARKED
 from rlvr_core.builtin.viewer.runs import MissingError, OutsideError, Runs, state
 
 HERE = Path(__file__).parent
@@ -183,22 +184,7 @@ def _export(viewer: Viewer, request: Request) -> Response:
     choice, kind = Choice.of(request.query_params), request.query_params.get("kind", "jsonl")
     if kind not in KINDS:
         raise ConfigError(f"kind is one of {', '.join(KINDS)}, not '{kind}'")
-    progress = viewer.progress(folder)
-    if not progress.complete:
-        raise RunError(
-            f"the rollouts are still being read ({progress.share:.0%}): the file would lack some",
-            remedy="export them when the page no longer says so",
-        )
-    with reading(viewer.follow(folder)) as index:
-        selection = select(index, choice, viewer.marks(folder).read())
-    stream = folder.traces / "rollouts.jsonl"
-    if kind == "sft":
-        told = viewer.runs.view(folder).manifest.get("identity")
-        prompts = told.get("prompts") if isinstance(told, dict) else None
-        raw_text = isinstance(prompts, dict) and prompts.get("text_as_chat") is False
-        lines: Iterator[bytes] = answers(stream, selection, raw_text=raw_text)
-    else:
-        lines = recorded(stream, selection)
+    lines = viewer.exported(folder, choice, kind)
     name = quote(f"{folder.name}-{'answers' if kind == 'sft' else 'rollouts'}.jsonl", safe="")
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
     return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
@@ -228,7 +214,7 @@ async def _mark(viewer: Viewer, request: Request) -> Response:
         not isinstance(key, str)
         or not isinstance(favourite, bool | None)
         or not isinstance(note, str | None)
-        or not pages.MARKED.fullmatch(key)
+        or not MARKED.fullmatch(key)
     ):
         raise ConfigError("a mark has a group as its key, 'favourite' and 'note'")
     marks = viewer.marks(folder)

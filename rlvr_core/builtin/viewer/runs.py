@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -96,7 +96,11 @@ class Runs:
             raise MissingError("there is no such run")
         if self.alone and name != self.root.name:
             raise MissingError("there is no such run")
-        if not looks_like_run(path):
+        try:
+            there = looks_like_run(path)
+        except (OSError, ValueError):  # a name that no folder can have
+            there = False
+        if not there:
             raise MissingError(f"there is no run '{name}' here")
         if found := next(self._outside(path), None):
             raise OutsideError(
@@ -145,6 +149,38 @@ class Runs:
             for entry in entries:
                 if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(self.root):
                     yield f"{path.name}/{Path(entry.path).relative_to(path)}"
+
+
+SORTS: Mapping[str, Callable[[Line], Any]] = {
+    "started": lambda line: line.started,
+    "name": lambda line: line.name,
+    "outcome": lambda line: line.outcome,
+    "steps": lambda line: line.steps,
+    "reward": lambda line: float("-inf") if line.reward is None else line.reward,
+    "pass rate": lambda line: float("-inf") if line.pass_rate is None else line.pass_rate,
+    "time": lambda line: -1.0 if line.seconds is None else line.seconds,
+}
+"""What the table of runs is sorted by."""
+
+
+def chosen(lines: list[Line], text: str, outcome: str, sort: str, *, down: bool) -> list[Line]:
+    """Return the lines of the table that fit, sorted.
+
+    Args:
+        lines: All lines, newest run first.
+        text: Part of a name, in capitals or not.
+        outcome: An outcome; empty for any.
+        sort: A key of ``SORTS``.
+        down: Whether the highest comes first.
+    """
+    fitting = [
+        line
+        for line in lines
+        if text.lower() in line.name.lower() and outcome in ("", line.outcome)
+    ]
+    if sort != "started" or not down:
+        fitting.sort(key=SORTS[sort], reverse=down)
+    return fitting
 
 
 def _records(folder: RunFolder) -> list[Path]:

@@ -15,6 +15,15 @@ from rlvr_core.api.services import brief, finite
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+COLOURS = {
+    "logprob": "log-prob",
+    "gap": "trainer-engine gap",
+    "advantage": "advantage",
+    "mask": "loss mask",
+    "version": "policy version",
+    "none": "no colours",
+}
+"""What tokens are coloured by."""
 GRADES = (0.05, 0.25, 0.7, 1.6, 3.0, 5.0)
 """Least surprise (minus log-prob, in nats) of each grade above 0."""
 STRENGTHS = (0.25, 0.75, 1.5)

@@ -25,12 +25,16 @@ def eval_(model: str | None, **options: Any) -> None:
 
     Example: rlvr eval last --task math/gsm8k-test --task ifeval/ifeval
     """
-    from rlvr_core.builtin.evals.evaluate import check_truncation, evaluate, write_summary
+    from rlvr_core.api.services import load_host
 
     given = Options(**options)
-    session, folder = open_session(model, given)
-    out = given.out or folder
-    summaries = evaluate(session, out, say)
+    with load_host().service("core/waiting")("the model and the tasks") as waiting:
+        # what it imports takes seconds
+        from rlvr_core.builtin.evals.evaluate import check_truncation, evaluate, write_summary
+
+        session, folder = open_session(model, given)
+        out = given.out or folder
+        summaries = evaluate(session, out, say, waiting)
     write_summary(out, {"folder": str(out), "tasks": summaries})
     if given.as_json:
         output.print_json({"folder": str(out), "tasks": summaries})

@@ -1,0 +1,141 @@
+"""The live display: what a run does at this moment, redrawn in place.
+
+It is there before the run's plan, while configuration and data are read, and is drawn by a thread,
+so that the screen moves whatever the run waits for.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TextIO, cast
+
+from rlvr_core.api import EvalFinished, GroupsScored, RunStarted, StepFinished
+from rlvr_core.api.services import Display, printable
+from rlvr_core.builtin.displays.display import steps_of
+from rlvr_core.builtin.displays.enduring import Enduring
+from rlvr_core.builtin.displays.facts import evaluation_line, step_facts
+from rlvr_core.builtin.displays.keys import Keys
+from rlvr_core.builtin.displays.pace import Pace, Waits, span
+from rlvr_core.builtin.displays.sample import Samples
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.text import Text
+
+BAR = 24
+"""Columns of the bar."""
+
+
+class Live(Display):
+    """A progress bar with the newest numbers under it.
+
+    Args:
+        stream: Where it draws.
+        total_steps: Steps of the whole run; 0 if they are not known before it starts.
+        clock: Returns seconds that only grow.
+    """
+
+    def __init__(
+        self, stream: TextIO, total_steps: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+        from rich.text import Text
+
+        self._text = Text
+        self._console = Console(file=cast("TextIO", Enduring(stream)), highlight=False)
+        self._pace, self._waits, self._samples = Pace(clock, total_steps), Waits(clock), Samples()
+        self._facts = ""
+        self._planned = self._finished = False
+        self._live = RichLive(
+            get_renderable=self.drawn,
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,  # what was read before the plan leaves nothing behind
+        )
+        self._keys: Keys | None = None
+
+    def drawn(self) -> Group:
+        """Return what is drawn now."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        told = self._line(self._waits.told, "dim")
+        if not self._planned:
+            return Group(told)
+        pace, left = self._pace, self._pace.left
+        row = Table.grid(padding=(0, 1))
+        row.add_row(
+            "steps",
+            ProgressBar(total=max(1, pace.total), completed=pace.done, width=BAR),
+            f"{pace.done}/{pace.total or '?'}",
+            self._line(f"elapsed {span(pace.elapsed)},"),
+            self._line("left unknown yet" if left is None else f"left about {span(left)}"),
+        )
+        return Group(row, self._line(self._facts), told)
+
+    def plan(self, lines: Sequence[str]) -> None:
+        """Print the lines and begin the bar."""
+        self._planned, self._live.transient = True, False
+        self._print(*lines)
+        self._live.start()
+        self._listen()
+
+    def phase(self, label: str) -> None:
+        """Show the label under the bar, and from the second second on how long it takes."""
+        self._waits.begin(printable(label))
+        if not self._planned and not self._finished:
+            self._live.start(refresh=True)
+
+    def run_started(self, event: RunStarted) -> None:
+        """Learn how many steps there are, and where they begin."""
+        self._pace.total = self._pace.total or steps_of(event.config)
+        self._pace.start(event.step)
+
+    def groups_scored(self, event: GroupsScored) -> None:
+        """Keep the groups, for whoever asks for a sample."""
+        self._samples.take(event.step, event.groups)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """Move the bar and show the step's numbers."""
+        self._facts = "  ".join(step_facts(event.metrics, event.timing))
+        self._pace.finish(event.step + 1)
+
+    def eval_finished(self, event: EvalFinished) -> None:
+        """Print the evaluation's line above the bar."""
+        self._print(evaluation_line(event))
+
+    def message(self, text: str) -> None:
+        """Print the message above the bar."""
+        self._print(text)
+
+    def finish(self, lines: Sequence[str]) -> None:
+        """End the bar and print the lines."""
+        if not self._finished:
+            self._finished = True
+            if self._keys is not None:
+                self._keys.close()
+            self._waits.begin("")
+            self._live.stop()
+            self._print(*lines)
+
+    def pressed(self, key: str) -> None:
+        """Print a sample of the newest step for an ``s``."""
+        if key == "s":
+            self._print(*self._samples.lines())
+
+    def _listen(self) -> None:
+        if self._console.is_terminal and sys.stdin is not None and sys.stdin.isatty():
+            self._keys = Keys(sys.stdin.fileno(), self.pressed)
+            if self._keys.start():
+                self._print("s shows a sample of the newest step")
+
+    def _line(self, text: str, style: str = "") -> Text:
+        return self._text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
+            self._console.print(self._text(printable(line)), soft_wrap=True)

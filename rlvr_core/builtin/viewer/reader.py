@@ -1,0 +1,273 @@
+"""What is read of a run to be shown, by pages and in a terminal alike."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_core.api import ConfigError, RunError
+from rlvr_core.api.services import RunFolder, finite
+from rlvr_core.builtin.viewer import compare, group
+from rlvr_core.builtin.viewer.choice import Choice, Found, find, neighbours, options
+from rlvr_core.builtin.viewer.export import answers, recorded, select
+from rlvr_core.builtin.viewer.gaps import add_gaps
+from rlvr_core.builtin.viewer.index import reading
+from rlvr_core.builtin.viewer.indexing import Follower
+from rlvr_core.builtin.viewer.marks import Marks
+from rlvr_core.builtin.viewer.runs import MissingError, Runs
+from rlvr_core.builtin.viewer.stream import read_rows
+from rlvr_core.builtin.viewer.tokens import tokenizer_of
+
+MARKED = re.compile(r"\d+\.(?:\d+|x)(?:-\d+)?(?:/\d+)?")
+"""What a mark may belong to: a group, or a completion of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the index of a run is.
+
+    Attributes:
+        done: Bytes that were read.
+        total: Bytes that there are.
+        groups: Groups that were found.
+        notes: What is wrong with the files, in sentences.
+        complete: Whether everything was read that was there at the last look.
+    """
+
+    done: int
+    total: int
+    groups: int
+    notes: list[str]
+    complete: bool
+
+    @property
+    def share(self) -> float:
+        """Share that was read."""
+        return self.done / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A group that was opened.
+
+    Attributes:
+        key: Its key.
+        listed: Its row in the index.
+        prompt: Its prompt, as the model saw it.
+        completions: What is shown of each completion.
+        facts: What is known of it.
+        missing: What cannot be shown, and why.
+        times: How often its problem was drawn.
+        before: Key of the group before it among those that are chosen.
+        after: Key of the one after it.
+        marks: Notes and favourites of the run.
+        notes: What is wrong with them.
+    """
+
+    key: str
+    listed: sqlite3.Row
+    prompt: str
+    completions: list[group.Shown]
+    facts: list[tuple[str, str]]
+    missing: list[str]
+    times: int
+    before: str | None
+    after: str | None
+    marks: dict[str, dict[str, Any]]
+    notes: list[str]
+
+    @property
+    def coloured(self) -> bool:
+        """Whether there are tokens to colour."""
+        return any(turn.tokens for one in self.completions for turn in one.turns)
+
+
+class Reader:
+    """Reads runs, with their indexes and marks.
+
+    Args:
+        runs: The runs.
+        follower: Builds indexes.
+    """
+
+    def __init__(self, runs: Runs, follower: Follower) -> None:
+        self.runs = runs
+        self.follower = follower
+
+    def follow(self, folder: RunFolder) -> Path:
+        """Keep a run's index in step; return its file."""
+        return self.follower.follow(folder.path, folder.traces / "rollouts.jsonl")
+
+    def marks(self, folder: RunFolder) -> Marks:
+        """Return the notes and favourites of a run."""
+        return Marks(folder, self.follower.cache.file(folder.path).with_suffix(".notes-lock"))
+
+    def marks_read(self, folder: RunFolder) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Return a run's marks, and what is wrong with them."""
+        try:
+            return self.marks(folder).read(), []
+        except RunError as error:
+            return {}, [str(error)]
+
+    def progress(self, folder: RunFolder) -> Progress:
+        """Return how far a run's index is."""
+        file = self.follow(folder)
+        with reading(file) as index:
+            known = index.execute("SELECT done, total FROM progress").fetchone()
+            done, total = known or (0, 0)
+            groups = index.execute("SELECT count(*) FROM groups").fetchone()[0]
+            bad = index.execute(
+                "SELECT number, damaged, skipped FROM parts WHERE damaged OR skipped"
+            ).fetchall()
+        notes = [
+            f"file {row['number']} of the rollouts is damaged: what comes after is left out"
+            for row in bad
+            if row["damaged"]
+        ]
+        if skipped := sum(row["skipped"] for row in bad):
+            notes.append(f"{skipped} lines of the rollouts are no groups or cannot be read")
+        if fault := self.follower.faults.get(file):
+            notes.append(f"the index cannot be built: {fault}")
+        return Progress(done, total, groups, notes, known is not None and done >= total)
+
+    def find(
+        self, folder: RunFolder, choice: Choice, marks: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[Found, dict[str, list[str]]]:
+        """Return a page of the chosen groups, and the values that lists offer."""
+        with reading(self.follow(folder)) as index:
+            return find(index, choice, marks), options(index)
+
+    def group(self, folder: RunFolder, choice: Choice, key: str, *, whole: bool) -> Opened:
+        """Open a group.
+
+        Args:
+            folder: The run.
+            choice: What is looked for: it says what stands before and after.
+            key: Its key.
+            whole: Whether texts are shown whole.
+
+        Raises:
+            MissingError: If there is no such group, or it is no longer in the run's files.
+        """
+        marks, fault = self.marks_read(folder)
+        inner, given = choice.completions()
+        with reading(self.follow(folder)) as index:
+            found = index.execute("SELECT * FROM groups WHERE key = ?", (key,)).fetchone()
+            if found is None:
+                raise MissingError(
+                    f"there is no group {key} in what was read so far",
+                    remedy="look for it among the rollouts",
+                )
+            before, after = neighbours(index, choice, marks, key)
+            times = index.execute(
+                "SELECT count(*) FROM groups WHERE problem = ?", (found["problem"],)
+            ).fetchone()[0]
+            fitting = {
+                row[0]
+                for row in index.execute(
+                    f"SELECT c.sample FROM completions c JOIN groups g ON g.id = c.grp "
+                    f"WHERE g.id = ? AND {inner}",
+                    [found["id"], *given],
+                )
+            }
+        stream = folder.traces / "rollouts.jsonl"
+        [(_, row)] = read_rows(stream, [(found["part"], found["offset"], found["length"])])
+        if row is None or row.get("step") != found["step"] or "completions" not in row:
+            raise MissingError("the run's files have changed: this group is not there any more")
+        add_gaps(row, folder.traces)
+        view = self.runs.view(folder)
+        tokenizer = tokenizer_of(view)
+        shown = group.completions(row, view, tokenizer, whole=whole)
+        for one in shown:
+            one.matches = one.sample in fitting
+        return Opened(
+            key,
+            found,
+            str(row.get("prompt") or ""),
+            shown,
+            _group_facts(row, view),
+            group.not_recorded(row, tokenizer),
+            times,
+            before,
+            after,
+            marks,
+            fault,
+        )
+
+    def draws(self, folder: RunFolder, problem: str, which: str) -> tuple[list[compare.Draw], int]:
+        """Return the draws of one problem across the steps, and how many there are in all.
+
+        Args:
+            folder: The run.
+            problem: The problem's id.
+            which: Which completion stands for each draw: one of ``compare.WHICH``.
+
+        Raises:
+            ConfigError: If ``which`` is none of them.
+            MissingError: If it was never drawn.
+        """
+        if which not in compare.WHICH:
+            raise ConfigError(f"which is one of {', '.join(compare.WHICH)}, not '{which}'")
+        with reading(self.follow(folder)) as index:
+            found, total = compare.draws(index, problem, which)
+        if not total:
+            raise MissingError(f"problem '{problem}' is not in what was read so far")
+        return found, total
+
+    def exported(self, folder: RunFolder, choice: Choice, kind: str) -> Iterator[bytes]:
+        """Return the lines of a file with what is chosen.
+
+        Args:
+            folder: The run.
+            choice: What is chosen.
+            kind: One of ``KINDS``.
+
+        Raises:
+            RunError: If the rollouts are still being read.
+        """
+        progress = self.progress(folder)
+        if not progress.complete:
+            raise RunError(
+                f"the rollouts are still being read ({progress.share:.0%}): the file would lack "
+                "some",
+                remedy="export them when all are read",
+            )
+        with reading(self.follow(folder)) as index:
+            selection = select(index, choice, self.marks(folder).read())
+        stream = folder.traces / "rollouts.jsonl"
+        if kind != "sft":
+            return recorded(stream, selection)
+        told = self.runs.view(folder).manifest.get("identity")
+        prompts = told.get("prompts") if isinstance(told, dict) else None
+        raw_text = isinstance(prompts, dict) and prompts.get("text_as_chat") is False
+        return answers(stream, selection, raw_text=raw_text)
+
+
+def span(seconds: float | None) -> str:
+    """Return a span of time for people."""
+    if seconds is None:
+        return ""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {left:02d} s" if minutes else f"{left} s"
+
+
+def _group_facts(row: Mapping[str, Any], view: Any) -> list[tuple[str, str]]:
+    rows: list[dict[str, Any]] = view.metrics.rows
+    metrics = next((one for one in rows if one["step"] == row["step"]), {})
+    gap = finite(metrics.get("mismatch/abs_mean"))
+    tags = row.get("tags")
+    told = {
+        "data set": row.get("dataset"),
+        **(tags if isinstance(tags, dict) else {}),
+        "policy version": row.get("sampled_version"),
+        "fate": str(row.get("fate") or "differs by completion").replace("_", " "),
+        "trainer-engine gap of the step": None if gap is None else f"{gap:.3g} nats a token",
+    }
+    return [(str(key), str(value)) for key, value in told.items() if value not in (None, "")]

@@ -1,0 +1,1 @@
+"""The keyboard browser of ``rlvr view --terminal``."""
