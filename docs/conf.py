@@ -23,6 +23,7 @@ version = release
 extensions = ["myst_parser", "sphinx_copybutton", "pages"]
 exclude_patterns = ["_ext"]
 highlight_language = "text"
+smartquotes = False  # they would make one dash of the two of an option
 myst_heading_anchors = 6
 # a code host knows none of MyST's additions, so the pages use none
 myst_enable_extensions: list[str] = []

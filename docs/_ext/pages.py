@@ -2,6 +2,7 @@
 
 - A link to a file outside ``docs/`` becomes a link to the repository at ``source_url``; without one
   it is shown as text. A file that does not exist is a warning, and so an error of the build.
+- A link whose text is the file name of another page has that page's title as its text.
 - ``index.md`` lists the pages under headings; the navigation is made of these lists.
 """
 
@@ -19,11 +20,12 @@ from sphinx.util import logging
 _LOG = logging.getLogger(__name__)
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _OUTWARD = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((\.\./[^)\s]+)\)")
+_NAMED = re.compile(r"\[`?([\w-]+)\.md`?\]\((\1\.md(?:#[\w-]+)?)\)")
 _LISTED = re.compile(r"^- \[[^\]]+\]\(([\w-]+)\.md\)", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the two changes to the text of pages."""
+    """Register what is changed in the text of pages."""
     app.add_config_value("source_url", "", "env", str)
     app.add_lexer("mermaid", TextLexer)  # a code host draws it; the site shows what is drawn
     app.connect("source-read", _read)
@@ -46,6 +48,7 @@ def _resolved(app: Sphinx, page: str, text: str) -> Iterator[str]:
             fence = ""
         elif not fence:
             line = _OUTWARD.sub(lambda link, n=number: _outward(app, page, n, link), line)
+            line = _NAMED.sub(lambda link: f"[{_title(app, link[1])}]({link[2]})", line)
         yield line
 
 
@@ -63,6 +66,13 @@ def _outward(app: Sphinx, page: str, line: int, link: re.Match[str]) -> str:
         return f"[{shown}]({url}{'#' + anchor if anchor else ''})"
     plain = shown.strip("`")
     return f"`{place}`" if place.endswith(plain.rstrip("/")) else f"{shown} (`{place}`)"
+
+
+def _title(app: Sphinx, page: str) -> str:
+    file = Path(app.srcdir) / f"{page}.md"
+    if not file.is_file():  # Sphinx reports the broken link
+        return page
+    return file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def navigation(text: str) -> str:

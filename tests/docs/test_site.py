@@ -60,6 +60,7 @@ def source(tmp_path):
 
 def test_a_link_to_a_file_is_text_or_leads_to_the_repository(source, tmp_path):
     page = "# Page\n\nSee [the code](../rlvr_core/__init__.py) and [`rlvr_core`](../rlvr_core).\n"
+    page += "\nBack to [index.md](index.md#start) --set.\n"
     (source / "page.md").write_text(page + "\n```\n[left](../alone.py)\n```\n")
     done = build(source, tmp_path / "plain")
     assert (done.returncode, done.stderr) == (0, "")
@@ -67,6 +68,7 @@ def test_a_link_to_a_file_is_text_or_leads_to_the_repository(source, tmp_path):
     words = re.sub(r"<[^>]+>", "", text)
     assert "See the code (rlvr_core/__init__.py) and rlvr_core." in words
     assert "[left](../alone.py)" in words
+    assert "Back to Home --set." in words
     done = build(source, tmp_path / "linked", "-D", "source_url=https://host/o/n/blob/main")
     assert (done.returncode, done.stderr) == (0, "")
     text = (tmp_path / "linked" / "page.html").read_text(encoding="utf-8")
