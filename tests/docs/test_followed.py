@@ -56,6 +56,7 @@ def test_the_tutorials_reward_says_of_its_answers_what_the_page_says():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_tutorial(tmp_path):
     (tmp_path / "examples").symlink_to(pages.ROOT / "examples")
     (tmp_path / "my_reward.py").write_text(block(TUTORIAL, "python"))
@@ -73,6 +74,7 @@ def test_the_tutorial(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_page_on_your_data(tmp_path):
     page = pages.ROOT / "docs" / "your-data.md"
     table = next(body for _, body, _ in pages.fences(page) if body.startswith("id,question"))
