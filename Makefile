@@ -6,6 +6,7 @@
 # make test-all  the same with every recipe that learns, not this commit's two, and mutants of every program
 # make gpu    the checks that only a GPU can make, with the python that sees one (PYTHON=...)
 # make chaos  break runs, one fault at a time, and write docs/chaos.md of what they said
+# make docs   rewrite the generated pages, and build the site of docs/ in build/site
 # make check  lint, format, types, layers, dependencies, generated documents, limits of size
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 SEED ?= 0
@@ -110,8 +111,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# SITE="-D source_url=https://host/owner/name/blob/main" makes links of files outside docs/
 docs: $(VENV)/.dev
 	$(BIN)/python tools/docs.py
+	$(BIN)/python -m sphinx -W --keep-going -n -q -E -b html $(SITE) docs build/site
+	@echo "the site: build/site/index.html"
 
 clean:
 	rm -rf $(VENV) models runs build *.egg-info plugins/*/*.egg-info

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import faces
+from commands import page as commands
+from components import page as components
 from metrics import page as metrics
 from traps import page as traps
 
@@ -26,6 +28,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "rlvr_core/testing/__init__.pyi": partial(faces.stub, faces.testing),
     "tests/plugins/public_api.txt": faces.frozen,
     "docs/api.md": faces.page,
+    "docs/cli.md": commands,
+    "docs/components.md": components,
     "docs/config-reference.md": config_reference,
     "docs/conformance.md": promises,
     "docs/loss-options.md": loss_options,

@@ -19,6 +19,7 @@ _ELSEWHERE = {
     "vllm",
     "lm-eval",
     "dev",
+    "docs",
     "testing",
     "bench",
     "oracle",

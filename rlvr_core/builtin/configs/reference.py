@@ -46,7 +46,7 @@ def reference() -> str:
         below = [key for key in keys if key.loc[0] == top.loc[0] and len(key.loc) > 1]
         parts.append(f"## `{top.path}`\n\n{top.description}\n")
         if not top.section or "component" in top.type:
-            parts.append(f"Takes {_cell(top.type)}. {_default(top)}.\n")
+            parts.append(f"Takes {key_cell(top.type)}. {_default(top)}.\n")
         if below:
             parts.append(_table(below))
     return "\n".join(parts)
@@ -55,18 +55,21 @@ def reference() -> str:
 def _table(keys: Sequence[Key]) -> str:
     lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
     for key in keys:
-        default = "" if key.section and not key.required else _default(key, short=True)
-        row = (f"`{key.path}`", _cell(key.type), default, _cell(key.description))
+        default = "" if key.section and not key.required else key_default(key)
+        row = (f"`{key.path}`", key_cell(key.type), default, key_cell(key.description))
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
 
-def _default(key: Key, *, short: bool = False) -> str:
-    if key.required:
-        return "required" if short else "Required"
-    value = f"`{json.dumps(key.default, ensure_ascii=False)}`"
-    return value if short else f"Default: {value}"
+def _default(key: Key) -> str:
+    return "Required" if key.required else f"Default: {key_default(key)}"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+def key_default(key: Key) -> str:
+    """A key's default as a cell of a table."""
+    return "required" if key.required else f"`{json.dumps(key.default, ensure_ascii=False)}`"
+
+
+def key_cell(text: str) -> str:
+    """Text as a cell of a table: no column, tag or footnote of it is Markdown's."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("[^", "\\[^")

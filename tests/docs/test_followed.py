@@ -1,0 +1,86 @@
+"""The pages for newcomers, followed word for word, but for the number of steps."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pages  # type: ignore
+
+SHORT = [
+    *("--set", "train.steps=2", "--set", "train.warmup_steps=0", "--set", "eval.tasks=[]"),
+    *("--display", "none"),
+]
+TUTORIAL = pages.ROOT / "docs" / "tutorial.md"
+
+
+def block(page, language, index=0):
+    return [body for tongue, body, _ in pages.fences(page) if tongue == language][index]
+
+
+def rlvr(words, folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "rlvr_core.cli.main", *words],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"rlvr {' '.join(words)}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def follow(page, folder):
+    """Run every command of a page in its order; returns what each printed."""
+    printed = {}
+    told = (words for name, _, words in pages.commands("rlvr") if name == pages.name(page))
+    for words in told:
+        if words != ["view"]:  # it serves until it is stopped
+            short = SHORT if words[0] == "run" and "--dry-run" not in words else []
+            printed[" ".join(words)] = rlvr([*words, *short], folder)
+    return printed
+
+
+def test_the_tutorials_reward_says_of_its_answers_what_the_page_says():
+    names = {}
+    exec(block(TUTORIAL, "python"), names)
+    assert names["correct"]("7+8=15, \\boxed{15}", "15") is True
+    assert names["correct"]("The answer is 15.", "15") is False
+    assert names["correct"]("\\boxed{15} or \\boxed{16}", "15") is False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_tutorial(tmp_path):
+    (tmp_path / "examples").symlink_to(pages.ROOT / "examples")
+    (tmp_path / "my_reward.py").write_text(block(TUTORIAL, "python"))
+    (tmp_path / "answers.jsonl").write_text(block(TUTORIAL, "json"))
+    mine = block(TUTORIAL, "yaml")
+    (tmp_path / "mine.yaml").write_text(mine)
+    printed = follow(TUTORIAL, tmp_path)
+    assert "1 of 2 scored passed" in printed["verify ./my_reward.py:correct answers.jsonl"]
+    assert "train.lr: 0.0007 and 0.0001" in printed["diff mine slow"]
+    assert (tmp_path / "compared.html").stat().st_size > 100_000
+    assert "difference" in printed["compare evals/before evals/after"]
+    (tmp_path / "mine.yaml").write_text(mine.replace("steps:", "stepz:"))
+    with pytest.raises(AssertionError, match=r"did you mean: steps\?"):
+        rlvr(["config", "check", "mine.yaml"], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_page_on_your_data(tmp_path):
+    page = pages.ROOT / "docs" / "your-data.md"
+    table = next(body for _, body, _ in pages.fences(page) if body.startswith("id,question"))
+    (tmp_path / "sums.csv").write_text(table)
+    (tmp_path / "run.yaml").write_text(block(page, "yaml"))
+    printed = follow(page, tmp_path)
+    assert "unsure" in printed["data check run.yaml"]
+    assert re.search(r"first prompt: .*Answer in", printed["run run.yaml --dry-run"])
+    assert "pass@8" in next(text for words, text in printed.items() if words.startswith("passk"))

@@ -1,0 +1,67 @@
+"""The page ``docs/components.md``: everything that a config can name, with its options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlvr_core.api import config_class
+from rlvr_core.api.services import (
+    COMPONENTS,
+    CORE,
+    KINDS,
+    Entry,
+    dotted,
+    kind_words,
+    load_host,
+    plural,
+)
+from rlvr_core.builtin.configs.keys import Key, component_keys
+from rlvr_core.builtin.configs.reference import key_cell, key_default
+from rlvr_core.host.discovery import FIRST_PARTY
+
+_HEAD = """# Every component
+
+Written by `tools/docs.py` from the components themselves; do not edit it by hand. A component is
+named in a config by `use`, and its options stand in `with`. `rlvr list KIND` prints a table of what
+is installed, other packages' components included; `rlvr list KIND NAME` says more of one, with an
+example.
+"""
+
+
+def page() -> str:
+    """The page: a section for each kind, of a table and of the options of those that have any."""
+    ours = {CORE, *FIRST_PARTY}
+    registry = load_host().registry
+    parts = [_HEAD]
+    for kind in KINDS:
+        entries = [entry for entry in registry.of(kind) if entry.plugin in ours]
+        if entries:
+            parts += _kind(kind, entries)
+    return "\n".join(parts)
+
+
+def _kind(kind: str, entries: list[Entry]) -> Iterator[str]:
+    words = kind_words(plural(kind))
+    yield f"## {words.capitalize()}\n"
+    place = next((loc for loc, named in COMPONENTS.items() if named == kind), ())
+    if place:
+        yield f"Named in `{dotted(place).removesuffix('.*')}`.\n"
+    yield "| name | what it is |\n|---|---|"
+    yield from (f"| `{entry.name}` | {key_cell(entry.summary)} |" for entry in entries)
+    yield ""
+    if kind == "loss":
+        yield "Their options: [loss-options.md](loss-options.md).\n"
+        return
+    for entry in entries:
+        keys = component_keys(config_class(entry.load()), ())
+        if keys:
+            yield f"### {kind_words(kind)} `{entry.name}`\n"
+            yield "| option | takes | default | meaning |\n|---|---|---|---|"
+            yield from (_row(key) for key in keys)
+            yield ""
+
+
+def _row(key: Key) -> str:
+    name = key.path.removeprefix("with.")
+    default = "" if key.section and not key.required else key_default(key)
+    return f"| `{name}` | {key_cell(key.type)} | {default} | {key_cell(key.description)} |"
