@@ -1,0 +1,6 @@
+"""The bridges that a program of somebody else's imports, from ``rlvr_core.api``."""
+
+from rlvr_core.builtin.bridges.lm_eval import lm_eval_metric
+from rlvr_core.builtin.bridges.trl import trl_reward
+
+__all__ = ["lm_eval_metric", "trl_reward"]
