@@ -2,5 +2,6 @@
 
 from rlvr_core.builtin.bridges.lm_eval import lm_eval_metric
 from rlvr_core.builtin.bridges.trl import trl_reward
+from rlvr_core.builtin.bridges.verifiers import verifiers_environment
 
-__all__ = ["lm_eval_metric", "trl_reward"]
+__all__ = ["lm_eval_metric", "trl_reward", "verifiers_environment"]
