@@ -35,7 +35,8 @@ class Hub(BaseHTTPRequestHandler):
             answer = {"url": f"{here}/me/tiny", "name": "me/tiny"}
         elif "/preupload/" in self.path:
             names = [one["path"] for one in json.loads(body)["files"]]
-            answer = {"files": [{"path": n, "uploadMode": "regular"} for n in names]}
+            sent = {"uploadMode": "regular", "shouldIgnore": False}
+            answer = {"files": [{"path": name, **sent} for name in names]}
         elif self.server.refuse:
             self.send_response(403)
             self.end_headers()
@@ -96,7 +97,7 @@ def test_dry_run_push_and_what_is_in_the_card(made, hub, monkeypatch):
     assert f"{size:,}  model.safetensors" in shown
     card = shown.partition("README.md:\n\n")[2]
     assert card.startswith("---\nlibrary_name: transformers\nlicense: unknown\n")
-    assert "| written by | lab, step 2 |" in card
+    assert f"| written by | {weights.parents[2].name}, step 2 |" in card
     assert "math/arithmetic-heldout-greedy, " in card
     assert "prompts_per_step:" in card
     assert "base_model:" not in card  # it is a folder of this machine

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+TEMPLATE = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"
 ENVS = Path(__file__).parents[1] / "bridges" / "envs"
 
 
@@ -14,12 +16,13 @@ ENVS = Path(__file__).parents[1] / "bridges" / "envs"
 @pytest.mark.parametrize("kind", ["single", "guess"])
 def test_a_run_takes_rows_turns_and_rewards_from_the_environment(lab, monkeypatch, kind):
     monkeypatch.setenv("PYTHONPATH", str(ENVS))
+    model = shutil.copytree(lab.config["model"]["path"], lab.folder / "chat")
+    config = model / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": TEMPLATE}))
     given = {"environment": "toy-envs", "arguments": {"kind": kind, "n": 8}}
     run = lab.run(
-        data={
-            "sources": [{"use": "core/verifiers", "with": given}],
-            "prompt": {"format": "raw", "template": "{user}"},
-        },
+        model={"path": str(model)},
+        data={"sources": [{"use": "core/verifiers", "with": given}]},
         train={"steps": 2, "prompts_per_step": 2},
         sampler={"use": "shuffle", "with": {"drop_zero_variance": False}},
         verify={"max_error_rate": 1.0},
@@ -27,6 +30,5 @@ def test_a_run_takes_rows_turns_and_rewards_from_the_environment(lab, monkeypatc
     )
     lines = (run / "traces" / "rollouts.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    print(rows[0])
     assert rows
     assert all(row["problem_id"].startswith("toy-envs_train_") for row in rows)

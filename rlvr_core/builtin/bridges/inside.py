@@ -210,7 +210,7 @@ class Conversations:
         odd = [role for role, _ in said if role not in roles]
         if odd:
             raise MachineError(f"the environment speaks as {odd[0]}")
-        messages = tuple(Message(roles[role], text) for role, text in said)  # type: ignore[arg-type]
+        messages = tuple(Message(roles[role], text) for role, text in said)
         return Observation(messages, {"tool_calls": float(len(calls))})
 
     def cut(self, state: dict[str, Any], ended: str) -> Verdict:

@@ -71,7 +71,7 @@ def rubric_of(judges: Mapping[str, Judging]) -> Any:
     return vf.Rubric(funcs=[score, unscored], weights=[1.0, 0.0])
 
 
-class Conversation(vf.MultiTurnEnv):
+class Conversation(vf.MultiTurnEnv):  # type: ignore[misc]
     """An environment of rlvr, in this process.
 
     A call of a tool that verifiers gives apart is written as text, as the environment reads it.
@@ -108,7 +108,7 @@ class Conversation(vf.MultiTurnEnv):
             for i, one in enumerate(found.messages)
         ]
 
-    @vf.cleanup
+    @vf.cleanup  # type: ignore[untyped-decorator]
     async def end(self, state: Any) -> None:
         """Judge a conversation that was cut off, and give back what it holds."""
         inner = state.get("rlvr_state")

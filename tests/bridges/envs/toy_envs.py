@@ -46,7 +46,8 @@ class Guess(vf.MultiTurnEnv):
         return bool(state["guesses"]) and state["guesses"][-1] == int(state["answer"])
 
     async def env_response(self, messages, state, **kwargs):
-        guess = int(messages[-1].content)
+        said = messages[-1].content
+        guess = int(said) if said.isdecimal() else len(said)
         state["guesses"].append(guess)
         if guess == int(state["answer"]):
             state["final_env_response"] = [{"role": "user", "content": "yes"}]
