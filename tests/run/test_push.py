@@ -109,7 +109,7 @@ def test_dry_run_push_and_what_is_in_the_card(made, hub, monkeypatch):
     assert paths[-1] == "/api/models/me/tiny/commit/main"
     assert {token for _, token, _ in hub.asked} == {f"Bearer {TOKEN}"}
     create = json.loads(hub.asked[0][2])
-    assert create["private"] is True or create.get("visibility") == "private"
+    assert create["visibility"] == "private"
     lines = [json.loads(line) for line in hub.asked[-1][2].splitlines()]
     sent = {
         line["value"]["path"]: base64.b64decode(line["value"]["content"])
