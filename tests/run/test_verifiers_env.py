@@ -30,5 +30,9 @@ def test_a_run_takes_rows_turns_and_rewards_from_the_environment(lab, monkeypatc
     )
     lines = (run / "traces" / "rollouts.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    assert rows
+    name, part = ("core/verifiers", "exact") if kind == "single" else ("core/environment", "few")
+    verdicts = [one["verdicts"][name] for row in rows for one in row["completions"]]
+    assert len(verdicts) >= 16  # two steps of two problems, four completions of each
+    assert all(one["status"] == "ok" for one in verdicts)
+    assert all(one["score"] == one["parts"][part] for one in verdicts)
     assert all(row["problem_id"].startswith("toy-envs_train_") for row in rows)

@@ -56,7 +56,7 @@ class Guess(vf.MultiTurnEnv):
 
 
 def few(state) -> float:
-    return 1.0 / len(state["guesses"])
+    return 1.0 / max(1, len(state["guesses"]))
 
 
 def load_environment(kind="single", n=3):
