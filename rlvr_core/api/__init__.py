@@ -54,6 +54,7 @@ _HOMES = {
         "WeightTransport"
     ),
     "api.verdicts": "Estimate Span Usage Verdict VerdictStatus",
+    "builtin.bridges.public": "lm_eval_metric trl_reward verifiers_environment",
     "builtin.conformance.example": "Example ShowsExample",
     "builtin.environments.traits": "EnvironmentTraits",
     "builtin.environments.tools": "BadCall Tool ToolCall ToolFormat spoken tool_format",

@@ -146,6 +146,9 @@ from rlvr_core.api.verdicts import Span as Span
 from rlvr_core.api.verdicts import Usage as Usage
 from rlvr_core.api.verdicts import Verdict as Verdict
 from rlvr_core.api.verdicts import VerdictStatus as VerdictStatus
+from rlvr_core.builtin.bridges.public import lm_eval_metric as lm_eval_metric
+from rlvr_core.builtin.bridges.public import trl_reward as trl_reward
+from rlvr_core.builtin.bridges.public import verifiers_environment as verifiers_environment
 from rlvr_core.builtin.conformance.example import Example as Example
 from rlvr_core.builtin.conformance.example import ShowsExample as ShowsExample
 from rlvr_core.builtin.environments.tools import BadCall as BadCall

@@ -25,7 +25,7 @@ _HOMES = {
     "builtin.environments.observations": "said",
     "builtin.environments.questions": "Questions response",
     "builtin.evals.config": "Asked read_eval_config",
-    "builtin.evals.model_ref": "find_model runnable",
+    "builtin.evals.model_ref": "ModelRef find_model runnable",
     "builtin.evals.curves": "answers before_after",
     "builtin.evals.intervals": "wilson",
     "builtin.evals.refused": "refuse_external",

@@ -44,6 +44,7 @@ from rlvr_core.builtin.evals.config import read_eval_config as read_eval_config
 from rlvr_core.builtin.evals.curves import answers as answers
 from rlvr_core.builtin.evals.curves import before_after as before_after
 from rlvr_core.builtin.evals.intervals import wilson as wilson
+from rlvr_core.builtin.evals.model_ref import ModelRef as ModelRef
 from rlvr_core.builtin.evals.model_ref import find_model as find_model
 from rlvr_core.builtin.evals.model_ref import runnable as runnable
 from rlvr_core.builtin.evals.refused import refuse_external as refuse_external

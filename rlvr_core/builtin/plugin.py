@@ -65,6 +65,11 @@ def register_datasets(registrar: Registrar) -> None:
         summary="Generated questions that only a tool can answer; a tiny model learns to call it.",
     )
     registrar.add(
+        "verifiers",
+        "rlvr_core.builtin.bridges.inside:Rows",
+        summary="Rows of an environment of the package verifiers; needs it.",
+    )
+    registrar.add(
         "commands",
         "rlvr_core.builtin.structured.commands:Commands",
         summary="Generated commands that are wanted as JSON; a tiny model learns to write it.",
@@ -123,6 +128,16 @@ def register_verifiers(registrar: Registrar) -> None:
         "environment",
         "rlvr_core.builtin.environments.verdict:EnvironmentVerdict",
         summary="What the environment itself said of a conversation.",
+    )
+    registrar.add(
+        "verifiers",
+        "rlvr_core.builtin.bridges.inside:Rubric",
+        summary="The rubric of an environment of the package verifiers.",
+    )
+    registrar.add(
+        "verifiers-group",
+        "rlvr_core.builtin.bridges.inside:GroupRubric",
+        summary="Such a rubric that compares the answers to a problem.",
     )
 
 
@@ -378,6 +393,11 @@ def register_environments(registrar: Registrar) -> None:
         "lookup",
         "rlvr_core.builtin.environments.lookup:LookupWorld",
         summary="A table behind one tool: call it, read the result, answer.",
+    )
+    registrar.add(
+        "verifiers",
+        "rlvr_core.builtin.bridges.inside:Conversations",
+        summary="Turns and tools of an environment of the package verifiers.",
     )
 
 

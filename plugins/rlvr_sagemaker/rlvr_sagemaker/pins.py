@@ -27,6 +27,8 @@ _ELSEWHERE = {
     "view",
     "ray",
     "sweep",
+    "gguf",
+    "verifiers",
 }
 """Extras of ours that an image gets in another way, or has no use for."""
 

@@ -1,0 +1,1 @@
+"""What other programs take of rlvr, and rlvr of them: see ``docs/bridges.md``."""
