@@ -41,14 +41,11 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.services import Suffix, from_plain
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
+from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.health import Health
 from rlvr_core.builtin.environments.observations import cut_to_fit, shortened
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.environments.pool import (
-    EnvironmentFailedError,
-    EnvironmentPool,
-    EnvironmentTimeoutError,
-)
+from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.environments.worker import Call
 
@@ -71,7 +68,9 @@ class TurnTaking:
         self._suffix = suffix
         section = plan.section
         self._section = section
-        self._pool = EnvironmentPool(plan.specs, workers=section.workers, timeout=section.timeout)
+        self._pool = EnvironmentPool(
+            plan.specs, plan.instances, workers=section.workers, timeout=section.timeout
+        )
         traits = traits_of(engine, EngineTraits)
         self._text_only = traits.text_only
         self._takes_turns = traits.takes_turns
@@ -417,7 +416,8 @@ class TurnTaking:
         with self._changed:
             state, one.state = one.state, None
         name = one.ticket.environment
-        if state is None or not isinstance(self._plan.instances[name], ClosesConversations):
+        closes = isinstance(self._plan.instances[name], ClosesConversations)
+        if state is None or not (closes or self._pool.holds(name)):
             return None
         return Call("close", name, state)
 
