@@ -379,6 +379,11 @@ def register_environments(registrar: Registrar) -> None:
         "rlvr_core.builtin.environments.lookup:LookupWorld",
         summary="A table behind one tool: call it, read the result, answer.",
     )
+    registrar.add(
+        "remote",
+        "rlvr_core.builtin.env_servers.remote:Remote",
+        summary="An environment in a server of its own, by WebSocket; see rlvr env serve.",
+    )
 
 
 @hookimpl
@@ -989,6 +994,11 @@ def register_commands(registrar: Registrar) -> None:
         "export",
         "rlvr_core.builtin.lora.command:export_",
         summary="Write a checkpoint's model or adapter, merged.",
+    )
+    registrar.add(
+        "env",
+        "rlvr_core.builtin.env_servers.command:env",
+        summary="Serve environments to runs.",
     )
     registrar.add(
         "tiny-model",
