@@ -384,6 +384,16 @@ def register_environments(registrar: Registrar) -> None:
         "rlvr_core.builtin.env_servers.remote:Remote",
         summary="An environment in a server of its own, by WebSocket; see rlvr env serve.",
     )
+    registrar.add(
+        "mcp",
+        "rlvr_core.builtin.env_servers.mcp:Mcp",
+        summary="The tools of an MCP server, over stdio or streamable HTTP.",
+    )
+    registrar.add(
+        "agent",
+        "rlvr_core.builtin.agents.environment:Agent",
+        summary="An agent program that talks to the model as to OpenAI's; trained by what it asks.",
+    )
 
 
 @hookimpl

@@ -19,7 +19,7 @@ from typing import Any
 from rlvr_core.api import ClosesConversations, EnvironmentTraits, Json, RunError, traits_of
 from rlvr_core.api.services import describe, plain_verdict, said
 from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
-from rlvr_core.builtin.environments.observations import Branched
+from rlvr_core.builtin.environments.observations import Branched, OpensItself
 from rlvr_core.builtin.environments.worker import Call
 
 _FAREWELL = 5.0
@@ -67,14 +67,20 @@ class Coroutines:
         self._loop.close()
 
     async def _end(self) -> None:
+        """Fail what is being called, close the conversations, and end what is left over."""
         me = asyncio.current_task()
-        pending = [task for task in asyncio.all_tasks() if task is not me]
-        calls = [task for task in pending if task.get_name().startswith("call ")]
+        others = asyncio.all_tasks() - {me}
+        calls = [task for task in others if task.get_name().startswith("call ")]
         for task in calls:
             task.cancel()
         closing = [asyncio.create_task(self._release(key)) for key in list(self._states)]
         if calls or closing:
             await asyncio.wait([*calls, *closing], timeout=_FAREWELL)
+        left = asyncio.all_tasks() - {me}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_FAREWELL)
 
     async def _answer(self, call: Call) -> dict[str, Json]:
         task = asyncio.current_task()
@@ -98,7 +104,10 @@ class Coroutines:
             state = await environment.start(pickle.loads(call.state), call.argument)
             key = b"%d" % next(self._numbers)
             self._states[key] = (call.name, state)
-            return {"state": base64.b85encode(key).decode("ascii")}
+            answer: dict[str, Json] = {"state": base64.b85encode(key).decode("ascii")}
+            if isinstance(state, OpensItself):
+                answer["opening"] = dict(state.opening)
+            return answer
         if call.what == "close":
             await self._release(call.state)
             return {}
@@ -109,7 +118,7 @@ class Coroutines:
         most = traits_of(environment, EnvironmentTraits).max_characters
         answer = {"state": base64.b85encode(call.state).decode("ascii"), **said(found, most)}
         if isinstance(found, Branched):
-            answer["branch"] = [found.branch, found.opening]
+            answer["branch"] = {"number": found.branch, "opening": found.opening}
         return answer
 
     async def _release(self, key: bytes) -> None:

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from rlvr_core.api import Done, Json, Message, Observation
 from rlvr_core.api.services import plain_verdict
@@ -29,6 +30,14 @@ class Branched(Observation):
 
     branch: int = 0
     opening: Mapping[str, Json] | None = None
+
+
+@runtime_checkable
+class OpensItself(Protocol):
+    """A state whose conversation begins with messages of its own, not with the prompt alone."""
+
+    opening: Mapping[str, Json]
+    """As of ``Branched``; rendered, it has to begin with the problem's prompt."""
 
 
 def shortened(text: str, most: int) -> str:
