@@ -116,9 +116,7 @@ def measure(url: str, args: argparse.Namespace) -> None:
     try:
         began, spent = time.monotonic(), time.process_time()
         futures = [
-            engine.submit(
-                GenerationRequest(p.id, (1,), params, tuple(range(args.group)), (), p, 0)
-            )
+            engine.submit(GenerationRequest(p.id, (1,), params, tuple(range(args.group)), (), p, 0))
             for p in problems
         ]
         engine.drain()

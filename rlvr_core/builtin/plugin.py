@@ -390,6 +390,11 @@ def register_environments(registrar: Registrar) -> None:
         summary="The tools of an MCP server, over stdio or streamable HTTP.",
     )
     registrar.add(
+        "openenv",
+        "rlvr_core.builtin.env_servers.openenv:OpenEnv",
+        summary="An environment that a server of OpenEnv plays.",
+    )
+    registrar.add(
         "agent",
         "rlvr_core.builtin.agents.environment:Agent",
         summary="An agent program that talks to the model as to OpenAI's; trained by what it asks.",

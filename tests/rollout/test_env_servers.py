@@ -1,6 +1,7 @@
 """Environments in servers: answers as those of the same environment here, and what is lost."""
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -26,7 +27,7 @@ from rlvr_core.api import (
     Verdict,
 )
 from rlvr_core.api.services import EnvironmentSection, load_host
-from rlvr_core.builtin.env_servers.remote import Remote
+from rlvr_core.builtin.env_servers.remote import Remote, ServerFailedError
 from rlvr_core.builtin.env_servers.server import EnvironmentServer
 
 
@@ -86,10 +87,8 @@ class Served:
         self.url = f"ws://127.0.0.1:{bound.result(30)}"
 
     def _run(self):
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             self.loop.run_until_complete(self.task)
-        except asyncio.CancelledError:
-            pass
 
     def close(self):
         self.loop.call_soon_threadsafe(self.task.cancel)
@@ -220,9 +219,13 @@ def test_a_server_that_ends_loses_its_conversations_and_no_reward_is_made_up(ser
         said = await remote.step(connection, Reply("a", 0, 5))
         assert said.messages == (Message("tool", "1"),)
         at.loop.call_soon_threadsafe(at.task.cancel)
-        with pytest.raises(Exception, match="was lost, and the conversation with it"):
+
+        async def go_on():
             while True:
                 await remote.step(connection, Reply("a", 1, 4))
+
+        with pytest.raises(ServerFailedError, match="was lost, and the conversation with it"):
+            await go_on()
 
     asyncio.run(play())
     at.thread.join(30)

@@ -26,6 +26,9 @@ _ELSEWHERE = {
     "view",
     "ray",
     "sweep",
+    "env-server",
+    "mcp",
+    "agents",
 }
 """Extras of ours that an image gets in another way, or has no use for."""
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from rlvr_core.api import Json
 
-
 _NEW = ("user", "tool")
 """Roles of messages that can go behind a reply; another one begins a branch."""
 

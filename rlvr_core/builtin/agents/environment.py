@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ from rlvr_core.api import (
     Reply,
     tool_format,
 )
-from rlvr_core.api.services import Branched, describe
+from rlvr_core.api.services import Branched, files
 from rlvr_core.builtin.agents.branches import Branch, Branches, text_of
 from rlvr_core.builtin.agents.programs import ProgramError, run_command, run_function
 
@@ -73,7 +73,10 @@ class Agent:
         """Program and arguments. It finds ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` in its
         environment, and the task on its standard input: ``{"id", "prompt", "tags"}``."""
         function: str | None = None
-        """``module:function``, called in a thread: ``function(task, base_url=..., api_key=...)``."""
+        """``module:function`` or ``./file.py:function``, seen from the working directory; called in
+        a thread, as ``function(task, base_url=..., api_key=...)``."""
+        stop: list[str] = []
+        """Strings that end a turn, for a model without a chat template to end it."""
         format: Annotated[str, Names("tool_format")] = "hermes"
         """How the model writes calls, where the program offers tools."""
 
@@ -98,14 +101,11 @@ class Agent:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="agent")
         self._function: Any = None
         if config.function is not None:
-            try:
-                self._function = resolve_name(config.function)
-            except (ImportError, AttributeError, ValueError) as error:
-                raise ConfigError(
-                    f"the agent '{config.function}' cannot be imported: {describe(error)}",
-                    where="environment.with.function",
-                    remedy="write module:function, of a module that Python finds",
-                ) from error
+            self._function = _imported(config.function)
+
+    def present(self, problem: Problem) -> Problem:
+        """Return the problem with the strings that end a turn."""
+        return replace(problem, stop=(*problem.stop, *self._config.stop))
 
     async def start(self, problem: Problem, seed: int) -> Talk:
         """Start the program, and wait for its first request."""
@@ -184,6 +184,24 @@ class Agent:
         talk.asked = coming.result()
         talk.branch, new, fresh = talk.branches.place(talk.asked.messages, talk.asked.tools)
         return new, fresh
+
+
+def _imported(function: str) -> Callable[..., Any]:
+    """Import a function by file or module.
+
+    Raises:
+        ConfigError: If it is not there.
+    """
+    where = "environment.with.function"
+    written = files.parse(function)
+    if written is None:
+        raise ConfigError(
+            f"'{function}' names no function",
+            where=where,
+            remedy="write module:function, or ./file.py:function",
+        )
+    found: Callable[..., Any] = resolve_name(files.target(written, "environment", where))
+    return found
 
 
 def _shown(message: Json) -> Message:

@@ -159,7 +159,9 @@ class Mcp:
             texts.append(self._config.answer.replace("{answer}", text))
             errors += failed
         messages = tuple(Message(self._format.role, text) for text in texts)
-        return Observation(messages, {"tool_calls": float(len(calls)), "tool_errors": float(errors)})
+        return Observation(
+            messages, {"tool_calls": float(len(calls)), "tool_errors": float(errors)}
+        )
 
     async def close(self, session: Session) -> None:
         """End the session, and the server's process where it has one."""

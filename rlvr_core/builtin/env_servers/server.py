@@ -158,7 +158,9 @@ class EnvironmentServer:
         if kind == "step":
             return await self._step(asked, state)
         if kind == "cut":
-            found = await self._call("cut", self._environment.cut, state, field(asked, "ended", str))
+            found = await self._call(
+                "cut", self._environment.cut, state, field(asked, "ended", str)
+            )
             return pack("verdict", verdict=plain_verdict(found))
         raise FrameError(f"unknown request '{kind}'")
 

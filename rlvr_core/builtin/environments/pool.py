@@ -1,6 +1,7 @@
 """Worker processes for environments; a call that hangs is killed together with its process.
 
-Asynchronous environments need no process: their calls go to an event loop. Of the others, the caller keeps the states of conversations between calls, so that a worker's death loses only the
+Asynchronous environments need no process: their calls go to an event loop. Of the others, the
+caller keeps the states of conversations between calls, so that a worker's death loses only the
 conversation of its current call. A call is never repeated, because it may have had side effects.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from concurrent.futures import Future
-
 from typing import Any
 
 from rlvr_core.api import EnvironmentTraits, Json, traits_of
