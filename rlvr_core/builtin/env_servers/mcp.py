@@ -85,7 +85,7 @@ class Mcp:
     def __init__(self, config: Config) -> None:
         try:
             import mcp
-            from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+            from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
         except ImportError as error:
             raise MachineError(
                 f"core/mcp needs the package mcp, which does not import: {error}",
