@@ -22,7 +22,7 @@ _HOMES = {
     "builtin.datasets.hub": "hub_rows",
     "builtin.datasets.tables": "file_rows",
     "builtin.demonstrations.demonstrations": "answered load_answers",
-    "builtin.environments.observations": "said",
+    "builtin.environments.observations": "Branched said",
     "builtin.environments.questions": "Questions response",
     "builtin.evals.config": "Asked read_eval_config",
     "builtin.evals.model_ref": "ModelRef find_model runnable",

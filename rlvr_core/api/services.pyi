@@ -36,6 +36,7 @@ from rlvr_core.builtin.datasets.hub import hub_rows as hub_rows
 from rlvr_core.builtin.datasets.tables import file_rows as file_rows
 from rlvr_core.builtin.demonstrations.demonstrations import answered as answered
 from rlvr_core.builtin.demonstrations.demonstrations import load_answers as load_answers
+from rlvr_core.builtin.environments.observations import Branched as Branched
 from rlvr_core.builtin.environments.observations import said as said
 from rlvr_core.builtin.environments.questions import Questions as Questions
 from rlvr_core.builtin.environments.questions import response as response

@@ -399,6 +399,26 @@ def register_environments(registrar: Registrar) -> None:
         "rlvr_core.builtin.bridges.inside:Conversations",
         summary="Turns and tools of an environment of the package verifiers.",
     )
+    registrar.add(
+        "remote",
+        "rlvr_core.builtin.env_servers.remote:Remote",
+        summary="An environment in a server of its own, by WebSocket; see rlvr env serve.",
+    )
+    registrar.add(
+        "mcp",
+        "rlvr_core.builtin.env_servers.mcp:Mcp",
+        summary="The tools of an MCP server, over stdio or streamable HTTP.",
+    )
+    registrar.add(
+        "openenv",
+        "rlvr_core.builtin.env_servers.openenv:OpenEnv",
+        summary="An environment that a server of OpenEnv plays.",
+    )
+    registrar.add(
+        "agent",
+        "rlvr_core.builtin.agents.environment:Agent",
+        summary="An agent program that talks to the model as to OpenAI's; trained by what it asks.",
+    )
 
 
 @hookimpl
@@ -1029,6 +1049,11 @@ def register_commands(registrar: Registrar) -> None:
         "export",
         "rlvr_core.builtin.lora.command:export_",
         summary="Write a checkpoint's model or adapter, merged.",
+    )
+    registrar.add(
+        "env",
+        "rlvr_core.builtin.env_servers.command:env",
+        summary="Serve environments to runs.",
     )
     registrar.add(
         "tiny-model",

@@ -29,6 +29,9 @@ _ELSEWHERE = {
     "sweep",
     "gguf",
     "verifiers",
+    "env-server",
+    "mcp",
+    "agents",
 }
 """Extras of ours that an image gets in another way, or has no use for."""
 

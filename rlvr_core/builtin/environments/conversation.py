@@ -13,6 +13,7 @@ from rlvr_core.api import (
     Ended,
     Generation,
     GenerationRequest,
+    Json,
     Message,
     RunError,
     Transcript,
@@ -35,6 +36,20 @@ class Ticket:
     future: Future[tuple[Generation, ...]] = field(default_factory=Future)
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch of a conversation that is put aside; see ``Conversation`` for the fields."""
+
+    ids: list[int]
+    logprobs: list[float]
+    mask: list[bool]
+    versions: list[int]
+    turns: list[Turn]
+    last_turn: int
+    version: int
+    prompt: tuple[int, ...] | None
+
+
 @dataclass(eq=False, slots=True)
 class Conversation:
     """One conversation. Only one thread uses it at a time.
@@ -50,6 +65,12 @@ class Conversation:
         unsaid: Messages of the environment that are not tokenized yet.
         limit: Token limit of the current turn.
         last_turn: Number of tokens of the model's last turn.
+        n_turns: Number of turns written by the model, in all branches.
+        prompt: What a branch begins with that does not begin with the request's prompt; such a
+            branch is played, but not trained on.
+        branch: Number of the current branch; the tokens and turns here are its own.
+        heading: The branch that goes on next, and what it begins with if it is new.
+        apart: Tokens and turns of the other branches, the one that spoke last at the end.
     """
 
     number: int
@@ -67,11 +88,11 @@ class Conversation:
     limit: int = 0
     last_turn: int = 0
     usage: Usage | None = None
-
-    @property
-    def n_turns(self) -> int:
-        """Number of turns written by the model."""
-        return sum(turn.role == "assistant" for turn in self.turns)
+    n_turns: int = 0
+    prompt: tuple[int, ...] | None = None
+    branch: int = 0
+    heading: dict[str, Json] | None = None
+    apart: dict[int, Branch] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -105,6 +126,7 @@ class Conversation:
         self.versions += generation.token_versions or [generation.version] * n
         self.turns.append(Turn("assistant", generation.text, n))
         self.last_turn = n
+        self.n_turns += 1
         if generation.usage is not None:
             self.usage = generation.usage if self.usage is None else self.usage + generation.usage
 
@@ -117,6 +139,27 @@ class Conversation:
         for index, message in enumerate(messages):
             role: Literal["tool", "user"] = "tool" if message.role == "tool" else "user"
             self.turns.append(Turn(role, message.content, 0 if index else len(ids)))
+
+    def turn_to(self, branch: int) -> None:
+        """Put the current branch aside and go on with another one, empty if it is new."""
+        if branch == self.branch:
+            return
+        self.apart.pop(self.branch, None)
+        self.apart[self.branch] = Branch(
+            self.ids,
+            self.logprobs,
+            self.mask,
+            self.versions,
+            self.turns,
+            self.last_turn,
+            self.version,
+            self.prompt,
+        )
+        self.branch = branch
+        found = self.apart.pop(branch, None) or Branch([], [], [], [], [], 0, self.version, None)
+        self.ids, self.logprobs, self.mask = found.ids, found.logprobs, found.mask
+        self.versions, self.turns, self.last_turn = found.versions, found.turns, found.last_turn
+        self.version, self.prompt = found.version, found.prompt
 
     def as_text(self, *, in_turns: bool) -> tuple[Message, ...]:
         """Return the conversation as chat turns, or as one turn with the whole raw text."""
@@ -140,6 +183,11 @@ class Conversation:
             detail: The failure, if there was one.
             verdict: Verdict of the environment.
         """
+        if self.prompt is not None:  # not of this prompt: the last one that is stands for all
+            for number, branch in reversed(list(self.apart.items())):
+                if branch.prompt is None:
+                    self.turn_to(number)
+                    break
         transcript = Transcript(
             self.ticket.environment, tuple(self.turns), ended, detail, verdict, dict(self.counts)
         )

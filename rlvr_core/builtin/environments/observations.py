@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from rlvr_core.api import Done, Json, Message, Observation
 from rlvr_core.api.services import plain_verdict
@@ -15,6 +16,28 @@ FEWEST_CHARACTERS = 20
 """What is shown of a message at least, if it is cut to fit into a conversation."""
 MAX_COUNTS = 100
 """Largest number of counters of an environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branched(Observation):
+    """An observation for one of several branches that a conversation has.
+
+    Attributes:
+        branch: Number of the branch that goes on; the conversation began with branch 0.
+        opening: Of a new branch: the messages and tools that it begins with, in the place of the
+            prompt, as a chat template takes them.
+    """
+
+    branch: int = 0
+    opening: Mapping[str, Json] | None = None
+
+
+@runtime_checkable
+class OpensItself(Protocol):
+    """A state whose conversation begins with messages of its own, not with the prompt alone."""
+
+    opening: Mapping[str, Json]
+    """As of ``Branched``; rendered, it has to begin with the problem's prompt."""
 
 
 def shortened(text: str, most: int) -> str:

@@ -1,6 +1,7 @@
 """Worker processes for environments; a call that hangs is killed together with its process.
 
-The caller keeps the states of conversations between calls, so that a worker's death loses only the
+Asynchronous environments need no process: their calls go to an event loop. Of the others, the
+caller keeps the states of conversations between calls, so that a worker's death loses only the
 conversation of its current call. A call is never repeated, because it may have had side effects.
 """
 
@@ -9,24 +10,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from concurrent.futures import Future
+from typing import Any
 
-from rlvr_core.api import Json
+from rlvr_core.api import EnvironmentTraits, Json, traits_of
 from rlvr_core.api.services import ComponentSpec, Fault, PoolCall, ProcessPool
+from rlvr_core.builtin.environments.coroutines import Coroutines
+from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.worker import Call
-
-
-class EnvironmentFailedError(Exception):
-    """A call of an environment failed; the message says why.
-
-    Attributes:
-        in_call: Whether the call itself failed; otherwise it was never made.
-    """
-
-    in_call = True
-
-
-class EnvironmentTimeoutError(EnvironmentFailedError):
-    """A call took too long, and its process was killed."""
 
 
 class EnvironmentPool:
@@ -34,15 +24,30 @@ class EnvironmentPool:
 
     Args:
         specs: How to construct each environment, by full name.
+        instances: An instance of each; asynchronous ones are used as they are.
         workers: Number of processes.
         timeout: Seconds a call may take, unless its environment has a ``time_limit``.
     """
 
-    def __init__(self, specs: Mapping[str, ComponentSpec], *, workers: int, timeout: float) -> None:
+    def __init__(
+        self,
+        specs: Mapping[str, ComponentSpec],
+        instances: Mapping[str, Any],
+        *,
+        workers: int,
+        timeout: float,
+    ) -> None:
         self._limits = {name: spec.time_limit(timeout) for name, spec in specs.items()}
+        self._asynchronous = {
+            name: one
+            for name, one in instances.items()
+            if traits_of(one, EnvironmentTraits).asynchronous
+        }
+        self._coroutines = Coroutines(self._asynchronous, self._limits)
+        in_processes = {n: spec for n, spec in specs.items() if n not in self._asynchronous}
         self._pool = ProcessPool(
             "pool of environments",
-            specs,
+            in_processes,
             "rlvr_core.builtin.environments.worker:answer",
             workers=workers,
             lazy=True,
@@ -54,6 +59,8 @@ class EnvironmentPool:
         Raises:
             RunError: If the pool is closed.
         """
+        if call.name in self._asynchronous:
+            return self._coroutines.submit(call)
         future: Future[dict[str, Json]] = Future()
 
         def done(answer: Json, fault: Fault | None, seconds: float) -> None:
@@ -67,6 +74,10 @@ class EnvironmentPool:
         self._pool.submit([PoolCall(call.name, payload, self._limits[call.name], done)])
         return future
 
+    def holds(self, name: str) -> bool:
+        """Whether the states of an environment's conversations are kept here until ``close``."""
+        return name in self._asynchronous
+
     @property
     def starting(self) -> bool:
         """Whether processes are being started and none is ready yet."""
@@ -78,6 +89,7 @@ class EnvironmentPool:
 
     def close(self) -> None:
         """Kill the workers; pending calls fail. Safe to call twice."""
+        self._coroutines.close()
         self._pool.close()
 
 

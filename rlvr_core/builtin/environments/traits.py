@@ -20,9 +20,13 @@ class EnvironmentTraits(Traits):
         error_text: What the model reads of it, with ``{error}`` in the place of what went wrong.
         max_characters: Longer messages of the environment are cut, with a mark that says how much
             is left out.
+        asynchronous: Whether ``start``, ``step``, ``cut`` and ``close`` are coroutines. They run
+            in an event loop of the run's own process, hundreds at a time, and a state is kept as it
+            is: it may hold a connection, and with ``observe`` it is what the failed call left.
     """
 
     on_error: Literal["end", "observe"] = "end"
     role: Literal["tool", "user"] = "tool"
     error_text: str = "error: {error}"
     max_characters: int = 50_000
+    asynchronous: bool = False

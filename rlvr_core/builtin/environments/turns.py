@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
     ClosesConversations,
@@ -41,16 +41,17 @@ from rlvr_core.api import (
 )
 from rlvr_core.api.services import Suffix, from_plain
 from rlvr_core.builtin.environments.conversation import Conversation, Ticket, seconds_left
+from rlvr_core.builtin.environments.faults import EnvironmentFailedError, EnvironmentTimeoutError
 from rlvr_core.builtin.environments.health import Health
 from rlvr_core.builtin.environments.observations import cut_to_fit, shortened
+from rlvr_core.builtin.environments.opening import opening_ids, opening_texts
 from rlvr_core.builtin.environments.plan import EnvironmentPlan
-from rlvr_core.builtin.environments.pool import (
-    EnvironmentFailedError,
-    EnvironmentPool,
-    EnvironmentTimeoutError,
-)
+from rlvr_core.builtin.environments.pool import EnvironmentPool
 from rlvr_core.builtin.environments.seeds import turn_seed
 from rlvr_core.builtin.environments.worker import Call
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _LONGEST_ERROR = 2000
 """Characters of a tool's error that the model reads."""
@@ -71,7 +72,9 @@ class TurnTaking:
         self._suffix = suffix
         section = plan.section
         self._section = section
-        self._pool = EnvironmentPool(plan.specs, workers=section.workers, timeout=section.timeout)
+        self._pool = EnvironmentPool(
+            plan.specs, plan.instances, workers=section.workers, timeout=section.timeout
+        )
         traits = traits_of(engine, EngineTraits)
         self._text_only = traits.text_only
         self._takes_turns = traits.takes_turns
@@ -87,12 +90,14 @@ class TurnTaking:
         self._open: dict[Ticket, None] = {}
         self._dropped: set[Conversation] = set()
         self._health = Health()
+        self._tokenizer: PreTrainedTokenizerBase | None = None
 
     # -- engine interface --------------------------------------------------------------------------
 
     def start(self, context: EngineContext) -> None:
         """See ``Engine.start``."""
         self.wrapped.start(context)
+        self._tokenizer = context.tokenizer
 
     def submit(self, request: GenerationRequest) -> Future[tuple[Generation, ...]]:
         """Queue a request; see ``Engine.submit``. Conversations are played in ``drain``."""
@@ -196,7 +201,7 @@ class TurnTaking:
                 if one in self._playing and self._speak(one):
                     room = one.room(text_only=self._text_only)
                     one.limit = min(self._section.max_turn_tokens or room, room)
-                    key = (one.ticket, tuple(one.ids), self._said(one), one.limit)
+                    key = (one.ticket, one.prompt, tuple(one.ids), self._said(one), one.limit)
                     together.setdefault(key, []).append(one)
             except BaseException as error:
                 self._break(one.ticket, error)
@@ -213,6 +218,11 @@ class TurnTaking:
         left out: the model did not see them.
         """
         messages, one.unsaid = one.unsaid, ()
+        if one.heading is not None:
+            heading, one.heading = one.heading, None
+            one.turn_to(heading["number"])
+            if heading["opening"] is not None:
+                return self._open_branch(one, heading["opening"], messages)
         if not messages:
             return True
         problem = one.ticket.request.problem
@@ -231,6 +241,39 @@ class TurnTaking:
         one.hear(messages, ids)
         return True
 
+    def _open_branch(
+        self, one: Conversation, opening: dict[str, Json], messages: Sequence[Message]
+    ) -> bool:
+        """Begin a branch by messages of its own; return False if it cannot be gone on with."""
+        if self._text_only or self._tokenizer is None:
+            raise RunError(
+                f"environment '{one.ticket.environment}' begins conversations itself, which needs "
+                f"an engine that takes tokens",
+                remedy="use an engine other than core/openai",
+            )
+        prompt = one.ticket.request.prompt_ids
+        ids = opening_ids(self._tokenizer, opening, prompt)
+        if ids[: len(prompt)] == prompt:
+            ids = ids[len(prompt) :]
+            if len(ids) >= one.room(text_only=False):
+                self._end(one, "budget")
+                return False
+            one.hear(messages if ids else (), ids)
+        elif one.branch == 0:
+            given = self._tokenizer.decode(list(prompt))
+            began = self._tokenizer.decode(list(ids))
+            self._end(
+                one,
+                "error",
+                f"its first request does not begin with the prompt of the problem: {began!r:.300} "
+                f"is not {given!r:.300}; send task['prompt'] first, under the same system message "
+                f"(data.prompt.system)",
+            )
+            return False
+        else:
+            one.prompt = ids
+        return True
+
     def _said(self, one: Conversation) -> tuple[Message, ...]:
         """Return the messages so far for a text engine; for others, the request's own."""
         if not self._text_only:
@@ -244,7 +287,7 @@ class TurnTaking:
         request = replace(
             asked,
             id=f"{asked.id}/{first.index}.{first.n_turns}",
-            prompt_ids=(*asked.prompt_ids, *first.ids),
+            prompt_ids=(*(first.prompt or asked.prompt_ids), *first.ids),
             params=replace(asked.params, max_tokens=first.limit, stop=first.ticket.stop),
             seeds=tuple(turn_seed(asked.seeds[one.index], one.n_turns) for one in group),
             turns=self._said(first),
@@ -337,6 +380,10 @@ class TurnTaking:
 
     def _started(self, one: Conversation, answer: dict[str, Json]) -> None:
         one.state = base64.b85decode(answer["state"])
+        if "opening" in answer:
+            one.heading = {"number": 0, "opening": answer["opening"]}
+            texts = [Message("user", text) for text in opening_texts(answer["opening"])]
+            one.unsaid = tuple(texts)
         self._go_on(one)
 
     def _answered(self, one: Conversation, answer: dict[str, Json]) -> None:
@@ -350,6 +397,7 @@ class TurnTaking:
             self._end(one, "max_turns")
         else:
             one.unsaid = tuple(Message(role, text) for role, text in answer["messages"])
+            one.heading = answer.get("branch")
             self._go_on(one)
 
     def _step_failed(self, one: Conversation, error: EnvironmentFailedError) -> None:
@@ -417,7 +465,8 @@ class TurnTaking:
         with self._changed:
             state, one.state = one.state, None
         name = one.ticket.environment
-        if state is None or not isinstance(self._plan.instances[name], ClosesConversations):
+        closes = isinstance(self._plan.instances[name], ClosesConversations)
+        if state is None or not (closes or self._pool.holds(name)):
             return None
         return Call("close", name, state)
 

@@ -1,0 +1,1 @@
+"""Environments that live in servers: a protocol, its server and client, and adapters."""

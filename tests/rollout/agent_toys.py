@@ -1,0 +1,80 @@
+"""Agent programs that know nothing but OpenAI's client, for ``core/agent``."""
+
+import json
+import os
+import sys
+
+from openai import OpenAI
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get",
+        "description": "Get.",
+        "parameters": {"type": "object", "properties": {"key": {"type": "string"}}},
+    },
+}
+
+
+def ask(client, messages, **more):
+    return client.chat.completions.create(model="any", messages=messages, **more).choices[0].message
+
+
+def plain(task, base_url=None, api_key=None):
+    """Two turns in one history."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    messages = [{"role": "user", "content": task["prompt"]}]
+    messages.append(ask(client, messages).model_dump())
+    messages.append({"role": "user", "content": "more"})
+    ask(client, messages)
+
+
+def streaming(task, base_url=None, api_key=None):
+    """As ``plain``, with answers in a stream."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    messages = [{"role": "user", "content": task["prompt"]}]
+    chunks = client.chat.completions.create(model="any", messages=messages, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "more"}]
+    ask(client, messages)
+
+
+def editing(task, base_url=None, api_key=None):
+    """Goes on, asks another model's question aside, edits its history, and goes on again."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    main = [{"role": "user", "content": task["prompt"]}]
+    main.append(ask(client, main).model_dump())
+    ask(client, [{"role": "user", "content": "aside"}])  # no part of the conversation
+    main.append({"role": "user", "content": "more"})
+    main.append(ask(client, main).model_dump())  # goes on with what was said first
+    edited = [main[0], {"role": "assistant", "content": "b"}, {"role": "user", "content": "so"}]
+    ask(client, edited)
+
+
+def calling(task, base_url=None, api_key=None):
+    """Calls a tool."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    messages = [{"role": "user", "content": task["prompt"]}]
+    reply = ask(client, messages, tools=[TOOL])
+    (call,) = reply.tool_calls
+    assert json.loads(call.function.arguments) == {"key": "a"}
+    messages.append(reply.model_dump(exclude_none=True))
+    messages.append({"role": "tool", "tool_call_id": call.id, "content": "ba"})
+    ask(client, messages, tools=[TOOL])
+
+
+def other_prompt(task, base_url=None, api_key=None):
+    """Does not begin with the problem."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    ask(client, [{"role": "user", "content": "else"}])
+
+
+def failing(task, base_url=None, api_key=None):
+    """Fails after its first turn."""
+    client = OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    ask(client, [{"role": "user", "content": task["prompt"]}])
+    raise RuntimeError("the agent is broken")
+
+
+if __name__ == "__main__":
+    plain(json.load(sys.stdin), os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"])
