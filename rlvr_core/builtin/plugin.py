@@ -495,6 +495,16 @@ def register_services(registrar: Registrar) -> None:
         summary="The mean of one value a problem, with its interval.",
     )
     registrar.add(
+        "check-eval-metric",
+        "rlvr_core.builtin.evals.metric_check:check_metric_of",
+        summary="A clear refusal of a metric that no evaluation of a run reports.",
+    )
+    registrar.add(
+        "ray-connect",
+        "rlvr_core.builtin.ray.cluster:connect",
+        summary="A connection to a running Ray cluster.",
+    )
+    registrar.add(
         "metric-direction",
         "rlvr_core.builtin.evals.direction:direction_of",
         summary="Whether a metric of an evaluation improves by rising or by falling.",

@@ -60,10 +60,7 @@ class Commands(click.Group):
         """Add suggestions to click's error for an unknown command."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            names = [
-                *top_level(),
-                *(plugin.name for plugin in discovery.find_plugins(os.environ) if not plugin.off),
-            ]
+            names = [*top_level(), *(plugin.name for plugin in _plugins())]
             close = difflib.get_close_matches(name.lower(), names, n=3)
             hint = f"\n  did you mean: {', '.join(close)}?" if close else ""
             raise click.UsageError(f"there is no command '{name}'{hint}", ctx)
@@ -73,10 +70,14 @@ class Commands(click.Group):
         """Write the help without importing the commands, with the plugins' names."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in top_level().items()])
-        plugins = [plugin for plugin in discovery.find_plugins(os.environ) if not plugin.off]
+        plugins = _plugins()
         if plugins:
             with formatter.section("Plugins (their own commands: rlvr PLUGIN --help)"):
                 formatter.write_dl([(o.name, f"{o.distribution} {o.version}") for o in plugins])
+
+
+def _plugins() -> list[discovery.Found]:
+    return [plugin for plugin in discovery.find_plugins(os.environ) if not plugin.off]
 
 
 @click.group(
@@ -100,6 +101,8 @@ def main(args: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 run failed (or a bug), 2 config or usage, 3 plugin, 4 machine,
         5 finished but the store lacks a part, 6 nothing can be learned, 7 hung, 130 interrupted.
     """
+    # whoever started us may have closed them: the next file that is opened would be one of them
+    sys.stdout, sys.stderr = (one or open(os.devnull, "w") for one in (sys.stdout, sys.stderr))  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # file names and model output may hold any character
             stream.reconfigure(errors="backslashreplace")

@@ -50,6 +50,10 @@ class NamedLoader:
     split: SplitSection | None = None
 
 
+_OWN_ID = ("give each problem an id of its own, or take one of the two out",)
+_MEND = ("correct the data there, or leave them out",)
+
+
 def load_sources(loaders: Sequence[NamedLoader]) -> list[Source]:
     """Load the problems of every source.
 
@@ -168,8 +172,9 @@ def counted(problems: Sequence[Problem]) -> Mapping[str, object]:
 
 
 def _placed(error: DataError, named: NamedLoader) -> RlvrError:
+    mend = (*_MEND, *(f"they are named at {named.where}" for _ in named.where[:1]))
     return DataError.collect(
-        [Complaint(one.what, one.where or named.where, one.remedy) for one in error.complaints]
+        [Complaint(o.what, o.where or named.where, o.remedy or mend) for o in error.complaints]
     )
 
 
@@ -188,14 +193,14 @@ def _repeated(sources: Sequence[Source]) -> list[Complaint]:
             else:
                 places = f"twice in {label}" if first == label else f"in {first} and in {label}"
                 complaints.append(
-                    Complaint(f"problem id '{problem.id}' is {places}", problem.where)
+                    Complaint(f"problem id '{problem.id}' is {places}", problem.where, _OWN_ID)
                 )
     return complaints
 
 
 def _malformed(sources: Sequence[Source]) -> list[Complaint]:
     return [
-        Complaint(f"{source.name}: problem {problem.id!r}: {fault}", problem.where)
+        Complaint(f"{source.name}: problem {problem.id!r}: {fault}", problem.where, _MEND)
         for source in sources
         for problem in source.problems
         if (fault := _fault(problem))
@@ -210,9 +215,7 @@ def _fault(problem: Problem) -> str:
     if not isinstance(stop, tuple | list) or not all(one and isinstance(one, str) for one in stop):
         return f"its stop must be a tuple of texts that are not empty, not {stop!r}"
     if not isinstance(turns, tuple | list) or not all(isinstance(one, Message) for one in turns):
-        return (
-            "its prompt must be text or a tuple of rlvr_core.api.Message, not " + repr(turns)[:60]
-        )
+        return f"its prompt must be text or a tuple of rlvr_core.api.Message, not {turns!r:.60}"
     if not problem.id.strip() or set(problem.id) & {"\r", "\n"}:
         return "its id is blank or holds a line break, which no file of ids can tell"
     prompt = problem.prompt

@@ -51,6 +51,8 @@ def load_tokenizer(
         )
     except Exception as error:
         raise _unloadable("tokenizer", path, error, where) from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # Transformers makes one of no files
+        raise _unloadable("tokenizer", path, ValueError("its files are missing"), where)
     return tokenizer
 
 
@@ -174,6 +176,6 @@ def _unloadable(what: str, path: str, error: Exception, where: str = "model.path
     return MachineError(
         f"the {what} of '{path}' cannot be loaded: {type(error).__name__}: {first}",
         where=where,
-        remedy="a hub id needs the network or a filled cache; a folder needs config.json, "
-        "tokenizer files and weights",
+        remedy="a hub id needs the network or a filled cache; of a folder, rlvr models check PATH "
+        "says what is missing or damaged: download or copy that again",
     )

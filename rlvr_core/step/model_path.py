@@ -7,10 +7,7 @@ from pathlib import Path
 from rlvr_core.api import MachineError
 
 _OTHER = "give an existing folder or a hub id (org/name)"
-_OTHERS = {
-    "model.path": "give an existing folder, a hub id (org/name), or tiny:math/arithmetic for a "
-    "tiny model made on the spot"
-}
+_TINY = "; tiny:math/arithmetic is a tiny model made on the spot"
 
 
 def check_model_path(path: str, where: str = "model.path") -> None:
@@ -35,7 +32,7 @@ def check_model_path(path: str, where: str = "model.path") -> None:
             raise MachineError(
                 f"'{path}' has no config.json: it is not a model folder",
                 where=where,
-                remedy="name a folder that transformers can load",
+                remedy="name a folder that transformers can load, or fetch its files again",
             )
         return
     parts = path.split("/")
@@ -43,5 +40,5 @@ def check_model_path(path: str, where: str = "model.path") -> None:
         raise MachineError(
             f"model folder '{path}' does not exist",
             where=where,
-            remedy=(f"looked in {folder.absolute()}", _OTHERS.get(where, _OTHER)),
+            remedy=(f"looked in {folder.absolute()}", _OTHER + _TINY * (where == "model.path")),
         )

@@ -216,7 +216,7 @@ def test_t50_empty_text_and_null_are_told_apart_through_extends_and_set(write):
 def test_set_replaces_one_value(write, option, read, value):
     write(BASE)
     if value is None and "name" in option:
-        assert "must be text that matches" in only("run.yaml", option).what
+        assert "must be text of letters, digits" in only("run.yaml", option).what
     else:
         assert read(load_config("run.yaml", [option]).config) == value
 

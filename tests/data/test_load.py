@@ -105,8 +105,8 @@ def test_an_id_that_is_no_text_is_refused():
 def test_faults_of_a_loader_say_where_it_was_asked_for_unless_they_know_better():
     assert "run.yaml:0" in complaint(Loader(error=DataError("bad row")))
     message = complaint(Loader(error=DataError("bad row", where="f.jsonl:3")))
-    assert "f.jsonl:3" in message
-    assert "run.yaml" not in message
+    assert "  at f.jsonl:3\n" in message
+    assert message.endswith("they are named at run.yaml:0")
     with pytest.raises(MachineError):
         load(Loader(error=MachineError("no network")))
 

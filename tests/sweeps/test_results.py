@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rlvr_core.api import ConfigError, RunError
-from rlvr_core.builtin.sweeps.processes import shares
+from rlvr_core.builtin.sweeps.processes import Here, shares
 from rlvr_core.builtin.sweeps.spec import read_sweep
 from rlvr_core.builtin.sweeps.state import note_fault, result_of, state_of
 from rlvr_core.builtin.sweeps.sweep import Carried
@@ -129,7 +129,7 @@ def test_a_second_sweep_in_the_folder_is_refused(write, tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(RunError) as caught:
-            carried.run(1, print)
+            carried.run(Here(1), print)
         other.stdin.close()
     assert "another rlvr sweep works there" in str(caught.value)
     assert not (carried.sweep.folder / "trial000").exists()
@@ -171,12 +171,12 @@ def test_one_trial_alone_and_one_that_is_not_there(write):
     assert [trial.number for trial in Carried.read(path, 1).trials] == [1]
     with pytest.raises(ConfigError, match="0 to 1"):
         Carried.read(path, 2)
-    assert "--array=0-1" in Carried.read(path, None).script()
+    assert "--array=0,1\n" in Carried.read(path, None).scripts(1)[0]
 
 
 def test_the_array_script_runs_one_trial(write, tmp_path):
     """The script's own lines, by bash, as a task of the array has them; there is no data."""
-    script = Carried.read(write(**LR), None).script()
+    script, _ = Carried.read(write(**LR), None).scripts(1)
     done = subprocess.run(
         ["bash"],
         input=script,

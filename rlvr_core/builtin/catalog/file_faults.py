@@ -22,12 +22,16 @@ class FileFaults:
     def unreadable(written: files.Written, error: OSError, where: str) -> ConfigError:
         """Return the error for a file that is not there or cannot be read."""
         file = written.file
+        if not isinstance(error, FileNotFoundError):
+            return ConfigError(
+                f"'{written.path}' cannot be read: {error.strerror}",
+                where=where,
+                remedy="name a Python file that you may read",
+            )
         near = difflib.get_close_matches(file.name, _beside(file.parent), n=3)
         there = f"did you mean: {', '.join(str(Path(written.path).parent / n) for n in near)}?"
         return ConfigError(
-            f"there is no file '{written.path}'"
-            if isinstance(error, FileNotFoundError)
-            else f"'{written.path}' cannot be read: {error.strerror}",
+            f"there is no file '{written.path}'",
             where=where,
             remedy=[there] * bool(near) + [f"paths start at the working directory, {Path.cwd()}"],
         )

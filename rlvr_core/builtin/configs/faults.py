@@ -193,7 +193,7 @@ def _missing(loc: Loc, subject: Subject) -> Complaint:
     return Complaint(
         f"{subject.name(loc)} is missing",
         subject.where(loc),
-        (f"it takes {expected}" + (f": {about}" if about else ""),),
+        (f"add it: it takes {expected}" + (f": {about}" if about else ""),),
     )
 
 

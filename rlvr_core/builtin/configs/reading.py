@@ -86,12 +86,17 @@ def file_fault(error: Exception, path: Path, where: str) -> ConfigError:
         )
     if isinstance(error, FileNotFoundError):
         what = f"there is no file {str(path)!r}"
-        return ConfigError(what, where=where, remedy=_files_like(path) or _example(path))
+        likely = _files_like(path) or _example(path)
+        return ConfigError(what, where=where or str(path), remedy=likely)
     if isinstance(error, IsADirectoryError):
         what = f"{str(path)!r} is a folder, not a YAML file"
-        return ConfigError(what, where=where, remedy=_files_like(path))
+        return ConfigError(what, where=where or str(path), remedy=_files_like(path))
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return ConfigError(f"cannot read {str(path)!r}: {reason}", where=where)
+    return ConfigError(
+        f"cannot read {str(path)!r}: {reason}",
+        where=where or str(path),
+        remedy=f"see that it is a file that you may read: ls -l {path}",
+    )
 
 
 def _example(path: Path) -> str:
@@ -107,6 +112,14 @@ def _files_like(path: Path) -> str:
     folder = path if path.is_dir() else path.parent
     names = sorted(p.name for p in folder.glob("*.y*ml")) if folder.is_dir() else []
     if path.is_dir():
-        return "in it: " + ", ".join(names[:5]) if names else ""
+        return (
+            "name a file; in it: " + ", ".join(names[:5]) if names else "name a file, not a folder"
+        )
     close = difflib.get_close_matches(path.name, names, n=3)
-    return "did you mean: " + ", ".join(str(folder / name) for name in close) + "?" if close else ""
+    if close:
+        return "did you mean: " + ", ".join(str(folder / name) for name in close) + "?"
+    if not folder.is_dir():
+        return f"correct the path: there is no folder {str(folder)!r} either"
+    return (
+        f"correct the path: {str(folder.absolute())!r} has {', '.join(names[:5]) or 'no YAML file'}"
+    )

@@ -121,9 +121,18 @@ def _array(schema: Schema, root: Schema) -> str:
     return f"a list{size}" + (f", each {inner}" if inner and inner != "anything" else "")
 
 
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "text of letters, digits, '.', '_' and '-', the first of them "
+    "a letter or digit",
+    r"^.+:[^:]+$": "text of the form TASK:METRIC",
+}
+"""What patterns mean that users meet often."""
+
+
 def _text(schema: Schema) -> str:
     if "pattern" in schema:
-        return f"text that matches {schema['pattern']}"
+        pattern = schema["pattern"]
+        return _PATTERNS.get(pattern, f"text that matches {pattern}")
     if schema.get("format") == "path":
         return "a path"
     least, most = schema.get("minLength"), schema.get("maxLength")

@@ -118,6 +118,12 @@ class Asked:
             ConfigError: If keys or values are wrong; reports all faults at once.
         """
         data = _merge(self.root.plain(), given)
+        if "tasks" not in data:
+            raise ConfigError(
+                "no task is named to evaluate",
+                where=f"--task, or tasks of {self.draft.path}" if self.draft else "--task",
+                remedy="name one: --task NAME; rlvr list eval_tasks shows them",
+            )
         try:
             return EvalConfig.model_validate(data)
         except ValidationError as error:

@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import (
-    Completion,
-    ConfigError,
     Draw,
     EvalTask,
-    GivesGold,
-    Group,
     Json,
-    Judged,
-    Problem,
 )
 from rlvr_core.api.services import Evaluation, problems_given
 from rlvr_core.builtin.evals.direction import MAXIMIZE, Direction, direction_of, improves
+from rlvr_core.builtin.evals.metric_check import check_metric
 from rlvr_core.builtin.evals.refused import refuse_external
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import EarlyStopSection, Generator, Judge, Resolved
 
 _log = logging.getLogger(__name__)
-
-TRIAL = 16
-"""Number of problems tried first; all are tried only if these do not yield the metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ class RunEvaluations:
 
     def __init__(self, resolved: Resolved) -> None:
         self._resolved, self._config = resolved, resolved.config
-        self.tasks = _tasks(resolved)
+        self.tasks = named_tasks(resolved)
         where = resolved.where(("eval", "tasks"))
         self.held_out = {
             named.name: problems_given(named.task.problems(), named.name, "problems()", where)
@@ -242,7 +234,7 @@ class EarlyStop:
         return self.section.direction or MAXIMIZE
 
 
-def _tasks(resolved: Resolved) -> list[NamedTask]:
+def named_tasks(resolved: Resolved) -> list[NamedTask]:
     """Build the eval tasks; repeated names get ``#2`` and so on."""
     named: list[NamedTask] = []
     for ref in resolved.config.eval.tasks:
@@ -263,36 +255,6 @@ def evaluate(named: NamedTask, generator: Generator, *, version: int, step: int)
     return Evaluation(named.name, task.sampling.temperature, report, sampled)
 
 
-def check_metric(wanted: str, tasks: Sequence[NamedTask], judge: Judge, where: str) -> None:
-    """Refuse a metric that no evaluation reports.
-
-    A task's metrics are known only when it scores something, so it scores gold answers, as far as
-    its verifiers provide them, and empty ones.
-
-    Raises:
-        ConfigError: If there is none; names the available tasks or metrics.
-    """
-    task, _, metric = wanted.rpartition(":")
-    named = next((one for one in tasks if one.name == task), None)
-    if named is None:
-        raise ConfigError(
-            f"no eval task is called '{task}'",
-            where=where,
-            remedy=f"eval.tasks has: {', '.join(one.name for one in tasks) or 'none'}",
-        )
-    problems = list(named.task.problems())
-    metrics = _metrics(named, problems[:: max(1, len(problems) // TRIAL)], judge)
-    if metric not in metrics:
-        metrics = _metrics(named, problems, judge)
-    if metric in metrics:
-        return
-    raise ConfigError(
-        f"task '{task}' has no metric '{metric}'",
-        where=where,
-        remedy=f"it will have: {', '.join(metrics) or 'none'}",
-    )
-
-
 def value_of(wanted: str, found: Evaluation) -> float | None:
     """Return the metric's value in an evaluation; None if that is of another task.
 
@@ -308,29 +270,3 @@ def value_of(wanted: str, found: Evaluation) -> float | None:
         _log.warning("task '%s' has no metric '%s' this time; it has: %s", task, metric, names)
         return math.nan
     return value
-
-
-def _metrics(named: NamedTask, problems: Sequence[Problem], judge: Judge) -> list[str]:
-    """Return the metric names that a task reports for gold and for empty answers."""
-    tries = [(p, [_answer(text) for text in (_gold(p, judge), "")]) for p in problems]
-    futures = [judge.submit(problem, answers) for problem, answers in tries]
-    right, empty = [], []
-    for (problem, answers), future in zip(tries, futures, strict=True):
-        members = [
-            Judged(answer, verdicts, *judge.plan.combine(verdicts, 0))
-            for answer, verdicts in zip(answers, future.result(), strict=True)
-        ]
-        right.append(Group(problem, (members[0],) * named.task.n, 0))
-        empty.append(Group(problem, (members[1],) * named.task.n, 0))
-    found = [*named.task.score(right).metrics, *named.task.score(empty).metrics]
-    return list(dict.fromkeys(found))
-
-
-def _gold(problem: Problem, judge: Judge) -> str:
-    verifier = judge.plan.verifiers[judge.plan.main_name(problem)]
-    return (verifier.gold(problem) if isinstance(verifier, GivesGold) else None) or ""
-
-
-def _answer(text: str) -> Completion:
-    """Build a completion of one token, so that a mean over tokens is not empty."""
-    return Completion((), (0,), (0.0,), (True,), text=text, finish_reason="stop")

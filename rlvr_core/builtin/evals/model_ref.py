@@ -106,7 +106,12 @@ def _run(text: str, runs_dir: str) -> RunFolder | None:
             return None
     if "/" in text or text.startswith((".", "~")):
         return None  # a Hub id, or a missing folder, which the loader reports
-    return find_run(text, runs_dir)
+    try:
+        return find_run(text, runs_dir)
+    except ConfigError as error:
+        told = error.complaints[0]
+        remedy = (*told.remedy, f"a model's folder is written ./{text}, and a hub id ORG/NAME")
+        raise ConfigError(told.what, where=told.where, remedy=remedy) from error
 
 
 def _of_run(run: RunFolder, step: int | None) -> ModelRef:

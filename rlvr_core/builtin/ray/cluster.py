@@ -19,10 +19,8 @@ _READ = 10.0
 """Seconds to read a log on another node."""
 _LAST_LINES = 5
 
-START = (
-    "start one: ray start --head, and on each further machine ray start --address=HEAD:6379",
-    "engine.with.address, or RAY_ADDRESS in the environment, says where one is",
-)
+OPTION = "engine.with.address"
+START = "start one: ray start --head, and on each further machine ray start --address=HEAD:6379"
 
 
 def import_ray(wanted_by: str) -> Any:
@@ -41,12 +39,16 @@ def import_ray(wanted_by: str) -> Any:
     return ray
 
 
-def connect(address: str | None) -> bool:
-    """Connect this process to a running cluster; never starts one.
+def connect(address: str | None, wanted_by: str = "engine ray", where: str = OPTION) -> bool:
+    """Connect this process to a running cluster: the service ``core/ray-connect``.
+
+    It never starts one.
 
     Args:
         address: ``host:port`` of its head; None for that of ``RAY_ADDRESS``, else for the one that
             runs on this machine.
+        wanted_by: What needs the cluster.
+        where: The option that says where it is.
 
     Returns:
         Whether the connection is new; False if this process had one.
@@ -55,17 +57,17 @@ def connect(address: str | None) -> bool:
         ConfigError: If the address is one of Ray Client.
         MachineError: If there is no cluster, or it has another version of Ray or Python.
     """
-    ray = import_ray("engine ray")
+    ray = import_ray(wanted_by)
     if ray.is_initialized():
         return False
     at = address or os.environ.get("RAY_ADDRESS") or "auto"
     if "://" in at:
         raise ConfigError(
-            f"the run has to be on a node of the cluster, and {at} is the address of a client",
-            where="engine.with.address",
+            f"{wanted_by} has to be on a node of the cluster, and {at} is the address of a client",
+            where=where,
             remedy="give the command on a node of the cluster, or there by ray job submit",
         )
-    _check_reachable(at)
+    _check_reachable(at, where)
     with _signals_kept():
         try:
             ray.init(
@@ -75,11 +77,11 @@ def connect(address: str | None) -> bool:
                 include_dashboard=None,
             )
         except (Exception, SystemExit) as error:  # Ray exits where the head says nothing
-            raise _no_cluster(at, " ".join(str(error).split())) from error
+            raise _no_cluster(at, " ".join(str(error).split()), where) from error
     return True
 
 
-def _check_reachable(at: str) -> None:
+def _check_reachable(at: str, where: str) -> None:
     """See that the head takes a connection: Ray itself would try for minutes, and then exit."""
     if at == "auto":
         return
@@ -87,20 +89,21 @@ def _check_reachable(at: str) -> None:
     if not host or not port.isdigit():
         raise ConfigError(
             f"'{at}' is no address of a Ray cluster",
-            where="engine.with.address",
+            where=where,
             remedy="write host:port, as in 10.0.0.7:6379",
         )
     try:
         with socket.create_connection((host, int(port)), timeout=_REACH):
             pass
     except OSError as error:
-        raise _no_cluster(at, str(error)) from error
+        raise _no_cluster(at, str(error), where) from error
 
 
-def _no_cluster(at: str, why: str) -> MachineError:
-    where = "on this machine" if at == "auto" else f"at {at}"
+def _no_cluster(at: str, why: str, where: str) -> MachineError:
+    place = "on this machine" if at == "auto" else f"at {at}"
+    named = f"{where}, or RAY_ADDRESS in the environment, says where one is"
     return MachineError(
-        f"no Ray cluster can be reached {where}: {why}", where="engine.with.address", remedy=START
+        f"no Ray cluster can be reached {place}: {why}", where=where, remedy=(START, named)
     )
 
 

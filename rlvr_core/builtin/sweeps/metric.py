@@ -63,6 +63,19 @@ def check_metric(sweep: Sweep, resolved: Resolved, host: Host) -> str:
     return own or stated or "maximize"
 
 
+def check_reported(sweep: Sweep, resolved: Resolved, host: Host) -> None:
+    """Check that a run's evaluations report the sweep's metric, if it is one of theirs.
+
+    Raises:
+        RlvrError: If they do not, or cannot be loaded.
+    """
+    task, colon, name = sweep.spec.metric.rpartition(":")
+    if not colon:
+        return
+    full = next(ref.use for ref in resolved.config.eval.tasks if _same(task, ref.use))
+    host.service("core/check-eval-metric")(resolved, f"{full}:{name}", sweep.where("metric"))
+
+
 def value_in(view: RunView, metric: str) -> float | None:
     """Return the metric's value in a run; None if the run has none."""
     if ":" not in metric:

@@ -24,6 +24,10 @@ FINISHED, FAILED, RUNNING, INTERRUPTED, WAITING = (
     "interrupted",
     "waiting",
 )
+CONFIG_FILE = "config.yaml"
+"""The whole config of a run, in its folder of the sweep."""
+LOG_FILE = "log.txt"
+"""What its process prints, beside it."""
 _LONGEST = 500
 
 
@@ -108,11 +112,18 @@ def result_of(trial: Trial, metric: str, estimate: Callable[[Sequence[float]], E
     return Result(trial, states, estimate(known))
 
 
-def note_fault(run: Run, code: int) -> None:
-    """Write down why the process of a run failed, if its exit code says that it did."""
+def note_fault(run: Run, code: int, why: str | None = None) -> None:
+    """Write down why the process of a run failed, if its exit code says that it did.
+
+    Args:
+        run: The run.
+        code: The exit code.
+        why: The reason, where its log cannot have it.
+    """
     if code == 0:
         return
-    write_atomic(_fault_file(run), json.dumps({"code": code, "error": _reason(run, code)}) + "\n")
+    error = _short(why) if why else _reason(run, code)
+    write_atomic(_fault_file(run), json.dumps({"code": code, "error": error}) + "\n")
 
 
 def forget_fault(run: Run) -> None:

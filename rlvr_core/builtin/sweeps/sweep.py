@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from rlvr_core.api import ConfigError
 from rlvr_core.api.services import load_host, lock_folder, main, signals_restored
-from rlvr_core.builtin.sweeps import table
+from rlvr_core.builtin.sweeps import slurm, table
 from rlvr_core.builtin.sweeps.processes import REMEDY, carry_out
-from rlvr_core.builtin.sweeps.slurm import array_script
 from rlvr_core.builtin.sweeps.spec import Sweep, read_sweep
-from rlvr_core.builtin.sweeps.state import Result, result_of
+from rlvr_core.builtin.sweeps.state import FINISHED, Result, result_of
 from rlvr_core.builtin.sweeps.trials import (
     Trial,
     known_values,
@@ -29,6 +28,7 @@ from rlvr_core.builtin.sweeps.work import Chosen, Listed
 if TYPE_CHECKING:
     from rlvr_core.api.services import Host
     from rlvr_core.builtin.sweeps.axes import Values
+    from rlvr_core.builtin.sweeps.processes import Place
 
 Say = Callable[[str], None]
 
@@ -85,8 +85,12 @@ class Carried:
         tpe = self.sweep.spec.method == "tpe"
         return (self.sweep.spec.trials or 0) - len(self.trials) if tpe else 0
 
-    def run(self, parallel: int, say: Say) -> None:
+    def run(self, place: Place, say: Say) -> None:
         """Carry out the runs that have not finished.
+
+        Args:
+            place: Where.
+            say: Where progress is told.
 
         Raises:
             RunError: If another process works in the sweep's folder.
@@ -99,10 +103,10 @@ class Carried:
                 self.sweep.folder.mkdir(parents=True, exist_ok=True)
                 lock_folder(self.sweep.folder, REMEDY)
             if self.sweep.spec.method != "tpe":
-                return carry_out(Listed(self.trials), parallel, say)
+                return carry_out(Listed(self.trials), place, say)
             assert self.sweep.spec.trials is not None
             work = Chosen(self.trials, self.sweep.spec.trials, self._choose, self._make)
-            carry_out(work, parallel, say)
+            carry_out(work, place, say)
             for number, values, error in work.refused:
                 self.refused.append(f"trial {number} ({values}) cannot run: {error}")
         return None
@@ -137,11 +141,34 @@ class Carried:
             return None
         return str(place)
 
-    def script(self) -> str:
-        """Return the script that makes each trial a task of a Slurm array."""
+    def scripts(self, parallel: int) -> tuple[str, str]:
+        """Return the scripts of an array of the trials that have not finished, and of its table."""
+        return slurm.scripts(self.sweep, self._unfinished(), parallel)
+
+    def submit(self, parallel: int, options: Sequence[str]) -> slurm.Queued:
+        """Give the trials that have not finished to Slurm; see ``slurm.submit``."""
+        return slurm.submit(self.sweep, self._unfinished(), parallel, options)
+
+    def queue(self) -> str | None:
+        """Return what the queue of Slurm has of the sweep; None if that is nothing.
+
+        Raises:
+            RlvrError: If trials are in a queue that cannot be asked.
+        """
+        found = slurm.queued(self.sweep)
+        return None if found is None else found.told()
+
+    def _unfinished(self) -> list[int]:
         if self.sweep.spec.method == "tpe":
-            raise ConfigError(_ONE_PROCESS, where="--slurm", remedy=_OTHER)
-        return array_script(self.sweep, len(self.trials))
+            raise ConfigError(_ONE_PROCESS, where="--backend slurm", remedy=_OTHER)
+        found = [r.trial.number for r in self.results() if r.status != FINISHED]
+        if not found:
+            raise ConfigError(
+                "all trials have finished",
+                where=str(self.sweep.folder),
+                remedy="see their table: --collect",
+            )
+        return found
 
     def _choose(self, number: int) -> Values:
         from rlvr_core.builtin.sweeps.tpe import choose
@@ -161,7 +188,7 @@ class Carried:
 
 
 _ONE_PROCESS = "method 'tpe' chooses each trial from the results of all before it"
-_OTHER = "run it in one process, with --parallel; or choose method: random"
+_OTHER = "run it in one process, with --parallel or --backend ray; or choose method: random"
 
 
 def _check_tpe(sweep: Sweep, host: Host, only: int | None) -> str:

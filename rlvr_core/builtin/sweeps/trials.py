@@ -14,10 +14,11 @@ import yaml
 from rlvr_core.api import Complaint, ConfigError, Json, RlvrError
 from rlvr_core.api.services import option, resolve_file, write, write_atomic
 from rlvr_core.builtin.sweeps.axes import Values, drawn, grid
-from rlvr_core.builtin.sweeps.metric import check_metric
+from rlvr_core.builtin.sweeps.metric import check_metric, check_reported
+from rlvr_core.builtin.sweeps.state import CONFIG_FILE, LOG_FILE
 
 if TYPE_CHECKING:
-    from rlvr_core.api.services import Host
+    from rlvr_core.api.services import Host, Resolved
     from rlvr_core.builtin.sweeps.spec import Sweep
 
 Tried = tuple[int, Values]
@@ -43,12 +44,12 @@ class Run:
     @property
     def file(self) -> Path:
         """The file of its config."""
-        return self.folder / "config.yaml"
+        return self.folder / CONFIG_FILE
 
     @property
     def log(self) -> Path:
         """What its process prints."""
-        return self.folder / "log.txt"
+        return self.folder / LOG_FILE
 
     @property
     def label(self) -> str:
@@ -126,9 +127,11 @@ def make_trials(
             the faults of all trials at once.
     """
     trials, faults, kinds = [], defaultdict[Complaint, list[int]](list), set[type[RlvrError]]()
+    judged: dict[str, RlvrError | None] = {}
     for number, values in tried:
         try:
             trial = make_trial(sweep, number, values, host, of_folder=of_folder)
+            _check_judged(sweep, trial, host, judged)
         except RlvrError as error:
             kinds.add(type(error))
             for complaint in error.complaints:
@@ -153,8 +156,7 @@ def make_trial(
     Raises:
         RlvrError: If the config is wrong, or not the one that the trial's folder has.
     """
-    overrides = [option(key, value) for key, value in values.items()]
-    resolved = resolve_file(sweep.base, overrides, host)
+    resolved = _resolved(sweep, values, host)
     direction = check_metric(sweep, resolved, host)
     seeds = sweep.spec.seeds
     first = resolved.config.run.seed
@@ -169,6 +171,26 @@ def make_trial(
             _check_same(run)
         runs.append(run)
     return Trial(number, values, folder, tuple(runs), direction)
+
+
+def _check_judged(
+    sweep: Sweep, trial: Trial, host: Host, judged: dict[str, RlvrError | None]
+) -> None:
+    """Have the trial's evaluations tried, unless another trial has the same ones."""
+    config = trial.runs[0].config
+    what = json.dumps([config[key] for key in ("eval", "rewards", "verify")], sort_keys=True)
+    if what not in judged:
+        try:
+            check_reported(sweep, _resolved(sweep, trial.values, host), host)
+            judged[what] = None
+        except RlvrError as error:
+            judged[what] = error
+    if (fault := judged[what]) is not None:
+        raise fault
+
+
+def _resolved(sweep: Sweep, values: Values, host: Host) -> Resolved:
+    return resolve_file(sweep.base, [option(key, value) for key, value in values.items()], host)
 
 
 def trial_folder(sweep: Sweep, number: int) -> Path:

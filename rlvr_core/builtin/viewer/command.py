@@ -34,12 +34,21 @@ def view(folder: str, port: int, *, terminal: bool) -> None:
     Example: rlvr view runs
     """
     from rlvr_core.api import ConfigError, MachineError
+    from rlvr_core.api.services import looks_like_run
 
     root = Path(folder)
     if not root.is_dir():
         raise ConfigError(
             f"there is no folder '{folder}'",
+            where="DIR",
             remedy="say where runs are: rlvr view DIR, or start one: rlvr run CONFIG",
+        )
+    inside = [one for one in root.iterdir() if not one.name.startswith(".")]
+    if inside and not any(one.is_dir() for one in inside) and not looks_like_run(root):
+        raise ConfigError(
+            f"'{folder}' holds files, and no folder of a run",
+            where="DIR",
+            remedy="say where runs are: rlvr view DIR; run.dir of their config is 'runs' as a rule",
         )
     if terminal:
         _browse(root)
