@@ -73,11 +73,10 @@ def advantages(
 
     scorable_N = ~R_N.isnan()
     groups_G, index_N = torch.unique(group_N, return_inverse=True)
-    n_groups = len(groups_G)
 
     def group_sum(value_N: Tensor) -> Tensor:
         value_N = torch.where(scorable_N, value_N, 0.0)
-        return torch.zeros(n_groups, dtype=R_N.dtype, device=R_N.device).index_add_(
+        return torch.zeros(len(groups_G), dtype=R_N.dtype, device=R_N.device).index_add_(
             0, index_N, value_N
         )
 

@@ -175,6 +175,11 @@ class RayLauncher:
         sys.stdout.flush()
         return self._wait(server, job) if self._config.wait else 0
 
+    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
+        """Whether the job server answers."""
+        self._server()
+        yield "machines", True, f"the job server answers at {plan.details['address']}"
+
     def status(self, job: str) -> JobStatus:
         """What the cluster says; see ``JobLauncher.status``."""
         return _status(self._server().info(job))

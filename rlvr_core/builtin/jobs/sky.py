@@ -39,7 +39,7 @@ from rlvr_core.builtin.jobs.elsewhere import (
     wrong_pairs,
 )
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
-from rlvr_core.builtin.jobs.processes import counted
+from rlvr_core.builtin.jobs.processes import GpuCount, counted
 from rlvr_core.builtin.jobs.staging import IGNORE, Staged, stage
 
 _STATES: dict[str, JobState] = {
@@ -73,7 +73,7 @@ class SkyLauncher:
         after its machine was taken away: s3://bucket/runs."""
         accelerators: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]+(:[1-9][0-9]*)?$")
         """GPUs of each machine, as SkyPilot names them: H100:8; null: none."""
-        engine_gpus: Annotated[int, Field(gt=0)] | None = None
+        engine_gpus: GpuCount | None = None
         """How many of them an engine has that runs in its own processes."""
         processes: Annotated[int, Field(gt=0)] | None = None
         """Number of processes on each machine; null: one per GPU to train on, or one."""
@@ -96,9 +96,8 @@ class SkyLauncher:
         """Take spare machines, which may be taken away; the job goes on with its run on others."""
         recovery: Literal["FAILOVER", "EAGER_NEXT_REGION"] | None = None
         """How SkyPilot looks for others."""
-        restarts: Annotated[int, Field(ge=0)] = 3
-        """How often a job is started again whose machine was there and whose run failed by a
-        fault of the machine (exit code 4)."""
+        restarts: Annotated[int, Field(ge=0)] = 0
+        """How often a job is started again whose run failed although its machines were there."""
         max_hourly_cost: Annotated[float, Field(gt=0)] | None = None
         """US dollars an hour that each machine may cost."""
         setup: list[str] = []
@@ -132,13 +131,14 @@ class SkyLauncher:
             ("put it on a store, and name it so", f"or leave things out by {IGNORE}"),
             reserved=".skyignore",
         )
-        job = job_name(request.name).lower()
+        job = f"rlvr-{job_name(request.name).lower()}"  # SkyPilot wants a letter first
         runs = request.continues or f"{store}/{job}"
         details: dict[str, Any] = {
             "job": job,
             "name": request.name,
             "config": str(request.files[0].absolute()) if request.files else "",
             "task": self._task(request, staged, job, runs),
+            "store": store,
             "runs": runs,
             "files": [one.as_json() for one in staged.files],
             "secrets": config.secret,
@@ -186,6 +186,17 @@ class SkyLauncher:
         )
         sys.stdout.write(f"{details['job']}\n")
         return 0
+
+    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
+        """What ``sky launch --dryrun`` says: whether a cloud has the machines, and their price."""
+        details: Mapping[str, Any] = plan.details
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "task.yaml"
+            file.write_text(json.dumps(details["task"]))
+            words = [word for name in details["secrets"] for word in ("--secret", name)]
+            told = _sky(["launch", "--dryrun", "--yes", *words, str(file)])
+        prices = [line for line in told.splitlines() if "$" in line or "COST" in line]
+        yield "machines", True, " ".join(" ".join(prices).split()) or "sky launch --dryrun takes it"
 
     def status(self, job: str) -> JobStatus:
         """What SkyPilot says; see ``JobLauncher.status``."""

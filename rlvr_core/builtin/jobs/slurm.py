@@ -161,6 +161,12 @@ class SlurmLauncher:
         sys.stdout.write(f"{job}\n")
         return 0
 
+    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
+        """What ``sbatch --test-only`` says of partition, account, limits and machines."""
+        details: Mapping[str, Any] = plan.details
+        _slurm(["sbatch", "--test-only"], details["script"])
+        yield "machines", True, "sbatch --test-only takes the script"
+
     def status(self, job: str) -> JobStatus:
         """Query the scheduler; see ``JobLauncher.status``."""
         text = _slurm(["squeue", "--noheader", "--format=%T", f"--jobs={job}"], check=False)
