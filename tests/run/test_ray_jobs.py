@@ -268,7 +268,7 @@ def test_a_job_goes_on_with_the_run_of_an_earlier_one(lab, submitted):
     lab.rlvr("jobs", "download", second)
     (run,) = lab.runs()
     taken = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [one["step"] for one in taken] == [1, 2, 3, 4]
+    assert [one["step"] for one in taken] == [0, 1, 2, 3]
     lab.write(train={"steps": 4, "lr": 1e-3, "warmup_steps": 1}, checkpoint={"every": 1})
     lab.rlvr("run", "config.yaml", "--display", "none")
     straight = max(lab.runs(), key=lambda one: one.stat().st_mtime)
