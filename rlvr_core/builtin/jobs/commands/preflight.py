@@ -102,7 +102,7 @@ def _all(
     yield Finding(
         "image",
         "unknown",
-        f"here: {_torch()}; what the nodes have is compared when the run starts",
+        f"here: {_torch()}; what the nodes have is not looked at",
     )
 
 
