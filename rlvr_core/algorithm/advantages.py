@@ -14,6 +14,7 @@ from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, Jud
 AdvantageMode = Literal["group", "center", "batch", "rloo", "group_std_ddof1"]
 _MIN_STD = 1e-6
 _STD_SHIFT = 1e-4
+_SAFE_EXPONENT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,10 @@ def advantages(
 
     scorable_N = ~R_N.isnan()
     groups_G, index_N = torch.unique(group_N, return_inverse=True)
-    n_groups = len(groups_G)
 
     def group_sum(value_N: Tensor) -> Tensor:
         value_N = torch.where(scorable_N, value_N, 0.0)
-        return torch.zeros(n_groups, dtype=R_N.dtype, device=R_N.device).index_add_(
+        return torch.zeros(len(groups_G), dtype=R_N.dtype, device=R_N.device).index_add_(
             0, index_N, value_N
         )
 
@@ -85,7 +85,12 @@ def advantages(
     origin_G = torch.full_like(count_G, torch.inf).scatter_reduce_(
         0, index_N, torch.where(scorable_N, R_N, torch.inf), "amin"
     )
-    shifted_N = R_N - origin_G[index_N]
+    # In units of a power of two, which rounds nothing: 1 unless squares or differences overflow.
+    exponent_G = torch.zeros_like(count_G).scatter_reduce_(
+        0, index_N, torch.frexp(R_N.nan_to_num()).exponent.to(R_N.dtype), "amax"
+    )
+    unit_N = (exponent_G - _SAFE_EXPONENT).clamp(min=0).exp2()[index_N]
+    shifted_N = R_N / unit_N - origin_G[index_N] / unit_N
     centred_N = shifted_N - (group_sum(shifted_N) / count_G)[index_N]
 
     def group_std(ddof: int) -> Tensor:
@@ -93,21 +98,22 @@ def advantages(
         return variance_G.sqrt()[index_N]
 
     if mode == "group":
-        result_N = centred_N / group_std(0).clamp(min=_MIN_STD)
+        result_N = centred_N / torch.maximum(group_std(0), _MIN_STD / unit_N)
     elif mode == "batch":
-        known_N = R_N[scorable_N]
+        unit = unit_N[scorable_N].amax() if scorable_N.any() else 1.0
+        known_N = R_N[scorable_N] / unit
         std = (known_N - known_N.mean()).square().mean().sqrt()
-        result_N = centred_N / (std + _STD_SHIFT)
+        result_N = centred_N * (unit_N / unit) / (std + _STD_SHIFT / unit)
     elif mode == "rloo":
-        result_N = centred_N * (count_G / (count_G - 1))[index_N]
+        result_N = centred_N * (count_G / (count_G - 1))[index_N] * unit_N
     elif mode == "group_std_ddof1":
-        result_N = centred_N / (group_std(1) + _STD_SHIFT)
+        result_N = centred_N / (group_std(1) + _STD_SHIFT / unit_N)
     else:
-        result_N = centred_N
+        result_N = centred_N * unit_N
 
     lone_N = (count_G < 2)[index_N]
     return AdvantageResult(
-        advantage_N=torch.where(scorable_N & ~lone_N, result_N, 0.0),
+        advantage_N=torch.where(scorable_N & ~lone_N, result_N, 0.0).nan_to_num(nan=torch.nan),
         scorable_N=scorable_N,
         lone_N=lone_N,
         lone_groups=int((count_G < 2).sum()),
@@ -143,13 +149,9 @@ def normalise_then_sum(
         total_N += weights[k] * advantages(scores_NK[:, k], group_N, mode).advantage_N
     # the sums themselves, centred already: what is scorable, and which groups are too small
     result = advantages(total_N.masked_fill(missing_N, torch.nan), group_N, "center")
-    useful_N = result.scorable_N & ~result.lone_N
-    known_N = total_N[useful_N]
-    if len(known_N) == 0:
-        return result
-    std = known_N.std(correction=1 if mode == "group_std_ddof1" else 0)
-    scaled_N = (total_N - known_N.mean()) / (std + _STD_SHIFT)
-    return replace(result, advantage_N=torch.where(useful_N, scaled_N, 0.0))
+    whole_N = total_N.masked_fill(result.lone_N | ~result.scorable_N, torch.nan)
+    over: AdvantageMode = mode if mode == "group_std_ddof1" else "batch"
+    return replace(result, advantage_N=advantages(whole_N, 0 * group_N, over).advantage_N)
 
 
 class GroupRelativeConfig(ComponentConfig):

@@ -344,6 +344,11 @@ def register_launchers(registrar: Registrar) -> None:
         "rlvr_core.builtin.jobs.ray:RayLauncher",
         summary="A job on a Ray cluster, by its job server; the command need not wait for it.",
     )
+    registrar.add(
+        "sky",
+        "rlvr_core.builtin.jobs.sky:SkyLauncher",
+        summary="A managed job of SkyPilot on clouds, Kubernetes or Slurm, on spare machines too.",
+    )
 
 
 @hookimpl

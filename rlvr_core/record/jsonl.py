@@ -231,9 +231,10 @@ def encode(line: Mapping[str, Json]) -> bytes:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
     except ValueError:
         text = json.dumps(_finite(line), ensure_ascii=False, allow_nan=False)
-    text = _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text) + "\n"
+    if not text.isascii() or "\x7f" in text:  # which is known at once, unlike the search's outcome
+        text = _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     try:
-        return text.encode("utf-8")
+        return text.encode("utf-8") + b"\n"
     except UnicodeEncodeError:  # lone surrogates: JSON can express them, UTF-8 cannot
         return json.dumps(_finite(line), allow_nan=False).encode("ascii") + b"\n"
 

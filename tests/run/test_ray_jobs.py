@@ -253,6 +253,30 @@ def test_a_job_that_is_stopped_writes_a_checkpoint_first(lab, submitted):
     assert [path.name for path in (run / "checkpoints").glob("step*")] == [f"step{last:06}"]
 
 
+@NEEDS_RAY
+@pytest.mark.slow
+def test_a_job_goes_on_with_the_run_of_an_earlier_one(lab, submitted):
+    lab.write(train={"steps": 2, "lr": 1e-3, "warmup_steps": 1}, checkpoint={"every": 1})
+    first, *_ = lab.rlvr(*submitted("--wait")).stdout.splitlines()
+    again = ("launch", "--backend", "ray", "--resume", "last", "--set", "train.steps=4", "--wait")
+    done = lab.rlvr(*again)
+    second, *log = done.stdout.splitlines()
+    assert f"as job {first} was launched" in done.stderr
+    assert [line.split()[1] for line in log if line.startswith("step ")][-2:] == ["3/4", "4/4"]
+    told = [json.loads(lab.rlvr("jobs", "show", one, "--json").stdout) for one in (first, second)]
+    assert told[0]["runs"] == told[1]["runs"]
+    lab.rlvr("jobs", "download", second)
+    (run,) = lab.runs()
+    taken = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in taken] == [0, 1, 2, 3]
+    lab.write(train={"steps": 4, "lr": 1e-3, "warmup_steps": 1}, checkpoint={"every": 1})
+    lab.rlvr("run", "config.yaml", "--display", "none")
+    straight = max(lab.runs(), key=lambda one: one.stat().st_mtime)
+    assert straight != run
+    weights = [one / "checkpoints" / "step000004" / "model.safetensors" for one in (run, straight)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
 STAND_IN = """#!/bin/sh
 echo "$A from $PWD: $(cat data/kept.txt) $CODE"
 exit $CODE

@@ -177,6 +177,27 @@ def test_resume_skips_a_damaged_checkpoint_with_a_word(lab, straight):
     assert _digest(run) == straight
 
 
+def test_records_are_kept_aside_when_every_checkpoint_is_bad(lab):
+    run = lab.run(train=EIGHT | {"steps": 2}, checkpoint={"every": 1, "keep": 9})
+    before = (run / "metrics.jsonl").read_bytes()
+    rollouts = (run / "traces" / "rollouts.jsonl").read_bytes()
+    manifest = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(manifest | {"outcome": "interrupted"}))
+    for one in (run / "checkpoints").glob("step*"):
+        (one / "model.safetensors").write_bytes(b"broken")
+    for number in (1, 2):
+        done = lab.rlvr("run", "--resume", "last", "--display", "plain")
+        kept = run / f"before-restart-{number}"
+        assert f"are kept in {kept.relative_to(run.parents[1])}" in done.stderr
+        assert (kept / "metrics.jsonl").read_bytes() == before
+        assert (kept / "traces" / "rollouts.jsonl").read_bytes() == rollouts
+        assert (run / "metrics.jsonl").read_bytes() == before  # the same steps, taken anew
+        for one in (run / "checkpoints").glob("step*"):
+            (one / "COMPLETE").unlink()
+        manifest = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(manifest | {"outcome": "interrupted"}))
+
+
 @pytest.mark.slow
 def test_a_finished_run_can_be_lengthened(lab):
     long = lab.run(train=EIGHT, checkpoint={"every": 2, "keep": 9})

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sampler_toys import drawn, ids, outcomes, source, started  # type: ignore
+from sampler_toys import drawn, ids, outcomes, source, started, through_json  # type: ignore
 
 from rlvr_core.api import ConfigError, DataError, Outcome, Sampler, Source
-from rlvr_core.builtin.samplers.difficulty import Difficulty
+from rlvr_core.builtin.samplers.age_queues import AgeQueues
+from rlvr_core.builtin.samplers.difficulty import POOLS, Difficulty, Record
 from rlvr_core.builtin.samplers.phases import Phase, phase_at
 
 
@@ -263,3 +264,85 @@ def test_t42_the_order_of_the_file_does_not_matter():
     forward = started(Difficulty, Source("a", problems))
     backward = started(Difficulty, Source("a", problems[::-1]))
     assert drawn(forward, 45) == drawn(backward, 45)
+
+
+class BySorting(Difficulty):
+    """The rule itself: all problems are sorted for each draw."""
+
+    def choose(self, n_problems, step):
+        tiers, left = phase_at(self._config.phases, step), []
+        for index in range(self.drawn, self.drawn + n_problems):
+            left = left or [
+                id_ for id_ in self._problems if tiers is None or tiers.get(self._tiers[id_], 0) > 0
+            ]
+            queues = {self._queue(id_) for id_ in left}
+            queue = self._choose(queues, tiers, index)
+            age = {id_: self._records[id_].last if id_ in self._records else -1 for id_ in left}
+            oldest = min(
+                (id_ for id_ in left if self._queue(id_) == queue),
+                key=lambda id_: (age[id_], self._ranks[id_]),
+            )
+            left.remove(oldest)
+            self._records.setdefault(oldest, Record()).last = index
+            yield self._problems[oldest]
+
+    def metrics(self):
+        counts = Counter(self.pool(id_) for id_ in self._problems)
+        return {pool: float(counts[pool]) for pool in POOLS}
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans(), st.integers(1, 3))
+def test_queues_draw_what_sorting_all_problems_draws(random, tiered, solved_after):
+    sources = [source("a", 6, kind="x"), source("b", 5, kind="y")]
+    tiers = {
+        "tier_by": "kind",
+        "phases": [{"until_step": 5, "tiers": {"x": 1}}, {"tiers": {"x": 1, "y": 2}}],
+    }
+    options = {"solved_after": solved_after, "easy": 0.0} | (tiers if tiered else {})
+    fast, slow = (started(cls, *sources, **options) for cls in (Difficulty, BySorting))
+    for step in range(12):
+        n = random.randint(1, 14)
+        draws = fast.draw(n, step=step)
+        assert ids(draws) == drawn(slow, n, step)
+        passes = {draw.problem.id: random.choice([0, 2, 4]) for draw in draws}
+        judged = [one for one in outcomes(draws, passes) if random.random() < 0.8]
+        fast.update(judged)
+        slow.update(judged)
+        assert fast.metrics() == slow.metrics()
+        if random.random() < 0.2:
+            state = through_json(fast.state_dict())
+            fast = started(Difficulty, *sources, **options)
+            fast.load_state_dict(state)
+
+
+def test_what_a_draw_looks_at_does_not_grow_with_the_problems():
+    looked = []
+
+    class Ages(dict):
+        def __getitem__(self, id_):
+            looked.append(id_)
+            return super().__getitem__(id_)
+
+    for count in (100, 10_000):
+        queues = AgeQueues(
+            {f"p{i}": i % 2 for i in range(count)},
+            {},
+            Ages.fromkeys([f"p{i}" for i in range(count)], 0),
+        )
+        looked.clear()
+        for index in range(20):
+            queues.draw(index % 2, index)
+        queues.put_back()
+        assert len(looked) == 20  # a new age for each that was drawn, and for no other
+
+
+def test_outdated_entries_do_not_pile_up():
+    queues = AgeQueues({"a": "hard", "b": "hard"}, {}, {"a": 0, "b": 1})
+    for index in range(10_000):
+        assert queues.draw("hard", index) == "ab"[index % 2]
+        queues.put_back()
+        queues.move("a", "easy")
+        queues.move("a", "hard")
+    assert sum(map(len, queues._heaps.values())) <= 2 * (2 + 64)
+    assert queues.sizes["hard"] == 2

@@ -18,6 +18,7 @@ from rlvr_core.api import (
     NoConfig,
     RunError,
 )
+from rlvr_core.builtin.advantages.units import unit_of
 
 Rewards = NDArray[np.float64]
 
@@ -109,10 +110,11 @@ class PassAtK:
         # share of subsets whose largest reward is at each place
         share_n = np.array([comb(j, k - 1) / comb(n, k) for j in range(n)])
         # measured from the least reward, so that equal rewards give exactly 0
-        shifted_n = sorted_n - sorted_n[0]
+        unit = unit_of(sorted_n)
+        shifted_n = sorted_n / unit - sorted_n[0] / unit
         mean = float(share_n @ shifted_n)
         std = float(np.sqrt(share_n @ (shifted_n - mean) ** 2))
-        if std < 1e-6:
+        if std < 1e-6 / unit:
             return np.zeros(n)
         return (_mean_with(shifted_n, k) - mean) / std
 

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from rlvr_core.api import AdvantageOutput, AdvantageTraits, ComponentConfig, JudgedStep, Metric
+from rlvr_core.builtin.advantages.units import unit_of
 
 _MIN_VARIANCE = 1e-8
 
@@ -68,6 +69,8 @@ class ReinforcePlusPlus:
         every = np.concatenate([np.zeros(0), *known])
         if len(every) == 0:
             return AdvantageOutput(returns)
-        mean, std = every.mean(), np.sqrt(max(every.var(), _MIN_VARIANCE))
-        metrics = {"return_mean": float(mean), "return_std": float(std)}
-        return AdvantageOutput([(one - mean) / std for one in returns], metrics)
+        unit = unit_of(every)
+        every /= unit
+        mean, std = every.mean(), max(every.std(), np.sqrt(_MIN_VARIANCE) / unit)
+        metrics = {"return_mean": float(mean) * unit, "return_std": float(std) * unit}
+        return AdvantageOutput([(one / unit - mean) / std for one in returns], metrics)

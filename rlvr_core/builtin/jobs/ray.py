@@ -7,7 +7,6 @@ import shlex
 import sys
 import tempfile
 import time
-import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,11 +25,18 @@ from rlvr_core.api import (
     LaunchRequest,
     MachineError,
 )
-from rlvr_core.api.services import is_uri
+from rlvr_core.builtin.jobs.commands.attempt import MODULE, attempt_words
+from rlvr_core.builtin.jobs.elsewhere import (
+    checked_store,
+    job_name,
+    kept_of,
+    options_as_before,
+    pairs,
+    wrong_pairs,
+)
 from rlvr_core.builtin.jobs.jobs import Job, JobBook
 from rlvr_core.builtin.jobs.processes import GpuCount, counted
 from rlvr_core.builtin.jobs.ray_client import JobServer, address_of
-from rlvr_core.builtin.jobs.secrets import secrets_in_words
 from rlvr_core.builtin.jobs.staging import IGNORE, Staged, stage
 
 _STATES: dict[str, JobState] = {
@@ -40,7 +46,6 @@ _STATES: dict[str, JobState] = {
     "SUCCEEDED": "finished",
     "FAILED": "failed",
 }
-_PAIR = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
 _MOST_MB = 100
 """What Ray's job server takes at a time."""
 _GRACE = "RAY_JOB_STOP_WAIT_TIME_S"
@@ -53,7 +58,7 @@ _QUIET = 3600.0
 class RayLauncher:
     """Submits a run as a job of Ray, which copies it to a store as it goes on."""
 
-    traits = LauncherTraits(elsewhere=True)
+    traits = LauncherTraits(elsewhere=True, evaluates=True)
 
     class Config(ComponentConfig):
         """Options of ``core/ray``. GPUs are given by number; Ray assigns them."""
@@ -100,12 +105,7 @@ class RayLauncher:
         """
         config = self._config
         address = address_of(config.address)
-        if config.store is None or not is_uri(config.store):
-            raise ConfigError(
-                "where is the run to be copied to? What lies on a node goes with the job",
-                where="--store",
-                remedy="name a URI: s3://bucket/runs, or file:///shared/runs",
-            )
+        store = checked_store(config.store)
         _check_words(config)
         staged = stage(
             request,
@@ -123,9 +123,11 @@ class RayLauncher:
             "command": self._command(request, staged),
             "directory": staged.layout.directory,
             "resources": self._resources(),
-            "environment": _pairs(config.env) | {_GRACE: str(config.grace)},
+            "environment": pairs(config.env) | {_GRACE: str(config.grace)},
             "files": [one.as_json() for one in staged.files],
-            "store": config.store.rstrip("/"),
+            "store": store,
+            "continues": request.continues,
+            "kept": kept_of(request),
             "options": config.model_dump(mode="json", exclude_none=True) | {"address": address},
         }
         return LaunchPlan("core/ray", tuple(_lines(details)), details)
@@ -135,9 +137,15 @@ class RayLauncher:
         details: Mapping[str, Any] = plan.details
         JobBook().ready()
         server = JobServer(details["address"])
-        job = _name(details["name"])
-        runs = f"{details['store']}/{job}"
-        words = [*details["command"], "--set", f"run.mirror={runs}"]
+        job = job_name(details["name"])
+        before = details["continues"]
+        if before:
+            self._nobody_writes_to(before)
+        runs = before or f"{details['store']}/{job}"
+        python, _, _, *rlvr = details["command"]
+        name = details["name"] if rlvr[0] == "eval" else ""
+        attempt = attempt_words(runs, job, rlvr, takes_over=bool(before), name=name)
+        words = [python, "-m", MODULE, *attempt]
         # Ray watches the job as a launcher does: its signal then waits for the end of the step
         marked = ["env", f"TORCHELASTIC_RUN_ID={job}", *words]
         entry = f"cd {shlex.quote(details['directory'])} && exec {shlex.join(marked)}"
@@ -160,11 +168,17 @@ class RayLauncher:
                 config=details["config"],
                 options=details["options"],
                 runs=runs,
+                details=details["kept"],
             )
         )
         sys.stdout.write(f"{job}\n")
         sys.stdout.flush()
         return self._wait(server, job) if self._config.wait else 0
+
+    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
+        """Whether the job server answers."""
+        self._server()
+        yield "machines", True, f"the job server answers at {plan.details['address']}"
 
     def status(self, job: str) -> JobStatus:
         """What the cluster says; see ``JobLauncher.status``."""
@@ -180,6 +194,22 @@ class RayLauncher:
         if _status(server.info(job)).state in ("waiting", "running"):
             server.stop(job)
 
+    @staticmethod
+    def resume_remote(job: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of an earlier job; see ``ResumesJobs``."""
+        return options_as_before(job, given, gone=("wait", "poll"))
+
+    def _nobody_writes_to(self, runs: str) -> None:
+        for job in JobBook().jobs():
+            if job.runs == runs and job.launcher == "core/ray":
+                address = str(job.options.get("address") or address_of(self._config.address))
+                if _status(JobServer(address).info(job.job)).state in ("waiting", "running"):
+                    raise ConfigError(
+                        f"job {job.job} is still at work on that run",
+                        where="--resume",
+                        remedy=f"wait for it, or stop it first: rlvr jobs stop {job.job}",
+                    )
+
     def _server(self) -> JobServer:
         return JobServer(address_of(self._config.address))
 
@@ -187,7 +217,7 @@ class RayLauncher:
         config = self._config
         first, *words = staged.arguments(request)
         begin = [config.python, "-m", "rlvr_core.cli.main"]
-        if not (config.gpus or config.engine_gpus or config.processes):
+        if first == "eval" or not (config.gpus or config.engine_gpus or config.processes):
             return [*begin, first, *words]
         processes = config.processes or (None if config.gpus else 1)
         _, counts = counted(processes, config.gpus, config.engine_gpus, request)
@@ -203,7 +233,7 @@ class RayLauncher:
         if config.memory_gb:
             found["entrypoint_memory"] = int(config.memory_gb * 2**30)
         if config.resources:
-            named = _pairs(config.resources)
+            named = pairs(config.resources)
             found["entrypoint_resources"] = {name: float(n) for name, n in named.items()}
         return found
 
@@ -258,25 +288,10 @@ def _exit_code(status: JobStatus, told: int | None) -> int:
     return {"finished": 0, "stopped": _INTERRUPTED}.get(status.state, 1)
 
 
-def _name(run: str) -> str:
-    """A name that no other job has."""
-    plain = re.sub(r"[^A-Za-z0-9-]+", "-", run).strip("-") or "run"
-    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    return {one.partition("=")[0]: one.partition("=")[2] for one in words}
-
-
 def _check_words(config: RayLauncher.Config) -> None:
     """Refuse what is no pair, or looks like a secret: the dashboard shows it to everybody."""
-    found: list[Complaint] = []
-    for flag, words in (("--env", config.env), ("--resources", config.resources)):
-        for one in words:
-            found += secrets_in_words([flag, one])
-            if not _PAIR.match(one):
-                found.append(Complaint("it takes NAME=VALUE", flag))
-    for name, number in _pairs(config.resources).items():
+    found = wrong_pairs("--env", config.env) + wrong_pairs("--resources", config.resources)
+    for name, number in pairs(config.resources).items():
         if not re.fullmatch(r"\d+(\.\d+)?", number):
             found.append(Complaint(f"the resource {name} takes a number", "--resources"))
     if found:

@@ -69,7 +69,7 @@ export RLVR_DIR={runs}/slurm-"$SLURM_JOB_ID" RLVR_RESUME=
 if compgen -G "$RLVR_DIR/*/run.json" > /dev/null; then RLVR_RESUME="--resume last"; fi
 
 # SIGTERM comes {grace} seconds before the end: the run finishes its step and writes a checkpoint
-srun --kill-on-bad-exit=1 bash -c {command}
+srun --kill-on-bad-exit=1{cpus} bash -c {command}
 """
 
 
@@ -87,8 +87,9 @@ class SlurmLauncher:
         """Number of additional GPUs for an engine that runs in its own processes."""
         nodes: Annotated[int, Field(gt=0)] = 1
         """Number of machines."""
-        main_port: Annotated[int, Field(gt=0, lt=65536)] = 29500
-        """A port that is free on the first machine."""
+        main_port: Annotated[int, Field(gt=0, lt=65536)] | None = None
+        """A port that is free on the first machine; null: one that follows from the job's
+        number."""
         partition: str | None = None
         """Partition; null uses the cluster's default."""
         account: str | None = None
@@ -124,6 +125,8 @@ class SlurmLauncher:
             directory=shlex.quote(str(Path.cwd())),
             runs=shlex.quote(RUNS),
             grace=config.grace,
+            # since 22.05 srun no longer takes it from sbatch
+            cpus=f" --cpus-per-task={config.cpus}" if config.cpus else "",
             command=shlex.quote(self._command(request, words)),
         )
         lines = (
@@ -160,6 +163,12 @@ class SlurmLauncher:
         JobBook().add(book)
         sys.stdout.write(f"{job}\n")
         return 0
+
+    def ask_ahead(self, plan: LaunchPlan) -> Iterator[tuple[str, bool | None, str]]:
+        """What ``sbatch --test-only`` says of partition, account, limits and machines."""
+        details: Mapping[str, Any] = plan.details
+        _slurm(["sbatch", "--test-only"], details["script"])
+        yield "machines", True, "sbatch --test-only takes the script"
 
     def status(self, job: str) -> JobStatus:
         """Query the scheduler; see ``JobLauncher.status``."""
@@ -215,7 +224,10 @@ class SlurmLauncher:
         if "--resume" not in request.arguments:
             more += ' --set run.dir="$RLVR_DIR" $RLVR_RESUME'
         if config.nodes > 1:
-            words += ["--nodes", str(config.nodes), "--main-port", str(config.main_port)]
+            words += ["--nodes", str(config.nodes)]
+            # below the ports that Linux gives out by itself, and another for each job
+            port = config.main_port or "$((20000 + SLURM_JOB_ID % 12000))"
+            more += f" --main-port {port}"
             more += ' --node-rank "$SLURM_NODEID" --main-address "$RLVR_HEAD"'
         return f"{begin}exec {shlex.join(words)}{more}"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_core.api import ConfigError, MachineError, RunError
 from rlvr_core.api.services import restore
+from rlvr_core.builtin.resumption.kept import keep_records
 
 if TYPE_CHECKING:
     from rlvr_core.api.services import Manifest
@@ -70,6 +71,8 @@ class Resumption:
         session = self._session
         if newest is None:
             session.events.message("no complete checkpoint: starting again from the first step")
+            if self._manifest is not None:
+                keep_records(session.folder.path, session.events.message)
             session.recorder.rewind({})
         else:
             session.events.message(f"going on from {newest}")

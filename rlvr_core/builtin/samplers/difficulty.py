@@ -8,7 +8,7 @@ addition, tiers, defined by a tag of the problem, can be phased in.
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
@@ -16,6 +16,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, model_validator
 
 from rlvr_core.api import Json, Metric, Outcome, Problem, SamplerBase, SamplerConfig, Source
+from rlvr_core.builtin.samplers.age_queues import AgeQueues
 from rlvr_core.builtin.samplers.base import digest, seeded_hash
 from rlvr_core.builtin.samplers.epochs import all_problems
 from rlvr_core.builtin.samplers.order import read_pass_rates
@@ -101,6 +102,7 @@ class Difficulty(SamplerBase):
         self._given: dict[str, float] = {}
         self._tiers: dict[str, str] = {}
         self._ranks: dict[str, int] = {}
+        self._queues: AgeQueues[tuple[str, Pool]] = AgeQueues({}, {}, {})
 
     def begin(self, sources: Sequence[Source]) -> None:
         """Take the sources and the initial pass rates.
@@ -122,6 +124,7 @@ class Difficulty(SamplerBase):
         self._given = {}
         if config.pass_rates is not None:
             self._given = read_pass_rates(config.pass_rates, self._problems, left_out)
+        self._sort()
 
     def choose(self, n_problems: int, step: int) -> Iterator[Problem]:
         """Yield problems: a tier by phase, a pool by weight, then the least recently drawn problem.
@@ -130,14 +133,15 @@ class Difficulty(SamplerBase):
         weight 0 are used too, solved problems last.
         """
         tiers = phase_at(self._config.phases, step)
-        queues = self._queues(tiers)
-        for number in range(n_problems):
-            if not any(queues.values()):
-                queues = self._queues(tiers)
-            index = self.drawn + number
-            id_ = queues[self._choose(queues, tiers, index)].popleft()
-            self._records.setdefault(id_, Record()).last = index
-            yield self._problems[id_]
+        try:
+            for index in range(self.drawn, self.drawn + n_problems):
+                if not self._ready(tiers):
+                    self._queues.put_back()
+                id_ = self._queues.draw(self._choose(self._ready(tiers), tiers, index), index)
+                self._records.setdefault(id_, Record()).last = index
+                yield self._problems[id_]
+        finally:
+            self._queues.put_back()
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
         """Update the pass rates with the newest groups."""
@@ -148,6 +152,8 @@ class Difficulty(SamplerBase):
             record.window.append([outcome.successes, outcome.failures])
             del record.window[: -self._config.window]
             record.streak = 0 if outcome.failures else record.streak + 1
+            if outcome.problem_id in self._queues:
+                self._queues.move(outcome.problem_id, self._queue(outcome.problem_id))
 
     def pass_rate(self, id_: str) -> float | None:
         """Return the pass rate in the window, or the initial one; None if unknown."""
@@ -172,7 +178,9 @@ class Difficulty(SamplerBase):
 
     def metrics(self) -> dict[str, float]:
         """Return the number of problems in each pool."""
-        counts = Counter(self.pool(id_) for id_ in self._problems)
+        counts: Counter[Pool] = Counter()
+        for (_, pool), size in self._queues.sizes.items():
+            counts[pool] += size
         return {pool: float(counts[pool]) for pool in POOLS}
 
     def identity(self) -> Json:
@@ -194,29 +202,30 @@ class Difficulty(SamplerBase):
             id_: Record(last, streak, [list(pair) for pair in window])
             for id_, (last, streak, window) in position.items()
         }
+        self._sort()
 
-    def _queues(self, tiers: Mapping[str, float] | None) -> dict[tuple[str, Pool], deque[str]]:
-        """Return ids by tier and pool, least recently drawn first, without tiers of weight 0."""
-        queues: dict[tuple[str, Pool], deque[str]] = {}
-        new = Record()
-        by_age = sorted(
-            self._problems, key=lambda id_: (self._records.get(id_, new).last, self._ranks[id_])
-        )
-        for id_ in by_age:
-            tier = self._tiers[id_]
-            if tiers is None or tiers.get(tier, 0.0) > 0:
-                queues.setdefault((tier, self.pool(id_)), deque()).append(id_)
-        return queues
+    def _sort(self) -> None:
+        """Put every problem into the queue of its tier and pool."""
+        last = {id_: record.last for id_, record in self._records.items()}
+        queue_of = {id_: self._queue(id_) for id_ in self._problems}
+        self._queues = AgeQueues(queue_of, last, self._ranks)
+
+    def _queue(self, id_: str) -> tuple[str, Pool]:
+        return self._tiers[id_], self.pool(id_)
+
+    def _ready(self, tiers: Mapping[str, float] | None) -> set[tuple[str, Pool]]:
+        """Return tiers and pools that can be drawn from, without tiers of weight 0."""
+        ready = self._queues.ready()
+        return {key for key in ready if tiers is None or tiers.get(key[0], 0.0) > 0}
 
     def _choose(
         self,
-        queues: Mapping[tuple[str, Pool], deque[str]],
+        ready: set[tuple[str, Pool]],
         tiers: Mapping[str, float] | None,
         index: int,
     ) -> tuple[str, Pool]:
-        """Choose a tier and a pool that are not empty."""
+        """Choose one of the tiers and pools that are not empty."""
         weights = self._weights()
-        ready = {key for key, queue in queues.items() if queue}
         able = {key for key in ready if weights[key[1]] > 0}
         able = able or {key for key in ready if key[1] != "solved"} or ready
         open_tiers = sorted({tier for tier, _ in able})
