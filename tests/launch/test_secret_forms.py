@@ -76,7 +76,9 @@ def test_forms_that_were_written_before_the_rules_were_known():
         "#    ssh_private_key: /path/to/your/key.pem",
         "#    ssh_private_key: ~/ray-bootstrap-key.pem",
         "run(x.shape[0], min=1, max=3, dep_token=dep_token0\n)",
-        '__all__ = ["OAuth2Auth", "OAuth2ClientAuth", "AsyncOAuth2Client"]',
+        "        Token: '#dcdccc',",
+        "secrets = SecretsCollection()",
+        "table, path, secret_key = s3_example_simple",
         'url = f"http://{self.username}:{self.password}@{self.host}:{self.port}"',
     ],
 )

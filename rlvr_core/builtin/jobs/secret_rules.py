@@ -97,18 +97,19 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _STANDS_FOR = re.compile(
-    r"^(?:\{[\w.!]*\}|\[?your\b|(?:/[a-z_.-]+){2,}|~/[\w./-]*$)|^eyJ[\w.-]*(?:\.{3}|…)",
+    r"^(?:\{[\w.!]*\}|\[?your\b|(?:/[a-z_.-]+){2,}|~/[\w./-]*$|"
+    r"#[0-9a-f]{6}\b|abcdefg|[a-z_][\w.]*\(\))|^eyJ[\w.-]*(?:\.{3}|…)",
     re.IGNORECASE,
 )
 _URL_WORD = re.compile(
     r"^[^\s:@/]*:(?:[{<$][^@\s]*|(?:my|your)?[_-]?"
-    r"(?:redacted|x+|\*+|password|passwd|pass|pwd|pw|secret|token|key))@",
+    r"(?:redacted|passphrase|x+|\*+|password|passwd|pass|pwd|pw|secret|token|key))@",
     re.IGNORECASE,
 )
 _WORDY = re.compile(r"^(?:(?:[a-z]+|[A-Z]+|[A-Z]{1,3}[a-z]+)\d{0,4}|\d+|[A-Za-z]\d+[A-Za-z]?)$")
 _WORD_LENGTH = 3.2
 """Mean length of parts below which text that falls into word-like parts is random nevertheless."""
-_SPLIT = re.compile(r"[_.:/@|,=-]+|(?<=[a-z\d])(?=[A-Z])")
+_SPLIT = re.compile(r"[_.:/@|,=-]+|(?<=[a-z\d])(?=[A-Z][a-z])")
 _ESCAPES = (
     ("&quot;", '"'), ("&#34;", '"'), ("&apos;", "'"), ("&#39;", "'"), ("&#x27;", "'"),
     ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"),
@@ -135,6 +136,8 @@ def stands_for_another(text: str, at: int, key: str) -> bool:
     value = text[at : at + 200].lstrip("\"'`").split("\n", 1)[0]
     if _STANDS_FOR.match(value) or (not key and _URL_WORD.match(value)):
         return True
+    if "pass" not in key.lower() and re.match(r"[a-z]+\d?(?:_[a-z]+\d?)+$", value):
+        return True  # a variable
     word = re.match(r"\w*", value)
     name = key.rpartition(".")[2]
     return bool(name and word and word.group().rstrip(string.digits) == name.rstrip(string.digits))
