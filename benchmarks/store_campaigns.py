@@ -160,7 +160,7 @@ def write(task: Task, open_store: Callable[[str], Store]) -> None:
     done = len(lines.read_text().splitlines()) if lines.exists() else 0
     checkpoints = CheckpointStore(folder / "checkpoints", 2)
     for step in range(done, task.steps):
-        if task.pause == step:
+        if task.pause and task.pause == step:
             (task.root / f"waits-{who}").touch()
             until = time.monotonic() + 120
             while not (task.root / f"go-{who}").exists() and time.monotonic() < until:
