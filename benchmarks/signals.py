@@ -241,7 +241,9 @@ def judged(
         faults.append("a traceback")
     # -SIGINT is what CPython makes of 130 where the interrupt came through code that was compiled
     # at run time; a shell sees 130 for both
-    if code not in (130, -signal.SIGINT) and not (early and code == -signal.SIGTERM):
+    starting = early and "Fatal Python error: init_" in text  # CPython's own, before any of ours
+    early_end = starting or (early and code == -signal.SIGTERM)
+    if code not in (130, -signal.SIGINT) and not early_end:
         faults.append(f"exit code {code}")
     if code == 130 and "interrupted" not in text.lower() and not early:
         faults.append("no word")
@@ -297,6 +299,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="results as JSON lines")
     given = parser.parse_args()
+    # a shell's background job ignores SIGINT, and so would all that it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     draw, results = random.Random(given.seed), list[Result]()
     for how in given.how.split(","):
         with labs(how) as lab:

@@ -53,3 +53,36 @@ def test_the_own_sources_raise_no_alarm():
     some = random.Random(0).sample(files, 250)
     alarms = [path for path in some if any(secrets_in(path, str(path)))]
     assert alarms == []
+
+
+def test_forms_that_were_written_before_the_rules_were_known():
+    spec = importlib.util.spec_from_file_location(
+        "secret_campaign", Path(__file__).parents[2] / "benchmarks" / "secret_campaign.py"
+    )
+    campaign = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(campaign)
+    assert (len(campaign.FIRST), len(campaign.SECOND)) == (60, 30)
+    assert campaign.missed(campaign.FIRST, 11) == []
+    assert campaign.missed(campaign.SECOND, 11) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'raise ValueError(f"invalid token: \'{token}\'")',
+        "a URL like `https://username:password@www.example.com/` holds them",
+        'client("s3://my_key:my_secret@my_bucket/my_key")',
+        "export ZENO_API_KEY=[your api key]",
+        "#    ssh_private_key: /path/to/your/key.pem",
+        "#    ssh_private_key: ~/ray-bootstrap-key.pem",
+        "run(x.shape[0], min=1, max=3, dep_token=dep_token0\n)",
+        "        Token: '#dcdccc',",
+        "secrets = SecretsCollection()",
+        "table, path, secret_key = s3_example_simple",
+        'url = f"http://{self.username}:{self.password}@{self.host}:{self.port}"',
+    ],
+)
+def test_what_stands_for_another_is_no_secret(tmp_path, text):
+    path = tmp_path / "a.txt"
+    path.write_text(text + "\n")
+    assert not any(secrets_in(path, "a.txt"))

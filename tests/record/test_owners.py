@@ -133,6 +133,42 @@ def test_who_is_taken_over_goes_on_beside_it(there, run, tmp_path, monkeypatch):
     assert not job.behind
 
 
+def test_who_was_taken_over_and_is_started_again_stays_beside_it(there, run, tmp_path, monkeypatch):
+    # found by benchmarks/store_campaigns.py: an attempt that was killed while it wrote beside its
+    # place forgot so, took the place back as the same job, and wrote over the other's records
+    monkeypatch.setenv("RLVR_OWNER", "the-job")
+    home = tmp_path / "home" / NAME
+    first = Mirror(there(), run, keep=2, place="runs", open_store=there)
+    first.once()
+    fetch(there, home)
+    grow(home, 1)
+    send(there, home)
+    grow(run, 2)
+    first._update(everything=True)
+    # killed here, and started again
+    grow(run, 3)
+    again = Mirror(there(), run, keep=2, place="runs", open_store=there)
+    again._update(everything=True)
+    assert (there()._root / "metrics.jsonl").read_bytes() == (home / "metrics.jsonl").read_bytes()
+    (apart,) = [path for path in (tmp_path / "there").iterdir() if path.name.startswith("runs-")]
+    assert (apart / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+
+
+def test_an_owner_that_knows_nothing_keeps_what_it_finds(there, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("RLVR_OWNER", "the-job")
+    send(there, run)
+    home = tmp_path / "home" / NAME
+    fetch(there, home)
+    grow(home, 1)
+    send(there, home)
+    theirs = (home / "metrics.jsonl").read_bytes()
+    (run / ".store.json").unlink()
+    grow(run, 2)
+    send(there, run)
+    kept = [p.read_bytes() for p in (there()._root / ".kept").rglob("metrics.jsonl-*")]
+    assert kept == [theirs]
+
+
 def test_progress_at_home_survives_a_second_download(there, run, tmp_path):
     send(there, run)
     home = tmp_path / "home" / NAME

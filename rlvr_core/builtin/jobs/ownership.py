@@ -273,7 +273,7 @@ class OwnedPlace:
         """
         there = {key: file.tag for key, file in self.store.list().items() if key != OWNER}
         files = known.files
-        ours = {key for key in there if key in files or not files or key.startswith("checkpoints/")}
+        ours = {key for key in there if key in files or key.startswith("checkpoints/")}
         self._tags = {key: files[key].tag if key in files else there[key] for key in ours}
         return there
 

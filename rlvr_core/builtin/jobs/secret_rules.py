@@ -4,14 +4,17 @@ Three kinds of rules. The formats of known services are detect-secrets'. Beside 
 (``HF_TOKEN``, ``password``), whatever stands between name and value in the languages and file
 formats there are, a value counts if it looks drawn at random: letters and digits mixed, of enough
 entropy, and no path, word, number or placeholder. The same after ``Bearer``, ``--token`` and their
-like. Text inside JSON or HTML is read as what it stands for.
+like. Text inside JSON or HTML is read as what it stands for, strings written in pieces as one.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import functools
 import math
 import re
+import string
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +23,8 @@ from rlvr_core.api.services import is_secret
 
 _WORD = (
     r"(?:tokens?|secrets?|passw(?:or)?d|passphrase|pwd|credentials?|auth(?:orization)?|"
-    r"(?:api|access|private|signing|secret|account|auth|encryption|license)[_.-]?keys?|pat)"
+    r"(?:api|access|private|signing|secret|account|auth|encryption|license)[_.-]?keys?|pat|"
+    r"(?<=[a-z\d][_-])pass(?![a-z]))"
 )
 _TYPE = r"(?::[ \t]*[A-Za-z_][\w.|\[\] ]{0,30}?)?"
 _OPEN = r"(?:[bfru]{0,2}[\"'`]{1,3})"
@@ -34,6 +38,10 @@ _GAPS = (
     r"[ \t]*>[ \t]*",
     r"[\"'`]?[ \t,]+[\"']?value[\"']?[ \t]*[=:][ \t]*[\"']?",
     r"[\s\"',]{0,40}[\r\n][\s\"',]{0,40}value[\"']?:\s*[\"']?",
+    # a string of several lines
+    r"[\"']?[ \t]*[=:][ \t]*[bfru]{0,2}[\"']{3}[ \t]*\\?\r?\n[ \t]*",
+    # the default of an option or a field: add_argument("--api-key", default="v")
+    rf"[^\n=]{{0,60}}(?:=[^\n=(]{{0,30}}\([^\n=]{{0,30}})?\bdefault[ \t]*=[ \t]*{_OPEN}",
     # words after one another: ENV N v, setenv N v, --token v, password v
     rf"[\"'`]?[ \t]+{_OPEN}?",
 )
@@ -55,8 +63,27 @@ _OTHERS = tuple(
         r"\bcurl\b[^\n]{0,200}?[ \t](?:-u|--user)[ \t=]+[\"']?"
         r"[^\s:\"']{1,64}:(?P<value>[^\s\"']{6,})",
         rf"\bsshpass[ \t]+-p[ \t]*[\"']?{_VALUE}",
+        # a part of a connection string, and a key in a section of credentials
+        rf"(?i:;[ \t]*(?:pwd|password)=){_VALUE}",
+        r"(?im:^[ \t]*\[[\w.-]*(?:credential|secret|auth|token|api)[\w.-]*\][ \t]*\n"
+        r"(?:[^\[\n]*\n){0,6}?"
+        rf"[ \t]*key[ \t]*[=:][ \t]*[\"']?){_VALUE}",
+        r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*KEY[\"']?\]?[ \t]*[=:][ \t]*[\"']?"
+        r"(?P<value>\b(?:[0-9a-f]{32,}|[A-Za-z0-9+/_-]{32,}=?))(?![\w.(])",
+        # what a command is given on its standard input: echo v | docker login --password-stdin
+        rf"\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?{_VALUE}[\"']?[ \t]*\|[^\n|]{{0,200}}"
+        r"(?:--password-stdin|--with-token|--token-stdin|--stdin|passwd|chpasswd)\b",
+        # a name and a password: auth=("ada", "v"), HTTPBasicAuth("ada", "v")
+        rf"(?i:auth)[\"']?[ \t]*[:=]?[ \t]*\([ \t]*[\"'][^\"'\n]{{0,64}}[\"'],[ \t]*[\"']{_VALUE}",
         r"://[^\s/:@\"']{0,64}:(?P<value>[^\s/@\"'{}<>]{6,})@[\w\[]",
     )
+)
+_PIECES = re.compile(
+    r"([\"'])(?P<first>[\w+/=.-]{4,200})\1(?:[ \t]*\+[ \t]*|[ \t]*\\?\r?\n[ \t]*\+?[ \t]*|[ \t]+)"
+    r"[bfru]{0,2}\1(?P<second>[\w+/=.-]{4,200})\1"
+)
+_PAIR = re.compile(
+    r"(?i:\bbasic[ \t]+|auth[\"']?[ \t]*[:=][ \t]*[\"']?)(?P<value>[\w+/]{8,}={0,2})"
 )
 # values that are a program's expression, a reference, a path, a place to fill in
 _NO_VALUE = re.compile(
@@ -69,10 +96,20 @@ _PLACEHOLDER = re.compile(
     r"redacted|insert|todo|foobar|deadbeef|not_?real",
     re.IGNORECASE,
 )
-_WORDY = re.compile(r"^(?:(?:[a-z]+|[A-Z]+|[A-Z][a-z]+)\d{0,4}|\d+|[A-Za-z]\d+[A-Za-z]?)$")
+_STANDS_FOR = re.compile(
+    r"^(?:\{[\w.!]*\}|\[?your\b|(?:/[a-z_.-]+){2,}|~/[\w./-]*$|"
+    r"#[0-9a-f]{6}\b|abcdefg|[a-z_][\w.]*\(\))|^eyJ[\w.-]*(?:\.{3}|…)",
+    re.IGNORECASE,
+)
+_URL_WORD = re.compile(
+    r"^[^\s:@/]*:(?:[{<$][^@\s]*|(?:my|your)?[_-]?"
+    r"(?:redacted|passphrase|x+|\*+|password|passwd|pass|pwd|pw|secret|token|key))@",
+    re.IGNORECASE,
+)
+_WORDY = re.compile(r"^(?:(?:[a-z]+|[A-Z]+|[A-Z]{1,3}[a-z]+)\d{0,4}|\d+|[A-Za-z]\d+[A-Za-z]?)$")
 _WORD_LENGTH = 3.2
 """Mean length of parts below which text that falls into word-like parts is random nevertheless."""
-_SPLIT = re.compile(r"[_.:/@|,=-]+|(?<=[a-z])(?=[A-Z][a-z])")
+_SPLIT = re.compile(r"[_.:/@|,=-]+|(?<=[a-z\d])(?=[A-Z][a-z])")
 _ESCAPES = (
     ("&quot;", '"'), ("&#34;", '"'), ("&apos;", "'"), ("&#39;", "'"), ("&#x27;", "'"),
     ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"),
@@ -88,7 +125,49 @@ def secret_lines(text: str) -> Iterator[tuple[int, str]]:
         yield plain.count("\n", 0, at), name
 
 
+def stands_for_another(text: str, at: int, key: str) -> bool:
+    """Whether what was taken for a secret is a template, a path, a variable or an explanation.
+
+    Args:
+        text: The text around it.
+        at: Where it begins.
+        key: The name beside it; "" without one.
+    """
+    value = text[at : at + 200].lstrip("\"'`").split("\n", 1)[0]
+    if _STANDS_FOR.match(value) or (not key and _URL_WORD.match(value)):
+        return True
+    if "pass" not in key.lower() and re.match(r"[a-z]+\d?(?:_[a-z]+\d?)+$", value):
+        return True  # a variable
+    word = re.match(r"\w*", value)
+    name = key.rpartition(".")[2]
+    return bool(name and word and word.group().rstrip(string.digits) == name.rstrip(string.digits))
+
+
 def _places(text: str) -> Iterator[tuple[int, str]]:
+    yield from _written(text)
+    for match in _PAIR.finditer(text):
+        if _is_name_and_password(match["value"]):
+            yield match.start("value"), ""
+    for match in _PIECES.finditer(text):
+        before = re.sub(r"\(\s*$", "", text[max(0, match.start() - 80) : match.start()])
+        whole = f'{before}"{match["first"]}{match["second"]}"'
+        for at, name in _written(whole):
+            if at >= len(before):
+                yield match.start("first"), name
+
+
+def _is_name_and_password(coded: str) -> bool:
+    """Whether text is the base64 of NAME:PASSWORD."""
+    try:
+        inside = base64.b64decode(coded, validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        return False
+    name, _, password = inside.partition(":")
+    named = bool(name) and len(password) >= 6 and inside.isprintable()
+    return named and not _PLACEHOLDER.search(inside) and not _NO_VALUE.search(password)
+
+
+def _written(text: str) -> Iterator[tuple[int, str]]:
     for at, length in _known(text):
         if _random(text[at : at + length], least=2.5):
             yield at, ""
@@ -127,6 +206,7 @@ def _names_secret(name: str) -> bool:
     if len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         return is_secret("_".join(words[:-1]))  # HF_TOKEN_2, API_KEY_PROD
     keyed = words[-1] == "key" and bool({"auth", "account", "encryption"} & set(words))
+    keyed |= words[-1] == "pass"
     return keyed or is_secret(name) or is_secret("".join(words))
 
 
@@ -141,14 +221,23 @@ def _is_value(value: str, text: str, end: int, least: float = 2.8) -> bool:
 
 def _random(value: str, least: float) -> bool:
     """Whether a value looks drawn at random, and is not made of words and numbers."""
-    if len(value) < 8 or not (any(map(str.isdigit, value)) and any(map(str.isalpha, value))):
+    if len(value) < 8 or not any(map(str.isalpha, value)):
         return False
+    if not any(map(str.isdigit, value)):
+        return _random_letters(value)
     parts = [part for part in _SPLIT.split(value) if part]
     if all(map(_WORDY.match, parts)) and len(value) >= _WORD_LENGTH * len(parts):
         return False
     counts = Counter(value)
     bits = -sum(n / len(value) * math.log2(n / len(value)) for n in counts.values())
     return bits >= min(least, math.log2(len(value)) * 0.75)
+
+
+def _random_letters(value: str) -> bool:
+    """Whether a long value without a digit changes case as no name of a program does."""
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", value)
+    mixed = value.isalpha() and value.isascii() and not (value.islower() or value.isupper())
+    return mixed and len(value) >= 16 and len(value) < _WORD_LENGTH * len(parts)
 
 
 def _unescaped(text: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rlvr_core.api import Complaint, ConfigError
 from rlvr_core.api.services import Redactor, read
-from rlvr_core.builtin.jobs.secret_rules import secret_lines
+from rlvr_core.builtin.jobs.secret_rules import secret_lines, stands_for_another
 
 _NAMES = re.compile(
     r"^(?:\.env(?:\..*)?|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|"
@@ -87,7 +87,8 @@ def secrets_in(path: Path, shown: str, allowed: Sequence[str] = ()) -> Iterator[
                 line = first + piece.count(b"\n", 0, begin)
                 places = hide.places(text, keys=not binary, code=path.suffix not in _PLAIN)
                 for at, key in [*places, *([] if binary else _encoded(text, hide))]:
-                    found.setdefault(line + text.count("\n", 0, at), key)
+                    if binary or not stands_for_another(text, at, key):
+                        found.setdefault(line + text.count("\n", 0, at), key)
         if path.suffix in (".yaml", ".yml") and path.stat().st_size <= _YAML:
             found = _in_tree(path, hide) | found
     except OSError as error:
@@ -187,5 +188,7 @@ def _in_tree(path: Path, hide: Redactor) -> dict[int, str]:
     for loc, node in root.walk() if root is not None else ():
         key = next((step for step in reversed(loc) if isinstance(step, str)), "")
         if isinstance(node.value, str) and hide.tree(node.value, key) != node.value:
+            if stands_for_another(node.value, 0, key):
+                continue
             found[node.mark.line] = key
     return found
