@@ -272,7 +272,11 @@ class Campaign:
                 self.killed[task.who] += 1
                 process = begin(left > 0)
 
-        return end
+        # at once: who waits for a killed writer's progress must not wait for its end
+        watcher = ThreadPoolExecutor(1)
+        code = watcher.submit(end)
+        watcher.shutdown(wait=False)
+        return code.result
 
     def tell(self) -> None:
         """Tell the story, and check everything."""

@@ -69,7 +69,7 @@ def test_forms_that_were_written_before_the_rules_were_known():
 @pytest.mark.parametrize(
     "text",
     [
-        'raise ValueError(f"invalid token: \'{token}\'")',
+        "raise ValueError(f\"invalid token: '{token}'\")",
         "a URL like `https://username:password@www.example.com/` holds them",
         'client("s3://my_key:my_secret@my_bucket/my_key")',
         "export ZENO_API_KEY=[your api key]",
